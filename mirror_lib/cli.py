@@ -1,5 +1,5 @@
 """The `mirror` command: arguments in, an exit code out. A command is a module in `mirror_lib.commands`
-and a name in `_parser`.
+and a name in `command_line`.
 
 Results go to standard output, progress and warnings to standard error.
 """
@@ -65,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     # Every attempt to reach a broker is a line of the client's; one sentence of ours reports the result.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
-    arguments = _parser().parse_args(json_words(sys.argv[1:] if argv is None else argv))
+    arguments = command_line().parse_args(json_words(sys.argv[1:] if argv is None else argv))
     try:
         entries.setFormatter(EntryFormatter(wants_json(os.environ)))
         _set_level(os.environ.get(LEVEL))
@@ -123,7 +123,8 @@ class _Parser(argparse.ArgumentParser):
         super().error(f"{message}; it has to stand before --clusters" if missing else message)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = _Parser(
         prog="mirror",
         description="Copies Kafka topics from cluster to cluster, exactly once for every reader.",
@@ -145,14 +146,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_groups(commands: Commands) -> None:
-    text = "consumer groups: plan and make their move, undo it, see their lag"
+    text = "plan, commit and undo group migrations, and show the lag of groups"
     groups = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
     for command in (groups_plan, groups_rollback, groups_lag):
         command.add(groups)
 
 
 def _add_state(commands: Commands) -> None:
-    text = "the state folder: check its tables, and rebuild the ledger"
+    text = "check the tables of the state folder, and rebuild the ledger"
     state = commands.add_parser("state", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
     for command in (state_check, state_rebuild):
         command.add(state)

@@ -100,7 +100,7 @@ def wrong_jobs(page: Page) -> List[List[str]]:
 
 def parses(words: List[str]) -> bool:
     try:
-        cli._parser().parse_args(words)
+        cli.command_line().parse_args(words)
     except SystemExit as end:
         return end.code == 0
     return True

@@ -23,7 +23,7 @@ exit codes:
   {EXIT_STOPPED}  a bounded run (`--once`, `--until`, `availableNow`) was interrupted; run it again to resume
 Where flows end with different codes, the exit code is the first of 2, 3, 1, 143, 0 that a flow has.
 """
-CONFIG = "YAML, a MirrorMaker 2 .properties file as it is, or the JSON files of Kafka Connect's Mirror… connectors"
+CONFIG = "a YAML file, a MirrorMaker 2 .properties file, or JSON files of Kafka Connect's Mirror… connectors"
 
 # What argparse calls the parsers of the commands, which has no public type.
 Commands = Any
@@ -46,7 +46,7 @@ def add_command(
     parser = add_plain(commands, name, text)
     parser.add_argument("config", metavar="CONFIG", nargs="+", help=CONFIG)
     if flow:
-        parser.add_argument("--flow", metavar="A->B", help="only this flow of the file; quote it, > is the shell's too")
+        parser.add_argument("--flow", metavar="A->B", help="only this flow; quote it, because the shell reads >")
         parser.add_argument("--clusters", metavar="ALIAS", nargs="+", help="only flows into these clusters")
     add_json(parser)
     configured(parser, run, read)

@@ -17,10 +17,12 @@ STDOUT = "-"
 
 def add(commands: Commands) -> None:
     """`mirror convert` and its options."""
-    convert = add_plain(commands, "convert", "write any configuration as YAML, and say what changed")
+    convert = add_plain(commands, "convert", "write any configuration as YAML, and print what changed")
     convert.add_argument("config", metavar="CONFIG", nargs="+", help=CONFIG)
     add_json(convert)
-    convert.add_argument("-o", "--output", metavar="FILE", default="-", help="- is standard output, the default")
+    convert.add_argument(
+        "-o", "--output", metavar="FILE", default="-", help="the YAML file; - is standard output (default)"
+    )
     convert.add_argument("--force", action="store_true", help="replace FILE where it exists")
     convert.set_defaults(command=convert_command)
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Dict
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
 from mirror_lib.run_lock import copied_by, run_lock
+
+if TYPE_CHECKING:
+    from mirror_lib.cutover.gates import Readiness
+    from mirror_lib.ledger.records import CutoverStep
 
 NEXT = (
     "the target has every record and the groups' offsets: start consumers and producers there. "
@@ -22,18 +27,34 @@ def add(commands: Commands) -> None:
     """`mirror cutover` and its three commands."""
     text = "move producers and consumers to the target, step by step, and back"
     own = commands.add_parser("cutover", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    add_command(own, "plan", plan_command, "what must hold before, and how long it takes; changes nothing")
-    run = add_command(own, "run", run_command, "make the cut-over; resumes an interrupted one")
-    run.add_argument("--execute", action="store_true", help="do it; without this the steps are only listed")
-    run.add_argument("--quiet-seconds", type=float, default=10.0, metavar="S", help="silence of the source (10)")
-    run.add_argument("--wait-seconds", type=float, default=600.0, metavar="S", help="how long to wait for it (600)")
-    fence = "deny Write on the source's topics to every principal, until mirror cutover back"
+    add_command(own, "plan", plan_command, "check the conditions of a cut-over, estimate its time, and change nothing")
+    run = add_command(
+        own, "run", run_command, "move producers and consumers to the target; resumes an interrupted cut-over"
+    )
+    run.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
+    run.add_argument(
+        "--quiet-seconds",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="how long the source must be without new records (default 10)",
+    )
+    run.add_argument(
+        "--wait-seconds", type=float, default=600.0, metavar="S", help="how long to wait for that silence (default 600)"
+    )
+    fence = "deny Write on the source topics to every principal; cutover back removes that"
     run.add_argument("--fence-source", action="store_true", help=fence)
-    run.add_argument("--leave-groups", action="store_true", help="continue without the offsets of all groups")
-    run.add_argument("--take-over", action="store_true", help="end a run of the flow that is under way")
-    back = add_command(own, "back", back_command, "undo it: groups go back, and the source may be written to again")
-    back.add_argument("--execute", action="store_true", help="do it; without this the steps are only listed")
-    back.add_argument("--leave-groups", action="store_true", help="continue without the offsets of all groups")
+    run.add_argument(
+        "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
+    )
+    run.add_argument("--take-over", action="store_true", help="end a running process of the flow")
+    back = add_command(
+        own, "back", back_command, "undo a cut-over: restore group offsets, and allow writes to the source again"
+    )
+    back.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
+    back.add_argument(
+        "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
+    )
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -46,11 +67,16 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         found = readiness(config, flow)
         closed = closed or not all(each.open for each in found.gates)
         if arguments.json:
-            print_json({"flow": flow.name, **asdict(found)})
+            print_json(document(flow.name, found))
         else:
             budget = budget_line(found.lag, found.rate, 10.0, found.records)
             print_lines([flow.name, *gate_lines(found.gates), budget])
     return EXIT_FAILED if closed else EXIT_OK
+
+
+def document(flow: str, found: Readiness) -> Dict[str, object]:
+    """The JSON document of a flow's gates."""
+    return {"flow": flow, **asdict(found)}
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -100,7 +126,22 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
             )
         spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()
-        with connected(config, flows[0], spark, options, print_progress, stop) as cutover:
+        seen = _print_step if arguments.json else _ignore
+        with connected(config, flows[0], spark, options, print_progress, seen, stop) as cutover:
             cutover.over() if over else cutover.back()
-    print_lines([f"{flows[0].name}: {NEXT}" if over else f"{flows[0].name}: the source may be used again"])
+    last = f"{flows[0].name}: {NEXT if over else 'the source may be used again'}"
+    print_progress(last) if arguments.json else print_lines([last])
     return EXIT_OK
+
+
+def _print_step(row: CutoverStep) -> None:
+    print_json(step_document(row))
+
+
+def _ignore(row: CutoverStep) -> None:
+    """Without --json the lines of progress have it."""
+
+
+def step_document(row: CutoverStep) -> Dict[str, object]:
+    """The JSON document of a step that begins or has ended."""
+    return {name: value for name, value in asdict(row).items() if name != "facts"}

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """`mirror doctor` and its options."""
     parser = add_command(
-        commands, "doctor", doctor_command, "check clusters, permissions, settings, Spark and state before a run"
+        commands,
+        "doctor",
+        doctor_command,
+        "check clusters, permissions, settings, Spark and the state folder before a run",
     )
-    parser.add_argument("--no-spark", action="store_true", help="leave out Spark, its executors and the state folder")
+    parser.add_argument("--no-spark", action="store_true", help="skip Spark, its executors and the state folder")
 
 
 def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """`mirror explain` and its options."""
-    text = "say which rule decides about a topic or a group"
+    text = "name the rule that decides about a topic or a consumer group"
     explain = add_command(commands, "explain", explain_command, text, read=read_explained)
-    explain.usage = "mirror explain [OPTION ...] CONFIG [CONFIG ...] (TOPIC | --group GROUP)"
-    explain.epilog = f"TOPIC is the last word: a topic of the source, which need not exist.\n\n{EXIT_CODES}"
-    explain.add_argument("--group", metavar="GROUP", help="a consumer group instead of a topic of the source")
+    explain.usage = "mirror explain [OPTIONS] CONFIG ... (TOPIC | --group GROUP)"
+    explain.epilog = f"TOPIC is the last argument: a source topic, which need not exist.\n\n{EXIT_CODES}"
+    explain.add_argument("--group", metavar="GROUP", help="explain a consumer group instead of a topic")
 
 
 def read_explained(arguments: argparse.Namespace) -> MirrorConfig:

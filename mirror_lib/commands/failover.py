@@ -13,7 +13,9 @@ from mirror_lib.errors import EXIT_OK
 
 def add(commands: Commands) -> None:
     """`mirror failover` and its options."""
-    add_command(commands, "failover", failover_command, "the source is gone: what the target holds; changes nothing")
+    add_command(
+        commands, "failover", failover_command, "show what the target has when the source is lost, and change nothing"
+    )
 
 
 def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

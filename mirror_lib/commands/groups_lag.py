@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 def add(groups: Commands) -> None:
     """`mirror groups lag` and its options."""
-    lag = add_command(groups, "lag", groups_lag_command, "how far each group is, in records and seconds", flow=False)
-    lag.add_argument("--cluster", metavar="ALIAS", help="only this cluster of the file")
+    lag = add_command(
+        groups, "lag", groups_lag_command, "show the lag of each group in records and seconds", flow=False
+    )
+    lag.add_argument("--cluster", metavar="ALIAS", help="only this cluster")
     lag.add_argument("--group", metavar="GROUP", help="only this group")
     lag.add_argument("--topic", metavar="TOPIC", help="only this topic")
 

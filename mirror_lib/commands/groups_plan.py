@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def add(groups: Commands) -> None:
     """`mirror groups plan` and its options."""
-    text = "show the translated offsets of each group; commits them with --execute"
+    text = "show the translated offsets of each group; --execute commits them"
     plan = add_command(groups, "plan", groups_plan_command, text)
-    plan.add_argument("--reverse", action="store_true", help="from the remote topics back to the source: fail-back")
-    plan.add_argument("--execute", action="store_true", help="commit these offsets")
-    plan.add_argument("--allow-rewind", action="store_true", help="also move groups backwards")
+    plan.add_argument("--reverse", action="store_true", help="translate from the target back to the source (fail-back)")
+    plan.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
+    plan.add_argument("--allow-rewind", action="store_true", help="also commit offsets before the present ones")
     plan.add_argument("--group", metavar="GROUP", help="only this group")
     plan.add_argument("--topic", metavar="TOPIC", help="only this topic")
 

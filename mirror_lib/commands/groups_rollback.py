@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 def add(groups: Commands) -> None:
     """`mirror groups rollback` and its options."""
-    rollback = add_command(groups, "rollback", groups_rollback_command, "put back what a run moved", flow=False)
-    rollback.add_argument("--run", metavar="ID", required=True, help="the run, as `groups plan --execute` printed it")
-    rollback.add_argument("--execute", action="store_true", help="do it; without it, only show")
+    rollback = add_command(
+        groups, "rollback", groups_rollback_command, "restore the group offsets that a run changed", flow=False
+    )
+    rollback.add_argument("--run", metavar="ID", required=True, help="the run id that `groups plan --execute` printed")
+    rollback.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
 
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

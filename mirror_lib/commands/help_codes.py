@@ -13,7 +13,9 @@ from mirror_lib.errors import EXIT_OK, ConfigError
 def add(commands: Commands) -> None:
     """`mirror help` and its argument."""
     parser = add_plain(commands, "help", "explain a code such as MIR-304, or list all codes")
-    parser.add_argument("code", metavar="CODE", nargs="?", help="MIR-304, mir-304 or 304; without it all codes")
+    parser.add_argument(
+        "code", metavar="CODE", nargs="?", help="MIR-304, mir-304 or 304; without CODE all codes are listed"
+    )
     parser.set_defaults(command=help_command, json=None)
 
 

@@ -21,9 +21,9 @@ from mirror_lib.errors import EXIT_OK
 
 TEXT = "copy with MirrorMaker 1's options and client files"
 ABOUT = (
-    f"{TEXT}: topics keep their names, and records their partitions; where a topic is there with another partition "
-    "count, records go by their keys. Progress is committed to the consumer's group. Of several processes of a group "
-    "one copies, with --num.streams tasks, and the others stand by"
+    f"{TEXT}. Topics keep their names, and records their partitions. If the target topic has another partition count, "
+    "records are repartitioned by key. Progress is committed to the consumer group. One process of a group copies, "
+    "with --num.streams tasks; the others stand by"
 )
 
 
@@ -32,10 +32,12 @@ def add(commands: Commands) -> None:
     parser = add_plain(commands, "mm1", TEXT, description=textwrap.fill(ABOUT, 79), allow_abbrev=False)
     for option in (each for each in OPTIONS if each.name != "help"):
         _add(parser, option)
-    parser.add_argument("--state", metavar="DIR", help="folder of the ledger (default ./mirror-state)")
-    add_run_options(parser, "one run to the present end, instead of going on for ever")
-    parser.add_argument("--convert", metavar="FILE", help="start nothing, write the same as YAML; - is standard output")
-    lag = "start nothing, show on the source how far the group of each consumer file is, on TOPIC or on all"
+    parser.add_argument("--state", metavar="DIR", help="the state folder (default ./mirror-state)")
+    add_run_options(parser, "copy to the present end of the logs and stop")
+    parser.add_argument(
+        "--convert", metavar="FILE", help="copy nothing; write the configuration as YAML to FILE, - is standard output"
+    )
+    lag = "copy nothing; show the lag of the consumer group of each file, on TOPIC or on all topics"
     parser.add_argument("--lag", metavar="TOPIC", nargs="?", const="", help=lag)
     add_json(parser)
     parser.set_defaults(flow=None)

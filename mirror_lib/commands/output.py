@@ -147,7 +147,7 @@ class ProgressWatcher:
 
 def add_plain_lines(parser: argparse.ArgumentParser) -> None:
     """The option `--plain`."""
-    text = f"status lines instead of the table that a terminal shows (as {SCREEN}=off does)"
+    text = f"print status lines instead of the live table, as {SCREEN}=off does"
     parser.add_argument("--plain", action="store_true", help=text)
 
 
@@ -180,7 +180,7 @@ def _undo(arguments: argparse.Namespace, run_id: str) -> str:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The option `--json` or `--json=FILE`. What `json_words` gives is to be parsed."""
-    text = "results as JSON, one document a line, on standard output or in FILE, which is emptied first"
+    text = "print JSON documents, one a line, to standard output, or to FILE, which is emptied first"
     parser.add_argument("--json", nargs="?", const=STDOUT, metavar="FILE", help=text)
 
 

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """`mirror translate-position` and its options."""
-    text = "translate positions that are kept outside Kafka"
+    text = "translate offsets that are stored outside Kafka"
     position = add_command(commands, "translate-position", translate_position_command, text)
-    position.add_argument("--topic", metavar="TOPIC", help="of the source; of the target with --reverse")
-    position.add_argument("--partition", metavar="N", type=int, help="its partition")
-    position.add_argument("--offset", metavar="N", type=int, help="the next offset to be read")
-    position.add_argument("--file", metavar="FILE", help="many: JSON, CSV, or a Spark checkpoint's offsets; - is stdin")
-    position.add_argument("--reverse", action="store_true", help="from the remote topics back to the source")
+    position.add_argument("--topic", metavar="TOPIC", help="a source topic; with --reverse a remote topic")
+    position.add_argument("--partition", metavar="N", type=int, help="the partition")
+    position.add_argument("--offset", metavar="N", type=int, help="the next offset to read")
+    position.add_argument(
+        "--file", metavar="FILE", help="many offsets: JSON, CSV, or offsets of a Spark checkpoint; - is standard input"
+    )
+    position.add_argument("--reverse", action="store_true", help="translate from the remote topics back to the source")
 
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

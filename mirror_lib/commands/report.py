@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines
@@ -19,18 +20,18 @@ PAGE = "mirror-report.html"
 EPILOG = """\
 exit codes:
   0    every flow is healthy
-  1    a flow is degraded: the page says why, and what to do
-  2    cannot tell: a cluster or the state folder could not be read (the page is written, and says which), a flow never
-       ran, the configuration is wrong, or the page could not be written
+  1    a flow is degraded; the page has the reasons and the remedies
+  2    unknown: a cluster or the state folder is unreadable (the page is written and names it), a flow never ran, the
+       configuration is wrong, or the page could not be written
 """
 
 
 def add(commands: Commands) -> None:
     """`mirror report` and its options."""
-    text = "an HTML page: state, history and configuration of every flow, for an archive or a sign-off; no Spark"
+    text = "write state, history and configuration of every flow into one HTML page, without Spark"
     parser = add_command(commands, "report", report_command, text)
     parser.epilog = EPILOG
-    where = f"where to write the page; replaces an older one (default: {PAGE})"
+    where = "the page; an older file is replaced (default %(default)s)"
     parser.add_argument("-o", "--output", metavar="FILE", default=PAGE, help=where)
 
 
@@ -48,12 +49,17 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     digest = hashlib.sha256(content).hexdigest()
     states = {each.status.flow: each.status.state for each in found.flows}
     if arguments.json:
-        print_json({"page": arguments.output, "sha256": digest, "bytes": len(content), "flows": states})
+        print_json(document(arguments.output, digest, len(content), states))
     else:
         print_lines([*(f"{flow}: {state}" for flow, state in states.items()), f"page: {arguments.output}"])
         print_lines([f"size: {size(len(content))}", f"sha256: {digest}"])
     unread = any(each.history.unread for each in found.flows)
     return EXIT_UNKNOWN if unread else exit_code([each.status for each in found.flows])
+
+
+def document(page: str, digest: str, nbytes: int, states: Mapping[str, str]) -> Dict[str, object]:
+    """The JSON document of a page; `states` are by flow."""
+    return {"page": page, "sha256": digest, "bytes": nbytes, "flows": dict(states)}
 
 
 def write_page(output: str, content: bytes) -> None:

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """`mirror retention` and its two commands."""
-    text = "keep records on the source until they are copied: raise retention.ms of its topics, and restore it"
+    text = "raise retention.ms of source topics until their records are copied, and restore it"
     own = commands.add_parser("retention", help=text, description=text)
     both = own.add_subparsers(metavar="COMMAND", required=True)
-    higher = add_command(both, "raise", raise_command, "raise retention.ms of the source topics that have a lag")
-    higher.add_argument("--days", type=float, required=True, metavar="N", help="how long the source is to keep records")
-    back = add_command(both, "restore", restore_command, "restore retention.ms of the topics that are copied")
+    higher = add_command(both, "raise", raise_command, "raise retention.ms of source topics that have a lag")
+    higher.add_argument("--days", type=float, required=True, metavar="N", help="the new retention")
+    back = add_command(both, "restore", restore_command, "restore retention.ms of source topics without a lag")
     for command in (higher, back):
-        command.add_argument("--execute", action="store_true", help="do it; without this it is only shown")
+        command.add_argument(
+            "--execute", action="store_true", help="change the topics; without it the changes are only shown"
+        )
 
 
 def raise_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

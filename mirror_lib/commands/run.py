@@ -55,18 +55,23 @@ log = logging.getLogger(__name__)
 
 EXIT, REFUSE = "exit", "refuse"
 IF_RUNNING_HELP = (
-    "where another process copies a flow: refuse with exit code 3 (default), or exit with 0; both copy nothing. For "
-    "exit a killed run counts as a process for up to 10 minutes"
+    "if another process copies a flow, copy nothing; refuse ends with code 3 (default), exit with code 0. With exit, a "
+    "killed run counts as running for up to 10 minutes"
 )
-TAKE_OVER_HELP = "fence another process that copies a flow, and copy from where it ended"
+TAKE_OVER_HELP = "fence the process that copies a flow, and resume where it ended"
 USE_TAKE_OVER = "let that run end, or give --take-over, which fences it and copies from where it ended"
-UNTIL_HELP = "end there and copy nothing beyond: caught-up, a time (2026-01-01T00:00:00Z), or offsets (orders:0=100)"
+UNTIL_HELP = "stop at caught-up, at a time (2026-01-01T00:00:00Z) or at offsets (orders:0=100)"
 
 
 def add(commands: Commands) -> None:
     """`mirror run` and its options."""
-    run = add_command(commands, "run", run_command, "copy, once or continuously as `trigger` says")
-    add_run_options(run, "one run to the present end of the logs, whatever `trigger` is")
+    run = add_command(
+        commands,
+        "run",
+        run_command,
+        "copy the topics of each flow; the key `trigger` decides between once and continuously",
+    )
+    add_run_options(run, "copy to the present end of the logs and stop, whatever `trigger` is")
 
 
 def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:

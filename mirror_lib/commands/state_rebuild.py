@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import print_error, print_json, print_lines
@@ -26,10 +26,12 @@ NEXT_RUN = (
 
 def add(commands: Commands) -> None:
     """`mirror state rebuild` and its options."""
-    text = "show how damaged tables are made again, and move them aside with --execute"
+    text = "show how damaged tables are re-created; --execute moves them aside"
     rebuild = add_command(commands, "rebuild", state_rebuild_command, text, flow=False)
-    rebuild.add_argument("--execute", action="store_true", help="do it; without it, only show")
-    rebuild.add_argument("--table", metavar="NAME", help="move this table aside too, also where its files are whole")
+    rebuild.add_argument(
+        "--execute", action="store_true", help="move the tables aside; without it they are only listed"
+    )
+    rebuild.add_argument("--table", metavar="NAME", help="also move this table aside, even where its files are whole")
 
 
 def state_rebuild_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -162,13 +164,12 @@ def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
 def _move(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession, chosen: Sequence[str]) -> int:
     from mirror_lib.ledger.state_check import move_aside
 
-    moved = {}
+    moved: Dict[str, str] = {}
     if arguments.execute and chosen:
         _refuse_beside_a_run(config, spark)
         moved = {name: move_aside(spark, config.state, name) for name in chosen}
     if arguments.json:
-        tables = [{"table": name, "moved_to": moved.get(name)} for name in chosen]
-        print_json({"executed": arguments.execute, "moved": tables})
+        print_json(document(arguments.execute, chosen, moved))
         return EXIT_OK
     if not chosen:
         print_lines(["no table is damaged: nothing to do"])
@@ -179,3 +180,8 @@ def _move(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSessi
     if chosen and not moved:
         print_lines(["nothing was changed: --execute moves the tables aside"])
     return EXIT_OK
+
+
+def document(executed: bool, chosen: Sequence[str], moved: Mapping[str, str]) -> Dict[str, object]:
+    """The JSON document of the chosen tables; `moved` has the new names of those that were moved."""
+    return {"executed": executed, "moved": [{"table": name, "moved_to": moved.get(name)} for name in chosen]}

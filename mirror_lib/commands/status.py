@@ -20,8 +20,8 @@ EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNKNOWN = 0, 1, 2
 EPILOG = """\
 exit codes:
   0    every flow is healthy
-  1    a flow is degraded: it needs you, and the lines that begin with ! say why
-  2    cannot tell: a cluster or the state folder could not be read, a flow never ran, or the configuration is wrong
+  1    a flow is degraded; the lines that begin with ! name the reasons
+  2    unknown: a cluster or the state folder is unreadable, a flow never ran, or the configuration is wrong
 """
 # As many flows are read at once.
 FLOWS_AT_ONCE = 8
@@ -31,12 +31,17 @@ CLEAR = "\033[2J\033[H"
 
 def add(commands: Commands) -> None:
     """`mirror status` and its options."""
-    parser = add_command(commands, "status", status_command, "the state of every flow: lag, run, problems; no Spark")
+    parser = add_command(commands, "status", status_command, "print run, lag and problems of every flow, without Spark")
     parser.epilog = EPILOG
-    parser.add_argument("--all", action="store_true", help="list every topic, not only those with the greatest lag")
-    parser.add_argument("--partitions", action="store_true", help="list every partition instead of topics")
+    parser.add_argument("--all", action="store_true", help="list every topic, not only topics with the greatest lag")
+    parser.add_argument("--partitions", action="store_true", help="list partitions instead of topics")
     parser.add_argument(
-        "--watch", nargs="?", const=5.0, type=float, metavar="SECONDS", help="again every 5 s, or every SECONDS"
+        "--watch",
+        nargs="?",
+        const=5.0,
+        type=float,
+        metavar="SECONDS",
+        help="repeat every SECONDS, without a value every 5 s",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, List, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, error_json, print_error, print_json, print_lines
@@ -21,25 +21,29 @@ COMPARE = 20_000
 
 def add(commands: Commands) -> None:
     """`mirror takeover` and its options."""
-    text = "resume where a stopped MirrorMaker ended; shows the offsets, takes over with --execute"
+    text = "show where a stopped MirrorMaker ended; --execute makes the mirror resume there"
     takeover = add_command(commands, "takeover", takeover_command, text)
     takeover.add_argument(
         "--from",
         dest="origin",
         metavar="WHERE",
         default="mm2",
-        help="mm2 (default), connect-topic=NAME of a Connect worker's offsets, group=NAME of a MirrorMaker 1",
+        help="mm2 (default), connect-topic=NAME for a Connect offsets topic, group=NAME for MirrorMaker 1",
     )
-    takeover.add_argument("--connector", metavar="NAME", help="the MirrorSourceConnector's name, if it has its own")
-    takeover.add_argument("--worker-group", metavar="NAME", help="the Connect worker's group.id, if it has its own")
+    takeover.add_argument(
+        "--connector", metavar="NAME", help="the name of the MirrorSourceConnector, if it is not the usual one"
+    )
+    takeover.add_argument(
+        "--worker-group", metavar="NAME", help="the group.id of the Connect worker, if it is not the usual one"
+    )
     takeover.add_argument(
         "--compare",
         metavar="N",
         type=int,
         default=COMPARE,
-        help=f"records before a kept position to compare too (default {COMPARE}); groups further back are not moved",
+        help="records to compare before each stored offset (default %(default)s); earlier groups are not moved",
     )
-    takeover.add_argument("--execute", action="store_true", help="write the ledger; stop the other tool first")
+    takeover.add_argument("--execute", action="store_true", help="write the ledger; stop MirrorMaker first")
 
 
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -57,7 +61,7 @@ def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
 
 
 def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
-    from mirror_lib.takeover.verdicts import refused, takeover_json, takeover_lines
+    from mirror_lib.takeover.verdicts import refused, takeover_lines
 
     try:
         decided, taken, run_id = _taken_over(arguments, config, flow, spark)
@@ -66,18 +70,26 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
     except MirrorError as error:
         print_error(error)
         if arguments.json:
-            print_json({"flow": flow.name, "run_id": None, "partitions": [], **error_json([error])})
+            print_json(document(flow.name, None, [], [error]))
         return error.exit_code
     code = EXIT_REFUSED if refused(decided) else EXIT_OK
     if arguments.json:
-        rows = [takeover_json(each) for each in decided]
-        found = {"flow": flow.name, "run_id": run_id if taken else None, "partitions": rows}
-        print_json({**found, **error_json([]), "exit_code": code})
+        print_json({**document(flow.name, run_id if taken else None, decided), "exit_code": code})
     else:
         print_lines([flow.name, *takeover_lines(decided)])
         if not arguments.execute:
             print_lines(["nothing was changed: --execute writes the ledger"])
     return code
+
+
+def document(
+    flow: str, run_id: Optional[str], decided: Sequence[PartitionTakeover], errors: Sequence[MirrorError] = ()
+) -> Dict[str, object]:
+    """The JSON document of a flow; `run_id` is `None` where no ledger was written."""
+    from mirror_lib.takeover.verdicts import takeover_json
+
+    rows = [takeover_json(each) for each in decided]
+    return {"flow": flow, "run_id": run_id, "partitions": rows, **error_json(errors)}
 
 
 def _taken_over(

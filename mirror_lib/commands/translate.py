@@ -15,9 +15,9 @@ from mirror_lib.errors import exit_code_of
 
 def add(commands: Commands) -> None:
     """`mirror translate` and its options."""
-    text = "keep consumer groups on the target where they are"
+    text = "continuously translate consumer-group offsets to the target"
     translate = add_command(commands, "translate", translate_command, text)
-    translate.add_argument("--once", action="store_true", help="one full cycle, whatever `trigger` is")
+    translate.add_argument("--once", action="store_true", help="make one full cycle and stop, whatever `trigger` is")
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -34,13 +34,17 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """`mirror verify` and its options."""
     parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
-    parser.add_argument("--since", metavar="TIME", help="only records of that time or later (2026-01-01T00:00:00Z)")
-    parser.add_argument("--sample", metavar="SHARE", help="only a share of them, a stretch of each partition (5%%)")
+    parser.add_argument("--since", metavar="TIME", help="compare only records from that time on (2026-01-01T00:00:00Z)")
     parser.add_argument(
-        "--by-record", action="store_true", help="compare each record as Spark's consumer reads it, not whole batches"
+        "--sample", metavar="SHARE", help="compare only a share, an offset range of each partition (5%%)"
     )
-    parser.add_argument("--complete", action="store_true", help="end with 1 where anything is not copied yet, too")
-    parser.add_argument("--seed", type=int, metavar="N", help="take the stretches where this seed puts them")
+    parser.add_argument(
+        "--by-record",
+        action="store_true",
+        help="compare each record as Spark's consumer reads it, not whole record batches",
+    )
+    parser.add_argument("--complete", action="store_true", help="end with code 1 also where a record is not copied yet")
+    parser.add_argument("--seed", type=int, metavar="N", help="choose the offset ranges of --sample by this seed")
 
 
 def scope_of(arguments: argparse.Namespace) -> Scope:
@@ -101,7 +105,7 @@ def _verify(
     from mirror_lib.ledger.incidents import IncidentTable
     from mirror_lib.text import some
     from mirror_lib.verify.flow import with_left_out, with_unlisted
-    from mirror_lib.verify.verdicts import report_json, report_lines
+    from mirror_lib.verify.verdicts import report_lines
 
     with clusters_of(flow) as clusters:
         plan, report, unlisted = _compared(flow, config, spark, *clusters, scope)
@@ -122,7 +126,7 @@ def _verify(
     lacking = arguments.complete and not report.complete
     code = EXIT_FAILED if missing or lacking or not report.equal else EXIT_OK
     if arguments.json:
-        print_json({**report_json(report), "exit_code": code})
+        print_json(document(report, code))
     elif report.topics:
         print_lines(report_lines(report, columns()))
     if not (report.topics or missing):
@@ -130,6 +134,13 @@ def _verify(
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
     return _Done(bool(report.topics), code)
+
+
+def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:
+    """The JSON document of a flow."""
+    from mirror_lib.verify.verdicts import report_json
+
+    return {**report_json(report), "exit_code": exit_code}
 
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:

@@ -92,11 +92,13 @@ class Cutover:
         clusters: Tuple[KafkaCluster, KafkaCluster],
         options: Options,
         tell: Tell,
+        seen: Callable[[CutoverStep], None],
         stop: threading.Event,
     ) -> None:
+        """`tell` gets lines of progress, `seen` each row of the table `cutovers` that was written."""
         self._config, self._flow, self._spark, self._options = config, flow, spark, options
         self._source, self._target = clusters
-        self._tell, self._stop = tell, stop
+        self._tell, self._seen, self._stop = tell, seen, stop
         self._table = CutoverTable(spark, config.state)
         # Mirrors write heartbeats before, during and after a cut-over. No application reads them.
         self._topics = sorted({each.source.name for each in self._plan().copied if not each.heartbeats})
@@ -153,14 +155,18 @@ class Cutover:
             facts = self._fence_facts() if step == FENCE else ""
             row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words, facts)
             self._tell(f"{self._flow.name}: step {number} of {len(steps)}, {step}: {words}")
-            self._table.append(row)
+            self._record(row)
             try:
                 detail, facts = act()
             except MirrorError as error:
-                self._table.append(replace(row, status=FAILED, detail=str(error)))
+                self._record(replace(row, status=FAILED, detail=str(error)))
                 raise
-            self._table.append(replace(row, status=DONE, detail=detail, facts=facts or row.facts))
+            self._record(replace(row, status=DONE, detail=detail, facts=facts or row.facts))
             self._tell(f"{self._flow.name}: {step}: {detail}")
+
+    def _record(self, row: CutoverStep) -> None:
+        self._table.append(row)
+        self._seen(row)
 
     def _refuse_other_run(self) -> None:
         from mirror_lib.ledger.records import DEAD_SECONDS
@@ -422,8 +428,9 @@ def connected(
     spark: SparkSession,
     options: Options,
     tell: Tell,
+    seen: Callable[[CutoverStep], None],
     stop: threading.Event,
 ) -> Iterator[Cutover]:
     """The cut-over of `flow`, connected while the caller uses it."""
     with clusters_of(flow) as clusters:
-        yield Cutover(config, flow, spark, clusters, options, tell, stop)
+        yield Cutover(config, flow, spark, clusters, options, tell, seen, stop)

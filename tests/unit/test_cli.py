@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List
 import pytest
 
 from mirror_lib import __version__, cli
-from mirror_lib.cli import _parser, main
+from mirror_lib.cli import command_line, main
 from mirror_lib.commands import run
 from mirror_lib.commands.output import chosen_flows, json_words, print_progress, wants_screen
 from mirror_lib.config.loader import load
@@ -98,7 +98,7 @@ def test_unknown_flow_is_named_beside_the_known_ones(
 
 
 def test_clusters_names_the_targets_of_the_flows_to_run(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = cli._parser().parse_args(["run", config, "--clusters", "B", "C"])
+    chosen = cli.command_line().parse_args(["run", config, "--clusters", "B", "C"])
     assert [flow.name for flow in chosen_flows(chosen, load(config))] == ["A->B"]
     assert main(["run", config, "--clusters", "C", "D"]) == 2
     assert capsys.readouterr().err == "error: MIR-101: no flow goes into C, D; the file has A->B, B->A\n"
@@ -309,7 +309,7 @@ def test_terminal_gets_the_live_table_unless_it_was_declined(
     words: List[str], environment: Dict[str, str], shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    arguments = _parser().parse_args(json_words(["run", "mirror.yaml", *words]))
+    arguments = command_line().parse_args(json_words(["run", "mirror.yaml", *words]))
     assert wants_screen(arguments, {"TERM": "xterm", **environment}) == shown
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     assert not wants_screen(arguments, {"TERM": "xterm", **environment})
@@ -318,7 +318,7 @@ def test_terminal_gets_the_live_table_unless_it_was_declined(
 def test_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setitem(sys.modules, "rich", None)  # as where it is not installed
-    arguments = _parser().parse_args(["run", "mirror.yaml"])
+    arguments = command_line().parse_args(["run", "mirror.yaml"])
     assert not wants_screen(arguments, {"TERM": "xterm"})
 
 

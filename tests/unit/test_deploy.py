@@ -89,7 +89,7 @@ def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises() -> N
         wheel = task["python_wheel_task"]
         assert job["max_concurrent_runs"] == 1
         assert points[wheel["entry_point"]] == (wheel_task.main.__module__, wheel_task.main.__name__)
-        parsed = cli._parser().parse_args(wheel["parameters"])
+        parsed = cli.command_line().parse_args(wheel["parameters"])
         assert parsed.once == (name == "mirror_once")
         assert task["job_cluster_key"] == job["job_clusters"][0]["job_cluster_key"]
 
@@ -151,7 +151,7 @@ def test_kubernetes_configuration_loads_and_its_mounts_are_there(
     config = load([str(tmp_path / "mirror.yaml")])
     for spec in applications().values():
         assert spec["arguments"][0] == "/etc/mirror/mirror.yaml"
-        cli._parser().parse_args(["run", *spec["arguments"]])
+        cli.command_line().parse_args(["run", *spec["arguments"]])
         volumes = {each["name"]: each for each in spec["volumes"]}
         assert volumes["config"]["configMap"]["name"] == base["ConfigMap"]["metadata"]["name"]
         claim = volumes["state"]["persistentVolumeClaim"]["claimName"]
@@ -207,7 +207,7 @@ def test_each_schedule_makes_one_run_to_the_present_end(platform: str) -> None:
     words = shlex.split(started()[platform])
     job = words.index("/etc/mirror/mirror.yaml")
     assert words[job - 1].rpartition("/")[2] in ("submit.sh", "mirror.py")
-    assert cli._parser().parse_args(["run", *words[job:]]).once
+    assert cli.command_line().parse_args(["run", *words[job:]]).once
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -30,9 +30,9 @@ def found(checks: List[Check]) -> List[Tuple[str, str]]:
 @pytest.mark.parametrize(
     ("granted", "level", "said"),
     [
-        (READ | {"DESCRIBE_CONFIGS"}, OK, "granted on 1 topics"),
-        (READ | {"ALTER_CONFIGS"}, OK, "granted on 1 topics"),
-        (frozenset({"ALL"}), OK, "granted on 1 topics"),
+        (READ | {"DESCRIBE_CONFIGS"}, OK, "granted on 1 topic"),
+        (READ | {"ALTER_CONFIGS"}, OK, "granted on 1 topic"),
+        (frozenset({"ALL"}), OK, "granted on 1 topic"),
         (READ, BLOCKING, "DescribeConfigs is not granted on 1 of 1 topics: orders"),
         (frozenset({"DESCRIBE_CONFIGS"}), BLOCKING, "Read is not granted on 1 of 1 topics: orders"),
         (None, WARNING, "do not report"),

@@ -8,7 +8,7 @@ from typing import List, Tuple
 
 import pytest
 
-from mirror_lib.cli import _parser
+from mirror_lib.cli import command_line
 from mirror_lib.commands.verify import scope_of
 from mirror_lib.config.values import moment, share
 from mirror_lib.facts import OffsetRange
@@ -96,7 +96,7 @@ def test_tail_of_a_partition_without_rows_is_not_compared_from_a_later_time() ->
     [([], False), (["--seed", "7"], False), (["--sample", "5%"], True), (["--since", "2026-01-01T00:00:00Z"], True)],
 )
 def test_command_without_a_scope_compares_everything(options: List[str], narrowed: bool) -> None:
-    assert scope_of(_parser().parse_args(["verify", "mirror.yaml", *options])).narrowed == narrowed
+    assert scope_of(command_line().parse_args(["verify", "mirror.yaml", *options])).narrowed == narrowed
 
 
 def test_share_and_time_are_read() -> None:

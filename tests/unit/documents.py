@@ -1,0 +1,266 @@
+"""Every document of `--json`, and the JSON log line, made by the functions that print them, with small values.
+
+`documents` is by the heading of docs/reference/json.md. A heading has several samples where a key may be null.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from functools import partial
+from io import StringIO
+from typing import Any, Callable, Dict, List, cast
+
+from mirror_lib import cli
+from mirror_lib.commands import (
+    cutover,
+    doctor,
+    groups_lag,
+    groups_plan,
+    groups_rollback,
+    report,
+    retention,
+    run,
+    state_check,
+    state_rebuild,
+    takeover,
+    verify,
+)
+from mirror_lib.commands.output import error_json
+from mirror_lib.config.record_change import RecordChange
+from mirror_lib.control.service import ControlReport, control_json
+from mirror_lib.control.source_retention import RetentionChange
+from mirror_lib.copy_job import FlowOutcome
+from mirror_lib.cutover.failover import Failover, GroupThere, RemoteTopic, failover_json
+from mirror_lib.cutover.gates import Readiness
+from mirror_lib.cutover.steps import Gate
+from mirror_lib.doctor.checks import Check
+from mirror_lib.errors import MirrorError, RefusedError
+from mirror_lib.facts import AclBinding, CommittedOffset
+from mirror_lib.groups.flow import pass_json
+from mirror_lib.groups.lag import GroupLag
+from mirror_lib.groups.position_formats import TranslatedPosition, document
+from mirror_lib.groups.report import PlannedMove
+from mirror_lib.ledger.delta_log import Fault
+from mirror_lib.ledger.records import CutoverStep, LeftOut, PartitionKey, SourceRetention
+from mirror_lib.ledger.runs import OpenRun
+from mirror_lib.ledger.state_check import STATE_TABLES, TableState
+from mirror_lib.log_lines import json_line
+from mirror_lib.metrics import metrics_json
+from mirror_lib.plan.explain import Explanation, Step, explanation_json
+from mirror_lib.plan.look import engine_note, preview
+from mirror_lib.plan.render import preview_json
+from mirror_lib.progress import Outage, outage_json
+from mirror_lib.rebuild.decisions import FlowRebuild, PartitionRebuild, Refusal
+from mirror_lib.replication.totals import TopicTotal
+from mirror_lib.status.facts import CutoverStatus, GroupStatus
+from mirror_lib.status.render import status_json
+from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide
+from mirror_lib.verify.verdicts import Difference, PartitionVerdict, TopicVerdict, VerifyReport
+from tests.lab.checkout import ROOT
+from tests.unit.test_group_decisions import EMPTY, THERE, decided
+from tests.unit.test_preview import Told, example, flow, topics
+from tests.unit.test_progress import COPYING
+from tests.unit.test_rollback_plan import move, undo
+from tests.unit.test_status import DIED, DIFFERS, FLOW, HANGING, RUN, SKIPPED, sized
+from tests.unit.test_takeover import Copied, source_of
+from tests.unit.test_timers_and_passes import QUIET
+
+Document = Dict[str, Any]
+ERROR = RefusedError("A->B: no", "do this", code="MIR-304")
+JSON = argparse.Namespace(json="-", if_running="exit", run="run-1", execute=True)
+FLOW_AB = flow()
+
+
+def printed(*shows: Callable[[], object]) -> List[Document]:
+    """The documents that `shows` print."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
+        for show in shows:
+            show()
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def documents() -> Dict[str, List[Document]]:
+    """By heading. Values are those of JSON."""
+    made: Dict[str, List[Document]] = {
+        "mirror run: a cycle": [metrics_json(COPYING), metrics_json(replace(COPYING, behind_seconds=None))],
+        "mirror run: an outage": [
+            outage_json(Outage("A->B", "source", 1.5)),
+            outage_json(Outage("A->B", "a", 1.5, 2.5)),
+        ],
+        "mirror run: topic configs, ACLs, heartbeats": [control_json(ControlReport("A->B"))],
+        "mirror run: the end of a flow": [*_ends(), {"flow": "A->B", **error_json([ERROR])}],
+        "mirror run --if-running exit": _already_running(),
+        "mirror translate: a cycle": [pass_json(QUIET)],
+        "mirror status": _status(),
+        "mirror report": [report.document("report.html", "5e88", 9, {"A->B": "healthy"})],
+        "mirror doctor": printed(lambda: doctor._show(Check("A", "login", "ok", "3 brokers"), True)),
+        "mirror plan": _plans(),
+        "mirror explain": _explanations(),
+        "mirror verify": _verified(),
+        "mirror groups plan": _groups_planned(),
+        "mirror groups rollback": _rolled_back(),
+        "mirror groups lag": _lags(),
+        "mirror cutover run, back": [cutover.step_document(CutoverStep("A->B", "id", "over", "check", "done", "text"))],
+        "mirror cutover plan": [
+            cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
+        ],
+        "mirror failover": _failovers(),
+        "mirror retention": _retentions(),
+        "mirror state check: the tables": _tables(),
+        "mirror state check: a flow": _rebuilds(),
+        "mirror state rebuild": [state_rebuild.document(True, ["runs", "incidents"], {"runs": "runs.damaged-1"})],
+        "mirror translate-position": [
+            document(TranslatedPosition("orders", 0, 4, "A.orders", offset, "exact")) for offset in (4, None)
+        ],
+        "mirror takeover": _takeovers(),
+        "mirror convert": printed(lambda: cli.main(["convert", str(ROOT / "conf" / "mirror.yaml"), "--json"])),
+        "Log lines": [
+            json.loads(json_line("ERROR", "A->B: no", "MIR-304", trace="Traceback")),
+            json.loads(json_line("INFO", "no flow")),
+        ],
+    }
+    found: Dict[str, List[Document]] = json.loads(json.dumps(made))
+    return found
+
+
+def _ends() -> List[Document]:
+    total = TopicTotal("orders", "A.orders", 1, 2, 3, 0.5)
+    whole, failed = (FlowOutcome("A->B", 2, 3, (total,), error) for error in (None, MirrorError("no")))
+    return printed(partial(_end, whole), partial(_end, failed))
+
+
+def _end(outcome: FlowOutcome) -> None:
+    errors = [] if outcome.error is None else [outcome.error]
+    run._show([outcome], {"A->B": errors}, True, False, False)
+
+
+class _Runs:
+    def open_runs(self, *_: object) -> List[OpenRun]:
+        return [OpenRun("A->B", "run-1", 1.5, 2.5, driver) for driver in (None, "another-host process 7")]
+
+
+def _already_running() -> List[Document]:
+    runs: Any = _Runs()
+    here = printed(lambda: run._left_to(7, FLOW_AB, JSON))
+    return [*here, *printed(lambda: run._other_runs(runs, [FLOW_AB], True))]
+
+
+def _status() -> List[Document]:
+    full = replace(
+        FLOW,
+        run=replace(RUN, ended=2.5, outcome="ok", driver="host process 7", records_per_second=None),
+        partitions=(sized(round((FLOW.at - 3600) * 1000), 1000), replace(sized(None, 1000), position=None)),
+        groups=(GroupStatus("g", 1, "exact", 1, 2, 1.5), GroupStatus("g", 1, "exact", None, None, 1.5)),
+        incidents=(SKIPPED,),
+        verified=DIFFERS,
+        blocked=(("audit", "no remote name"),),
+        unread=("cannot reach the cluster A",),
+        transactions=(HANGING,),
+        cutover=CutoverStatus("over", "check", True, 1.5),
+    )
+    kept = replace(full.partitions[0], kept_seconds=5.5, copied_at=1.5)
+    equal = replace(DIFFERS, first_difference=None)
+    small = replace(kept, size_limit=None, kept_bytes=None)
+    alive = replace(full, run=RUN, partitions=(kept, small), verified=equal)
+    return [status_json(each) for each in (full, alive, replace(FLOW, run=None), replace(FLOW, run=DIED))]
+
+
+def _plans() -> List[Document]:
+    source: Any = Told("A", topics(orders=4))
+    target: Any = Told("B", {})
+    changing = flow(
+        change=RecordChange(where="true", dead_letter_topic="dead"), max_bytes_per_second=5, batch_max_bytes=9
+    )
+    rows = preview(changing, source, target, engine=engine_note(changing))
+    found = example()
+    assert found.acls is not None
+    acls = replace(found.acls, delete=(AclBinding(*vars(found.acls.create[0]).values()),))
+    refused = replace(found, refusal=ERROR, warning="weaker", retention=("soon",), acls=acls)
+    (config,) = (each for each in (found.configs or {})["A.there"] if each.key == "retention.ms")
+    deleted = replace(config, action="delete", remote_value=None, source_value=None)
+    refused = replace(refused, configs={"A.there": (config, deleted)})
+    bare = replace(found, configs=None, acls=None, groups=None, internal=None, silent={"configs": "off"})
+    return [preview_json(each) for each in (refused, rows, bare)]
+
+
+def _explanations() -> List[Document]:
+    step = Step("topics", "mirror.yaml:6", "no pattern matches", ("orders",), False, "not included")
+    return [
+        explanation_json(Explanation("A->B", subject, "x", exists, False, "not copied", steps))
+        for subject, exists, steps in (("topic", None, (step,)), ("group", True, ()))
+    ]
+
+
+def _verified() -> List[Document]:
+    difference = Difference(0, "lost", 4, 5, 1, "gone")
+    partitions = (
+        PartitionVerdict(0, 5, "differs", difference, ("2 copied records expired",), left_out=LeftOut(1, ((5, 6),))),
+        PartitionVerdict(1, 5, "differs", replace(difference, upstream_offset=None, downstream_offset=None)),
+    )
+    made = []
+    for not_copied in (None, 3):
+        own = tuple(replace(each, not_copied=not_copied) for each in partitions)
+        made.append(verify.document(VerifyReport("A->B", (TopicVerdict("orders", "A.orders", own),)), 1))
+    return made
+
+
+def _groups_planned() -> List[Document]:
+    full = decided()
+    unknown = replace(full.translation, new_offset=None, reread=None)
+    there = decided(present={"billing": {THERE: CommittedOffset(60)}}, groups={"billing": EMPTY})
+    moves = [PlannedMove(each, "commit") for each in (full, there, replace(full, translation=unknown))]
+    planned = groups_plan._Planned(moves, ["group g: no answer"], None)
+    shown = (planned, planned._replace(run_id="run-1"))
+    return printed(*(partial(groups_plan._show, JSON, FLOW_AB, "to downstream", each, 1) for each in shown))
+
+
+def _rolled_back() -> List[Document]:
+    undos = [undo([move(5, 10)], 10), undo([move(5, 10)], None)]
+    shown = [groups_rollback._Undone(undos, {}, 0, run_id) for run_id in (None, "run-2")]
+    return printed(*(partial(groups_rollback._show, JSON, "A->B", "B", each) for each in shown))
+
+
+def _lags() -> List[Document]:
+    rows = [
+        GroupLag("g", "orders", 0, 1, 2, 1, "c", "h", "i", 0.5),
+        GroupLag("g", "orders", 0, *cast(Any, (None,) * 7)),
+    ]
+    return printed(lambda: groups_lag._show(JSON, "A", groups_lag._Found(rows, [])))
+
+
+def _failovers() -> List[Document]:
+    groups = tuple(GroupThere("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
+    topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
+    return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), groups)) for seen, lag in ((None, None), (1.5, 1))]
+
+
+def _retentions() -> List[Document]:
+    row = SourceRetention("orders", "raise", None, "9")
+    changes = [RetentionChange("orders", now, to, row) for now, to in (("1", "9"), (None, None))]
+    return printed(lambda: retention._show(JSON, FLOW_AB, changes, {}))
+
+
+def _tables() -> List[Document]:
+    config: Any = argparse.Namespace(state="./mirror-state")
+    bad = TableState("incidents", "damaged", None, (Fault("a.parquet", "missing", "is missing"),))
+    fine = [TableState(name, "fine", 5) for name in STATE_TABLES if name != bad.name]
+    return printed(lambda: state_check.show_tables(JSON, config, [*fine, bad]))
+
+
+def _rebuilds() -> List[Document]:
+    refusal = Refusal("unlike", "no", "delete it")
+    partitions = tuple(PartitionRebuild(("A.orders", 0), "copied", 5, each) for each in (None, refusal))
+    return [state_check._flow_document(FlowRebuild("A->B", 1, partitions, each)) for each in (None, refusal)]
+
+
+def _takeovers() -> List[Document]:
+    case = Copied(source_of(40), [(0, 20), (12, 31)])
+    key = PartitionKey("s", "r", "orders", 0)
+    rows = [
+        PartitionTakeover(key, "east.orders", "kept", kept, verdict)
+        for kept, verdict in ((25, decide(case.known(25), case)), (None, Verdict(KNOWN)))
+    ]
+    return [takeover.document("A->B", "run-1", rows), takeover.document("A->B", None, [], [ERROR])]

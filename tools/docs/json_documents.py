@@ -1,0 +1,434 @@
+"""Writes docs/reference/json.md: `python -m tools.docs.json_documents > docs/reference/json.md`.
+
+Keys and types are those of documents that the code prints (tests/unit/documents.py). Here are their meanings. A key
+without a meaning, and a meaning without a key, are errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+
+from tests.unit.documents import documents
+
+_HEAD = """\
+# JSON documents
+
+<!-- Written by `python -m tools.docs.json_documents`; change the meanings there. -->
+
+`--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. `a[].b` is the
+key `b` of each element of the array `a`; `a.{b,c}` are two keys. `?` marks a key that may be absent. Releases may add
+keys.
+
+## Common keys
+"""
+_INTRO = {
+    "mirror run: a cycle": "One document for each cycle of a flow. `mirror mm1` prints the documents of `mirror run`.",
+    "mirror run: the end of a flow": "An error of a flow that copies nothing, and of `mirror translate`, has `flow`, "
+    "`error`, `code`, `exit_code` only.",
+    "mirror translate: a cycle": "`mirror run` prints it too.",
+    "mirror doctor": "One document for each check.",
+    "mirror translate-position": "The output has the form of the input file. Its JSON forms have these keys.",
+    "mirror cutover run, back": "A document before each step, and one after it.",
+    "Log lines": "With `MIRROR_LOG_FORMAT=json` standard error has one object a line.",
+}
+# By name, where the value is no array or object.
+COMMON: Mapping[str, str] = {
+    "flow": "`A->B`",
+    "topic": "source topic",
+    "partition": "number",
+    "remote_topic": "topic on the target",
+    "partitions": "count",
+    "group": "consumer group",
+    "cluster": "cluster alias",
+    "run_id": "id of the run",
+    "exit_code": "exit code of the flow",
+    "error": "error message",
+    "code": "code for `mirror help`",
+    "records": "count",
+    "bytes": "size in the target log",
+    "seconds": "duration",
+    "records_per_second": "rate",
+    "lag": "offsets not copied",
+    "lag_seconds": "age of the oldest uncopied record",
+    "kept_seconds": "minimum time until the source deletes uncopied records",
+    "kept_bytes": "size until the source deletes uncopied records",
+    "verdict": "result in words",
+    "reason": "reason",
+    "detail": "what was found",
+    "remedy": "what to do",
+    "action": "what is done",
+    "kind": "kind",
+    "at": "time",
+    "place": "file and line",
+    "host": "client host",
+    "pattern_type": "`LITERAL` or `PREFIXED`",
+    "principal": "Kafka principal",
+    "operation": "Kafka operation",
+    "permission": "`ALLOW` or `DENY`",
+    "driver": "host and process",
+    "started": "start time",
+    "last_sign": "last sign of life",
+    "replication_factor": "replication factor",
+    "recovered": "records of an interrupted attempt",
+    "delivery": "`exactly-once` or `at-least-once`",
+    "table": "table name",
+    "positions": "count",
+    "present_offset": "committed offset now",
+    "way_out": "what to do",
+}
+# Objects whose keys are names or words, not the document's.
+OPEN = ("verdicts", "flows", "changes", "silent", "configs")
+MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "mirror run: a cycle": {
+        "batch_id": "Spark's batch id; -1 outside a batch",
+        "copy_seconds": "duration of the slowest task",
+        "behind_records": "offsets not copied",
+        "behind_seconds": "age of the last copied record of the partition with the greatest lag",
+        "stopped": "stopped partitions",
+        "waiting": "state of the flow",
+        "source_throttled_seconds": "throttled by source quotas",
+        "target_throttled_seconds": "throttled by target quotas",
+        "commit_waits_seconds": "wait of the ledger's commit for Spark",
+    },
+    "mirror run: an outage": {
+        "outage.side": "`source` or `target`",
+        "outage.since": "start time",
+        "outage.seconds": "duration; null while it lasts",
+    },
+    "mirror run: topic configs, ACLs, heartbeats": {
+        "control.topic_configs": "configs changed since the start",
+        "control.acls_created": "ACLs created",
+        "control.acls_deleted": "ACLs deleted",
+        "control.heartbeats": "heartbeats written",
+        "control.problems": "sentences",
+    },
+    "mirror run: the end of a flow": {
+        "outside_window": "the copy window closed first",
+        "note": "why nothing was copied",
+    },
+    "mirror run --if-running exit": {
+        "process": "process id on this machine",
+        "already_running": "always true",
+    },
+    "mirror translate: a cycle": {
+        "committed": "offsets committed",
+        "refused": "offsets refused",
+        "checkpoints": "checkpoint records written",
+        "offset_syncs": "offset-sync records written",
+        "verdicts": "partitions by verdict",
+        "unreadable": "unreadable groups, sentences",
+    },
+    "mirror status": {
+        "schema": "version of this document",
+        "continuous": "a run continues until stopped",
+        "may_copy": "the copy window is open",
+        "partitions[].log_start": "first offset",
+        "partitions[].log_end": "end offset",
+        "partitions[].position": "next offset to copy",
+        "partitions[].copied_at": "last ledger commit",
+        "partitions[].deleted": "offsets deleted uncopied",
+        "partitions[].size_limit": "`retention.bytes`",
+        "partitions[].heartbeats": "mirrors write it, no application",
+        "run": "last run",
+        "run.ended": "end time",
+        "run.outcome": "how it ended",
+        "run.killed": "its process is gone",
+        "run.running": "it is running",
+        "incidents": "rows of 7 days",
+        "incidents[].from_offset": "first offset",
+        "incidents[].until_offset": "offset after the last",
+        "groups[].source_lag": "unread offsets on the source",
+        "groups[].target_lag": "unread offsets on the target",
+        "groups[].moved_at": "last offset commit",
+        "groups[].target_markers": "transaction markers in `target_lag`",
+        "verified": "last verification",
+        "verified.topics": "count",
+        "verified.scope": "what was compared",
+        "verified.first_difference": "first difference",
+        "blocked": "topics that cannot be copied",
+        "unread": "what could not be read",
+        "cutover": "last cut-over",
+        "cutover.direction": "`over` or `back`",
+        "cutover.step": "last step that began",
+        "cutover.complete": "all steps are done",
+        "transactions[].producer": "its producer",
+        "transactions[].since": "first offset",
+        "transactions[].held": "offsets that wait for its end",
+        "state": "`healthy`, `degraded`, `unknown`",
+        "eta_seconds": "time to copy the lag",
+        "problems[].code": "code for scripts",
+        "problems[].what": "what is wrong",
+        "problems[].unknown": "it makes the state `unknown`",
+    },
+    "mirror report": {
+        "page": "file",
+        "sha256": "digest of the file",
+        "bytes": "size of the file",
+        "flows": "state by flow",
+    },
+    "mirror doctor": {
+        "subject": "cluster, flow, `spark` or state folder",
+        "code": "kind of check",
+        "level": "`ok`, `warning` or `blocking`",
+        "error": "code for `mirror help`",
+    },
+    "mirror plan": {
+        "engine": "how records are changed",
+        "engine.engine": "`records`",
+        "engine.changes": "settings that change records",
+        "copying.tasks_max": "`tasks.max`",
+        "copying.batch_max_seconds": "`batch.max.seconds`",
+        "copying.batch_max_bytes": "`batch.max.bytes`",
+        "copying.max_bytes_per_second": "rate limit",
+        "copying.max_bytes_per_second_topics": "rate limits of topics",
+        "copying.copy_window": "windows",
+        "copying.copy_window_timezone": "time zone",
+        "copying.isolation_level": "isolation level",
+        "refused": "why a run is refused",
+        "warning": "what the target does not guarantee",
+        "retention": "what the source may delete",
+        "changes": "number of changes by kind",
+        "topics[].topic_id": "topic id",
+        "topics[].remote_topic_id": "topic id on the target",
+        "topics[].remote_partitions": "partitions on the target",
+        "topics[].create": "topic to create",
+        "topics[].create.configs": "its configs",
+        "topics[].grow_to": "new partition count",
+        "topics[].notes": "remarks",
+        "dead_letters": "dead-letter topic to create",
+        "dead_letters.name": "its name",
+        "dead_letters.configs": "its configs",
+        "skipped[].wanted": "the flow selects it",
+        "matchless": "patterns without a topic",
+        "configs": "topic configs",
+        "configs[].config": "key",
+        "configs[].from": "value on the target",
+        "configs[].to": "new value",
+        "configs[].source_value": "value on the source",
+        "acls": "ACLs of remote topics",
+        "groups": "groups",
+        "groups[].status": "`translated`, `left alone` or `skipped`",
+        "groups[].partitions": "topic and partition pairs",
+        "internal_topics": "internal topics",
+        "internal_topics[].alias": "cluster alias",
+        "internal_topics[].others": "topics of other settings",
+        "silent": "reason of each null part",
+    },
+    "mirror explain": {
+        "exists": "it exists; null: cluster unreachable",
+        "taken": "the flow selects it",
+        "decided_by": "deciding rule",
+        "steps[].rule": "rule",
+        "steps[].says": "result",
+        "steps[].tried[].pattern": "pattern",
+        "steps[].tried[].matches": "it matches",
+        "steps[].stops": "it decides",
+    },
+    "mirror verify": {
+        "equal": "all topics are equal",
+        "topics[].not_copied": "offsets not copied",
+        "topics[].differences": "first difference of each partition",
+        "topics[].differences[].upstream_offset": "source offset",
+        "topics[].differences[].downstream_offset": "target offset",
+        "topics[].differences[].records": "number of differences",
+        "topics[].unknown": "what was not compared",
+        "topics[].left_out": "offsets that `on.error: skip` skipped",
+        "topics[].left_out[].offsets": "count",
+        "topics[].left_out[].ranges": "first offset and end",
+    },
+    "mirror groups plan": {
+        "direction": "`to downstream` or `to upstream`",
+        "run_id": "run; null without commits",
+        "positions[].offset": "committed offset",
+        "positions[].to_topic": "topic on the other cluster",
+        "positions[].to_partition": "its partition",
+        "positions[].to_offset": "translated offset",
+        "positions[].re_read": "offsets read again, at most",
+        "positions[].lost": "offsets skipped unread",
+        "unreadable": "unreadable groups, sentences",
+    },
+    "mirror groups rollback": {
+        "undo_run_id": "run of the rollback",
+        "positions[].back_to": "restored offset",
+    },
+    "mirror groups lag": {
+        "groups[].current_offset": "committed offset",
+        "groups[].log_end_offset": "end offset",
+        "groups[].lag": "offsets not read",
+        "groups[].lag_seconds": "age of the next record to read",
+        "groups[].consumer_id": "member id",
+        "groups[].client_id": "client id",
+        "groups[].only_markers": "the lag is transaction markers",
+    },
+    "mirror cutover run, back": {
+        "cutover_id": "the same in all steps",
+        "direction": "`over` or `back`",
+        "step": "name of the step",
+        "status": "`started`, `done` or `failed`",
+        "detail": "one sentence",
+    },
+    "mirror cutover plan": {
+        "gates[].name": "condition",
+        "gates[].open": "it holds",
+        "rate": "records a second of the last run",
+        "records": "records on the source",
+    },
+    "mirror failover": {
+        "seen_at": "last sign of the mirror",
+        "lag": "last recorded lag, offsets",
+        "topics[].offsets": "offsets in the log",
+        "topics[].copied_at": "last ledger commit",
+        "topics[].here": "the remote topic exists",
+        "groups[].lag": "unread offsets on the target",
+        "groups[].committed_at": "last offset commit",
+        "groups[].active": "it has members on the target",
+    },
+    "mirror retention": {
+        "config": "`retention.ms`",
+        "topics[].now": "present value, ms",
+        "topics[].to": "new value, ms",
+        "topics[].outcome": "result",
+    },
+    "mirror state check: the tables": {
+        "state": "state folder",
+        "tables[].status": "condition",
+        "tables[].rows": "count",
+        "tables[].faults[].file": "file",
+        "tables[].if_lost": "consequence of its loss",
+    },
+    "mirror state check: a flow": {
+        "topics": "count",
+        "records": "offsets that a rebuild reads",
+        "can_be_rebuilt": "no refusal",
+        "refusal": "why it is refused",
+        "refusal.code": "code for scripts",
+        "partitions[].how": "`compared`, `origins`, `group` or `copied`",
+        "partitions[].refusal": "why it is refused",
+        "partitions[].refusal.code": "code for scripts",
+    },
+    "mirror state rebuild": {
+        "executed": "`--execute` was given",
+        "moved[].moved_to": "new folder name",
+    },
+    "mirror translate-position": {
+        "offset": "next offset to read",
+        "remote_partition": "partition on the target",
+        "remote_offset": "translated offset",
+    },
+    "mirror takeover": {
+        "run_id": "run; null without `--execute`",
+        "partitions[].taken_from": "source of the offset",
+        "partitions[].kept_offset": "next offset of MirrorMaker",
+        "partitions[].upstream_offset": "next source offset",
+        "partitions[].downstream_offset": "end of the remote log",
+        "partitions[].tail_records": "records after `kept_offset`",
+        "partitions[].doubled_records": "records copied twice",
+        "partitions[].compared_records": "records compared",
+        "partitions[].older_records": "the remote log has earlier records",
+    },
+    "mirror convert": {
+        "from": "files",
+        "to": "output file",
+        "warnings": "sentences",
+        "yaml": "the text, without `--output`",
+    },
+    "Log lines": {
+        "time": "UTC, ISO 8601",
+        "level": "Python's level",
+        "message": "text",
+        "trace": "Python traceback",
+    },
+}
+_TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def page() -> str:
+    """The page as Markdown. Raises KeyError for a key without a meaning, ValueError for a meaning without a key."""
+    made = {title: keys_of(found) for title, found in documents().items()}
+    common: Dict[str, Set[str]] = {}
+    sections = [_section(title, keys, common) for title, keys in made.items()]
+    unused = sorted((COMMON.keys() - common.keys()) | (MEANINGS.keys() - made.keys()))
+    if unused:
+        raise ValueError(f"no document has {', '.join(unused)}")
+    rows = [(name, typed(common[name]), meaning) for name, meaning in COMMON.items()]
+    return "\n".join([_HEAD, *_table(rows), "", *sections])
+
+
+def keys_of(found: Sequence[Mapping[str, Any]]) -> Dict[str, Set[str]]:
+    """The types of each key of documents of one kind, in their order; `?` is among those of a key that one lacks."""
+    keys: Dict[str, Set[str]] = {}
+    parents: Dict[str, int] = {}
+    seen: Dict[str, int] = {}
+    for path, kind in (each for document in found for each in _walk(document, "")):
+        if kind == "":
+            parents[path] = parents.get(path, 0) + 1
+        else:
+            keys.setdefault(path, set()).add(kind)
+            seen[path] = seen.get(path, 0) + 1
+    for path, kinds in keys.items():
+        parent = path.rpartition(".")[0]
+        if seen[path] < parents[parent]:
+            kinds.add("?")
+    return keys
+
+
+def _walk(value: Mapping[str, Any], path: str) -> Iterator[Tuple[str, str]]:
+    """Each object as (path, ""), and each key as (path, type)."""
+    yield path, ""
+    for key, each in value.items():
+        inner = f"{path}.{key}" if path else key
+        if isinstance(each, list):
+            yield inner, "array"
+            for element in each:
+                if isinstance(element, dict):
+                    yield from _walk(element, f"{inner}[]")
+        elif isinstance(each, dict):
+            yield inner, "object"
+            if key not in OPEN:
+                yield from _walk(each, inner)
+        else:
+            yield inner, _TYPES[type(each)]
+
+
+def _section(title: str, keys: Mapping[str, Set[str]], common: Dict[str, Set[str]]) -> str:
+    meanings = dict(MEANINGS.get(title, {}))
+    rows: List[Tuple[str, str, str]] = []
+    shared: Dict[str, List[str]] = {}
+    missing: List[str] = []
+    for path, kinds in keys.items():
+        parent, _, name = path.rpartition(".")
+        if path in meanings:
+            rows.append((path, typed(kinds), meanings.pop(path)))
+        elif name in COMMON and not kinds & {"array", "object"}:
+            common.setdefault(name, set()).update(kinds - {"?"})
+            shared.setdefault(parent, []).append(f"{name}?" if "?" in kinds else name)
+        elif not (
+            kinds <= {"object", "array", "?"} and any(each.startswith((f"{path}.", f"{path}[].")) for each in keys)
+        ):
+            missing.append(path)  # the keys below another one show that it is an object or an array of objects
+    if missing:
+        raise KeyError(f"{title}: no meaning for {', '.join(missing)}")
+    if meanings:
+        raise ValueError(f"{title}: no document has {', '.join(meanings)}")
+    own = [f"`{name}`" for name in shared.pop("", [])]
+    lists = [*own, *(f"`{parent}.{_braced(names)}`" for parent, names in shared.items())]
+    lines = [f"## {title}", "", *([_INTRO[title], ""] if title in _INTRO else []), *(_table(rows) if rows else []), ""]
+    return "\n".join([*lines, *([f"Common: {', '.join(lists)}.", ""] if lists else [])])
+
+
+def _braced(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{{{','.join(names)}}}"
+
+
+def typed(kinds: Set[str]) -> str:
+    """The types in one word: `integer/null`. An integer is a number too."""
+    named = kinds - {"?"} - ({"integer"} if "number" in kinds else set())
+    return "/".join(sorted(named, key=lambda kind: (kind == "null", kind))) + ("?" if "?" in kinds else "")
+
+
+def _table(rows: Sequence[Tuple[str, str, str]]) -> List[str]:
+    return ["|key|type|meaning|", "|---|---|---|", *(f"|`{key}`|{kind}|{meaning}|" for key, kind, meaning in rows)]
+
+
+if __name__ == "__main__":
+    print(page(), end="")

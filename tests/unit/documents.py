@@ -103,7 +103,7 @@ def documents() -> Dict[str, List[Document]]:
         "mirror groups plan": _groups_planned(),
         "mirror groups rollback": _rolled_back(),
         "mirror groups lag": _lags(),
-        "mirror cutover run, back": [cutover.step_document(CutoverStep("A->B", "id", "over", "check", "done", "text"))],
+        "mirror cutover run": [cutover.step_document(CutoverStep("A->B", "id", "over", "check", "done", "text"))],
         "mirror cutover plan": [
             cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
         ],

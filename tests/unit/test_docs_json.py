@@ -17,16 +17,16 @@ FILE = ROOT / "docs" / "reference" / "json.md"
 
 
 def test_page_of_documents_is_what_the_code_prints() -> None:
-    told = "run: python -m tools.docs.json_documents > docs/reference/json.md"
-    assert FILE.read_text(encoding="utf-8") == page(), told
+    pages = "run: python -m tools.docs.json_documents > docs/reference/json.md"
+    assert FILE.read_text(encoding="utf-8") == page(), pages
 
 
 def test_every_command_with_json_is_on_the_page() -> None:
     text = FILE.read_text(encoding="utf-8")
     named = [name for name, parser in commands(command_line()) if "--json" in parser._option_string_actions]
     retention = ("mirror retention raise", "mirror retention restore")  # they share a section
-    told = {name: ("## mirror retention",) if name in retention else _mentions(name) for name in named}
-    assert [name for name, words in told.items() if not any(each in text for each in words)] == []
+    pages = {name: ("## mirror retention",) if name in retention else _mentions(name) for name in named}
+    assert [name for name, words in pages.items() if not any(each in text for each in words)] == []
 
 
 def _mentions(name: str) -> Tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol,
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.values import OffsetChoice
+from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster
 from mirror_lib.metrics import FlowMetrics
@@ -133,6 +133,8 @@ class FlowMirror:
         self.flow = flow
         # A tail waits for nothing.
         self._beside = False
+        # What is left of a run that ends by itself is what the source held when the batch began.
+        self._endless = config.trigger != AVAILABLE_NOW
         self._totals = context.totals
         self._name = config.name
         self._watcher = context.watcher
@@ -220,6 +222,7 @@ class FlowMirror:
         passed = self._positions.bounds.passed()
         partitions = self._topics.refresh()
         ranges = self._positions.ranges(partitions, batch)
+        self._known_ends = SourceEndOffsets(ranges)
         self._progress.begun(partitions, ranges)
         self._state.stopped.begin(partitions, ranges)
         idle_passes = passes = 0
@@ -247,8 +250,10 @@ class FlowMirror:
             reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
         commit = self._state.apply(reports, partitions, reports, began)
         self._commit(commit, partitions, batch, beside=self._beside)
-        going = [self._positions.ahead(each) for each in todo if each.key not in self._state.stopped.parts]
-        self._watch(reports, going, batch, time.monotonic() - started)
+        stopped, ahead = self._state.stopped.parts, self._positions.ahead
+        going = [ahead(each) for each in todo if each.key not in stopped]
+        left = self._known_ends.left(commit.parts.values(), stopped, ahead) if self._endless else going
+        self._watch(reports, left, batch, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
         # Who had to wait is not stuck.
         return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
@@ -269,7 +274,6 @@ class FlowMirror:
         back: reconciling covers any distance.
         """
         began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
-        self._known_ends = SourceEndOffsets(ranges)
         flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
         slots = task_slots(spark)
         until = time.monotonic() + LEFT_OUT_SECONDS if self._state.stopped.some_may_go_on() else math.inf

@@ -66,6 +66,24 @@ def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> 
     assert lab.differences("orders") == []
 
 
+@pytest.mark.parametrize("trigger", ["1 seconds", "availableNow"])
+def test_lag_within_a_backlog_counts_what_arrives_meanwhile_unless_the_run_ends_before_it(
+    lab: FlowLab, trigger: str
+) -> None:
+    lab.trigger = trigger
+    lab.settings.update({"max.bytes.per.second": "60 KB", "tasks.max": 1, "batch.max.seconds": 1})
+    lab.write("orders", kilobytes(300), **BATCH)
+    with lab.running() as outcomes:
+        until(lambda: sum(each.records for each in lab.seen) > 0)
+        copied = sum(each.records for each in lab.seen)
+        lab.write("orders", kilobytes(1000), **BATCH)
+        until(lambda: sum(each.records for each in lab.seen) >= 300)
+    assert copied < 300 and [each.error for each in outcomes] == [None]
+    so_far = zip(lab.seen, accumulate(each.records for each in lab.seen))
+    ends = {each.behind_records + records for each, records in so_far if 0 < records < 300}
+    assert (max(ends) > 1000) == (trigger == "1 seconds") and min(ends) >= 300, ends
+
+
 @pytest.mark.long
 def test_flow_that_goes_on_is_held_to_its_rate(lab: FlowLab) -> None:
     lab.trigger = "1 seconds"

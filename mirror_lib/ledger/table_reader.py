@@ -7,6 +7,7 @@ Columns are only ever added to a table, so those that this release has can be re
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
@@ -140,6 +141,15 @@ def last_commits(table: Any) -> List[Dict[str, Any]]:
     keys = ["source_topic", "remote_topic", "remote_topic_id"]
     last = table.group_by(keys).aggregate([("committed_at", "max")])
     return [{**row, "committed_at": row["committed_at_max"]} for row in last.to_pylist()]
+
+
+def records_since(table: Any, since: datetime) -> int:
+    """How many records the ledger got since then: by rows that no compaction has joined with older ones yet."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    moment = pa.scalar(since, table["committed_at"].type)
+    return int(pc.sum(table.filter(pc.greater_equal(table["committed_at"], moment))["record_count"]).as_py() or 0)
 
 
 def last_ranges(table: Any) -> Dict[Tuple[str, str, int], Tuple[int, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
@@ -19,7 +19,7 @@ from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records, timestamps_at
-from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges
+from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges, records_since
 from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
     KEPT_FOR_EVER,
@@ -41,6 +41,8 @@ from mirror_lib.topics.remote_topics import plan_flow
 
 # So long at most a cluster may take for an answer.
 ANSWER_SECONDS = 10.0
+# The ledger's rows of so long have the rate of a run that has no sign of life with a count yet.
+RATE_SECONDS = 60.0
 # Incidents older than that are history.
 INCIDENT_SECONDS = 7 * 86400.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
@@ -59,15 +61,22 @@ _MOVE = ("cluster", "group", "topic", "partition", "verdict", "action", "at")
 
 @dataclass(frozen=True)
 class _Ledger:
-    """Where the ledger says that the copy of each partition resumes."""
+    """Where the copy of each partition resumes. `table`: all rows, `None` before the first."""
 
     positions: Mapping[Tuple[str, str, str, int], Tuple[int, int, Any]]
     ranges: Mapping[Tuple[str, str, int], Tuple[int, Any]]
+    table: Any = None
+
+    def rate(self, since: float, now: float) -> Optional[float]:
+        """Records a second that the ledger got since then, where it got any."""
+        if self.table is None or now <= since:
+            return None
+        return records_since(self.table, datetime.fromtimestamp(since, timezone.utc)) / (now - since) or None
 
 
 def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
     table = reader.arrow("offset_syncs", _LEDGER, flow.name)
-    return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table))
+    return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table), table)
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,7 @@ def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
     verified.sort(key=lambda row: float(row["at"]))
     return _Tables(
         ledger,
-        _or_killed(run_status(runs)),
+        _with_rate(_or_killed(run_status(runs)), ledger, now),
         incidents_since(incidents, now - INCIDENT_SECONDS),
         VerifyStatus(**verified[-1]) if verified else None,
         cutover_status(timed(reader.rows("cutovers", CUTOVER_COLUMNS, flow.name))),
@@ -155,6 +164,13 @@ def _or_killed(run: Optional[RunStatus]) -> Optional[RunStatus]:
     if run is None or run.ended is not None:
         return run
     return replace(run, killed=died_here(run.driver))
+
+
+def _with_rate(run: Optional[RunStatus], ledger: _Ledger, now: float) -> Optional[RunStatus]:
+    """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
+    if run is None or run.records_per_second or not run.running(now):
+        return run
+    return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
 
 
 def incidents_since(rows: Iterable[Mapping[str, Any]], since: float) -> Tuple[IncidentStatus, ...]:

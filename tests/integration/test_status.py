@@ -121,6 +121,7 @@ def test_status_while_a_flow_runs_and_after_it_was_killed(lab: FlowLab, capsys: 
     process = subprocess.Popen([sys.executable, "-m", "mirror_lib.cli", "run", str(lab.config)])
     try:
         until(lambda: status(lab.config, capsys)[1]["lag"] == 0)
+        assert status(lab.config, capsys)[1]["run"]["records_per_second"] > 0
         code, found = status(lab.config, capsys)
         assert (code, found["run"]["running"], found["run"]["ended"]) == (0, True, None)
         assert found["run"]["driver"].endswith(f"process {process.pid}")

@@ -40,7 +40,8 @@ class Sign:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of a flow. Times are Unix seconds. `signs` begin with its start, at which nothing was copied yet."""
+    """One run of a flow. Times are Unix seconds. `signs` begin with its start, at which nothing was copied yet.
+    `killed`: its process was on this machine, and is no more."""
 
     run_id: str
     started: float
@@ -48,6 +49,7 @@ class RunRecord:
     ended: Optional[float] = None
     outcome: Optional[str] = None
     driver: Optional[str] = None
+    killed: bool = False
 
     @property
     def records(self) -> int:
@@ -65,10 +67,10 @@ class RunRecord:
         return self.signs[-1].at
 
     def end(self, now: float) -> str:
-        """Its outcome, RUNNING, or DIED where it has no end and no sign of life for ten minutes."""
+        """Its outcome, RUNNING, or DIED where it has no end and was killed or is silent for ten minutes."""
         if self.ended is not None:
             return self.outcome or "ended"
-        return RUNNING if now - self.last_sign <= DEAD_SECONDS else DIED
+        return DIED if self.killed or now - self.last_sign > DEAD_SECONDS else RUNNING
 
     def went_well(self, now: float) -> bool:
         """Whether it runs, or ended without an error."""

@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -20,10 +21,12 @@ from mirror_lib.report.facts import (
     FlowHistory,
     FlowReport,
     MirrorReport,
+    RunRecord,
     VerificationRecord,
     run_records,
 )
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
+from mirror_lib.run_lock import died_here
 from mirror_lib.status.look import (
     INCIDENT_COLUMNS,
     RUN_COLUMNS,
@@ -93,10 +96,14 @@ def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
             unread.append(f"could not read the table {table}: {type(error).__name__}: {cause_of(error)}")
         return None
 
-    runs = rows("runs", _RUN, lambda found: run_records(found, since))
+    runs = rows("runs", _RUN, lambda found: _or_killed(run_records(found, since)))
     incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: incidents_since(found, since))
     verified = rows("verifications", _VERIFIED, _verifications)
     return FlowHistory(runs, incidents, verified, tuple(unread))
+
+
+def _or_killed(runs: Sequence[RunRecord]) -> Tuple[RunRecord, ...]:
+    return tuple(each if each.ended is not None else replace(each, killed=died_here(each.driver)) for each in runs)
 
 
 def _verifications(rows: Iterable[Mapping[str, Any]]) -> Tuple[VerificationRecord, ...]:

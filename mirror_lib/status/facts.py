@@ -342,7 +342,11 @@ def driver_of(run: Rows) -> Optional[str]:
 
 
 def _unread(flow: FlowStatus) -> List[Problem]:
-    return [Problem("unreadable", sentence, "fix this, then ask again", True) for sentence in flow.unread]
+    def remedy(sentence: str) -> str:
+        lost = "; mirror failover CONFIG shows what the target holds" if "cannot reach" in sentence else ""
+        return f"fix this, then ask again{lost}"
+
+    return [Problem("unreadable", sentence, remedy(sentence), True) for sentence in flow.unread]
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:

@@ -296,6 +296,7 @@ def test_runs_come_from_the_rows_of_the_table() -> None:
     alive = replace(run, ended=None, outcome=None)
     assert (run.end(999.0), alive.end(31.0), alive.end(999.0)) == ("ok", "running", "died")
     assert (alive.went_well(31.0), alive.went_well(999.0)) == (True, False)
+    assert replace(alive, killed=True).end(31.0) == "died"
 
 
 @pytest.mark.parametrize(

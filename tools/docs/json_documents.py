@@ -28,7 +28,7 @@ _INTRO = {
     "mirror translate: a cycle": "`mirror run` prints it too.",
     "mirror doctor": "One document for each check.",
     "mirror translate-position": "The output has the form of the input file. Its JSON forms have these keys.",
-    "mirror cutover run": "A document before each step, and one after it; `mirror cutover back` prints them too.",
+    "mirror cutover run": "A document before each step, and one after it. `cutover back` prints them too.",
     "Log lines": "With `MIRROR_LOG_FORMAT=json` standard error has one object a line.",
 }
 # By name, where the value is no array or object.

@@ -103,7 +103,7 @@ def back_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) -> int:
     from mirror_lib.commands.run import stop_on_signals
-    from mirror_lib.cutover.flow import Options, connected
+    from mirror_lib.cutover.flow import Options, Shown, connected
     from mirror_lib.spark.session import running_session
 
     flows = copied_flows(arguments, config)
@@ -126,8 +126,8 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
             )
         spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()
-        seen = _print_step if arguments.json else _ignore
-        with connected(config, flows[0], spark, options, print_progress, seen, stop) as cutover:
+        shown = Shown(print_progress, _print_step) if arguments.json else Shown(print_progress)
+        with connected(config, flows[0], spark, options, shown, stop) as cutover:
             cutover.over() if over else cutover.back()
     last = f"{flows[0].name}: {NEXT if over else 'the source may be used again'}"
     print_progress(last) if arguments.json else print_lines([last])
@@ -136,10 +136,6 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
 
 def _print_step(row: CutoverStep) -> None:
     print_json(step_document(row))
-
-
-def _ignore(row: CutoverStep) -> None:
-    """Without --json the lines of progress have it."""
 
 
 def step_document(row: CutoverStep) -> Dict[str, object]:

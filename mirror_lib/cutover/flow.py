@@ -62,7 +62,6 @@ from mirror_lib.verify.flow import key_of, verify_planned
 from mirror_lib.verify.ranges import EVERYTHING
 from mirror_lib.verify.verdicts import summary
 
-Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
 TOLD_SECONDS = 5.0
 EVERY_PRINCIPAL = "User:*"
@@ -81,6 +80,14 @@ class Options:
     take_over: bool = False
 
 
+@dataclass(frozen=True)
+class Shown:
+    """Where a cut-over shows what it does: `line` gets lines of progress, `step` each row of the table `cutovers`."""
+
+    line: Callable[[str], None]
+    step: Callable[[CutoverStep], None] = lambda row: None
+
+
 class Cutover:
     """One flow's cut-over, connected to both clusters. Every method raises `MirrorError`."""
 
@@ -91,14 +98,12 @@ class Cutover:
         spark: SparkSession,
         clusters: Tuple[KafkaCluster, KafkaCluster],
         options: Options,
-        tell: Tell,
-        seen: Callable[[CutoverStep], None],
+        shown: Shown,
         stop: threading.Event,
     ) -> None:
-        """`tell` gets lines of progress, `seen` each row of the table `cutovers` that was written."""
         self._config, self._flow, self._spark, self._options = config, flow, spark, options
         self._source, self._target = clusters
-        self._tell, self._seen, self._stop = tell, seen, stop
+        self._tell, self._shown, self._stop = shown.line, shown, stop
         self._table = CutoverTable(spark, config.state)
         # Mirrors write heartbeats before, during and after a cut-over. No application reads them.
         self._topics = sorted({each.source.name for each in self._plan().copied if not each.heartbeats})
@@ -166,7 +171,7 @@ class Cutover:
 
     def _record(self, row: CutoverStep) -> None:
         self._table.append(row)
-        self._seen(row)
+        self._shown.step(row)
 
     def _refuse_other_run(self) -> None:
         from mirror_lib.ledger.records import DEAD_SECONDS
@@ -427,10 +432,9 @@ def connected(
     flow: ReplicationFlow,
     spark: SparkSession,
     options: Options,
-    tell: Tell,
-    seen: Callable[[CutoverStep], None],
+    shown: Shown,
     stop: threading.Event,
 ) -> Iterator[Cutover]:
     """The cut-over of `flow`, connected while the caller uses it."""
     with clusters_of(flow) as clusters:
-        yield Cutover(config, flow, spark, clusters, options, tell, seen, stop)
+        yield Cutover(config, flow, spark, clusters, options, shown, stop)

@@ -56,7 +56,7 @@ from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.verifications import VerificationTable
 from mirror_lib.run_lock import died_here
 from mirror_lib.text import counted, some
-from mirror_lib.topics.plan import TopicPlan
+from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import key_of, verify_planned
 from mirror_lib.verify.ranges import EVERYTHING
@@ -105,8 +105,7 @@ class Cutover:
         self._source, self._target = clusters
         self._tell, self._shown, self._stop = shown.line, shown, stop
         self._table = CutoverTable(spark, config.state)
-        # Mirrors write heartbeats before, during and after a cut-over. No application reads them.
-        self._topics = sorted({each.source.name for each in self._plan().copied if not each.heartbeats})
+        self._topics = sorted({each.source.name for each in _written_by_applications(self._plan())})
         self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
             FENCE: self._fence,
             SILENCE: self._silence,
@@ -384,21 +383,21 @@ class Cutover:
                 code="MIR-330",
             )
         self._refuse_not_copied()
-        plan = self._plan()
-        places = [(each.remote_topic, n) for each in plan.copied for n in range(each.remote_partitions)]
-        ends = self._target.offsets([*places, *self._own_places(plan)], "read_uncommitted")
+        copied = _written_by_applications(self._plan())
+        places = [(each.remote_topic, n) for each in copied for n in range(each.remote_partitions)]
+        ends = self._target.offsets([*places, *self._own_places(copied)], "read_uncommitted")
         facts = ends_text({place: log.end for place, log in ends.items()})
         return "the source stayed silent, and all of it is on the target", facts
 
-    def _own_places(self, plan: TopicPlan) -> List[TopicPartition]:
+    def _own_places(self, copied: Sequence[CopiedTopic]) -> List[TopicPartition]:
         """The partitions of the target's own topics that have the name of a topic of the source: applications that move
         with their topics' names write there. Without those that a flow back copies."""
         ends = (self._flow.target.alias, self._flow.source.alias)
         back = [each for each in self._config.flows if each.copied and (each.source.alias, each.target.alias) == ends]
         plans = [plan_flow(each, self._target, self._source, self._config.flows) for each in back]
         copied_back = {each.source.name for own in plans for each in own.copied}
-        remote = {each.remote_topic for each in plan.copied}
-        names = {each.source.name for each in plan.copied} - remote - copied_back
+        remote = {each.remote_topic for each in copied}
+        names = {each.source.name for each in copied} - remote - copied_back
         return [(name, n) for name, topic in self._target.topics().items() if name in names
                 for n in range(topic.partitions)]  # fmt: skip
 
@@ -409,10 +408,10 @@ class Cutover:
         if facts is None:
             return "the cut-over did not come to its end, so nothing was to be written to the target", ""
         before = ends_of(facts)
-        plan = self._plan()
-        remote = {each.remote_topic for each in plan.copied}
+        copied = _written_by_applications(self._plan())
+        remote = {each.remote_topic for each in copied}
         places = {place for place in before if place[0] in remote or place[0] not in self._topics}
-        logs = self._target.offsets(sorted({*places, *self._own_places(plan)}), "read_uncommitted")
+        logs = self._target.offsets(sorted({*places, *self._own_places(copied)}), "read_uncommitted")
         written = {place: log.end - before.get(place, 0) for place, log in logs.items()}
         written = {place: count for place, count in written.items() if count > 0}
         if written:
@@ -424,6 +423,11 @@ class Cutover:
                 code="MIR-330",
             )
         return f"no record was written to {counted(len(logs), 'partition')} of the target after the cut-over", ""
+
+
+def _written_by_applications(plan: TopicPlan) -> List[CopiedTopic]:
+    """Mirrors write heartbeats before, during and after a cut-over. No application reads them."""
+    return [each for each in plan.copied if not each.heartbeats]
 
 
 @contextmanager

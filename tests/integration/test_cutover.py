@@ -117,6 +117,7 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
     lab.write("orders", values(10))
     # A dot before it: the copy of another cluster's heartbeats.
     heartbeats = lab.create("heartbeats")
+    lab.target.create_topic(heartbeats, 1)
     lab.copy()
     with producing(lab.source, heartbeats, 25.0):
         assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
@@ -125,6 +126,9 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
         assert main(["status", str(lab.config), "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (found["state"], found["cutover"]["complete"]) == ("healthy", True)
+    with producing(lab.target, heartbeats, 1.0):
+        pass
+    assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
 
 
 def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic_by_name(

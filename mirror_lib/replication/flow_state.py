@@ -142,13 +142,18 @@ class FlowState:
         self._rejections = Rejections(flow.on_error == "skip")
         self._lanes: Mapping[int, LaneState] = {}
         self._shares = LaneShares()
+        # In which cycle a partition last got records.
+        self._served: Dict[PartitionKey, int] = {}
+        self._cycles = 0
 
     def plans(
         self, mirror: str, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
     ) -> List[TaskPlan]:
         """The tasks of a pass over `todo` that `began` then (seconds since 1970); `mirror` is the file's name."""
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
-        return plan_tasks(mirror, flow, partitions, todo, lanes, self._rejections.isolate_until, self._shares)
+        # Under a rate limit, or over a slow line, a cycle may reach few of many partitions.
+        in_turn = sorted(todo, key=lambda each: self._served.get(each.key, 0))
+        return plan_tasks(mirror, flow, partitions, in_turn, lanes, self._rejections.isolate_until, self._shares)
 
     def bytes_of(self, task: PartitionTask) -> int:
         """About how much there is to copy of a partition."""
@@ -172,6 +177,8 @@ class FlowState:
         self.positions.trust(commit.looked)
         self._rejections, self._lanes = commit.rejections, commit.lanes
         self._shares.learn(commit.ended)
+        self._cycles += 1
+        self._served.update((key, self._cycles) for key, part in commit.parts.items() if part.records)
         for key, part in commit.stops.items():
             self.stopped.stop(key, part)
 

@@ -157,19 +157,21 @@ def plan_tasks(
     isolate_until: Callable[[PartitionKey], int],
     shares: LaneShares,
 ) -> List[TaskPlan]:
-    """At most `tasks.max` plans. `lanes` holds what earlier passes handed over; `name` is the mirror's."""
-    by_lane: Dict[int, List[PartitionTask]] = {}
+    """At most `tasks.max` plans. `lanes` holds what earlier passes handed over; `name` is the mirror's. A task begins
+    with the partitions that come first in `todo`."""
+    tasks: List[PartitionTask] = []
+    loads: Dict[int, int] = {}
     for each in todo:
         copied = partitions[each.key]
         lane = lane_of(copied.remote_topic, copied.partition)
-        task = _task(flow, copied, each, lanes.get(lane, LaneState()), isolate_until(each.key))
-        by_lane.setdefault(lane, []).append(task)
-    loads = {lane: sum(map(shares.bytes_of, tasks)) for lane, tasks in by_lane.items()}
+        tasks.append(_task(flow, copied, each, lanes.get(lane, LaneState()), isolate_until(each.key)))
+        loads[lane] = loads.get(lane, 0) + shares.bytes_of(tasks[-1])
+    task_of = shares.tasks_of(loads, flow.tasks_max)
     by_task: Dict[int, List[PartitionTask]] = {}
-    for lane, number in sorted(shares.tasks_of(loads, flow.tasks_max).items()):
-        by_task.setdefault(number, []).extend(by_lane[lane])
+    for task in tasks:
+        by_task.setdefault(task_of[task.lane], []).append(task)
     most = min(MOST_SYNCS, MOST_SYNCS_OF_STAGE // max(1, len(by_task)))
-    return [_plan(name, flow, number, tuple(tasks), lanes, most) for number, tasks in sorted(by_task.items())]
+    return [_plan(name, flow, number, tuple(own), lanes, most) for number, own in sorted(by_task.items())]
 
 
 def _plan(

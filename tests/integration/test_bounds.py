@@ -84,6 +84,27 @@ def test_lag_within_a_backlog_counts_what_arrives_meanwhile_unless_the_run_ends_
     assert (max(ends) > 1000) == (trigger == "1 seconds") and min(ends) >= 300, ends
 
 
+def test_every_partition_of_a_backlog_gets_its_turn_though_a_cycle_reaches_few_of_them(lab: FlowLab) -> None:
+    lab.create("wide", 8)
+    # A record batch of 50 KB, of which a cycle copies about two.
+    for _ in range(8):
+        for number in range(8):
+            lab.write("wide", [b"x" * 50_000], number)
+    lab.settings.update({"max.bytes.per.second": "100 KB", "tasks.max": 1, "batch.max.seconds": 1})
+    stop = threading.Event()
+
+    def watch(snapshot: FlowMetrics) -> None:
+        lab.seen.append(snapshot)
+        if sum(each.records for each in lab.seen) >= 16:
+            stop.set()
+
+    assert run(lab, watch, stop).error is None
+    ends = {place: end for place, end in lab.remote_ends().items() if "wide" in place[0]}
+    assert sum(each.records for each in lab.seen) < 40 and len(ends) == 8
+    copied = [len(log) for log in lab.read_remote("wide").values()]
+    assert len(copied) == 8 and min(copied) > 0, copied
+
+
 @pytest.mark.long
 def test_flow_that_goes_on_is_held_to_its_rate(lab: FlowLab) -> None:
     lab.trigger = "1 seconds"

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from tests.lab.checkout import ROOT
-from tools.docs.pictures import BLUE, FOLDER, GREEN, GREY, INK, RED, _box, _svg, _text
+from tools.docs.pictures import BLUE, FOLDER, GREEN, GREY, INK, RED, box, label, svg
 
 COLOURS = (BLUE, GREEN, "#d97706", RED, "#7c3aed", "#0891b2")
 NAMED = {"green": GREEN, "orange": "#d97706", "red": RED}
@@ -49,15 +49,15 @@ def panel(each: Dict[str, Any], prometheus: str, seconds: float) -> List[str]:
         for target in each["targets"]
         for labels, points in series(prometheus, target["expr"], seconds)
     ]
-    parts = [_box(x, y, width, height, "white", "#d1d5db"), _text(x + 8, y + 18, each["title"], 12, INK, bold=True)]
+    parts = [box(x, y, width, height, "white", "#d1d5db"), label(x + 8, y + 18, each["title"], 12, INK, bold=True)]
     if each["type"] == "stat":
         last = found[0][1][-1][1] if found and found[0][1] else None
         steps = [step for step in defaults["thresholds"]["steps"] if (step["value"] or 0) <= (last or 0)]
         shown = defaults.get("noValue", "no data") if last is None else short(last, defaults["unit"])
-        return [*parts, _text(x + width / 2, y + 58, shown, 22, NAMED[steps[-1]["color"]], "middle", bold=True)]
+        return [*parts, label(x + width / 2, y + 58, shown, 22, NAMED[steps[-1]["color"]], "middle", bold=True)]
     if each["type"] in ("table", "state-timeline"):
         rows = [f"{name}   {short(points[-1][1], 'short')}" for name, points in found if points]
-        return [*parts, *(_text(x + 12, y + 40 + 18 * n, row, 11) for n, row in enumerate(rows[:8]))]
+        return [*parts, *(label(x + 12, y + 40 + 18 * n, row, 11) for n, row in enumerate(rows[:8]))]
     return [*parts, *lines(found, x, y, width, height, defaults["unit"], seconds)]
 
 
@@ -81,9 +81,9 @@ def lines(
     """A chart of all series with the greatest value at its top and a legend below."""
     most = max((value for _, points in found for _, value in points), default=0.0) or 1.0
     left, top, wide, high, began = x + 60, y + 32, width - 72, height - 66, time.time() - seconds
-    parts = [_box(left, top, wide, high, "#f9fafb", "#e5e7eb")]
+    parts = [box(left, top, wide, high, "#f9fafb", "#e5e7eb")]
     for place, value in ((top + 10, short(most, unit)), (top + high, "0")):
-        parts.append(_text(left - 6, place, value, 10, GREY, "end"))
+        parts.append(label(left - 6, place, value, 10, GREY, "end"))
     columns = 3 if wide > 400 else 1
     for number, (name, points) in enumerate(found[:6]):
         colour = COLOURS[number]
@@ -91,7 +91,7 @@ def lines(
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
         parts.append(f"<polyline points='{path}' fill='none' stroke='{colour}' stroke-width='1.5'/>")
         row, column = divmod(number, columns)
-        parts.append(_text(left + column * wide / columns, top + high + 14 + 11 * row, name[:40], 10, colour))
+        parts.append(label(left + column * wide / columns, top + high + 14 + 11 * row, name[:40], 10, colour))
     return parts
 
 
@@ -101,7 +101,7 @@ def main() -> None:
     panels = json.loads((ROOT / "conf/monitoring/dashboard.json").read_text(encoding="utf-8"))["panels"]
     parts = [part for each in panels for part in panel(each, prometheus, seconds)]
     bottom = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in panels)
-    drawn = _svg(24 * WIDTH, bottom * HEIGHT, "The panels of the dashboard with the data of a run", parts)
+    drawn = svg(24 * WIDTH, bottom * HEIGHT, "The panels of the dashboard with the data of a run", parts)
     (FOLDER / "dashboard.svg").write_text(drawn, encoding="utf-8")
 
 

@@ -17,14 +17,16 @@ INK, GREY, BLUE, GREEN, RED, PALE = "#1f2937", "#6b7280", "#2563eb", "#15803d", 
 CELL = 46
 
 
-def _text(
+def label(
     x: float, y: float, text: str, size: int = 13, colour: str = INK, anchor: str = "start", bold: bool = False
 ) -> str:
+    """A line of text; `x` and `y` are its start on the base line, or what `anchor` says."""
     style = f"font-size='{size}' fill='{colour}' text-anchor='{anchor}'" + (" font-weight='bold'" if bold else "")
     return f"<text x='{x:g}' y='{y:g}' {style}>{escape(text)}</text>"
 
 
-def _box(x: float, y: float, width: float, height: float, fill: str, stroke: str = GREY, dashed: bool = False) -> str:
+def box(x: float, y: float, width: float, height: float, fill: str, stroke: str = GREY, dashed: bool = False) -> str:
+    """A rectangle by its upper left corner."""
     dash = " stroke-dasharray='4 3'" if dashed else ""
     return f"<rect x='{x:g}' y='{y:g}' width='{width:g}' height='{height:g}' fill='{fill}' stroke='{stroke}'{dash}/>"
 
@@ -34,7 +36,8 @@ def _arrow(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     return f"<line {ends} stroke='{colour}' stroke-width='2' marker-end='url(#{colour[1:]})'/>"
 
 
-def _svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+def svg(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+    """The whole picture, with a white ground and heads for arrows."""
     heads = "".join(
         f"<marker id='{colour[1:]}' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='7' markerHeight='7'"
         f" orient='auto'><path d='M0,0 L10,5 L0,10 z' fill='{colour}'/></marker>"
@@ -51,9 +54,9 @@ def _log(x: float, y: float, cells: Sequence[Tuple[str, str]]) -> List[str]:
     parts = []
     for offset, (name, fill) in enumerate(cells):
         left = x + offset * CELL
-        parts.append(_box(left, y, CELL, 34, fill, dashed=not name))
-        parts.append(_text(left + CELL / 2, y + 22, name, 13, INK, "middle"))
-        parts.append(_text(left + CELL / 2, y + 50, str(offset), 11, GREY, "middle"))
+        parts.append(box(left, y, CELL, 34, fill, dashed=not name))
+        parts.append(label(left + CELL / 2, y + 22, name, 13, INK, "middle"))
+        parts.append(label(left + CELL / 2, y + 50, str(offset), 11, GREY, "middle"))
     return parts
 
 
@@ -64,21 +67,21 @@ def offset_translation() -> str:
     target = [("", "white"), ("r0", PALE), ("r1", PALE), ("r2", PALE), ("", "white"), ("", "white"), ("r4", PALE)]
     target += [("r5", PALE), ("r6", PALE)]
     at, to = left + 5 * CELL, left + 7 * CELL
-    return _svg(
+    return svg(
         640,
         300,
         "The committed offset 5 of a group on the source is offset 7 on the target: both are before record r5",
         [
-            _text(16, top + 22, "orders-0 on A", bold=True),
+            label(16, top + 22, "orders-0 on A", bold=True),
             *_log(left, top, source),
-            _text(16, bottom + 22, "A.orders-0 on B", bold=True),
+            label(16, bottom + 22, "A.orders-0 on B", bold=True),
             *_log(left, bottom, target),
             _arrow(at, 22, at, top - 3, BLUE),
-            _text(at - 8, 34, "group billing: committed offset 5, next record r5", 13, BLUE, "end"),
+            label(at - 8, 34, "group billing: committed offset 5, next record r5", 13, BLUE, "end"),
             _arrow(at, top + 56, to, bottom - 3, BLUE),
-            _text(to + 8, bottom - 12, "offset 7, next record r5", 13, BLUE),
-            _text(16, 264, "Dashed: offsets without a record. On A the marker of a producer's transaction,", 12, GREY),
-            _text(16, 282, "on B the markers of the mirror's fences.", 12, GREY),
+            label(to + 8, bottom - 12, "offset 7, next record r5", 13, BLUE),
+            label(16, 264, "Dashed: offsets without a record. On A the marker of a producer's transaction,", 12, GREY),
+            label(16, 282, "on B the markers of the mirror's fences.", 12, GREY),
         ],
     )
 
@@ -93,25 +96,25 @@ def takeover() -> str:
     def span(first: int, end: int, colour: str, text: str, y: float) -> List[str]:
         a, b = left + first * CELL, left + end * CELL
         line = f"<line x1='{a:g}' y1='{y:g}' x2='{b:g}' y2='{y:g}' stroke='{colour}' stroke-width='3'/>"
-        return [line, _text((a + b) / 2, y - 7, text, 12, colour, "middle")]
+        return [line, label((a + b) / 2, y - 7, text, 12, colour, "middle")]
 
     end = left + len(names) * CELL
-    return _svg(
+    return svg(
         640,
         220,
         "A remote log that MirrorMaker left, with the columns KEPT, UNCOMMITTED, DOUBLED and RESUMES AT",
         [
-            _text(left, 24, "east.orders-0, as MirrorMaker left it", bold=True),
+            label(left, 24, "east.orders-0, as MirrorMaker left it", bold=True),
             *span(0, 5, BLUE, "KEPT: 5, its stored position", 60),
             *span(5, 7, GREEN, "", 60),
             *span(7, 9, RED, "DOUBLED: 2", 60),
             *span(9, 10, GREEN, "", 60),
             *_log(left, top, names),
-            _text(left, 146, "UNCOMMITTED: 3, the records r5, r6 and r7 after the stored position", 12, GREEN),
+            label(left, 146, "UNCOMMITTED: 3, the records r5, r6 and r7 after the stored position", 12, GREEN),
             _arrow(end, 150, end, top + 38, GREY),
-            _text(left, 172, "RESUMES AT: source offset 8, at offset 10 of the remote topic", 12, INK),
-            _text(left, 194, "MirrorMaker was killed after r6, started again at its stored position,", 12, GREY),
-            _text(left, 210, "and copied r5 and r6 twice.", 12, GREY),
+            label(left, 172, "RESUMES AT: source offset 8, at offset 10 of the remote topic", 12, INK),
+            label(left, 194, "MirrorMaker was killed after r6, started again at its stored position,", 12, GREY),
+            label(left, 210, "and copied r5 and r6 twice.", 12, GREY),
         ],
     )
 
@@ -130,20 +133,20 @@ def number(text: str) -> int:
 
 def throughput() -> str:
     """Bars of README's throughput table, each pair on the scale of its greater one."""
-    parts = [_text(16, 26, "Records per second, each pair on its own scale", 14, INK, bold=True)]
+    parts = [label(16, 26, "Records per second, each pair on its own scale", 14, INK, bold=True)]
     rows = readme_rows()
     for place, (name, ours, theirs, ratio) in enumerate(rows):
         y = 46 + place * 52
-        parts.append(_text(196, y + 24, name, 13, INK, "end"))
+        parts.append(label(196, y + 24, name, 13, INK, "end"))
         for row, (value, colour) in enumerate(((ours, BLUE), (theirs, "#9ca3af"))):
             width = 300 * value / max(ours, theirs)
-            parts.append(_box(206, y + row * 19, width, 16, colour, colour))
-            parts.append(_text(206 + width + 8, y + 13 + row * 19, f"{value:,}", 12, INK))
-        parts.append(_text(624, y + 24, f"{ratio} x", 13, GREEN if float(ratio) >= 1 else RED, "end", bold=True))
+            parts.append(box(206, y + row * 19, width, 16, colour, colour))
+            parts.append(label(206 + width + 8, y + 13 + row * 19, f"{value:,}", 12, INK))
+        parts.append(label(624, y + 24, f"{ratio} x", 13, GREEN if float(ratio) >= 1 else RED, "end", bold=True))
     bottom = 46 + len(rows) * 52 + 8
-    legend = [_box(206, bottom, 14, 12, BLUE, BLUE), _text(226, bottom + 11, "this mirror", 12)]
-    legend += [_box(316, bottom, 14, 12, "#9ca3af", "#9ca3af"), _text(336, bottom + 11, "MirrorMaker 2, tuned", 12)]
-    return _svg(640, bottom + 28, "Throughput of this mirror and of MirrorMaker 2", [*parts, *legend])
+    legend = [box(206, bottom, 14, 12, BLUE, BLUE), label(226, bottom + 11, "this mirror", 12)]
+    legend += [box(316, bottom, 14, 12, "#9ca3af", "#9ca3af"), label(336, bottom + 11, "MirrorMaker 2, tuned", 12)]
+    return svg(640, bottom + 28, "Throughput of this mirror and of MirrorMaker 2", [*parts, *legend])
 
 
 # The width of a character of 12 px: the browser stretches each line to so many of them, whatever font it has.
@@ -166,16 +169,16 @@ def screen(page: str, begins: str, notes: Sequence[Tuple[str, str]]) -> str:
     for count, (piece, means) in enumerate(notes, start=1):
         at, row = next((number, row) for number, row in enumerate(rows) if piece in row)
         x, y = 16 + CHARACTER * row.index(piece), 13 + at * LINE
-        parts.append(_box(x - 2, y, CHARACTER * len(piece) + 4, LINE, "none", "#fbbf24"))
+        parts.append(box(x - 2, y, CHARACTER * len(piece) + 4, LINE, "none", "#fbbf24"))
         parts += _badge(x - 8, y + LINE / 2, count)
         below = height + 24 + 22 * (count - 1)
-        parts += [*_badge(24, below - 4, count), _text(42, below, means, 13)]
-    return _svg(max(width, 640), height + 22 * len(notes) + 16, f"{begins}, explained", parts)
+        parts += [*_badge(24, below - 4, count), label(42, below, means, 13)]
+    return svg(max(width, 640), height + 22 * len(notes) + 16, f"{begins}, explained", parts)
 
 
 def _badge(x: float, y: float, number: int) -> List[str]:
     circle = f"<circle cx='{x:g}' cy='{y:g}' r='5.5' fill='#fbbf24'/>"
-    return [circle, _text(x, y + 3.5, str(number), 9, INK, "middle", bold=True)]
+    return [circle, label(x, y + 3.5, str(number), 9, INK, "middle", bold=True)]
 
 
 def plan_screen() -> str:

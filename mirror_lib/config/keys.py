@@ -70,7 +70,7 @@ def reaches_the_copy(key: str) -> bool:
 class Unused:
     """Keys of MirrorMaker or Connect that have no meaning here (a trailing `*` stands for any ending), and why.
 
-    With `refused` the keys would have changed what is copied, so a file that has one is not accepted; with `accepted`
+    With `refused` the keys would have changed the copy, so a file that has one is not accepted; with `accepted`
     as well, only one that names another class than these.
     """
 

@@ -24,7 +24,7 @@ _SUITE = re.compile(r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA)_WITH_(AES_128_GCM|AES_256
 class Store:
     """A key store or trust store. `kind` is Java's word (JKS, PKCS12, PEM, …).
 
-    It lies at `location`, or is PEM text: `certificates`, and `key` in a key store.
+    It is a file at `location`, or PEM text: `certificates`, and `key` in a key store.
     """
 
     kind: str

@@ -367,7 +367,7 @@ def share(text: str) -> float:
 
 def _choice(value: Value, words: Tuple[str, ...]) -> Optional[OffsetChoice]:
     parts = items(value)
-    # As it stands where it is a text: a group's name may have commas.
+    # Unchanged where it is a text: a group's name may have commas.
     text = value.strip() if isinstance(value, str) else ", ".join(parts)
     label = _LABEL.fullmatch(text)
     kind, rest = label.groups() if label else ("", text)

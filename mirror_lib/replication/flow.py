@@ -133,7 +133,7 @@ class FlowMirror:
         self.flow = flow
         # A tail waits for nothing.
         self._beside = False
-        # What is left of a run that ends by itself is what the source held when the batch began.
+        # A run that ends by itself still has to copy what the source held when the batch began.
         self._endless = config.trigger != AVAILABLE_NOW
         self._totals = context.totals
         self._name = config.name

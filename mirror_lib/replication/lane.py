@@ -1,9 +1,9 @@
 """The kernel of both engines: `Lanes` belong to one Spark task, which it opens, appends to and fences again.
 
 A lane is a named set of remote partitions that are written under one transactional id. Order of effects: stop where a
-remote log was truncated, fence, recover, append, fence again behind old records. After a crash at any point whoever
-comes next fences first, and finds on the remote logs what was not reported. What is appended comes from a `Source`, and
-what lies on the remote logs is found by a recovery; each engine has its own of both.
+remote log was truncated, fence, recover, append, fence again behind old records. After a crash at any point the next
+process fences first, and finds on the remote logs what was not reported. Records to append come from a `Source`, and a
+recovery finds the records on the remote logs; each engine has its own of both.
 """
 
 from __future__ import annotations

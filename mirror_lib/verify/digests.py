@@ -91,7 +91,7 @@ _NEWEST_ORIGIN = (
 _WITHOUT_ORIGIN = (
     f"filter(headers, (header, n) -> not (n = size(headers) - 1 and header.key = '{ORIGIN_HEADER}'))"
 )
-_IS_ORIGIN = "told rlike '^[^/]+/[^/]+/[0-9]{1,9}/[0-9]{1,18}/[^/]*$'"
+_IS_ORIGIN = "origin_text rlike '^[^/]+/[^/]+/[0-9]{1,9}/[0-9]{1,18}/[^/]*$'"
 
 
 def _sha256(binary: str) -> str:
@@ -167,15 +167,15 @@ class DigestReader:
     def found_hashes(self, slots: Sequence[Slice], feeds: Sequence[Feed], cluster: str) -> DataFrame:
         """`slot, downstream, whose`, for the flow's own records `origin, upstream, first, until`, and hashes as
         of `made_hashes`: the records of `slots`. `cluster` is the source's name in the flow's origins."""
-        reported = self._records(slots).withColumn("told", F.expr(_NEWEST_ORIGIN))
-        parts = reported.withColumn("parts", F.expr(f"if({_IS_ORIGIN}, split(told, '/'), null)")).selectExpr(
+        reported = self._records(slots).withColumn("origin_text", F.expr(_NEWEST_ORIGIN))
+        parts = reported.withColumn("parts", F.expr(f"if({_IS_ORIGIN}, split(origin_text, '/'), null)")).selectExpr(
             *("slot", "topic", "offset as downstream", "key", "value", "timestamp"),
             f"if(parts is null, headers, {_WITHOUT_ORIGIN}) as headers",
             *("parts[0] as cluster", "parts[1] as source_topic", "cast(parts[2] as int) as source_partition"),
-            *("cast(parts[3] as bigint) as upstream", "parts[4] as told_id"),
+            *("cast(parts[3] as bigint) as upstream", "parts[4] as origin_id"),
         )
         found = parts.join(F.broadcast(self._feeds(feeds)), ["topic", "source_topic", "source_partition"], "left")
-        same_topic = "(told_id = '' or topic_id = '' or told_id = topic_id)"
+        same_topic = "(origin_id = '' or topic_id = '' or origin_id = topic_id)"
         of_flow = f"coalesce(cluster = {text_literal(cluster)}, false)"
         is_own = f"{of_flow} and coalesce({same_topic}, false)"
         whose = f"case when {is_own} then '{OWN}' when {of_flow} then '{OTHER}' else '{FOREIGN}' end as whose"

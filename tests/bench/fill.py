@@ -94,7 +94,7 @@ class _Writer:
             self._failed.append(str(error))
 
     def _marks(self, number: int) -> List[Tuple[str, bytes]]:
-        """What tells a filter that cannot look into a value."""
+        """The header for a filter that cannot look into a value."""
         return [(PLACED_HEADER, b"")] if self._case.is_filtered and self._is_placed(number) else []
 
     def _is_placed(self, number: int) -> bool:

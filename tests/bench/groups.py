@@ -125,7 +125,7 @@ def configured(brokers: Sequence[KafkaBroker], folder: Path, trigger: str) -> st
 
 
 def one_pass(brokers: Sequence[KafkaBroker], folder: Path) -> List[Sequence[str]]:
-    """`availableNow`: everything is translated, committed and told once."""
+    """`availableNow`: everything is translated, committed and reported once."""
     command = ["./spark-submit.sh", "jobs/translate_offsets.py", configured(brokers, folder, "availableNow"), "--json"]
     began = time.monotonic()
     with (folder / "once.log").open("w") as errors, started(command, errors) as job:
@@ -134,12 +134,12 @@ def one_pass(brokers: Sequence[KafkaBroker], folder: Path) -> List[Sequence[str]
     whole = time.monotonic() - began
     if job.returncode or not documents:
         raise LabError(f"the job ended with exit code {job.returncode}: {(folder / 'once.log').read_text()[-500:]}")
-    told: Dict[str, Any] = documents[-1]
-    if told["verdicts"] != {"exact": TOPICS * PARTITIONS * GROUPS} or told["committed"] != told["positions"]:
-        raise LabError(f"not every position was moved: {told}")
+    found: Dict[str, Any] = documents[-1]
+    if found["verdicts"] != {"exact": TOPICS * PARTITIONS * GROUPS} or found["committed"] != found["positions"]:
+        raise LabError(f"not every position was moved: {found}")
     return [
-        ("positions translated, committed, told in a pass", grouped(told["positions"])),
-        ("the pass", f"{told['seconds']:.1f} s"),
+        ("positions translated, committed, reported in a pass", grouped(found["positions"])),
+        ("the pass", f"{found['seconds']:.1f} s"),
         ("whole job, from the command", f"{whole:.1f} s"),
     ]
 

@@ -97,7 +97,7 @@ def measured(
 
 
 def judged(folder: Path, records: int, doubled: int) -> List[int]:
-    """Latency by record in ns; `LabError` unless each came exactly once; `doubled` tells how many came again."""
+    """Latency by record in ns; `LabError` unless each came exactly once; `doubled` counts those that came again."""
     written, seen = array("q", (folder / "written").read_bytes()), array("q", (folder / "read").read_bytes())
     lost = sum(1 for each in seen if not each)
     if lost or doubled:

@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 def record(number: int) -> Rec:
-    """About 100 bytes, of which half repeats from record to record."""
+    """About 100 bytes; half of them repeat from record to record."""
     words = b" ".join(WORDS[(number * n) % len(WORDS)] for n in range(1, 15))
     return Rec(b"%08d %s" % (number, words), b"k%d" % (number % 1000), NOON + number // 4)
 

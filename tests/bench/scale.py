@@ -55,7 +55,7 @@ CHARTS = {
         "the beginning of the batch until an outside client can read its only record. Medians of five.",
     ),
     "backlog": (
-        ("batch", "beside it"),
+        ("batch", "alongside it"),
         "What a batch costs as its backlog grows",
         "Records of 100 B in 20 partitions, two tasks. The lower line is what is not copying: planning, Spark, ledger.",
     ),
@@ -265,7 +265,7 @@ def backlog(driver: Driver, size: int) -> Mapping[str, float]:
         raise LabError("the source did not take the records")
     seconds = driver.batch()
     driver.check(size)
-    return {"batch": seconds, "copying": driver.copy_seconds, "beside it": seconds - driver.copy_seconds}
+    return {"batch": seconds, "copying": driver.copy_seconds, "alongside it": seconds - driver.copy_seconds}
 
 
 def peak_mib(pid: object) -> int:

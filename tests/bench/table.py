@@ -35,7 +35,7 @@ def line_of(run: Run) -> str:
 
 
 def rate_of(run: Run, judged: str) -> float:
-    """Records a second, in the way that a case is judged."""
+    """Records a second, as a case is judged."""
     return run.figures.steady_rate if judged == STEADY else run.figures.whole_rate
 
 

@@ -86,7 +86,7 @@ def test_lag_within_a_backlog_counts_what_arrives_meanwhile_unless_the_run_ends_
 
 def test_every_partition_of_a_backlog_gets_its_turn_though_a_cycle_reaches_few_of_them(lab: FlowLab) -> None:
     lab.create("wide", 8)
-    # A record batch of 50 KB, of which a cycle copies about two.
+    # Record batches of 50 KB: a cycle copies about two.
     for _ in range(8):
         for number in range(8):
             lab.write("wide", [b"x" * 50_000], number)

@@ -162,7 +162,7 @@ def acl(user: str, operation: str, kind: str, name: str, prefixed: bool = False)
 
 def _enum_name(word: str) -> str:
     """`DescribeConfigs` is `DESCRIBE_CONFIGS`."""
-    return "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in word).lstrip("_")
+    return "".join(f"_{sign}" if sign.isupper() else sign.upper() for sign in word).lstrip("_")
 
 
 @contextmanager

@@ -32,9 +32,9 @@ class Paper:
 
     def write(self, text: str) -> None:
         """Obey `text`. Sequences other than cursor up, erase line and colours are errors."""
-        for numbers, letter, control, plain, other in _PIECE.findall(text):
-            if letter:
-                self._obey(numbers, letter)
+        for numbers, final, control, plain, other in _PIECE.findall(text):
+            if final:
+                self._obey(numbers, final)
             elif control == "\r":
                 self._column = 0
             elif control == "\n":
@@ -49,16 +49,16 @@ class Paper:
         """What is visible now."""
         return [row.rstrip() for row in self.rows[-LINES:]]
 
-    def _obey(self, numbers: str, letter: str) -> None:
-        if letter == "A":
+    def _obey(self, numbers: str, final: str) -> None:
+        if final == "A":
             self._move(max(self._row - int(numbers or 1), len(self.rows) - LINES, 0))
-        elif letter == "K":
+        elif final == "K":
             assert numbers == "2", numbers
             self.rows[self._row] = ""
         elif numbers == "?25":
-            self.cursor_visible = letter == "h"
+            self.cursor_visible = final == "h"
         else:
-            assert letter == "m", f"the terminal does not know {numbers}{letter}"
+            assert final == "m", f"the terminal does not know {numbers}{final}"
 
     def _put(self, character: str) -> None:
         if self._column == COLUMNS:

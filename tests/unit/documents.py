@@ -83,7 +83,7 @@ def printed(*shows: Callable[[], object]) -> List[Document]:
 
 
 def documents() -> Dict[str, List[Document]]:
-    """By heading. Values are those of JSON."""
+    """By heading. Values are as in JSON."""
     made: Dict[str, List[Document]] = {
         "mirror run: a cycle": [metrics_json(COPYING), metrics_json(replace(COPYING, behind_seconds=None))],
         "mirror run: an outage": [

@@ -34,9 +34,9 @@ def series(prometheus: str, query: str, seconds: float) -> List[Series]:
 
 def short(value: float, unit: str) -> str:
     """A number of a panel with its unit."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size and unit != "s":
-            return f"{value / size:.3g} {letter}{UNITS[unit].strip()}".rstrip()
+            return f"{value / size:.3g} {prefix}{UNITS[unit].strip()}".rstrip()
     return f"{value:.3g}{UNITS[unit]}"
 
 

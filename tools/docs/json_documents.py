@@ -1,6 +1,6 @@
 """Writes docs/reference/json.md: `python -m tools.docs.json_documents > docs/reference/json.md`.
 
-Keys and types are those of documents that the code prints (tests/unit/documents.py). Here are their meanings. A key
+Keys and types are read off documents that the code prints (tests/unit/documents.py). Here are their meanings. A key
 without a meaning, and a meaning without a key, are errors.
 """
 

@@ -155,7 +155,7 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     assert any(read_topic(pair.b, CHECKPOINTS, login=ADMIN).values())
     assert pair.committed("A", "KafkaMirror") == 100
 
-    pair.exactly([*of("identity policy", "undoing"), *moving])
+    pair.exactly([*of("identity policy", "rollback of group offsets"), *moving])
     moved = pair.mirror("groups plan", "--execute")
     assert pair.committed("B", "billing") == 40
     found = re.search(r"--run (\w+)", moved)
@@ -268,7 +268,7 @@ def taking_over(pair: Pair) -> object:
         ("fail-back", "A", "billing", "Read", committing, "grant Read on the group"),
         ("fail-back", "A", "orders", "Read", committing, "grant Read on the topic"),
         ("fail-back", "B", "billing", "Describe", looking_at("B", "billing"), "grant Describe on the group"),
-        ("undoing", "B", "billing", "Delete", deleting, "grant Delete on the group"),
+        ("rollback of group offsets", "B", "billing", "Delete", deleting, "grant Delete on the group"),
         ("take-over of a MirrorMaker 2", "B", KEPT, "Read", taking_over, "grant Read on it"),
         ("take-over of a MirrorMaker 2", "A", SYNCS, "Read", taking_over, "grant Read on it"),
         ("take-over of a MirrorMaker 2", "B", "A-mm2", "Describe", describing, "grant Describe on the group"),

@@ -137,12 +137,14 @@ RUN_SUCCESS = _metric(
 TOPICS = _metric("topics", GAUGE, "Topics that the flow copied from, or that have lag")
 OMITTED = _metric("topics_omitted", GAUGE, "Topics beyond metrics.topics.max, which have no metrics of their own")
 TOPIC_RECORDS = _metric(
-    "topic_records_total", COUNTER, "Records copied of the topic. Absent where a flow places records by key", _TOPIC
+    "topic_records_total", COUNTER, "Records copied of the topic. Absent where a flow repartitions records", _TOPIC
 )
-TOPIC_BYTES = _metric("topic_bytes_total", COUNTER, "Bytes written of the topic. Absent where records are", _TOPIC)
+TOPIC_BYTES = _metric(
+    "topic_bytes_total", COUNTER, "Bytes written of the topic. Absent where a flow repartitions records", _TOPIC
+)
 TOPIC_LAG = _metric("topic_lag_records", GAUGE, "Offsets of the source topic still to copy", _TOPIC)
 TOPIC_PARTITION_LAG = _metric(
-    "topic_max_partition_lag_records", GAUGE, "The same of the topic's partition that has the most", _TOPIC
+    "topic_max_partition_lag_records", GAUGE, "Offsets still to copy of the topic's partition that has the most", _TOPIC
 )
 
 TOPIC_RETENTION = _metric(
@@ -153,7 +155,11 @@ TOPIC_RETENTION = _metric(
     "where the source deletes nothing",
     _TOPIC,
 )
-RETENTION = _metric("retention_left_seconds", GAUGE, "The same of the flow's topic that has the least time left")
+RETENTION = _metric(
+    "retention_left_seconds",
+    GAUGE,
+    "How long the source keeps what is not copied, of the topic with the least time left",
+)
 
 METRICS: Tuple[Metric, ...] = (
     *(BUILD, RUNNING, START, FLOW_INFO),

@@ -31,7 +31,6 @@ def add(commands: Commands) -> None:
     run = add_command(
         own, "run", run_command, "move producers and consumers to the target; resumes an interrupted cut-over"
     )
-    run.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
     run.add_argument(
         "--quiet-seconds",
         type=float,
@@ -44,17 +43,15 @@ def add(commands: Commands) -> None:
     )
     fence = "deny Write on the source topics to every principal; cutover back removes that"
     run.add_argument("--fence-source", action="store_true", help=fence)
-    run.add_argument(
-        "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
-    )
     run.add_argument("--take-over", action="store_true", help="end a running process of the flow")
     back = add_command(
         own, "back", back_command, "undo a cut-over: restore group offsets, and allow writes to the source again"
     )
-    back.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
-    back.add_argument(
-        "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
-    )
+    for each in (run, back):
+        each.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
+        each.add_argument(
+            "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
+        )
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -21,9 +21,9 @@ from mirror_lib.errors import EXIT_OK
 
 TEXT = "copy with MirrorMaker 1's options and client files"
 ABOUT = (
-    f"{TEXT}. Topics keep their names, and records their partitions. If the target topic has another partition count, "
-    "records are repartitioned by key. Progress is committed to the consumer group. One process of a group copies, "
-    "with --num.streams tasks; the others stand by"
+    f"{TEXT}. Topics keep their names, and records their partitions. A topic is not copied if the target topic has "
+    "another partition count. Progress is committed to the consumer group. One process of a group copies, with "
+    "--num.streams tasks; the others stand by"
 )
 
 

@@ -103,7 +103,7 @@ class Cutover:
     ) -> None:
         self._config, self._flow, self._spark, self._options = config, flow, spark, options
         self._source, self._target = clusters
-        self._tell, self._shown, self._stop = shown.line, shown, stop
+        self._shown, self._stop = shown, stop
         self._table = CutoverTable(spark, config.state)
         self._topics = sorted({each.source.name for each in _written_by_applications(self._plan())})
         self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
@@ -130,7 +130,7 @@ class Cutover:
         steps = to_go(found, self._log_ends(), self._options.fence)
         kept = [step for step in found.done if step not in steps]
         if kept:
-            self._tell(f"{self._flow.name}: cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
+            self._shown.line(f"{self._flow.name}: cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
         self._refuse_other_run()
         self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
 
@@ -158,7 +158,7 @@ class Cutover:
         for number, (step, words, act) in enumerate(steps, start=1):
             facts = self._fence_facts() if step == FENCE else ""
             row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words, facts)
-            self._tell(f"{self._flow.name}: step {number} of {len(steps)}, {step}: {words}")
+            self._shown.line(f"{self._flow.name}: step {number} of {len(steps)}, {step}: {words}")
             self._record(row)
             try:
                 detail, facts = act()
@@ -166,7 +166,7 @@ class Cutover:
                 self._record(replace(row, status=FAILED, detail=str(error)))
                 raise
             self._record(replace(row, status=DONE, detail=detail, facts=facts or row.facts))
-            self._tell(f"{self._flow.name}: {step}: {detail}")
+            self._shown.line(f"{self._flow.name}: {step}: {detail}")
 
     def _record(self, row: CutoverStep) -> None:
         self._table.append(row)
@@ -252,7 +252,7 @@ class Cutover:
             quiet = quiet.seen(self._log_ends(), now)
             if quiet.grew and now - reported >= TOLD_SECONDS:
                 reported = now
-                self._tell(f"{self._flow.name}: still written: {writers_line(quiet.grew, LOOK_SECONDS)}")
+                self._shown.line(f"{self._flow.name}: still written: {writers_line(quiet.grew, LOOK_SECONDS)}")
             if now - began > options.wait_seconds:
                 raise RefusedError(
                     self._still_written(quiet),

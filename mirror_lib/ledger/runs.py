@@ -34,7 +34,7 @@ RUNS = TableSchema(
         Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
         Column("driver", "string", "host and process id of the driver", since=2),
         Column("lag_records", "bigint", "upstream offsets still to copy, in rows of kind alive", since=2),
-        Column("lag_seconds", "double", "age of the last record copied where the lag is greatest", since=2),
+        Column("lag_seconds", "double", "age of the oldest last-copied record among the partitions with lag", since=2),
     ),
     stamp="at",
     lost="The list of runs is lost, and the next run cannot check that its aliases still name the same clusters.",

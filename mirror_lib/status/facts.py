@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.codes import INCIDENT_CODES
+from mirror_lib.codes import INCIDENT_CODES, PREFIX
 from mirror_lib.ledger.records import (
     DATA_LOST,
     DEAD_SECONDS,
@@ -27,7 +27,7 @@ HANGING_SECONDS = 900.0
 HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
 RAISE_RETENTION = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"
 # How the outcome of a run that failed begins.
-CODE = re.compile(r"MIR-\d{3}\b")
+CODE = re.compile(rf"{PREFIX}\d{{3}}\b")
 WELL_ENDED = ("ok", "stopped", "window closed")
 
 
@@ -234,8 +234,10 @@ class FlowStatus:
     @property
     def cut_over(self) -> bool:
         """Whether applications moved to the target, and no run copied anything from the source since."""
-        done = self.cutover is not None and self.cutover.complete and self.cutover.direction == CutoverStep.OVER
-        return done and self.cutover is not None and (self.run is None or self.run.started <= self.cutover.at)
+        last = self.cutover
+        if last is None or not last.complete or last.direction != CutoverStep.OVER:
+            return False
+        return self.run is None or self.run.started <= last.at
 
     @property
     def eta_seconds(self) -> Optional[float]:
@@ -342,11 +344,7 @@ def driver_of(run: Rows) -> Optional[str]:
 
 
 def _unread(flow: FlowStatus) -> List[Problem]:
-    def remedy(sentence: str) -> str:
-        lost = "; mirror failover CONFIG shows what the target holds" if "cannot reach" in sentence else ""
-        return f"fix this, then ask again{lost}"
-
-    return [Problem("unreadable", sentence, remedy(sentence), True) for sentence in flow.unread]
+    return [Problem("unreadable", sentence, "fix this, then ask again", True) for sentence in flow.unread]
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:

@@ -129,7 +129,7 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
     if not accepts_connections(config.bootstrap_servers):
         raise ClusterError(
             f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: no broker accepts a connection",
-            "check bootstrap.servers, and that a broker is up",
+            "check bootstrap.servers, and that a broker is up; mirror failover CONFIG shows what the target holds",
         )
     return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 

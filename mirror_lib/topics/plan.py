@@ -179,6 +179,7 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             continue
         try:
             decided = _copy_existing(flow, topic, remote, facts) or _copy_into_new(flow, topic, remote, facts)
+            decided = replace(decided, heartbeats=policy_for(flow).is_heartbeats_topic(name))
         except CustomClassError as error:
             skipped.append(SkippedTopic(name, error.message, wanted=True))
             continue
@@ -283,7 +284,6 @@ def _copy_existing(
         grow_to=topic.partitions if grows else None,
         notes=(*_heartbeats_note(flow, topic.name), *notes),
         keyed_over=keyed_over,
-        heartbeats=policy_for(flow).is_heartbeats_topic(topic.name),
     )
 
 
@@ -315,7 +315,6 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
             *_heartbeats_note(flow, topic.name),
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
         ),
-        heartbeats=policy_for(flow).is_heartbeats_topic(topic.name),
     )
 
 

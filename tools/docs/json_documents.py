@@ -83,7 +83,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "batch_id": "Spark's batch id; -1 outside a batch",
         "copy_seconds": "duration of the slowest task",
         "behind_records": "offsets not copied",
-        "behind_seconds": "age of the last copied record of the partition with the greatest lag",
+        "behind_seconds": "age of the oldest last-copied record among the partitions with lag",
         "stopped": "stopped partitions",
         "waiting": "state of the flow",
         "source_throttled_seconds": "throttled by source quotas",

@@ -205,7 +205,7 @@ def run_screen() -> str:
         [
             ("20,088", "records a second, an average of 30 s"),
             ("1,204,000", "source offsets that are not copied yet"),
-            ("3.1 s", "age of the last copied record of the partition with the greatest lag"),
+            ("3.1 s", "age of the oldest last-copied record among the partitions with lag"),
             ("60 s", "when the backlog is copied, at the rate at which the lag falls"),
             ("33 %", "how much of the greatest lag since the flow was last caught up is copied"),
             ("3       301,000", "the partition with most of this topic's lag, and its lag"),

@@ -26,14 +26,14 @@ from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.query import start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
-from mirror_lib.replication.tail import PASS_SECONDS, TAIL_TRIGGER, CommitWatch, Every, Tail, tail_tasks
+from mirror_lib.replication.tail import CYCLE_SECONDS, TAIL_TRIGGER, CommitWatch, Every, Tail, tail_tasks
 from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
-from mirror_lib.rows.flow import refuse_the_other_way, row_mirror
+from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
 from mirror_lib.rows.mirror import Reading, RowMirror
 from mirror_lib.spark.metrics import InputRows
 from mirror_lib.spark.session import cloned
-from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end, unforeseen
+from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unforeseen
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import matchless_words, subscribe_pattern
 from mirror_lib.topics.old_brokers import runnable
@@ -59,7 +59,7 @@ UNTIL_TRIGGER = "1 seconds"
 
 # How often a flow that changes records looks whether its topics are those that its query reads, and whether there is
 # anything to read where there was nothing.
-TOPICS_SECONDS, LOOK_SECONDS = 2.0, 1.0
+TOPICS_SECONDS, CHECK_SECONDS = 2.0, 1.0
 
 # So long a store may be away. Then a flow ends, for an operator to act.
 PATIENCE_SECONDS = 600.0
@@ -87,8 +87,8 @@ class StorageTrust:
         if not failed:
             return replace(self, proven=self.proven or wrote, away_since=None)
         # An attempt that writes, or lasts long, has not been without a store since the last failure.
-        anew = self.away_since is None or wrote or ended - began > PATIENCE_SECONDS
-        return replace(self, proven=self.proven or wrote, away_since=ended if anew else self.away_since)
+        restarted = self.away_since is None or wrote or ended - began > PATIENCE_SECONDS
+        return replace(self, proven=self.proven or wrote, away_since=ended if restarted else self.away_since)
 
     def lasts(self, now: float) -> bool:
         """Whether to try once more."""
@@ -111,7 +111,7 @@ class FlowOutcome:
     recovered: int = 0
 
 
-class FlowRun(FlowLife):
+class FlowRun(SupervisedFlow):
     """One flow of the job, from its first look at the clusters to its outcome."""
 
     def __init__(
@@ -148,9 +148,9 @@ class FlowRun(FlowLife):
         state = (StateError,) if self._storage.lasts(time.monotonic()) else ()
         return (ClusterError, *fenced, *state)
 
-    def _life(self) -> Optional[MirrorError]:
+    def _attempt(self) -> Optional[MirrorError]:
         began, self._journal = time.monotonic(), None
-        error = super()._life()
+        error = super()._attempt()
         wrote = self._journal is not None and self._journal.wrote
         self._storage = self._storage.after(began, time.monotonic(), wrote, isinstance(error, StateError))
         return error
@@ -245,7 +245,7 @@ class FlowRun(FlowLife):
         )
         if flow.change is not None:
             return row_mirror(context)
-        refuse_the_other_way(context)
+        refuse_other_partitioning(context)
         return FlowMirror(context)
 
     def _warn_of_names(self, source: KafkaCluster) -> None:
@@ -279,8 +279,8 @@ class FlowRun(FlowLife):
             journal.given_up()
             return unforeseen(self._name, error)  # here, for the table of runs has its sentence as well
         # What stopped is tried again when the window opens.
-        goes_on = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
-        return None if goes_on else left_over(mirror)
+        reopens = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
+        return None if reopens else left_over(mirror)
 
     def _batches(self, mirror: FlowMirror, checkpoint: str) -> None:
         """Copy record batches: Spark's query says when, the ledger what."""
@@ -315,13 +315,13 @@ class FlowRun(FlowLife):
             if self._hours.is_set():
                 break
             with self._busy:
-                mirror.look(passed)
+                mirror.check_end(passed)
             if ends and self._until is None and (whole >= 2 or not going):
                 break  # twice, as what came while the first one ran belongs to the copy
             if ends and self._until is not None and not mirror.behind() and (mirror.reached() or mirror.not_copied()):
                 break
             if not going:
-                self._stop.wait(LOOK_SECONDS)
+                self._stop.wait(CHECK_SECONDS)
 
     def _await_rows(self, mirror: RowMirror, reading: Reading, checkpoint: str, trigger: str) -> bool:
         """Whether the query came to its end by itself."""
@@ -376,7 +376,7 @@ class FlowRun(FlowLife):
 
         def over() -> bool:
             try:
-                self._commits.look(waited(), give_way)
+                self._commits.check(waited(), give_way)
             except StalledError as error:
                 stalled.append(error)
             return bool(stalled) or done() or self._lost_turn() or self._hours.over()
@@ -413,7 +413,7 @@ class FlowRun(FlowLife):
             return None
         seconds = self._flow.batch_max_seconds
         # A task reports several times before it would wait for the ledger.
-        return Tail(self._tailing, min(seconds, max(PASS_SECONDS, seconds / 8)), seconds)
+        return Tail(self._tailing, min(seconds, max(CYCLE_SECONDS, seconds / 8)), seconds)
 
     def _lost_turn(self) -> bool:
         return self._group is not None and not self._group.has_turn()

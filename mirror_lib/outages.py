@@ -28,12 +28,12 @@ END_SECONDS = 1.0
 class OutageWatch:
     """Checks while the block runs whether the clusters of `flows` answer, each in a thread with one connection.
 
-    `tell` gets an `Outage` for each flow of the cluster at its begin and at its end, from these threads. One that lasts
-    when the block ends has no end.
+    `notify` gets an `Outage` for each flow of the cluster at its begin and at its end, from these threads. An outage
+    that lasts when the block ends has no end.
     """
 
-    def __init__(self, flows: Sequence[ReplicationFlow], tell: Callable[[Outage], None]) -> None:
-        self._tell = tell
+    def __init__(self, flows: Sequence[ReplicationFlow], notify: Callable[[Outage], None]) -> None:
+        self._notify = notify
         self._over = threading.Event()
         roles: Dict[str, Tuple[ClusterConfig, str]] = {}
         users: Dict[str, List[Tuple[str, str]]] = {}
@@ -93,4 +93,4 @@ class OutageWatch:
             return
         lasted = time.monotonic() - begun
         for flow, side in users:
-            self._tell(Outage(flow, side, time.time() - lasted, None if after.unreachable else lasted))
+            self._notify(Outage(flow, side, time.time() - lasted, None if after.unreachable else lasted))

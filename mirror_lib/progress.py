@@ -303,7 +303,7 @@ class Line:
     """A line of the screen."""
 
     text: str
-    look: str = PLAIN
+    style: str = PLAIN
 
 
 def screen_lines(

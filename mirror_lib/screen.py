@@ -30,7 +30,7 @@ _DRAIN_SECONDS = 2.0
 # Lines that Java writes at each start and that mean nothing to an operator.
 _NOISE = ("WARNING: Using incubator modules:",)
 STOPPING = "stopping: the cycles that run are finished first"
-LOOKS = {PLAIN: "", HEADING: "bold", FAINT: "cyan", ALARM: "bold red"}
+STYLES = {PLAIN: "", HEADING: "bold", FAINT: "cyan", ALARM: "bold red"}
 # For terminals without UTF-8.
 _ASCII = str.maketrans({FULL: "#", EMPTY: "-", "\u2026": "~", "\u00b7": "|", "\u202f": " ", "\u2009": " "})
 
@@ -96,7 +96,7 @@ class Screen:
         now, width = time.monotonic(), self._console.width
         shown = [*screen_lines(dict(self._known), now, width, free, self._outages), *ending]
         shown += [] if self._over.is_set() else [Line("")]
-        texts = [Text(self._drawable(each.text), LOOKS[each.look]) for each in shown]
+        texts = [Text(self._drawable(each.text), STYLES[each.style]) for each in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(texts)
 
     def _drawable(self, text: str) -> str:

@@ -1,6 +1,6 @@
 """Supervises one flow for both jobs: a thread, its restarts, a watched query, and an orderly end.
 
-`FlowLife` starts the flow again after transient errors, and keeps the error that ended it.
+`SupervisedFlow` starts the flow again after transient errors, and keeps the error that ended it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESTART_SECONDS = 5.0
 REFUSED_SECONDS = 60.0
 
 
-class FlowLife(ABC):
+class SupervisedFlow(ABC):
     """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
 
     After an error of the kinds in `_passing()` it starts again, until `stop` is set; not where a login is refused
@@ -65,28 +65,28 @@ class FlowLife(ABC):
 
     def _live_until_the_end(self) -> None:
         while True:
-            error = self._life()
-            again = error is not None and self._passes(error)
+            error = self._attempt()
+            again = error is not None and self._is_transient(error)
             pause = REFUSED_SECONDS if isinstance(error, LoginError) else RESTART_SECONDS
             if not again or self._stop.wait(pause):
                 break
             log.warning("%s; %s starts again", error, self._name)
         self._over(None if self._stop.is_set() and self._was_ended(error, again) else error)
 
-    def _passes(self, error: MirrorError) -> bool:
+    def _is_transient(self, error: MirrorError) -> bool:
         refused = isinstance(error, LoginError) and not self._connected
-        passes = isinstance(error, self._passing()) and not refused
-        if self._passing() and not passes and not self._stop.is_set():
+        transient = isinstance(error, self._passing()) and not refused
+        if self._passing() and not transient and not self._stop.is_set():
             # Others may run without end, and a report at their end comes too late.
             log.error("%s; %s has ended", error, self._name)
-        return passes
+        return transient
 
     def _was_ended(self, error: Optional[MirrorError], waited: bool) -> bool:
         """Whether a flow that was stopped has not failed: it waited for a cluster, or its turn, or Java was stopped
         too."""
         return isinstance(error, SparkEndedError) or (waited and isinstance(error, (ClusterError, FencedError)))
 
-    def _life(self) -> Optional[MirrorError]:
+    def _attempt(self) -> Optional[MirrorError]:
         try:
             return self._live()
         except MirrorError as error:
@@ -167,7 +167,7 @@ def _goes_with_an_end(error: BaseException) -> bool:
     return isinstance(error, (ClusterError, FencedError, SparkEndedError)) or is_sparks(error)
 
 
-def await_end(runs: Sequence[FlowLife], stop: threading.Event, patience_seconds: float, left: str) -> None:
+def await_end(runs: Sequence[SupervisedFlow], stop: threading.Event, patience_seconds: float, left: str) -> None:
     """Return when all `runs` have ended, or so long after `stop`: one may hang on a cluster that does not answer.
 
     `left` says what becomes of one that did not end.

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
-class UnderWay(Generic[Result]):
+class BackgroundCall(Generic[Result]):
     """`call`, begun when this is made. A process that ends does not wait for it."""
 
     def __init__(self, name: str, call: Callable[[], Result]) -> None:

@@ -59,7 +59,7 @@ NEVER = (
     ("ledger", "replication"),
     *((f"rows.{one}", part) for one in CHANGING for part in ("kafka", "replication", "ledger", "rows.writer")),
     ("rows.partition", "rows.stage"),
-    *((f"report.{part}", "status.look") for part in ("page", "charts", "picture", "tables", "markup", "settings")),
+    *((f"report.{part}", "status.read") for part in ("page", "charts", "picture", "tables", "markup", "settings")),
     ("rows.writer", "rows.mirror"),
 )
 # Spark's private doors to its JVM, which Spark Connect, serverless compute and standard access mode do not have.
@@ -98,7 +98,7 @@ NOT_ON_EXECUTORS = (
     *("verify.comparison", "verify.digests", "verify.flow", "verify.origins", "verify.verdicts"),
     *("kafka.admin", "kafka.groups", "kafka.group_member", "kafka.offsets", "kafka.compacted_topic"),
     *("config.loader", "config.build", "config.settings", "ledger.delta_table", "replication.flow"),
-    *("rows.mirror", "rows.kept", "rows.placed", "rows.flow"),
+    *("rows.mirror", "rows.kept", "rows.repartitioned", "rows.flow"),
 )
 NAMES_TO_AVOID = re.compile(r"utils?|common|helpers?|base|manager")
 

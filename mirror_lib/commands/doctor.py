@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
 def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror doctor`: a line for each check, as it is made. 1 where one is blocking."""
     from mirror_lib.doctor.checks import BLOCKING, summary_line
-    from mirror_lib.doctor.look import clusters_and_flows, packages
+    from mirror_lib.doctor.cluster_checks import clusters_and_flows, packages
 
     flows = copied_flows(arguments, config)
     made: List[Check] = []
@@ -47,7 +47,7 @@ def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Check]:
     from mirror_lib.doctor.checks import BLOCKING, Check
-    from mirror_lib.doctor.look import on_spark
+    from mirror_lib.doctor.cluster_checks import on_spark
     from mirror_lib.errors import MirrorError
     from mirror_lib.spark.session import running_session
 

@@ -72,7 +72,7 @@ def _topic_facts(flow: ReplicationFlow, config: MirrorConfig) -> Optional[TopicF
 def _group(group: str, flow: ReplicationFlow, config: MirrorConfig) -> Explanation:
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.plan.explain import explain_group
-    from mirror_lib.plan.look import GroupFacts, existing_groups
+    from mirror_lib.plan.preview import GroupFacts, existing_groups
     from mirror_lib.topics.remote_topics import plan_flow
 
     with clusters_of(flow) as (source, target):

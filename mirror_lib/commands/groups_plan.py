@@ -90,7 +90,7 @@ def _planned(
     rules = TranslationRules(arguments.allow_rewind, flow.groups_simple)
     with clusters_of(flow) as (source, target):
         translation = FlowTranslation(config, flow, spark, source, target, direction)
-        found = translation.look(Selection(arguments.group, arguments.topic))
+        found = translation.survey(Selection(arguments.group, arguments.topic))
         decisions, unreadable = translation.decide(found, rules), translation.unreadable(found)
         if not arguments.execute:
             return _Planned([PlannedMove(each, would(each)) for each in decisions], unreadable)

@@ -87,14 +87,14 @@ def _undone(
     groups = sorted({move.group for move in moves})
     found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
     going = [undo.move for undo in found if undo.move is not None]
-    untold = sum(undo.why == REFUSED for undo in found)
+    without_answer = sum(undo.why == REFUSED for undo in found)
     if not (arguments.execute and going):
-        return _Undone(found, {move.key: "would be put back" for move in going}, untold)
+        return _Undone(found, {move.key: "would be put back" for move in going}, without_answer)
     run_id = uuid.uuid4().hex
     print_undo(arguments, run_id)
     reasons = GroupMover(table, flow_name, run_id).move(going, cluster, own_rows=True)
     outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
-    return _Undone(found, outcomes, untold + sum(why is not None for why in reasons.values()), run_id)
+    return _Undone(found, outcomes, without_answer + sum(why is not None for why in reasons.values()), run_id)
 
 
 def _show(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.kafka.admin import KafkaCluster
-    from mirror_lib.plan.look import EngineNote, FlowPreview
+    from mirror_lib.plan.preview import EnginePlan, FlowPreview
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> FlowPreview:
     """Read both clusters. An unexpected error of a library is raised as a MirrorError."""
     from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.plan.look import preview
+    from mirror_lib.plan.preview import preview
     from mirror_lib.topics.old_brokers import settled
 
     try:
@@ -76,7 +76,7 @@ def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -
     ledger cannot be read without Spark."""
     from mirror_lib.ledger.table_reader import TableReader
     from mirror_lib.status.facts import retention_problems, unsized
-    from mirror_lib.status.look import partitions_of
+    from mirror_lib.status.read import partitions_of
 
     try:
         reader = TableReader(config.state)
@@ -93,7 +93,7 @@ class _Known(NamedTuple):
     """Of a flow: the ACLs that it created and may delete, and how what changes records is copied."""
 
     made_acls: FrozenSet[AclBinding] = frozenset()
-    engine: Optional[EngineNote] = None
+    engine: Optional[EnginePlan] = None
 
 
 def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, _Known]:
@@ -112,15 +112,15 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
     from mirror_lib.ledger.topic_acls import TopicAclTable
-    from mirror_lib.plan.look import engine_note
-    from mirror_lib.rows.flow import why_not_placed
+    from mirror_lib.plan.preview import engine_plan
+    from mirror_lib.rows.flow import why_not_repartitioned
     from mirror_lib.rows.transform import check_change, placement_fault
 
     made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()
     if flow.change is None:
         return _Known(made)
     check_change(spark, flow)
-    return _Known(made, engine_note(flow, why_not_placed(flow) or placement_fault(spark, flow)))
+    return _Known(made, engine_plan(flow, why_not_repartitioned(flow) or placement_fault(spark, flow)))
 
 
 def _deletes(flow: ReplicationFlow) -> bool:

@@ -37,8 +37,8 @@ def add(commands: Commands) -> None:
 
 def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror report`: read everything, write the page, and print the state of each flow and the page's SHA-256."""
-    from mirror_lib.report.look import hidden_settings, mirror_report
     from mirror_lib.report.page import page
+    from mirror_lib.report.read import hidden_settings, mirror_report
 
     flows = copied_flows(arguments, config)
     if not flows:

@@ -86,7 +86,7 @@ def _lags(config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster) -> 
     """By topic of the source, how many offsets are not copied, by the ledger."""
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.table_reader import TableReader
-    from mirror_lib.status.look import partitions_of
+    from mirror_lib.status.read import partitions_of
     from mirror_lib.topics.remote_topics import plan_flow
 
     with KafkaCluster(flow.target, flow.admin_timeout) as target:

@@ -127,11 +127,11 @@ def _run(
     copied: Sequence[ReplicationFlow],
     end: Optional[OffsetChoice],
 ) -> int:
-    from mirror_lib.control.service import ControlBeside, control_json, control_line
+    from mirror_lib.control.service import BackgroundControl, control_json, control_line
     from mirror_lib.copy_job import run_flows
     from mirror_lib.exporter import Exporter
-    from mirror_lib.groups.flow import pass_json, pass_line
-    from mirror_lib.groups.job import TranslationBeside
+    from mirror_lib.groups.flow import cycle_json, cycle_line
+    from mirror_lib.groups.job import BackgroundTranslation
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.ledger.topic_acls import TopicAclTable
     from mirror_lib.outages import OutageWatch
@@ -139,7 +139,7 @@ def _run(
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.metrics import gauges_for
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
-    from mirror_lib.status.look import seconds_to_retention
+    from mirror_lib.status.read import seconds_to_retention
 
     with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
         refuse_settings(spark)
@@ -159,7 +159,7 @@ def _run(
             chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
             print_progress(f"{flow.name}: {chosen}")
         stop = stop_on_signals()
-        translation = TranslationBeside(config, flows, spark, watcher(arguments.json, pass_line, pass_json), stop)
+        translation = BackgroundTranslation(config, flows, spark, watcher(arguments.json, cycle_line, cycle_json), stop)
         tables = TopicAclTable(spark, config.state), runs
         gauge = gauges_for(spark, [flow.name for flow in flows])
         shown = ProgressWatcher(arguments.json, screen)
@@ -178,7 +178,7 @@ def _run(
         drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
         # A bounded run ends with an error where a cluster does not answer.
         outages = OutageWatch(copied if config.trigger != AVAILABLE_NOW else [], outage)
-        with drawn, exporter, outages, ControlBeside(config, flows, *tables, watch, stop), translation:
+        with drawn, exporter, outages, BackgroundControl(config, flows, *tables, watch, stop), translation:
             outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
             whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
             exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])

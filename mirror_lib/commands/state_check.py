@@ -36,7 +36,7 @@ def state_check_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
     with running_session("mirror state check") as spark:
         states = state_of(spark, config.state)
         show_tables(arguments, config, states)
-        found = look_at_flows(arguments, config, spark, states)
+        found = check_flows(arguments, config, spark, states)
     bad = any(not each.is_usable for each in states if is_table(each)) or ledger_is_lost(states)
     return EXIT_FAILED if bad or found is None else EXIT_OK
 
@@ -98,18 +98,18 @@ def _document(state: TableState) -> Dict[str, Any]:
     }
 
 
-def look_at_flows(
+def check_flows(
     arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession, states: Sequence[TableState]
 ) -> Optional[List[FlowRebuild]]:
     """Print for each flow what a rebuild of the ledger would read, and why it is refused. `None` where clusters of
     a flow could not be read."""
-    from mirror_lib.rebuild.flow import look
+    from mirror_lib.rebuild.flow import flow_rebuild
 
     found: List[FlowRebuild] = []
     failed = False
     for flow in (each for each in config.flows if each.copied):
         try:
-            rebuild = look(config, flow, _recorded(config, flow, spark, states))
+            rebuild = flow_rebuild(config, flow, _recorded(config, flow, spark, states))
         except MirrorError as error:
             failed = True
             print_error(error)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import print_error, print_json, print_lines
-from mirror_lib.commands.state_check import is_table, look_at_flows, show_tables
+from mirror_lib.commands.state_check import check_flows, is_table, show_tables
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, RefusedError
 from mirror_lib.text import duration
@@ -49,7 +49,7 @@ def state_rebuild_command(arguments: argparse.Namespace, config: MirrorConfig) -
         flows: Optional[List[FlowRebuild]] = []
         if _needs_logs(chosen):
             _refuse_for_others(config, spark)
-            flows = look_at_flows(arguments, config, spark, states)
+            flows = check_flows(arguments, config, spark, states)
         if flows is None:
             return EXIT_FAILED
         if any(each.refusals for each in flows) or not _producers_go(config, spark, chosen):
@@ -130,7 +130,7 @@ def _producers_go(config: MirrorConfig, spark: SparkSession, chosen: Sequence[st
     return goes
 
 
-def _refuse_beside_a_run(config: MirrorConfig, spark: SparkSession) -> None:
+def _refuse_during_a_run(config: MirrorConfig, spark: SparkSession) -> None:
     """Raise `RefusedError` where a run of any flow is under way. A run that was killed counts for some minutes."""
     from mirror_lib.ledger.records import DEAD_SECONDS
     from mirror_lib.ledger.runs import RunTable
@@ -166,7 +166,7 @@ def _move(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSessi
 
     moved: Dict[str, str] = {}
     if arguments.execute and chosen:
-        _refuse_beside_a_run(config, spark)
+        _refuse_during_a_run(config, spark)
         moved = {name: move_aside(spark, config.state, name) for name in chosen}
     if arguments.json:
         print_json(document(arguments.execute, chosen, moved))

@@ -61,7 +61,7 @@ def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatus]:
-    from mirror_lib.status.look import flow_status
+    from mirror_lib.status.read import flow_status
 
     flows = copied_flows(arguments, config)
     with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="status") as pool:

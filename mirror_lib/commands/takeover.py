@@ -64,7 +64,7 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
     from mirror_lib.takeover.verdicts import refused, takeover_lines
 
     try:
-        decided, taken, run_id = _taken_over(arguments, config, flow, spark)
+        decided, taken, run_id = _take_over(arguments, config, flow, spark)
     except ConfigError:
         raise
     except MirrorError as error:
@@ -92,7 +92,7 @@ def document(
     return {"flow": flow, "run_id": run_id, "partitions": rows, **error_json(errors)}
 
 
-def _taken_over(
+def _take_over(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession
 ) -> Tuple[List[PartitionTakeover], int, str]:
     """The decisions, how many were written down, and the run's id."""
@@ -103,6 +103,6 @@ def _taken_over(
     origin = parse_origin(arguments.origin, arguments.connector, arguments.worker_group)
     with clusters_of(flow) as (source, target):
         takeover = FlowTakeover(config, flow, spark, source, target, origin, arguments.compare)
-        decided = takeover.look()
+        decided = takeover.examine()
         taken = takeover.execute(decided) if arguments.execute else 0
     return decided, taken, takeover.run_id

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror translate`: one full cycle (`availableNow`), or until stopped."""
-    from mirror_lib.groups.flow import pass_json, pass_line
+    from mirror_lib.groups.flow import cycle_json, cycle_line
     from mirror_lib.groups.job import run_translations
     from mirror_lib.spark.session import running_session
 
@@ -30,7 +30,7 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
     if arguments.once:
         config = replace(config, trigger=AVAILABLE_NOW)
     with running_session(f"mirror translate {', '.join(flow.name for flow in flows)}") as spark:
-        watch = watcher(arguments.json, pass_line, pass_json)
+        watch = watcher(arguments.json, cycle_line, cycle_json)
         stop = stop_on_signals()
         errors = run_translations(config, flows, spark, watch, stop)
     for flow, error in errors.items():

@@ -68,12 +68,12 @@ _DEPENDENT: Sequence[Tuple[Sequence[str], Callable[[ReplicationFlow], bool], str
     (
         ("refresh.topics.interval.seconds",),
         lambda flow: flow.refresh_topics_interval is not None,
-        "no new topics are looked for; refresh.topics.enabled = true looks for them",
+        "new topics are not found; refresh.topics.enabled = true finds them",
     ),
     (
         ("refresh.groups.interval.seconds",),
         lambda flow: flow.refresh_groups_interval is not None,
-        "no new groups are looked for; refresh.groups.enabled = true looks for them",
+        "new groups are not found; refresh.groups.enabled = true finds them",
     ),
     (
         ("commit.source.group.interval.seconds",),
@@ -254,7 +254,7 @@ class _Flow:
             fields.update(auto_offset_reset=start.word, start_position=None)
         # MirrorMaker's files mean its one job; ours asks for what costs a look at all groups.
         asked = self._document.dialect != YAML or self._entry(BY_NAME["emit.checkpoints.enabled"]) is not None
-        fields["checkpoints_beside"] = asked and fields["emit_checkpoints_interval"] is not None
+        fields["checkpoints_in_run"] = asked and fields["emit_checkpoints_interval"] is not None
         chosen = self._document.asks_for_exactly_once or self._entry(BY_NAME["delivery"]) is not None
         fields["delivery_may_fall"] = self._document.dialect != YAML and not chosen
         own = values["replication.policy.internal.topic.separator.enabled"]

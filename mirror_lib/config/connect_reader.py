@@ -35,7 +35,7 @@ OTHER = ""
 
 CLASS = "connector.class"
 # Connect's REST answers these too. A state other than RUNNING is an order to Connect, not to this mirror.
-_BESIDE_CONFIG = ("name", "tasks", "type", "initial_state")
+_OTHER_FIELDS = ("name", "tasks", "type", "initial_state")
 _JSON_KEY = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
 
 
@@ -136,7 +136,7 @@ def _configs(node: Any, path: str) -> Iterator[_Map]:
     inside = {key: value for key, value, _ in node}
     if "config" in inside:
         for key, _, line in node:
-            if key != "config" and key not in _BESIDE_CONFIG:
+            if key != "config" and key not in _OTHER_FIELDS:
                 raise config_error(f"{key} is next to config; move it into config", f"{path}:{line}")
         if not isinstance(inside["config"], _Map):
             raise config_error("config must be a map", f"{path}:{node[0][2]}")

@@ -12,7 +12,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 from mirror_lib.config.document import MM2, Document, Entry, config_error, nearest
 from mirror_lib.config.mm2_reader import tidy
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
-from mirror_lib.config.settings import BY_NAME, FLOW, GONE, MISSPELLINGS, OLD_NAMES, TOP, Setting, class_key
+from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, REMOVED, TOP, Setting, class_key
 
 _NAMES = """
     acks allow.auto.create.topics auto.commit.interval.ms auto.offset.reset batch.size bootstrap.controllers
@@ -308,8 +308,8 @@ class _Sorting:
         self._notes[place] = (*self._notes.get(place, ()), *sentences)
 
     def _unknown(self, entry: Entry) -> Exception:
-        if entry.key in GONE:
-            return config_error(f"{entry.written} is gone: {GONE[entry.key]}", entry.place)
+        if entry.key in REMOVED:
+            return config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
         before = f"{entry.scope}." if entry.scope else ""
         names = [before + name for name, setting in BY_NAME.items() if not before or setting.level == FLOW]
         if not before:

@@ -65,7 +65,7 @@ class ReplicationFlow:
     Every field is named after its key in `settings.py`, which also says which of them have no effect yet. A policy or
     filter is a built-in's name or an entry point `module:Class`; `custom_properties` are the keys given for such
     classes, by their whole name. `change` is `None` where whole record batches are copied as they are. `places` holds
-    `file:line` of each setting that the file has, by name. With `checkpoints_beside` the copying job also writes
+    `file:line` of each setting that the file has, by name. With `checkpoints_in_run` the copying job also writes
     checkpoints, as MirrorMaker's does. `delivery_may_fall`: the file is MirrorMaker's and asks for exactly-once neither
     by `delivery` nor by Connect's key, so a target that cannot be fenced gets MirrorMaker's at-least-once.
     """
@@ -116,7 +116,7 @@ class ReplicationFlow:
     refresh_groups_interval: Optional[float] = 600.0
     sync_group_offsets_interval: Optional[float] = None
     emit_checkpoints_interval: Optional[float] = 60.0
-    checkpoints_beside: bool = False
+    checkpoints_in_run: bool = False
     emit_heartbeats_interval: Optional[float] = 1.0
     emit_offset_syncs: bool = False
     offset_lag_max: int = 100
@@ -142,9 +142,9 @@ class ReplicationFlow:
         return self.sync_group_offsets_interval is not None or self.emit_checkpoints_interval is not None
 
     @property
-    def translates_beside(self) -> bool:
+    def translates_in_run(self) -> bool:
         """Whether `mirror run` translates them too, and not `mirror translate` alone."""
-        return self.sync_group_offsets_interval is not None or self.checkpoints_beside
+        return self.sync_group_offsets_interval is not None or self.checkpoints_in_run
 
     def opening(self, now: float) -> Opening:
         """Whether it may copy at `now` (seconds since 1970), and until when that stays so."""
@@ -156,9 +156,9 @@ class ReplicationFlow:
         return self.tail and self.change is None
 
     @property
-    def places_anew(self) -> bool:
+    def repartitions(self) -> bool:
         """Whether a remote partition may get records of several source partitions, or a record go to several."""
-        return self.change is not None and self.change.places_anew
+        return self.change is not None and self.change.repartitions
 
     @property
     def one_to_one(self) -> bool:

@@ -71,7 +71,7 @@ class RecordChange:
         return alone and all(_keeps_apart(pattern, names[0]) for pattern, names in self.rename)
 
     @property
-    def places_anew(self) -> bool:
+    def repartitions(self) -> bool:
         """Whether a remote partition may get records of several source partitions, or a record go to several."""
         return not (self.keeps_partitions and self.one_to_one)
 

@@ -307,7 +307,7 @@ MISSPELLINGS: Mapping[str, str] = {
 }
 
 # Keys that releases before had, and what took their place.
-GONE: Mapping[str, str] = {
+REMOVED: Mapping[str, str] = {
     "provenance.headers": "each record says in the header mirror.origin where it came from; provenance: off leaves it "
     "out",
     "transform.deterministic": "values may be others each time; what places a record may not be declared "

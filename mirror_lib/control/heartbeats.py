@@ -14,7 +14,7 @@ from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
 from mirror_lib.kafka.reencoder import NO_HEADERS
-from mirror_lib.threads import UnderWay
+from mirror_lib.threads import BackgroundCall
 from mirror_lib.topics.policy import policy_for
 
 # The header of heartbeats from a process that copies the pair's flow. Others write heartbeats as well: a MirrorMaker,
@@ -76,7 +76,7 @@ def copied_elsewhere(flows: Sequence[ReplicationFlow]) -> List[str]:
 
     To be asked before this process writes heartbeats of its own.
     """
-    waits = {flow.name: UnderWay(f"heartbeats of {flow.name}", partial(_others_beat, flow)) for flow in flows}
+    waits = {flow.name: BackgroundCall(f"heartbeats of {flow.name}", partial(_others_beat, flow)) for flow in flows}
     return [name for name, wait in waits.items() if wait.result()]
 
 

@@ -65,7 +65,7 @@ def control_json(report: ControlReport) -> Dict[str, object]:
 
 # The copy waits for the first turns: a limit that was raised on the source is raised before a record needs it, and the
 # heartbeat of a run that ends is copied in it.
-LOOK_SECONDS = 30.0
+CHECK_SECONDS = 30.0
 STOP_SECONDS = 2.0
 CONFIGS, ACLS, HEARTBEATS = "topic configs", "ACLs", "heartbeats"
 
@@ -80,7 +80,7 @@ class Duty:
     """One task alongside the copy, in a thread of its own: a turn at once, and then every `interval` seconds; `None` is
     once.
 
-    `reported` gets the result of each turn, errors as problems. `looked` is set when the first turn is over, or
+    `reported` gets the result of each turn, errors as problems. `checked` is set when the first turn is over, or
     will not come."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Duty:
         self._interval, self._turn, self._reported = interval, turn, reported
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.looked = threading.Event()
+        self.checked = threading.Event()
 
     def start(self) -> None:
         """Begin."""
@@ -110,9 +110,9 @@ class Duty:
             began = time.monotonic()
             synced = self._try()
             self._reported(synced)
-            self.looked.set()
+            self.checked.set()
             pause = pause_after(self._interval, synced, time.monotonic() - began)
-        self.looked.set()
+        self.checked.set()
 
     def _try(self) -> Synced:
         try:
@@ -172,7 +172,7 @@ class LastClusters:
             return last
 
 
-class ControlBeside:
+class BackgroundControl:
     """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
 
     In a run that ends by itself everything is done once, before the copy. Where by `runs` another cluster stands behind
@@ -196,12 +196,12 @@ class ControlBeside:
         each += [_FlowControl(config, pair, book, reported, watcher, copies=False) for pair in pairs]
         self._controls = [control for control in each if control.duties]
 
-    def __enter__(self) -> ControlBeside:
+    def __enter__(self) -> BackgroundControl:
         duties = self._duties()
         for duty in duties:
             duty.start()
-        patient_until = time.monotonic() + LOOK_SECONDS
-        while not all([duty.looked.wait(0.05) for duty in duties]):
+        patient_until = time.monotonic() + CHECK_SECONDS
+        while not all([duty.checked.wait(0.05) for duty in duties]):
             if self._stop.is_set() or time.monotonic() > patient_until:
                 break
         return self

@@ -9,7 +9,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.table_reader import TableReader, last_commits
 from mirror_lib.status.facts import run_status
-from mirror_lib.status.look import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_verdict
+from mirror_lib.status.read import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_verdict
 from mirror_lib.text import aligned, counted, duration, grouped
 
 LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
@@ -28,7 +28,7 @@ class RemoteTopic:
 
 
 @dataclass(frozen=True)
-class GroupThere:
+class TargetGroup:
     """A group that the mirror moved: positions, the worst verdict, offsets left to read on the target, when the mirror
     committed last (Unix seconds). `active`: consumers read on the target already."""
 
@@ -51,7 +51,7 @@ class Failover:
     seen_at: Optional[float]
     lag: Optional[int]
     topics: Tuple[RemoteTopic, ...]
-    groups: Tuple[GroupThere, ...]
+    groups: Tuple[TargetGroup, ...]
 
 
 def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failover:
@@ -89,10 +89,10 @@ def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteT
     )
 
 
-def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[GroupThere, ...]:
+def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[TargetGroup, ...]:
     described, lags = target.describe_groups(sorted(moves)), lags_of(target, sorted(moves))
     return tuple(
-        GroupThere(
+        TargetGroup(
             *(name, len(own), worst_verdict(own), lags.get(name), last_at(own)),
             name in described and described[name].has_members,
         )

@@ -62,8 +62,8 @@ from mirror_lib.verify.flow import key_of, verify_planned
 from mirror_lib.verify.ranges import EVERYTHING
 from mirror_lib.verify.verdicts import summary
 
-LOOK_SECONDS = 1.0
-TOLD_SECONDS = 5.0
+CHECK_SECONDS = 1.0
+REPORT_SECONDS = 5.0
 EVERY_PRINCIPAL = "User:*"
 AGAIN = "call mirror cutover run again: it resumes with this step"
 
@@ -246,13 +246,13 @@ class Cutover:
         options, began = self._options, time.monotonic()
         quiet, reported = Quiet.first(self._log_ends(), began), began
         while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions(quiet):
-            if self._stop.wait(LOOK_SECONDS):
+            if self._stop.wait(CHECK_SECONDS):
                 raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN, code="MIR-330")
             now = time.monotonic()
             quiet = quiet.seen(self._log_ends(), now)
-            if quiet.grew and now - reported >= TOLD_SECONDS:
+            if quiet.grew and now - reported >= REPORT_SECONDS:
                 reported = now
-                self._shown.line(f"{self._flow.name}: still written: {writers_line(quiet.grew, LOOK_SECONDS)}")
+                self._shown.line(f"{self._flow.name}: still written: {writers_line(quiet.grew, CHECK_SECONDS)}")
             if now - began > options.wait_seconds:
                 raise RefusedError(
                     self._still_written(quiet),
@@ -267,7 +267,7 @@ class Cutover:
     def _still_written(self, quiet: Quiet) -> str:
         waited = f"{self._flow.name}: the source is not silent after {self._options.wait_seconds:.0f} s"
         if quiet.grew:
-            return f"{waited}: {writers_line(quiet.grew, LOOK_SECONDS)}"
+            return f"{waited}: {writers_line(quiet.grew, CHECK_SECONDS)}"
         held = self._open_transactions(quiet)
         producers = self._source.active_producers(sorted(held))
         names = sorted({each.name for found in producers.values() for each in found if each.open_since is not None})
@@ -305,7 +305,7 @@ class Cutover:
     def _positions(self) -> Dict[TopicPartition, int]:
         """By source partition the offset that the ledger reaches in the remote topics of today."""
         ledger = OffsetSyncTable(self._spark, self._config.state)
-        if self._flow.places_anew:
+        if self._flow.repartitions:
             stands = ledger.range_positions(self._flow.name).sources
             return {place: stand.offset for place, stand in stands.items()}
         positions = ledger.positions(self._flow.name)
@@ -341,7 +341,7 @@ class Cutover:
         )
         try:
             rules = TranslationRules(simple_groups=self._flow.groups_simple)
-            found = translation.look()
+            found = translation.survey()
             decisions, unknown = translation.decide(found, rules), translation.unreadable(found)
             self._refuse_consumers({each.group for each in decisions}, direction)
             outcomes = translation.execute(decisions, own_rows=True)

@@ -11,9 +11,9 @@ from mirror_lib.control.topic_configs import KEEP
 from mirror_lib.cutover.steps import Gate, Quiet, writers_line
 from mirror_lib.facts import ActiveProducer, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.plan.look import FlowPreview, preview
+from mirror_lib.plan.preview import FlowPreview, preview
 from mirror_lib.status.facts import FlowStatus
-from mirror_lib.status.look import flow_status
+from mirror_lib.status.read import flow_status
 from mirror_lib.text import counted, duration, some
 
 # For so long it is watched which topics grow.

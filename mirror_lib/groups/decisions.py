@@ -18,7 +18,7 @@ from mirror_lib.groups.translation import (
     BEFORE_FIRST,
     CLAMPED,
     EXACT,
-    MENDED,
+    MOVED_BACK,
     TO_DOWNSTREAM,
     GroupPosition,
     Translation,
@@ -65,7 +65,7 @@ def _thinned(positions: List[CommittedOffset]) -> List[CommittedOffset]:
 NOTHING_MIRRORED = -1
 
 COMMIT = "commit"
-UNTOLD = "the other cluster does not answer with the group's committed offset"
+NO_ANSWER = "the other cluster does not answer with the group's committed offset"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Decision:
     translation: Translation
 
     @property
-    def stands_there(self) -> bool:
+    def already_there(self) -> bool:
         """Whether nothing has to be written, because the group stands there or where it means the same."""
         return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
 
@@ -134,7 +134,7 @@ def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[D
             yield _decision(group, pair, position, found, known, ahead)
 
 
-def is_told(group: str, found: Survey) -> bool:
+def has_answer(group: str, found: Survey) -> bool:
     """Whether all is known about the group on the other side. One that has offsets exists, so it must be described:
     else it came to be just now, or its coordinator did not answer, and consumers may be working with it."""
     return group in found.present and (not found.present[group] or group in found.groups)
@@ -143,7 +143,7 @@ def is_told(group: str, found: Survey) -> bool:
 def _decision(
     group: str, pair: Pair, now: CommittedOffset, found: Survey, known: Known, ahead: PositionsAhead
 ) -> Decision:
-    a_map = pair.missing or (known.maps.of(pair.key) if is_told(group, found) else UNTOLD)
+    a_map = pair.missing or (known.maps.of(pair.key) if has_answer(group, found) else NO_ANSWER)
     end = NOTHING_MIRRORED
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
@@ -163,7 +163,7 @@ def facts_of(
     """What is known of a group and of the partition `there` on the other side."""
     where = (known.cluster, group, *there)
     present, last, other = found.present.get(group, {}).get(there), known.moves.get(where), known.others.get(where)
-    stands = None if present is None else present.offset
+    current = None if present is None else present.offset
     return GroupPosition(
         position=position,
         direction=known.direction,
@@ -173,24 +173,24 @@ def facts_of(
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
         ours_before=None if last is None else last.previous_offset,
-        only_ours=only_we_moved(position.offset, stands, last, known.put.get(where)),
-        others=stands is not None and is_put_there(stands, other) and not is_put_there(stands, last),
+        only_ours=only_we_moved(position.offset, current, last, known.put.get(where)),
+        others=current is not None and is_put_there(current, other) and not is_put_there(current, last),
     )
 
 
 def only_we_moved(
-    position: int, stands: Optional[int], last: Optional[GroupOffset], put: Optional[GroupOffset] = None
+    position: int, current: Optional[int], last: Optional[GroupOffset], put: Optional[GroupOffset] = None
 ) -> bool:
     """Whether a group whose last move is `last` stands as a move of ours left it, and has not gone back here since.
 
     A move that was written down and not made found it so, where it was to go back, or where `put` put it there.
     """
-    if last is None or last.action != COMMIT or stands is None or position < last.from_offset:
+    if last is None or last.action != COMMIT or current is None or position < last.from_offset:
         return False
-    if stands == last.new_offset:
+    if current == last.new_offset:
         return True
-    ours = put is not None and put.action == COMMIT and put.new_offset == stands and (last.new_offset or 0) > stands
-    return stands == last.previous_offset and (last.verdict == MENDED or ours)
+    ours = put is not None and put.action == COMMIT and put.new_offset == current and (last.new_offset or 0) > current
+    return current == last.previous_offset and (last.verdict == MOVED_BACK or ours)
 
 
 def stuck_before_a_move(
@@ -198,13 +198,13 @@ def stuck_before_a_move(
 ) -> Dict[MoveKey, int]:
     """Where groups stand that are left as they would move backwards, and were to be moved on from there."""
     stuck = (each for each in decisions if each.translation.verdict == BACKWARDS)
-    stands = {each.key(cluster): each.present.offset for each in stuck if each.present is not None}
-    return {key: at for key, at in stands.items() if key in last and last[key].previous_offset == at}
+    current = {each.key(cluster): each.present.offset for each in stuck if each.present is not None}
+    return {key: at for key, at in current.items() if key in last and last[key].previous_offset == at}
 
 
-def is_put_there(stands: int, move: Optional[GroupOffset]) -> bool:
+def is_put_there(current: int, move: Optional[GroupOffset]) -> bool:
     """Whether `move` put the group where it stands."""
-    return move is not None and move.new_offset == stands
+    return move is not None and move.new_offset == current
 
 
 def verdict_counts(decisions: Iterable[Decision]) -> Dict[str, int]:

@@ -22,7 +22,7 @@ from mirror_lib.groups.markers import Committed, pass_markers
 from mirror_lib.groups.mm2_format import Checkpoint
 from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter
 from mirror_lib.groups.moves import GroupMover
-from mirror_lib.groups.ranges import RangeLook
+from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
@@ -98,7 +98,7 @@ class FlowTranslation:
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
         self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics, self._upkeep)
         self._ahead = PositionsAhead()
-        self._placed = RangeLook(spark, config.state, flow, direction) if flow.places_anew else None
+        self._ranges = RangeScan(spark, config.state, flow, direction) if flow.repartitions else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
@@ -113,27 +113,27 @@ class FlowTranslation:
             if writer is not None:
                 writer.close()
 
-    def read_anew(self) -> None:
+    def reread(self) -> None:
         """Read what others may have changed: the last moves now; ledger and groups at the next look."""
-        self.read_ledger_anew()
+        self.reread_ledger()
         self._mover.read_last()
         self._groups_listed_at = None
 
-    def read_ledger_anew(self) -> None:
+    def reread_ledger(self) -> None:
         """Read the ledger alone, at the next look: it gained more rows than are worth adding one by one."""
         self._maps = None
-        if self._placed is not None:
-            self._placed.forget()
+        if self._ranges is not None:
+            self._ranges.forget()
 
     def ledger_is(self, triples: Triples) -> None:
         """What the ledger's triples are now, for the next look."""
-        self.read_ledger_anew()
+        self.reread_ledger()
         self._ledger_read = lambda: triples
 
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Rows that the ledger gained. What is not read yet has them already when it is."""
-        if self._placed is not None:
-            self._placed.add(row for row in rows if row.is_range)
+        if self._ranges is not None:
+            self._ranges.add(row for row in rows if row.is_range)
         rows, maps = [row for row in rows if row.remote_partition is None], self._maps
         if maps is None:
             return
@@ -155,15 +155,15 @@ class FlowTranslation:
             self._reads.one_was_made()
         return self._maps
 
-    def look(self, selection: Selection = Selection()) -> Survey:
+    def survey(self, selection: Selection = Selection()) -> Survey:
         """The present offsets of the groups. Lists groups again every `refresh.groups.interval.seconds`."""
         # The ledger first: what it says of the remote logs is then on them when they are looked at.
         self._ledger_maps()
-        if self._placed is not None:
-            self._placed.refresh()
+        if self._ranges is not None:
+            self._ranges.refresh()
         self._pairs = self._listed_pairs(selection.topic)
         found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
-        return found if self._placed is None else self._placed.with_logs(found, self._there, selection.topic)
+        return found if self._ranges is None else self._ranges.with_logs(found, self._there, selection.topic)
 
     def unreadable(self, found: Survey) -> List[str]:
         """A sentence for each group whose offsets are unknown, and each broker that may have more."""
@@ -204,7 +204,7 @@ class FlowTranslation:
             pass_markers(maps, _committed(found), self.flow.target)
         moves = (mover.others, mover.put)
         known = Known(maps, mover.last, self._there.alias, self._direction, rules, *moves)
-        decided = decide if self._placed is None else self._placed.decide
+        decided = decide if self._ranges is None else self._ranges.decide
         return decided(found, known, self._ahead)
 
     def execute(self, decisions: Sequence[Decision], own_rows: bool = False) -> List[Outcome]:
@@ -254,9 +254,9 @@ class FlowTranslation:
         source, target = self._source.topics(), self._target.topics()
         self._topics = target if self._direction == TO_DOWNSTREAM else source
         found = pairs_of(self.flow, self._flows, source, target, self._direction)
-        if self._placed is None:
+        if self._ranges is None:
             return of_topic(found, topic)
-        return self._placed.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
+        return self._ranges.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
 
     def _changed_topics(self) -> Set[str]:
         """Topics on the side that is written to that were re-created since the last check: their offsets mean nothing
@@ -289,7 +289,7 @@ def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[Committ
 
 def _done(decision: Decision, reasons: Mapping[MoveKey, Optional[str]], cluster: str) -> str:
     if not decision.translation.commit:
-        return "already there" if decision.stands_there else "left alone"
+        return "already there" if decision.already_there else "left alone"
     reason = reasons[decision.key(cluster)]
     return "committed" if reason is None else f"refused: {reason}"
 
@@ -307,7 +307,7 @@ def _incident(decision: Decision) -> Incident:
 
 
 @dataclass(frozen=True)
-class PassReport:
+class CycleReport:
     """One cycle: positions decided on, offsets committed and refused on the target, records written for MirrorMaker.
 
     `unreadable`: a sentence for each group that could not be read.
@@ -325,13 +325,13 @@ class PassReport:
     unreadable: Tuple[str, ...] = ()
 
 
-def one_pass(
+def one_cycle(
     translation: FlowTranslation, flow: ReplicationFlow, *, commit: bool = True, checkpoints: bool = True
-) -> PassReport:
+) -> CycleReport:
     """Look, decide, move and tell, as far as the flow has these switched on and they are due."""
     began = time.monotonic()
     rules = TranslationRules(simple_groups=flow.groups_simple)
-    found = translation.look()
+    found = translation.survey()
     decisions = translation.decide(found, rules)
     outcomes: List[Outcome] = []
     if commit and flow.sync_group_offsets_interval is not None:
@@ -341,7 +341,7 @@ def one_pass(
         reported = translation.emit_checkpoints(decisions)
     syncs = translation.emit_offset_syncs() if flow.emit_offset_syncs else 0
     done = [outcome.done for outcome in outcomes]
-    return PassReport(
+    return CycleReport(
         flow.name,
         translation.run_id,
         len(decisions),
@@ -355,7 +355,7 @@ def one_pass(
     )
 
 
-def is_news(report: PassReport, reported: Optional[PassReport]) -> bool:
+def is_news(report: CycleReport, reported: Optional[CycleReport]) -> bool:
     """Whether `report` has news compared with `reported`, the last one shown: a line a second is too much."""
     written = report.committed + report.refused + report.checkpoints + report.offset_syncs
     return reported is None or written > 0 or report.verdicts != reported.verdicts
@@ -363,10 +363,10 @@ def is_news(report: PassReport, reported: Optional[PassReport]) -> bool:
 
 def remember(translation: FlowTranslation, flow: ReplicationFlow) -> None:
     """Only look: positions that are ahead of the mirror now can be translated when it has come that far."""
-    translation.decide(translation.look(), TranslationRules(simple_groups=flow.groups_simple))
+    translation.decide(translation.survey(), TranslationRules(simple_groups=flow.groups_simple))
 
 
-def pass_line(report: PassReport) -> str:
+def cycle_line(report: CycleReport) -> str:
     """`A->B groups · 12 positions: 11 exact, 1 held · 3 committed · 4 checkpoints · 0.2 s`."""
     listed = ", ".join(f"{count} {word}" for word, count in sorted(report.verdicts.items()))
     parts = [f"{report.flow} groups", counted(report.positions, "position") + (f": {listed}" if listed else "")]
@@ -377,6 +377,6 @@ def pass_line(report: PassReport) -> str:
     return " · ".join([*parts, f"{report.seconds:.1f} s"])
 
 
-def pass_json(report: PassReport) -> Dict[str, object]:
+def cycle_json(report: CycleReport) -> Dict[str, object]:
     """The report as a JSON document."""
     return {**asdict(report), "seconds": round(report.seconds, 3)}

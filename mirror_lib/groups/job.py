@@ -28,7 +28,7 @@ from mirror_lib.errors import (
     StateError,
     cause_of,
 )
-from mirror_lib.groups.flow import FlowTranslation, PassReport, Triples, is_news, one_pass, remember
+from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_news, one_cycle, remember
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
@@ -36,8 +36,8 @@ from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS, OffsetSyncTab
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.spark.errors import memory_hint
-from mirror_lib.supervisor import RESTART_SECONDS, FlowLife, WatchedQuery, await_end
-from mirror_lib.threads import UnderWay
+from mirror_lib.supervisor import RESTART_SECONDS, SupervisedFlow, WatchedQuery, await_end
+from mirror_lib.threads import BackgroundCall
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -150,7 +150,7 @@ def _rows(batch: DataFrame) -> Optional[List[LedgerRow]]:
 STOP_SECONDS = 15.0
 LEFT = "the next run resumes there"
 
-Watcher = Callable[[PassReport], None]
+Watcher = Callable[[CycleReport], None]
 Watched = Callable[[Callable[..., None]], Callable[..., None]]
 
 # With every interval off there is still the ledger to follow.
@@ -182,10 +182,10 @@ class Timers:
         return True
 
 
-class TranslationRun(FlowLife):
+class TranslationRun(SupervisedFlow):
     """One flow of the job. `error` says, after the end, why it ended if it was not stopped.
 
-    With `copied`, a run that ends by itself only looks at the groups until that is set, and translates then. `looked`
+    With `copied`, a run that ends by itself only looks at the groups until that is set, and translates then. `checked`
     is set when it has looked once, or has ended.
     """
 
@@ -203,8 +203,8 @@ class TranslationRun(FlowLife):
         self._watcher, self._copied = watcher, copied
         self._ledger = OffsetSyncTable(spark, config.state)
         self._due = Timers(flow)
-        self._reported: Optional[PassReport] = None
-        self.looked = threading.Event()
+        self._reported: Optional[CycleReport] = None
+        self.checked = threading.Event()
         self.flow = flow.name
         self.error: Optional[MirrorError] = None
 
@@ -216,13 +216,13 @@ class TranslationRun(FlowLife):
 
     def _over(self, error: Optional[MirrorError]) -> None:
         self.error = error
-        self.looked.set()
+        self.checked.set()
 
     def _live(self) -> Optional[MirrorError]:
         ahead: Optional[Callable[[], Triples]] = None
         if self._copied is not None and self._config.trigger == AVAILABLE_NOW:
             # What takes longest begins first. Where there is a stream it must have begun before: see below.
-            ahead = UnderWay(f"{self._flow.name} ledger", partial(self._ledger.triples, self._flow.name)).result
+            ahead = BackgroundCall(f"{self._flow.name} ledger", partial(self._ledger.triples, self._flow.name)).result
         with clusters_of(self._flow) as (source, target):
             self._connected = True
             self._translate(source, target, ahead)
@@ -234,7 +234,7 @@ class TranslationRun(FlowLife):
             if self._config.trigger == AVAILABLE_NOW:
                 self._once(translation)
             else:
-                self._go_on(translation)
+                self._resume(translation)
         finally:
             translation.close()
 
@@ -242,18 +242,18 @@ class TranslationRun(FlowLife):
         if self._flow.sync_group_offsets_interval is not None:
             # While the ledger is read. Its outcome is not read: the first offset commit needs the table, and would
             # fail.
-            UnderWay(f"{self._flow.name} moves", GroupOffsetTable(self._spark, self._config.state).make)
+            BackgroundCall(f"{self._flow.name} moves", GroupOffsetTable(self._spark, self._config.state).make)
         if self._copied is not None:
             remember(translation, self._flow)
-            self.looked.set()
+            self.checked.set()
             while not self._copied.wait(self._due.shortest):
                 remember(translation, self._flow)
-            translation.read_anew()
+            translation.reread()
         else:
             self._stream_once(translation)
         # An empty ledger has no micro-batch, and its groups are looked at all the same.
         if self._reported is None and not self._stop.is_set():
-            self._pass_once(translation)
+            self._cycle_once(translation)
 
     def _stream_once(self, translation: FlowTranslation) -> None:
         """Translate by the ledger's stream, to its present end."""
@@ -262,22 +262,22 @@ class TranslationRun(FlowLife):
             if self._reported is None:
                 translation.ledger_is(self._ledger.triples_of(self._flow.name, rows))
             else:  # a part of the ledger, which means nothing by itself
-                translation.read_ledger_anew()
-            self._pass_once(translation)
+                translation.reread_ledger()
+            self._cycle_once(translation)
 
         stream = LedgerStream(self._spark, self._config.state)
         if stream.exists():
             self._query(translation, lambda watched, at: start_once(self._flow.name, stream, at, watched(on_batch)))
 
-    def _pass_once(self, translation: FlowTranslation) -> None:
-        report = one_pass(translation, self._flow)
-        self._tell(report)
+    def _cycle_once(self, translation: FlowTranslation) -> None:
+        report = one_cycle(translation, self._flow)
+        self._notify(report)
         if report.unreadable:
             more = f", and {len(report.unreadable) - 1} more" if len(report.unreadable) > 1 else ""
             hint = "retry once its coordinator is up, or grant Describe on the group"
             raise ClusterError(f"{self._flow.name}: {report.unreadable[0]}{more}", hint)
 
-    def _go_on(self, translation: FlowTranslation) -> None:
+    def _resume(self, translation: FlowTranslation) -> None:
         ledger = LedgerStream(self._spark, self._config.state)
         while not ledger.exists():
             log.info("%s: waiting for the first rows of %s", self._flow.name, ledger.path)
@@ -309,17 +309,17 @@ class TranslationRun(FlowLife):
 
     def _on_trigger(self, translation: FlowTranslation, rows: Optional[Sequence[LedgerRow]]) -> None:
         if rows is None:
-            translation.read_ledger_anew()
+            translation.reread_ledger()
         else:
             translation.add_rows(rows)
         if self._due.take(LEDGER):
             # Rows may also have been taken back, which the stream does not tell.
-            translation.read_anew()
+            translation.reread()
         commit, checkpoints = self._due.take(COMMIT), self._due.take(CHECKPOINTS)
         if rows is None or rows or commit or checkpoints:
-            self._tell(one_pass(translation, self._flow, commit=commit, checkpoints=checkpoints))
+            self._notify(one_cycle(translation, self._flow, commit=commit, checkpoints=checkpoints))
 
-    def _tell(self, report: PassReport) -> None:
+    def _notify(self, report: CycleReport) -> None:
         if is_news(report, self._reported):
             self._reported = report
             self._watcher(report)
@@ -342,7 +342,7 @@ def _errors(runs: Sequence[TranslationRun]) -> Dict[str, MirrorError]:
     return {run.flow: run.error for run in runs if run.error is not None}
 
 
-class TranslationBeside:
+class BackgroundTranslation:
     """A context for the copy. After its end `errors` has the errors of translations that failed, by flow."""
 
     def __init__(
@@ -353,7 +353,7 @@ class TranslationBeside:
         watcher: Watcher,
         stop: threading.Event,
     ) -> None:
-        syncing = [flow for flow in flows if flow.translates_beside]
+        syncing = [flow for flow in flows if flow.translates_in_run]
         self._at_the_end = config.trigger == AVAILABLE_NOW
         self._copied = threading.Event()
         self._stop = stop
@@ -363,11 +363,11 @@ class TranslationBeside:
         ]
         self.errors: Dict[str, MirrorError] = {}
 
-    def __enter__(self) -> TranslationBeside:
+    def __enter__(self) -> BackgroundTranslation:
         for run in self._runs:
             run.start()
         # What is seen later may lie beyond what is going to be copied.
-        while self._at_the_end and not all([run.looked.wait(0.1) for run in self._runs]) and not self._stop.is_set():
+        while self._at_the_end and not all([run.checked.wait(0.1) for run in self._runs]) and not self._stop.is_set():
             pass
         return self
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupCluster, TopicPartition
-from mirror_lib.groups.translation import UNTOLD
+from mirror_lib.groups.translation import NO_ANSWER
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MoveKey
@@ -28,7 +28,7 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 # How old may be what is known of where a group stands when it is moved. Kafka has no commit that is made only if the
 # offset is still the one that was seen.
 FRESH_SECONDS = 1.0
-LOOKED_AT_ONCE = 1000
+CHECKED_AT_ONCE = 1000
 MOVED_MEANWHILE = "another client committed an offset meanwhile"
 ANOTHER_TOPIC = "the topic was deleted or re-created meanwhile"
 
@@ -68,9 +68,9 @@ class GroupMover:
         if self._shared:
             self.others = self._table.latest_of_others(self._flow)
 
-    def read_put(self, stands: Mapping[MoveKey, int]) -> bool:
+    def read_put(self, current: Mapping[MoveKey, int]) -> bool:
         """Read which moves put groups where they stand, their last one not being made. False if all is known."""
-        asked = {key: (self.last.get(key), offset) for key, offset in stands.items()}
+        asked = {key: (self.last.get(key), offset) for key, offset in current.items()}
         asked = {key: each for key, each in asked.items() if self._put_read.get(key) != each}
         if asked:
             self.put.update(self._table.latest_to(self._flow, {key: offset for key, (_, offset) in asked.items()}))
@@ -114,16 +114,16 @@ class GroupMover:
     ) -> Iterator[Tuple[str, Made]]:
         """Rows take time, and a process may sleep. Meanwhile others may have committed: groups are looked at again."""
         waiting = list(moves)
-        stands: Mapping[str, Offsets] = {}
-        anew: Collection[str] = ()
+        current: Mapping[str, Offsets] = {}
+        recreated: Collection[str] = ()
         until, looked = 0, 0.0
         for at, group in enumerate(waiting):
             if at >= until or time.monotonic() - looked >= FRESH_SECONDS:
                 # The topics first: to list them may take longer than what is known of a group stays fresh.
-                until, anew = at + LOOKED_AT_ONCE, changed()
-                looked, stands = time.monotonic(), cluster.committed_offsets(waiting[at:until])
+                until, recreated = at + CHECKED_AT_ONCE, changed()
+                looked, current = time.monotonic(), cluster.committed_offsets(waiting[at:until])
             own = {(move.topic, move.partition): move for move in moves[group]}
-            settled = _settled(own, stands.get(group), anew)
+            settled = _settled(own, current.get(group), recreated)
             going = {where: move for where, move in own.items() if where not in settled}
             made = {**settled, **_make(group, going, cluster, changed)}
             refused = {f"{topic}-{partition}": why for (topic, partition), why in made.items() if why is not None}
@@ -132,17 +132,19 @@ class GroupMover:
             yield group, made
 
 
-def _settled(moves: Mapping[TopicPartition, GroupOffset], stands: Optional[Offsets], anew: Collection[str]) -> Made:
-    """The moves of one group that are not to be made from its present offset `stands`: `None` where it is there."""
-    if stands is None:
-        return dict.fromkeys(moves, UNTOLD)
-    found = {where: stands[where].offset if where in stands else None for where in moves}
+def _settled(
+    moves: Mapping[TopicPartition, GroupOffset], current: Optional[Offsets], recreated: Collection[str]
+) -> Made:
+    """The moves of one group that are not to be made from its present offset `current`: `None` where it is there."""
+    if current is None:
+        return dict.fromkeys(moves, NO_ANSWER)
+    found = {where: current[where].offset if where in current else None for where in moves}
     moved = {
         where: None if found[where] == move.new_offset else MOVED_MEANWHILE
         for where, move in moves.items()
         if found[where] != move.previous_offset
     }
-    return {**moved, **{where: ANOTHER_TOPIC for where in moves if where[0] in anew}}
+    return {**moved, **{where: ANOTHER_TOPIC for where in moves if where[0] in recreated}}
 
 
 def _make(
@@ -156,8 +158,8 @@ def _make(
     def worth_repeating() -> bool:
         # An order without an answer may be carried out, now or later, and the group may have gone on since.
         nonlocal seen
-        anew = changed()
-        seen = _settled(moves, cluster.committed_offsets([group]).get(group), anew)
+        recreated = changed()
+        seen = _settled(moves, cluster.committed_offsets([group]).get(group), recreated)
         return len(seen) < len(moves) and not any(seen.values())
 
     offsets = {
@@ -172,7 +174,7 @@ def _make(
     if deleted:
         made.update(cluster.delete_offsets(group, deleted, worth_repeating))
     # An offset that a broker refused is unchanged, and its reason says more than silence.
-    reported = {where: why for where, why in seen.items() if made[where] is not None and why != UNTOLD}
+    reported = {where: why for where, why in seen.items() if made[where] is not None and why != NO_ANSWER}
     return {**made, **reported}
 
 
@@ -184,7 +186,7 @@ def _by_group(moves: Sequence[GroupOffset]) -> Mapping[str, List[GroupOffset]]:
 
 
 PUT_BACK = "put back"
-REFUSED = f"refused: {UNTOLD}"
+REFUSED = f"refused: {NO_ANSWER}"
 
 
 @dataclass(frozen=True)

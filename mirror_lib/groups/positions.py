@@ -16,7 +16,7 @@ from mirror_lib.groups.decisions import Decision, Known, PositionsAhead
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.markers import pass_markers
 from mirror_lib.groups.position_formats import NOWHERE, TopicPosition, TranslatedPosition, unchanged
-from mirror_lib.groups.ranges import RangeLook
+from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, pairs_of
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
 from mirror_lib.kafka.admin import clusters_of
@@ -29,10 +29,10 @@ NO_OFFSET = untranslatable("where records are repartitioned an end of one log st
 NOTHING_COPIED = untranslatable("nothing of this partition is copied yet")
 
 
-def placed_positions(
-    placed: RangeLook, positions: Sequence[TopicPosition], there: Cluster, direction: str
+def repartitioned_positions(
+    scan: RangeScan, positions: Sequence[TopicPosition], there: Cluster, direction: str
 ) -> List[TranslatedPosition]:
-    """The answers, by the partitions of the cluster `there`; those without one come first. `placed` has its pairs.
+    """The answers, by the partitions of the cluster `there`; those without one come first. `scan` has its pairs.
 
     Raises ClusterError, StateError; RefusedError where a partition is given twice, as no one reader is at two places.
     """
@@ -44,11 +44,11 @@ def placed_positions(
             "give the positions of each reader by themselves",
             code="MIR-351",
         )
-    found = placed.with_logs(Survey({}, {READER: offsets}, {READER: {}}, {}, {}), there, None)
-    decisions = placed.decide(found, Known(FlowMaps({}), {}, there.alias, direction), PositionsAhead())
+    found = scan.with_logs(Survey({}, {READER: offsets}, {READER: {}}, {}, {}), there, None)
+    decisions = scan.decide(found, Known(FlowMaps({}), {}, there.alias, direction), PositionsAhead())
     return [
         *(_unanswered(each, NO_OFFSET) for each in positions if each.symbolic),
-        *(_unanswered(each, NOTHING_COPIED) for each in reported if not placed.leads((each.topic, each.partition))),
+        *(_unanswered(each, NOTHING_COPIED) for each in reported if not scan.leads((each.topic, each.partition))),
         *map(_answer, decisions),
     ]
 
@@ -77,16 +77,16 @@ def translate_positions(
     one reader's, and after the others there is an answer for each partition that it resumes at. Changes nothing. Raises
     ClusterError, StateError, RefusedError."""
     direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
-    placed = RangeLook(spark, config.state, flow, direction) if flow.places_anew else None
+    scan = RangeScan(spark, config.state, flow, direction) if flow.repartitions else None
     with clusters_of(flow) as (source, target):
         topics = source.topics(), target.topics()
         pairs, there = pairs_of(flow, config.flows, *topics, direction), source if reverse else target
         answers: List[TranslatedPosition] = []
-        if placed is not None:
-            placed.refresh()
-            pairs = placed.pairs(pairs, select_topics(flow, topics[0], config.flows)[0], *topics)
-            own = [position for position in positions if placed.owns((position.topic, position.partition))]
-            answers = placed_positions(placed, own, there, direction)
+        if scan is not None:
+            scan.refresh()
+            pairs = scan.pairs(pairs, select_topics(flow, topics[0], config.flows)[0], *topics)
+            own = [position for position in positions if scan.owns((position.topic, position.partition))]
+            answers = repartitioned_positions(scan, own, there, direction)
             positions = [position for position in positions if position not in own]
         asked = [pairs[at] for at in {(p.topic, p.partition) for p in positions} if at in pairs]
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.groups.decisions import UNTOLD, Decision, Known, PositionsAhead, decide, facts_of, is_told
+from mirror_lib.groups.decisions import NO_ANSWER, Decision, Known, PositionsAhead, decide, facts_of, has_answer
 from mirror_lib.groups.survey import Committed, Pair, Survey, of_topic
 from mirror_lib.groups.translation import TO_DOWNSTREAM, Translation, translate_to, untranslatable
 from mirror_lib.ledger.intervals import BEFORE, BEYOND, GAP, Place
@@ -347,8 +347,8 @@ def _decision(
     here, there = ends
     # By ranges the earliest place is given, so a later one that is lower says nothing of a log that lost its tail.
     facts = replace(facts_of(group, own[here], "", there, found, known), only_ours=False)
-    if not is_told(group, found):
-        place = UNTOLD
+    if not has_answer(group, found):
+        place = NO_ANSWER
     made = Translation(untranslatable(place)) if isinstance(place, str) else translate_to(place, facts, known.rules)
     return Decision(group, here, there, own[here], facts.present, made)
 
@@ -360,7 +360,7 @@ def _name(at: TopicPartition) -> str:
 Pairs = Mapping[TopicPartition, Pair]
 
 
-class RangeLook:
+class RangeScan:
     """One flow's in one direction, in one driver's life. `refresh` reads the ledger where it is not read; `add` has the
     rows that it gained since, and with `forget` it is read again."""
 
@@ -428,11 +428,8 @@ class RangeLook:
     def decide(self, found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
         """A decision for each group and partition that it may go to."""
         kept = replace(found, positions=_only(found.positions, lambda at: at not in self._own))
-        placed = replace(found, positions=_only(found.positions, lambda at: at in self._own))
-        if self._back:
-            decisions = decide_back(placed, known, self._feeds)
-        else:
-            decisions = decide_there(placed, known, self._feeds, ahead)
+        own = replace(found, positions=_only(found.positions, lambda at: at in self._own))
+        decisions = decide_back(own, known, self._feeds) if self._back else decide_there(own, known, self._feeds, ahead)
         return [*decide(kept, known, ahead), *(each for each in decisions if each.there in self._there)]
 
 

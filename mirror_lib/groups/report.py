@@ -26,7 +26,7 @@ def would(decision: Decision) -> str:
     """What executing would do about `decision`, in a word or two."""
     if decision.translation.commit:
         return "commit"
-    return "none: already there" if decision.stands_there else "none"
+    return "none: already there" if decision.already_there else "none"
 
 
 def plan_lines(moves: Sequence[PlannedMove]) -> List[str]:

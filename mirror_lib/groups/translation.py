@@ -17,9 +17,9 @@ CLAMPED = "clamped"
 BEFORE_FIRST = "before first copied record"
 ACTIVE = "active on target"
 BACKWARDS = "would move backwards"
-MENDED = "moved back: the remote log lost its tail"
+MOVED_BACK = "moved back: the remote log lost its tail"
 # Why a group that is to be moved is not.
-UNTOLD = "its coordinator does not answer with committed offsets now"
+NO_ANSWER = "its coordinator does not answer with committed offsets now"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
 
 TO_DOWNSTREAM = "to downstream"
@@ -119,10 +119,10 @@ def translate_to(place: Place, at: GroupPosition, rules: TranslationRules = Tran
     assert at.log is not None
     if place.kind == BEYOND:
         return Translation(held(place.beyond_by))
-    placed = _within(place, at.log, at.position.metadata)
+    translated = _within(place, at.log, at.position.metadata)
     if _is_active(at, rules):
-        return _unwritten(placed, at.present, ACTIVE)
-    return placed if at.present is None else _over(placed, at.present.offset, place, at, rules)
+        return _unwritten(translated, at.present, ACTIVE)
+    return translated if at.present is None else _over(translated, at.present.offset, place, at, rules)
 
 
 def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
@@ -142,34 +142,37 @@ def _verdict(place: Place, offset: int) -> str:
     return EXACT if place.earliest <= offset <= place.latest else CLAMPED
 
 
-def _over(placed: Translation, present: int, place: Place, at: GroupPosition, rules: TranslationRules) -> Translation:
-    """`placed` against the offset that the group has on the other side already."""
-    assert placed.new_offset is not None and at.log is not None
-    if place.kind == BEFORE and placed.new_offset <= present <= place.latest:
+def _over(
+    translated: Translation, present: int, place: Place, at: GroupPosition, rules: TranslationRules
+) -> Translation:
+    """`translated` against the offset that the group has on the other side already."""
+    assert translated.new_offset is not None and at.log is not None
+    if place.kind == BEFORE and translated.new_offset <= present <= place.latest:
         # It is at an offset before the first record of the ledger, and no better one is known.
-        return replace(placed, new_offset=present, reread=0, commit=False)
+        return replace(translated, new_offset=present, reread=0, commit=False)
     # An offset before the log's start is out of range for a consumer, and `auto.offset.reset` would then decide.
     if place.earliest <= present <= place.latest and present >= at.log.log_start:
-        # It stands right even where the log seems to end before it.
-        right = Translation(EXACT, present, placed.metadata, reread=0) if placed.verdict == CLAMPED else placed
+        # The present offset is right, even where the log seems to end before it.
+        clamped = translated.verdict == CLAMPED
+        right = Translation(EXACT, present, translated.metadata, reread=0) if clamped else translated
         return replace(right, commit=False)
-    if present < placed.new_offset:
-        return placed
-    if present == placed.new_offset:
-        return replace(placed, commit=False)
-    again = replace(placed, reread=max(placed.reread or 0, present - placed.new_offset))
+    if present < translated.new_offset:
+        return translated
+    if present == translated.new_offset:
+        return replace(translated, commit=False)
+    again = replace(translated, reread=max(translated.reread or 0, present - translated.new_offset))
     if rules.allow_rewind:
         return again
     if present > place.latest and at.only_ours and at.direction == TO_DOWNSTREAM:
         # The group did not go back, its records did: records that a log lost are copied again, and may be at lower
         # offsets.
-        return replace(again, verdict=MENDED)
+        return replace(again, verdict=MOVED_BACK)
     return replace(again, verdict=BACKWARDS, commit=False)
 
 
-def _unwritten(placed: Translation, present: Optional[CommittedOffset], verdict: str) -> Translation:
-    again = 0 if present is None or placed.new_offset is None else present.offset - placed.new_offset
-    return replace(placed, verdict=verdict, commit=False, reread=max(placed.reread or 0, again))
+def _unwritten(translated: Translation, present: Optional[CommittedOffset], verdict: str) -> Translation:
+    again = 0 if present is None or translated.new_offset is None else present.offset - translated.new_offset
+    return replace(translated, verdict=verdict, commit=False, reread=max(translated.reread or 0, again))
 
 
 def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:

@@ -155,7 +155,7 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
     place = f"the cluster {config.alias} at {config.bootstrap_servers}"
     patience = options["bootstrap_timeout_ms"] / 1000
 
-    def look_closer() -> None:
+    def report_mismatch() -> None:
         """What a listener only hangs up on would be waited out for nothing."""
         log.warning("no answer yet from %s; trying for %.0f s", place, patience)
         for host, port, _ in collect_hosts(options["bootstrap_servers"]):
@@ -163,7 +163,7 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
             if reason is not None and made:
                 manager_of(made[0]).refuse(reason)
 
-    notice = threading.Timer(NOTICE_SECONDS, look_closer)
+    notice = threading.Timer(NOTICE_SECONDS, report_mismatch)
     notice.daemon = True
     notice.start()
     try:

@@ -73,7 +73,7 @@ def decompress_all(codec: int, payloads: Sequence[bytes], limit: int = MAX_DECOM
     return b"".join(parts)
 
 
-def mend_lz4_header(data: Buffer) -> bytes:
+def fix_lz4_header(data: Buffer) -> bytes:
     """An LZ4 frame with its header's checksum put right.
 
     Clients up to Kafka 0.9 computed it over the frame's magic too, in messages of magic 0 (KAFKA-3160).

@@ -208,7 +208,7 @@ class LogClient:
         """Ask for the ids of topics, without waiting."""
         return self.send(None, _metadata_request(topics))
 
-    def told_ids(self, asked: Future) -> Dict[str, str]:
+    def read_topic_ids(self, asked: Future) -> Dict[str, str]:
         """What came of `ask_ids`: the printed ids of those topics that were there. Raises `Disconnected`."""
         answer = self.answer(asked)
         return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}

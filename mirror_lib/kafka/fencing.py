@@ -206,7 +206,7 @@ RETRY_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
-class HeldLane:
+class LaneProducer:
     """A lane and its present producer; `partitions` (remote topic to partition numbers) are those to mark."""
 
     transactional_id: str
@@ -219,7 +219,7 @@ class AnswerLost(Disconnected):
     knows only that one: whether it was this lane's, or another process's that fenced the lane, is unknown."""
 
 
-def refresh(client: LogClient, lanes: Sequence[HeldLane], deadline: float) -> Dict[str, Producer]:
+def refresh(client: LogClient, lanes: Sequence[LaneProducer], deadline: float) -> Dict[str, Producer]:
     """Put one abort marker in each partition and return each lane's next producer, by transactional id.
 
     A fence that begins with the epoch that the lane has, so it uses up one epoch and not two. The epoch must be a new
@@ -239,7 +239,7 @@ def refresh(client: LogClient, lanes: Sequence[HeldLane], deadline: float) -> Di
     return {name: lasting(client, name, producer, deadline) for name, producer in renewed.items()}
 
 
-def _renewed(ask: _SideBySide, lanes: Sequence[HeldLane]) -> Dict[str, Producer]:
+def _renewed(ask: _SideBySide, lanes: Sequence[LaneProducer]) -> Dict[str, Producer]:
     producers = {each.transactional_id: each.producer for each in lanes}
     added = ask(
         {

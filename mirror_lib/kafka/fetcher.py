@@ -317,7 +317,7 @@ class Gaps:
         return partition in self._stored
 
 
-class FetchPace:
+class FetchSchedule:
     """When a task asks each broker again, by node id. Times are seconds of one clock.
 
     Records that trickle in are fetched a few at a time: a request for each would cost both clusters and the task more
@@ -377,7 +377,7 @@ def redirects(answer: FetchAnswer) -> bool:
     return any(part.preferred_read_replica != NO_REPLICA for topic in answer.responses for part in topic.partitions)
 
 
-def says_nothing(answer: FetchAnswer) -> bool:
+def is_throttled_empty(answer: FetchAnswer) -> bool:
     """Whether the broker held its answer back, as a quota is used up (KIP-219): it has then not looked at any log."""
     return bool(answer.throttle_time_ms > 0 and not answer.responses)
 
@@ -411,7 +411,7 @@ class Grant:
     each: Mapping[TopicPartition, int]
 
 
-class FetchGate(Protocol):
+class FetchGrants(Protocol):
     """Says how much may be fetched, and gets the size of each answer."""
 
     def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
@@ -441,18 +441,18 @@ class Fetcher:
     log, or a batch that no shared answer has room for. Data comes from leaders alone, whatever brokers advise.
     """
 
-    def __init__(self, client: LogClient, isolation: int, gate: FetchGate) -> None:
-        gate.forget_asked()
+    def __init__(self, client: LogClient, isolation: int, quota: FetchGrants) -> None:
+        quota.forget_asked()
         self._client = client
         self._isolation = isolation
-        self._gate = gate
+        self._quota = quota
         self._in_flight: Dict[int, _Question] = {}
         # By broker, when it was asked last: where a bound is short, everyone gets a turn.
         self._asked_at: Dict[int, int] = {}
         self._sessions: Dict[int, FetchSession] = {}
         # By partition, what was last said of its log.
         self._last: Dict[TopicPartition, Fetched] = {}
-        self._pace = FetchPace()
+        self._schedule = FetchSchedule()
         self._gaps = Gaps(lambda partition: local_start(client, partition))
         self._turns = FetchTurns(self._gaps.stored)
         self._by_id = True
@@ -478,7 +478,7 @@ class Fetcher:
             node = self._client.leader(partition.source)
             if node in self._in_flight:
                 continue
-            wait = self._pace.wait(node, now) if node is not None else 0.0
+            wait = self._schedule.wait(node, now) if node is not None else 0.0
             if node is not None and wait:
                 waits[node] = wait
                 continue
@@ -496,12 +496,12 @@ class Fetcher:
 
     def _send(self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, brokers: int) -> None:
         in_turn, max_wait_ms = self._turns.next(node, wanted, brief)
-        granted = self._gate.grant(in_turn, brokers)
+        granted = self._quota.grant(in_turn, brokers)
         if not granted.each and len(in_turn) < len(wanted):
             # A bound holds back the one that is asked for alone, and not the others.
             rest = wanted.keys() - in_turn
             in_turn, max_wait_ms = [each for each in wanted if each in rest], BRIEF_WAIT_MS
-            granted = self._gate.grant(in_turn, brokers)
+            granted = self._quota.grant(in_turn, brokers)
         if not granted.each:
             return
         self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
@@ -512,7 +512,7 @@ class Fetcher:
         request = fetch_request(
             positions, self._isolation, granted.total, PARTITION_FETCH_BYTES, max_wait_ms, asked, granted.each, ids
         )
-        self._pace.asked(node, time.monotonic())
+        self._schedule.asked(node, time.monotonic())
         self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted, ids)
 
     def answers(self) -> Iterator[Tuple[TopicPartition, int, bool, Fetched]]:
@@ -523,8 +523,8 @@ class Fetcher:
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
             found = fetched(future.value, self._isolation, ids)
             brought = {each: len(one.data) for each, one in found.items()}
-            self._gate.settle(granted, brought)
-            self._pace.answered(node, sum(brought.values()))
+            self._quota.settle(granted, brought)
+            self._schedule.answered(node, sum(brought.values()))
             self._brought[node] = self._brought.get(node, 0) + sum(brought.values())
             code = future.value.error_code
             known = self._sessions[node].answered(asked, code, future.value.session_id)
@@ -533,7 +533,7 @@ class Fetcher:
             if redirects(future.value):
                 self._by_id = False
                 del self._sessions[node]  # its answers are dropped here
-            elif known and not says_nothing(future.value):
+            elif known and not is_throttled_empty(future.value):
                 yield from self._reported(positions, found, granted)
 
     def _answered(self) -> Optional[int]:

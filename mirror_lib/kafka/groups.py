@@ -71,10 +71,10 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no answer for a group or broker. `heard`: a broker said so, it did not just stay silent."""
+    """Why there is no answer for a group or broker. `answered`: a broker said so, it did not just stay silent."""
 
     error: KafkaError
-    heard: bool = True
+    answered: bool = True
 
     @classmethod
     def of(cls, code: int) -> Failure:
@@ -87,15 +87,15 @@ def may_pass(outcome: Any) -> bool:
     return isinstance(outcome, Failure) and bool(outcome.error.retriable)
 
 
-def standing_in_the_way(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaError]:
+def blocking_error(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaError]:
     """The error that makes the answers incomplete; `None` where they are.
 
     A client that is refused at all, a cluster that is silent altogether, and, while `patient`, whatever may pass.
     """
     failures = [each for each in outcomes if isinstance(each, Failure)]
-    refused = [each for each in failures if not each.heard and not may_pass(each)]
+    refused = [each for each in failures if not each.answered and not may_pass(each)]
     passing = [each for each in failures if may_pass(each)]
-    silent = len(failures) == len(outcomes) and not any(each.heard for each in failures)
+    silent = len(failures) == len(outcomes) and not any(each.answered for each in failures)
     waited_for = passing if patient or silent else []
     return next((each.error for each in [*refused, *waited_for]), None)
 
@@ -273,7 +273,7 @@ class GroupCoordinators(ClusterConnection):
             if outcomes and not again():
                 return
             outcomes.update(once([name for name in names if name not in outcomes or may_pass(outcomes[name])]))
-            error = standing_in_the_way(list(outcomes.values()), time.monotonic() < patient_until)
+            error = blocking_error(list(outcomes.values()), time.monotonic() < patient_until)
             if error is not None:
                 raise error
 
@@ -318,7 +318,7 @@ class GroupCoordinators(ClusterConnection):
 
 
 def _silence(groups: Sequence[str], error: KafkaError) -> Outcomes:
-    return dict.fromkeys(groups, Failure(error, heard=False))
+    return dict.fromkeys(groups, Failure(error, answered=False))
 
 
 def _chunks(groups: Sequence[str], size: int) -> List[Sequence[str]]:
@@ -599,5 +599,5 @@ def _shares_of(
 
 def _listed(answer: Any) -> Any:
     if isinstance(answer, KafkaError):
-        return Failure(answer, heard=False)
+        return Failure(answer, answered=False)
     return Failure.of(answer.error_code) if answer.error_code else answer.groups

@@ -15,9 +15,9 @@ from mirror_lib.kafka.fetcher import (
     Fetched,
     fetch_request,
     fetched,
+    is_throttled_empty,
     list_offsets_request,
     local_start,
-    says_nothing,
 )
 from mirror_lib.kafka.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, split_entries
 from mirror_lib.kafka.reencoder import last_offset
@@ -105,7 +105,7 @@ class LogEntries(Iterator[Entry]):
         first_end, self._first_end = self._first_end, None
         if first_end is not None and self._position >= first_end:
             return False
-        found = self._ask_until_told()
+        found = self._fetch_until_answer()
         self.end = found.end
         if self._position >= found.end:
             return False
@@ -116,7 +116,7 @@ class LogEntries(Iterator[Entry]):
             return False
         return True
 
-    def _ask_until_told(self) -> Fetched:
+    def _fetch_until_answer(self) -> Fetched:
         """An answer without data where the log has none, not where tiered storage (KIP-405) had none to give yet."""
         until, found = time.monotonic() + STORE_SECONDS, self._ask(0)
         while not len(found.data) and self._position < min(found.end, local_start(self._client, self._partition)):
@@ -135,7 +135,7 @@ class LogEntries(Iterator[Entry]):
             {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms
         )
         answer = client.call(node, request)
-        while says_nothing(answer):  # the broker takes the next request when there is quota again
+        while is_throttled_empty(answer):  # the broker takes the next request when there is quota again
             answer = client.call(node, request)
         found = fetched(answer, self._isolation).get(self._partition)
         if found is None:

@@ -44,7 +44,7 @@ Offsets = Mapping[TopicPartition, OffsetRange]
 # A time (or -2 for the start, -1 for the end) and an isolation level.
 Question = Tuple[int, int]
 
-NOBODY = -1
+NO_LEADER = -1
 
 
 def agreed_leaders(reported: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
@@ -63,7 +63,7 @@ def agreed_leaders(reported: Iterable[Sequence[Any]]) -> Dict[TopicPartition, in
     for name, of_it in words.items():
         newest = max(epoch for epoch, _, _ in of_it)
         leaders = {leader for epoch, leader, _ in of_it if epoch == newest}
-        if len(leaders) == 1 and NOBODY not in leaders and len({topic_id for _, _, topic_id in of_it}) == 1:
+        if len(leaders) == 1 and NO_LEADER not in leaders and len({topic_id for _, _, topic_id in of_it}) == 1:
             found[name] = leaders.pop()
     return found
 
@@ -191,12 +191,12 @@ class ClusterOffsets(ClusterConnection):
         self, partitions: Sequence[TopicPartition], patient_until: float
     ) -> Mapping[int, Sequence[TopicPartition]]:
         """Those that have a leader, by its node id."""
-        unknown, now = (NOBODY, 0.0), time.monotonic()
+        unknown, now = (NO_LEADER, 0.0), time.monotonic()
         old = {
             topic
             for topic, number in partitions
             for leader, learnt_at in [self._leaders.get((topic, number), unknown)]
-            if leader == NOBODY or now - learnt_at > LEADERS_LAST_SECONDS
+            if leader == NO_LEADER or now - learnt_at > LEADERS_LAST_SECONDS
         }
         if old:
             for key in [key for key in self._leaders if key[0] in old]:
@@ -206,7 +206,7 @@ class ClusterOffsets(ClusterConnection):
         for each in partitions:
             if each in self._leaders:
                 by_leader.setdefault(self._leaders[each][0], []).append(each)
-        if by_leader.pop(NOBODY, None) and time.monotonic() < patient_until:
+        if by_leader.pop(NO_LEADER, None) and time.monotonic() < patient_until:
             raise LeaderNotAvailableError
         return by_leader
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all, mend_lz4_header
+from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all, fix_lz4_header
 from mirror_lib.kafka.record_batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -66,7 +66,7 @@ def read_messages(entry: Buffer) -> List[Record]:
         return [_record(outer, outer.offset, outer.timestamp)]
     packed = outer.value or b""
     if codec == LZ4 and outer.magic == 0:
-        packed = mend_lz4_header(packed)
+        packed = fix_lz4_header(packed)
     payload = decompress(codec, packed)
     entries = list(split_batches(payload))
     if not entries or sum(map(len, entries)) != len(payload):

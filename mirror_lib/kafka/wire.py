@@ -128,7 +128,7 @@ class _IntoFrames:
                 return self._wait_for_more()  # type: ignore[no-any-return]  # nothing
         return None
 
-    def heard_last(self: Any) -> float:
+    def last_answer_at(self: Any) -> float:
         """Receive what has come; when something came last, in `time.monotonic()` seconds."""
         error = self._receive()
         if error is not None:
@@ -150,7 +150,7 @@ class BulkTransport(_IntoFrames, KafkaTCPTransport):  # type: ignore[misc]  # ka
         parser = self._protocol.parser
         # What is missing is on its way, and the system wakes us for less where its buffer has no room for so much. An
         # answer that has not begun may be small.
-        low_water = min(len(parser.room()), AT_ONCE_BYTES) if parser.is_under_way() else 1
+        low_water = min(len(parser.room()), AT_ONCE_BYTES) if parser.is_busy() else 1
         if low_water != self._low_water:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
             self._low_water = low_water
@@ -239,7 +239,7 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         """Where the next bytes belong: the rest of an answer that is under way, or a place for what comes first."""
         return self._beginning[self._begun :] if self._frame is None else self._frame[self._filled :]
 
-    def is_under_way(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether the rest of one answer, and nothing else, belongs in `room`."""
         return self._frame is not None
 
@@ -382,7 +382,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
 
     def hears(self) -> bool:
         """Whether a large answer is under way."""
-        return bool(self.connected and self.parser.is_under_way())
+        return bool(self.connected and self.parser.is_busy())
 
     def connection_made(self, transport: Any) -> None:
         """As the library's."""
@@ -396,7 +396,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
     def _request_timed_out(self, future: Any, sent_at: float, timeout_at: float) -> None:
         if self.closed or future.is_done:
             return
-        again_at = self.transport.heard_last() + timeout_at - sent_at
+        again_at = self.transport.last_answer_at() + timeout_at - sent_at
         if self.closed or future.is_done or again_at <= time.monotonic():
             super()._request_timed_out(future, sent_at, timeout_at)
             return

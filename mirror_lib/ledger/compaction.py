@@ -78,8 +78,8 @@ def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequen
         F.expr("upstream_offset + record_count AS upstream_end"),
         F.expr("CASE WHEN record_count >= 0 THEN downstream_offset - upstream_offset END AS shift"),
     )
-    beside = _beside(lines, in_order)
-    bounds = beside.withColumn("begins", ~F.expr(_CONTINUES)).withColumn("ends", ~F.expr(_IS_CONTINUED))
+    neighbours = _with_neighbours(lines, in_order)
+    bounds = neighbours.withColumn("begins", ~F.expr(_CONTINUES)).withColumn("ends", ~F.expr(_IS_CONTINUED))
     of_runs = bounds.where((F.col("begins") | F.col("ends")) & ~F.expr(_IS_IDLE))
     # Only first and last rows of runs are left, so the row after a first one that is not its own last is its last.
     last = of_runs.select(
@@ -95,7 +95,7 @@ def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequen
     )
 
 
-def _beside(lines: DataFrame, in_order: WindowSpec) -> DataFrame:
+def _with_neighbours(lines: DataFrame, in_order: WindowSpec) -> DataFrame:
     """Each row with what the rows around it say."""
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
     following = ("shift", "stamp", "upstream_offset", "upstream_end")
@@ -263,12 +263,12 @@ def text_literal(value: str) -> str:
 
 
 # Each commit is a file, and each file costs every reader some milliseconds.
-COMMITS_TO_A_LOOK = 100
+COMMITS_PER_CHECK = 100
 # With so many the first commit of a run has them merged, however short it is.
 OVERDUE_FILES = 500
 SECONDS_TO_A_CLEANING = 24 * 3600.0
 # How soon a stop is heard.
-LOOK_SECONDS = 0.2
+CHECK_SECONDS = 0.2
 
 
 def files_to_merge(commits: int) -> Optional[int]:
@@ -276,7 +276,7 @@ def files_to_merge(commits: int) -> Optional[int]:
 
     Many runs are short. They have to wait for what they begin, so at first they begin only what must be done.
     """
-    if commits % COMMITS_TO_A_LOOK != 1:
+    if commits % COMMITS_PER_CHECK != 1:
         return None
     return OVERDUE_FILES if commits == 1 else FILES_TO_MERGE
 
@@ -312,7 +312,7 @@ class Upkeep:
         enough = files_to_merge(self._commits)
         if enough is None or (self._thread is not None and self._thread.is_alive()):
             return
-        look, name = of_this_flow(self._look), f"upkeep of {self._flow}"
+        look, name = of_this_flow(self._check), f"upkeep of {self._flow}"
         self._thread = threading.Thread(target=look, args=(enough,), name=name, daemon=True)
         self._thread.start()
 
@@ -320,9 +320,9 @@ class Upkeep:
         """Let what was begun come to its end, for `seconds` at most, and not where all has `ended`."""
         until = time.monotonic() + seconds
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < until and not ended():
-            self._thread.join(LOOK_SECONDS)
+            self._thread.join(CHECK_SECONDS)
 
-    def _look(self, enough: int) -> None:
+    def _check(self, enough: int) -> None:
         try:
             if self._rows.tidy(enough):
                 self._clean()

@@ -41,7 +41,7 @@ INCIDENTS = TableSchema(
 
 _RANGE = (("topic", "string"), ("partition", "int"), ("first", "bigint"), ("end", "bigint"))
 # So many ranges of a partition are listed one by one.
-RANGES_TOLD = 20
+RANGES_SHOWN = 20
 
 
 class IncidentTable:
@@ -86,7 +86,7 @@ class IncidentTable:
             once = once.select("topic", "partition", "from_offset", "until_offset").distinct()
             found = once.groupBy("topic", "partition").agg(
                 F.expr("sum(until_offset - from_offset)").alias("offsets"),
-                F.expr(f"slice(array_sort(collect_list(struct(from_offset, until_offset))), 1, {RANGES_TOLD})").alias(
+                F.expr(f"slice(array_sort(collect_list(struct(from_offset, until_offset))), 1, {RANGES_SHOWN})").alias(
                     "ranges"
                 ),
             )

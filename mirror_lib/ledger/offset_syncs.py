@@ -21,20 +21,20 @@ from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import (
     NO_PARTITION,
+    DeadLetterPlace,
     LedgerRow,
     LedgerRuns,
-    LetterPlace,
+    LogPosition,
     PartitionKey,
     Position,
     RangePositions,
-    Stand,
     TopicPair,
 )
 from mirror_lib.ledger.run_rows import RunRows, Value, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
 from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
 from mirror_lib.spark.jobs import shipped
-from mirror_lib.threads import UnderWay
+from mirror_lib.threads import BackgroundCall
 
 OFFSET_SYNCS = TableSchema(
     name="offset_syncs",
@@ -159,7 +159,7 @@ class OffsetSyncTable:
             found = rows.groupBy(*PARTITION_KEY).agg(last.alias("last")).collect()
         return {partition_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
 
-    def letters_at(self, flow: str, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
+    def dead_letters_at(self, flow: str, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
         """After which offset of a dead letter topic the ledger has no dead-letter record any more, by their origins."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
@@ -168,8 +168,8 @@ class OffsetSyncTable:
         own = own.where("remote_partition is not null and upstream_until is null")
         own = own.where(F.col("remote_topic_id") == remote_topic_id)
         with self._table.explained("read"):
-            found = own.groupBy(*LetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end")).collect()
-        return {LetterPlace(*row[:-1]): row["end"] for row in found}
+            found = own.groupBy(*DeadLetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end")).collect()
+        return {DeadLetterPlace(*row[:-1]): row["end"] for row in found}
 
     def triples(self, flow: str) -> Mapping[PartitionKey, Numbers]:
         """Every partition's offset syncs, flat as in `mirror_lib.ledger.intervals`.
@@ -297,7 +297,7 @@ class OffsetSyncTable:
 
 def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKey, Numbers]:
     # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
-    numbers = UnderWay(f"{flow} offsets", partial(runs_in_parts, _with_key(rows).select(KEY, *NUMBERS), parts))
+    numbers = BackgroundCall(f"{flow} offsets", partial(runs_in_parts, _with_key(rows).select(KEY, *NUMBERS), parts))
     keys = _with_key(rows.select(*PARTITION_KEY).distinct()).collect()
     if len({row[KEY] for row in keys}) < len(keys):
         raise ValueError("two partitions have one hash")
@@ -318,32 +318,32 @@ def _with_key(rows: DataFrame) -> DataFrame:
 def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int) -> Tuple[object, ...]:
     topics = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
     offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
-    placed = (row.remote_partition, row.upstream_until, row.downstream_until)
-    return (flow, *topics, *offsets, run_id, query_id, batch_id, *placed)
+    range_columns = (row.remote_partition, row.upstream_until, row.downstream_until)
+    return (flow, *topics, *offsets, run_id, query_id, batch_id, *range_columns)
 
 
 def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
     """Of both sides of rows, the last commit's last; `remote_partition` is the column of the number there."""
-    sources = _stands(rows, ("source_topic", "partition", "source_topic_id"), "upstream")
-    remotes = _stands(rows, ("remote_topic", remote_partition, "remote_topic_id"), "downstream")
+    sources = _log_positions(rows, ("source_topic", "partition", "source_topic_id"), "upstream")
+    remotes = _log_positions(rows, ("remote_topic", remote_partition, "remote_topic_id"), "downstream")
     return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in rows))
 
 
-def _stands(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[TopicPartition, Stand]:
+def _log_positions(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[TopicPartition, LogPosition]:
     """Of the partitions on one side. Later rows come later."""
-    found: Dict[TopicPartition, Stand] = {}
+    found: Dict[TopicPartition, LogPosition] = {}
     for row in rows:
         topic, number, topic_id = (row[name] for name in columns)
         if number == NO_PARTITION:
             continue
-        stand, before = Stand(topic_id, row[f"{side}_end"], row[f"{side}_begin"]), found.get((topic, number))
+        stand, before = LogPosition(topic_id, row[f"{side}_end"], row[f"{side}_begin"]), found.get((topic, number))
         if before is not None and before.topic_id == topic_id:
-            stand = Stand(topic_id, max(stand.offset, before.offset), min(stand.begin, before.begin))
+            stand = LogPosition(topic_id, max(stand.offset, before.offset), min(stand.begin, before.begin))
         found[topic, number] = stand
     return found
 
 
-def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, Stand]) -> FrozenSet[str]:
+def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, LogPosition]) -> FrozenSet[str]:
     """Remote topics whose partitions did not all begin in one commit."""
     firsts: Dict[TopicPartition, datetime] = {}
     for row in rows:

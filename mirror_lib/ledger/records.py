@@ -73,7 +73,7 @@ class PartitionKey:
     partition: int
 
 
-class LetterPlace(NamedTuple):
+class DeadLetterPlace(NamedTuple):
     """A source partition's records in one partition of a dead letter topic."""
 
     source_topic_id: str
@@ -135,7 +135,7 @@ class TopicPair(NamedTuple):
     remote_topic_id: str
 
 
-class Stand(NamedTuple):
+class LogPosition(NamedTuple):
     """Where a partition stands, of the topic with this id, and where the first row of it begins."""
 
     topic_id: str
@@ -149,8 +149,8 @@ class RangePositions:
     each remote partition ends, and which topics were copied to which. `grown`: remote topics that were given partitions
     after the flow began, so that keys moved."""
 
-    sources: Mapping[TopicPartition, Stand] = field(default_factory=dict)
-    remotes: Mapping[TopicPartition, Stand] = field(default_factory=dict)
+    sources: Mapping[TopicPartition, LogPosition] = field(default_factory=dict)
+    remotes: Mapping[TopicPartition, LogPosition] = field(default_factory=dict)
     pairs: FrozenSet[TopicPair] = frozenset()
     grown: FrozenSet[str] = frozenset()
 
@@ -183,8 +183,8 @@ class LedgerRuns:
 
 
 @dataclass(frozen=True)
-class TakenOver:
-    """A partition that another tool copied and this product resumes, at `goes_on_at`.
+class TakeoverRow:
+    """A partition that another tool copied and this product resumes, at `resumes_at`.
 
     `taken_from` names where its position was kept, `kept_offset` is the next upstream offset by it (`None`: not kept).
     `tail` records lay behind it on the remote log, `doubled` once more than they should; `older`: the remote log holds
@@ -195,7 +195,7 @@ class TakenOver:
     remote_topic: str
     taken_from: str
     kept_offset: Optional[int]
-    goes_on_at: Position
+    resumes_at: Position
     tail: int = 0
     doubled: int = 0
     older: bool = False

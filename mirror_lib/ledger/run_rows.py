@@ -62,16 +62,16 @@ def _maker(
 def parts(given: Sequence[RunRows], row_bytes: int, at_once: int = ROWS_AT_ONCE) -> Iterator[List[RunRows]]:
     """The same in parts of at most so many rows."""
     part: List[RunRows] = []
-    room = at_once
+    rows_left = at_once
     for rows in given:
         left = memoryview(rows.flat)
         while left:
-            taken = left[: room * row_bytes]
+            taken = left[: rows_left * row_bytes]
             part.append(RunRows(rows.same, bytes(taken)))
-            left, room = left[len(taken) :], room - len(taken) // row_bytes
-            if not room:
+            left, rows_left = left[len(taken) :], rows_left - len(taken) // row_bytes
+            if not rows_left:
                 yield part
-                part, room = [], at_once
+                part, rows_left = [], at_once
     if part:
         yield part
 

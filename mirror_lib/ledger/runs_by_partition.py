@@ -73,17 +73,17 @@ def _stretches_in_order(rows: pa.Table, starts: List[int]) -> pa.Table:
 
 def _starts(rows: pa.Table) -> pa.Array:
     """Where another key begins."""
-    here, before = _beside(_column(rows, KEY))
+    here, before = _neighbours(_column(rows, KEY))
     changes = pc.indices_nonzero(pc.not_equal(here, before)).cast(pa.int64())
     return pa.concat_arrays([pa.array([0], pa.int64()), pc.add(changes, 1)])
 
 
 def _falls(rows: pa.Table) -> pa.Array:
     """For each row but the first: whether it belongs before the one before it. Keys may come in any order."""
-    equal_so_far = pc.equal(*_beside(_column(rows, KEY)))
+    equal_so_far = pc.equal(*_neighbours(_column(rows, KEY)))
     fallen = pc.and_(equal_so_far, False)
     for name in NUMBERS:
-        here, before = _beside(_column(rows, name))
+        here, before = _neighbours(_column(rows, name))
         fallen = pc.or_(fallen, pc.and_(equal_so_far, pc.less(here, before)))
         equal_so_far = pc.and_(equal_so_far, pc.equal(here, before))
     return fallen
@@ -93,15 +93,15 @@ def _joined(rows: pa.Table) -> pa.Table:
     """Rows of one line that touch the row before them are one."""
     upstream, count = _column(rows, NUMBERS[0]), _column(rows, NUMBERS[2])
     ends = pc.add(upstream, count)
-    shift, last_shift = _beside(pc.subtract(_column(rows, NUMBERS[1]), upstream))
-    end, last_end = _beside(ends)
-    key, last_key = _beside(_column(rows, KEY))
+    shift, last_shift = _neighbours(pc.subtract(_column(rows, NUMBERS[1]), upstream))
+    end, last_end = _neighbours(ends)
+    key, last_key = _neighbours(_column(rows, KEY))
     continues = pc.equal(key, last_key)
     for more in (
         pc.equal(shift, last_shift),
         pc.less_equal(upstream.slice(1), last_end),
         pc.greater_equal(end, last_end),
-        pc.greater_equal(_beside(count)[1], 0),
+        pc.greater_equal(_neighbours(count)[1], 0),
     ):
         continues = pc.and_(continues, more)
     if not pc.any(continues).as_py():
@@ -113,7 +113,7 @@ def _joined(rows: pa.Table) -> pa.Table:
     return _with(runs, NUMBERS[2], pc.subtract(ends.take(lasts), _column(runs, NUMBERS[0])))
 
 
-def _beside(column: pa.Array) -> Tuple[pa.Array, pa.Array]:
+def _neighbours(column: pa.Array) -> Tuple[pa.Array, pa.Array]:
     """Each value but the first, and the one before it."""
     return column.slice(1), column.slice(0, len(column) - 1)
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.records import (
     PartitionKey,
-    TakenOver,
+    TakeoverRow,
 )
 from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
 
@@ -40,7 +40,7 @@ class TakeoverTable:
     def __init__(self, spark: SparkSession, state: str) -> None:
         self._table = StateTable(spark, state, TAKEOVERS)
 
-    def append(self, flow: str, rows: Sequence[TakenOver], *, run_id: str) -> None:
+    def append(self, flow: str, rows: Sequence[TakeoverRow], *, run_id: str) -> None:
         """Add `rows` in one commit. Before the ledger's: rows that are believed must be known to be incomplete."""
         self._table.append([_values(flow, row, run_id) for row in rows], {})
 
@@ -55,9 +55,9 @@ class TakeoverTable:
         return frozenset(map(partition_key, found))
 
 
-def _values(flow: str, row: TakenOver, run_id: str) -> Tuple[object, ...]:
+def _values(flow: str, row: TakeoverRow, run_id: str) -> Tuple[object, ...]:
     key = row.key
     topics = (key.source_topic, row.remote_topic, key.partition, key.source_topic_id, key.remote_topic_id)
-    goes_on_at = (row.goes_on_at.upstream_offset, row.goes_on_at.downstream_offset)
+    resumes_at = (row.resumes_at.upstream_offset, row.resumes_at.downstream_offset)
     kept = -1 if row.kept_offset is None else row.kept_offset
-    return (flow, *topics, row.taken_from, kept, *goes_on_at, row.tail, row.doubled, row.older, run_id)
+    return (flow, *topics, row.taken_from, kept, *resumes_at, row.tail, row.doubled, row.older, run_id)

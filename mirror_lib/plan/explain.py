@@ -15,7 +15,7 @@ from mirror_lib.config.settings import ENGINE
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.plan.look import TRANSLATED, GroupFacts, GroupPlan, plan_groups
+from mirror_lib.plan.preview import TRANSLATED, GroupFacts, GroupPlan, plan_groups
 from mirror_lib.text import aligned, counted
 from mirror_lib.topics.filters import copied_back, first_match, group_filter_for, topic_filter_for, why_cycle
 from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicFacts, plan_topics
@@ -273,7 +273,7 @@ def explain_group(
 
 def _use(flow: ReplicationFlow) -> str:
     if flow.sync_group_offsets_interval is None:
-        by = "" if flow.translates_beside else " by mirror translate alone"
+        by = "" if flow.translates_in_run else " by mirror translate alone"
         topic = policy_for(flow).checkpoints_topic(flow.source.alias)
         return f"translated for {topic}{by}, not committed on {flow.target.alias}"
     return f"translated, and committed on {flow.target.alias}"

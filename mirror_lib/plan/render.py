@@ -13,7 +13,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.errors import exit_code_of
 from mirror_lib.facts import AclBinding, NewTopic
-from mirror_lib.plan.look import (
+from mirror_lib.plan.preview import (
     ACLS,
     CONFIGS,
     CREATE,
@@ -112,8 +112,8 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     shown = [each for each in plan.copied if show_all or each.create or each.grow_to]
     head = ("", "TOPIC", "REMOTE TOPIC", "PARTITIONS", "HOW")
     rows = [_topic_row(preview, each) for each in shown]
-    letters = [_new("dead letters", new) for new in _present(plan.dead_letters)]
-    yield from _table(head, [*rows, *letters], show_all)
+    created_dead_letters = [_new("dead letters", new) for new in _present(plan.dead_letters)]
+    yield from _table(head, [*rows, *created_dead_letters], show_all)
     notes = [(f"matches no topic of {preview.flow.source.alias}", f"`{pattern}`") for pattern in matchless(preview)]
     notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
     yield from _by_reason("NOTE", notes, show_all)
@@ -190,7 +190,7 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         yield f"{GROUPS}: {preview.silent[GROUPS]}"
         return
     words = dict(_GROUP_WORDS)
-    if preview.flow.sync_group_offsets_interval is None and not preview.flow.translates_beside:
+    if preview.flow.sync_group_offsets_interval is None and not preview.flow.translates_in_run:
         words[TRANSLATED] = "could be translated"
     found = {status: [each for each in preview.groups if each.status == status] for status in words}
     counts = [(len(groups), words[status]) for status, groups in found.items()]
@@ -200,14 +200,14 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
         yield f"{INDENT}   {_some(names, show_all)}"
         yield from _use(preview.flow)
     yield from _by_reason("NOTE", [(each.reason, each.group) for each in found[TRANSLATED] if each.reason], show_all)
-    in_the_way = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
-    yield from _table(("", "LEFT ALONE", "WHY"), in_the_way, show_all)
+    left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
+    yield from _table(("", "LEFT ALONE", "WHY"), left_alone, show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)
 
 
 def _use(flow: ReplicationFlow) -> Iterator[str]:
     if flow.sync_group_offsets_interval is None:
-        reported = "writes checkpoints and " if flow.translates_beside else ""
+        reported = "writes checkpoints and " if flow.translates_in_run else ""
         yield f"{INDENT}   a run {reported}commits nothing on {flow.target.alias}: sync.group.offsets.enabled is false"
 
 

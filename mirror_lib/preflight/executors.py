@@ -37,21 +37,21 @@ PYTHON_HINT = (
 STATE_HINT = "take a state folder that the driver and every executor can write, such as hdfs://, abfss:// or s3a://"
 NETWORK_HINT = "open the network between the executors and these listeners, or correct the cluster's properties"
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 def check_executors(
-    spark: SparkSession, flows: Sequence[ReplicationFlow], state: str, tell: Tell
+    spark: SparkSession, flows: Sequence[ReplicationFlow], state: str, notify: Notify
 ) -> List[RefusedError]:
     """Why a run of `flows` cannot work on these executors, one error for each reason; empty where it can.
 
-    Waits for a first executor, and gives `tell` a line each half minute of it. Raises `SparkEndedError`.
+    Waits for a first executor, and gives `notify` a line each half minute of it. Raises `SparkEndedError`.
     """
     if not on_cluster(str(spark.sparkContext.master)):
         # Hadoop's FileSystem has no credentials of Unity Catalog.
         reason = None if on_databricks(os.environ) else why_driver_cannot_write(spark, state)
         return [] if reason is None else [unwritable(state, reason)]
-    with repeated(NOTICE_SECONDS, "preflight", _reminder(tell)), named(spark, "preflight"):
+    with repeated(NOTICE_SECONDS, "preflight", _reminder(notify)), named(spark, "preflight"):
         refused = _python_refusals(spark, flows)
         why = why_not_writable(spark, state)
     if why is not None:
@@ -65,12 +65,12 @@ def on_cluster(master: str) -> bool:
     return not (master == "local" or master.startswith("local["))
 
 
-def _reminder(tell: Tell) -> Callable[[], None]:
+def _reminder(notify: Notify) -> Callable[[], None]:
     times = count(1)
 
     def remind() -> None:
         waited = next(times) * NOTICE_SECONDS
-        tell(f"the executors have not answered for {waited:.0f} s; waiting for Spark to give the run executors")
+        notify(f"the executors have not answered for {waited:.0f} s; waiting for Spark to give the run executors")
 
     return remind
 

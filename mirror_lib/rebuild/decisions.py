@@ -51,7 +51,7 @@ def flow_refusal(flow: ReplicationFlow, facts: FlowFacts) -> Optional[Refusal]:
     change = flow.change
     if change is not None and not change.provenance:
         return Refusal("no origins", "with `provenance: off` its records do not show where they came from", empty)
-    if change is not None and flow.places_anew and flow.shared_remote_topics:
+    if change is not None and flow.repartitions and flow.shared_remote_topics:
         reason = "it repartitions records into shared remote topics, and without a ledger it starts at their end"
         return Refusal("shared", reason, f"give the flow remote topics of its own by `rename`, or {empty}")
     if change is None and flow.shared_remote_topics and not facts.producers:
@@ -129,7 +129,7 @@ def _expired(flow: ReplicationFlow, remote: TopicPartition, logs: Logs) -> Optio
     """Where the remote log lost all records of a source partition, nothing shows that they were copied."""
     if logs.source.end == logs.source.log_start or logs.from_group:
         return None
-    start, mixed = logs.remote.log_start, flow.shared_remote_topics or flow.places_anew
+    start, mixed = logs.remote.log_start, flow.shared_remote_topics or flow.repartitions
     if not start or (start < logs.remote.end and not mixed):
         return None
     reason = (

@@ -44,7 +44,7 @@ class Recorded:
     producers: bool
 
 
-def look(config: MirrorConfig, flow: ReplicationFlow, recorded: Recorded) -> FlowRebuild:
+def flow_rebuild(config: MirrorConfig, flow: ReplicationFlow, recorded: Recorded) -> FlowRebuild:
     """What a run of `flow` would read and find out without a ledger. Raises `ClusterError`, `RefusedError`."""
     with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)

@@ -61,7 +61,7 @@ class TopicWatch:
         self._source = source
         self._target = target
         self._seen: Tuple[Mapping[str, TopicDescription], Mapping[str, TopicDescription]] = ({}, {})
-        self._looked_at: Optional[float] = None
+        self._checked_at: Optional[float] = None
         self.partitions: Mapping[PartitionKey, CopiedPartition] = {}
         self.plan = TopicPlan((), ())
         # By remote topic, and the dead letter topic's, the largest record batch that it takes.
@@ -71,17 +71,17 @@ class TopicWatch:
         """The partitions to copy. Plans again when a topic appeared, grew, vanished or changed its id, and every
         `refresh.topics.interval.seconds` for what a listing does not show; never again where refreshing is off."""
         interval, now = self._flow.refresh_topics_interval, time.monotonic()
-        if self._looked_at is not None and interval is None:
+        if self._checked_at is not None and interval is None:
             return self.partitions
         seen = (self._source.topics(), self._target.topics())
-        if self._looked_at is None or seen != self._seen or now - self._looked_at >= (interval or 0):
+        if self._checked_at is None or seen != self._seen or now - self._checked_at >= (interval or 0):
             self._plan()
-            self._looked_at = now
+            self._checked_at = now
             # Listed again, since making remote topics ready changes the target.
             self._seen = (seen[0], self._target.topics())
         return self.partitions
 
-    def look_again(self, topics: Collection[str]) -> None:
+    def recheck(self, topics: Collection[str]) -> None:
         """Read again which batch sizes the remote topics of these source topics take. A larger limit of the source is
         set before that, where topic configs are kept in step: their next turn may come too late. Raises
         `ClusterError`."""
@@ -123,7 +123,7 @@ class TopicWatch:
         try:
             return self.refresh()
         except ClusterError as error:
-            log.warning("%s; topics are looked at again later", error)
+            log.warning("%s; the next check reads topics again", error)
             return self.partitions
 
     def _plan(self) -> None:
@@ -156,9 +156,9 @@ def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskRep
     if not refused:
         return reports
     try:
-        topics.look_again(refused)
+        topics.recheck(refused)
     except ClusterError as error:
-        log.warning("%s: what the remote topics take could not be looked up: %s", flow, error)
+        log.warning("%s: could not read the remote topics' configs: %s", flow, error)
         return reports
     limits = {each.source: each.max_message_bytes for each in topics.partitions.values()}
     other = {each.source for each in before.values() if each.max_message_bytes != limits[each.source]}

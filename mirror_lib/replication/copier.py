@@ -47,33 +47,33 @@ class FetchSource:
     """
 
     def __init__(
-        self, plan: TaskPlan, source: LogClient, target: LogClient, copies: Sequence[PartitionCopy], gate: FetchQuota
+        self, plan: TaskPlan, source: LogClient, target: LogClient, copies: Sequence[PartitionCopy], quota: FetchQuota
     ) -> None:
         self._most_syncs = plan.most_syncs
         self._tailing = plan.report_to is not None
         self._target = target
-        self._gate = gate
+        self._quota = quota
         self._copies = copies
         self._by_source: Mapping[TopicPartition, PartitionCopy] = {copy.source: copy for copy in copies}
         # Its requests may continue from cycle to cycle.
-        self._fetcher = Fetcher(source, ISOLATION[plan.isolation_level], gate)
+        self._fetcher = Fetcher(source, ISOLATION[plan.isolation_level], quota)
         self._stop_at = math.inf
-        self._shall_end: Callable[[], bool] = lambda: False
+        self._end_requested: Callable[[], bool] = lambda: False
         self._syncs = 0
         self._no_more = False
 
-    def begin_pass(self, stop_at: float, shall_end: Callable[[], bool]) -> None:
-        """Until the ranges are done, `stop_at` (`time.monotonic()`) is past, the pass is full or it `shall_end`."""
-        self._stop_at, self._shall_end, self._syncs = stop_at, shall_end, 0
-        self._gate.begin_pass()
+    def begin_cycle(self, stop_at: float, end_requested: Callable[[], bool]) -> None:
+        """Until the ranges are done, `stop_at` (`time.monotonic()`) is past, the pass is full or it `end_requested`."""
+        self._stop_at, self._end_requested, self._syncs = stop_at, end_requested, 0
+        self._quota.begin_cycle()
 
     def poll(self) -> float:
         """See `Source`."""
         self._syncs += self._take()
         now, rest = time.monotonic(), math.inf
-        full = self._gate.pass_is_full() or self._syncs >= self._most_syncs
-        self._no_more = now >= self._stop_at or full or self._shall_end()
-        if not self._no_more and self._has_room():
+        full = self._quota.cycle_is_full() or self._syncs >= self._most_syncs
+        self._no_more = now >= self._stop_at or full or self._end_requested()
+        if not self._no_more and self._may_fetch():
             rest = self._fetcher.pump(self._copies)
         return WAIT_MS if self._no_more else min(WAIT_MS, (self._stop_at - now) * 1000, rest * 1000)
 
@@ -81,7 +81,7 @@ class FetchSource:
         """See `Source`."""
         return all(copy.finished(self._no_more) for copy in self._copies) and idle and not self._hears_first()
 
-    def _has_room(self) -> bool:
+    def _may_fetch(self) -> bool:
         # What stopped is not sent any more, and takes no room from the others.
         queued = sum(copy.queued_bytes for copy in self._copies if copy.stopped is None)
         return queued < (THROTTLED_QUEUE_BYTES if self._target.is_throttled() else MOST_QUEUED_BYTES)
@@ -118,8 +118,8 @@ class LaneCopier:
         self._acknowledged = 0
         self._fetching: Optional[FetchSource] = None
         self._tailing = plan.report_to is not None
-        self._teller = ReportClient(plan.report_to)
-        self._gate = FetchQuota(plan.rates, retried)
+        self._report_client = ReportClient(plan.report_to)
+        self._quota = FetchQuota(plan.rates, retried)
 
     def run(self) -> TaskReport:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away, unless the
@@ -140,9 +140,9 @@ class LaneCopier:
             self._source.close()
             self._target.close()
             self._network.close()
-            self._teller.close()
+            self._report_client.close()
         report = self._report(self._copies, fenced, started)
-        return replace(report, syncs=(*self._teller.untold(), *report.syncs))
+        return replace(report, syncs=(*self._report_client.unreported(), *report.syncs))
 
     def _persist(self, started: float) -> None:
         patience = self._plan.max_seconds if self._tailing else PATIENCE_SECONDS
@@ -151,7 +151,7 @@ class LaneCopier:
             try:
                 self._connect(deadline)
                 self._lanes.open(self._copies, deadline)
-                self._make_passes(started)
+                self._make_cycles(started)
                 return
             except Disconnected as error:
                 # What was in flight may have been written or not: fence and look, as after a crash.
@@ -159,7 +159,7 @@ class LaneCopier:
                 self._let_go()
                 if self._progressed():
                     deadline = time.monotonic() + patience
-                elif time.monotonic() > deadline or self._teller.shall_end():
+                elif time.monotonic() > deadline or self._report_client.end_requested():
                     raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
                 time.sleep(RETRY_SECONDS)
 
@@ -171,34 +171,34 @@ class LaneCopier:
         before, self._acknowledged = self._acknowledged, sum(copy.acknowledged for copy in self._copies)
         return self._acknowledged > before
 
-    def _make_passes(self, started: float) -> None:
+    def _make_cycles(self, started: float) -> None:
         """One pass; where the task tails, pass after pass until its driver or its time ends it. No further one where
         the driver has something to write down first."""
         copies, to = self._copies, self._plan.report_to
         if self._hands_back():
             return
-        while to is not None and self._teller.connected:
+        while to is not None and self._report_client.connected:
             began = time.monotonic()
             self._copy(min(began + to.every, started + to.seconds))
             self._refence()
-            ended = self._teller.shall_end() or time.monotonic() >= started + to.seconds
+            ended = self._report_client.end_requested() or time.monotonic() >= started + to.seconds
             # Before a report over the line: a loss is written down before the positions behind it are. And what stopped
             # is for the driver to judge.
             if ended or any(copy.stopped is not None for copy in copies) or self._hands_back():
                 return
-            self._tell([copy for copy in copies if copy.news()], began)
+            self._send_report([copy for copy in copies if copy.news()], began)
             self._lanes.stop_at_lost_tails(copies)
         self._copy(started + self._plan.max_seconds)
         self._refence()
 
-    def _tell(self, copies: List[PartitionCopy], began: float) -> None:
+    def _send_report(self, copies: List[PartitionCopy], began: float) -> None:
         # Without copies too: an operator is to see that a rate limit holds the task back.
-        if copies or self._gate.holds():
-            self._teller.tell(self._report(copies, False, began))
+        if copies or self._quota.holds():
+            self._report_client.send_report(self._report(copies, False, began))
             self._recovery.reported()
             for copy in copies:
                 copy.reported()
-        while self._teller.crowded() and not self._teller.shall_end():
+        while self._report_client.crowded() and not self._report_client.end_requested():
             time.sleep(CROWDED_SECONDS)
 
     def _connect(self, deadline: float) -> None:
@@ -231,8 +231,8 @@ class LaneCopier:
 
     def _copy(self, stop_at: float) -> None:
         if self._fetching is None:
-            self._fetching = FetchSource(self._plan, self._source, self._target, self._copies, self._gate)
-        self._fetching.begin_pass(stop_at, self._teller.shall_end)
+            self._fetching = FetchSource(self._plan, self._source, self._target, self._copies, self._quota)
+        self._fetching.begin_cycle(stop_at, self._report_client.end_requested)
         self._lanes.pump(self._fetching)
 
     def _refence(self) -> None:
@@ -240,7 +240,7 @@ class LaneCopier:
             self._lanes.refence()
         except AnswerLost as error:
             # The lanes are fenced again: by this task only where its driver still counts on it.
-            if self._teller.connected:
+            if self._report_client.connected:
                 raise
             raise ClusterError(f"{self._plan.flow}: {error}", "the lane is fenced again") from error
 
@@ -258,7 +258,7 @@ class LaneCopier:
             re_encoded=sum(copy.re_encoded for copy in copies),
             recovered=self._recovery.records,
             seconds=time.monotonic() - started,
-            fetching=self._gate.taken(),
+            fetching=self._quota.taken(),
             source_throttled_seconds=self._source.throttled_seconds(),
             target_throttled_seconds=self._target.throttled_seconds(),
         )

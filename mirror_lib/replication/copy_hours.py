@@ -13,7 +13,7 @@ from mirror_lib.config.model import ReplicationFlow
 log = logging.getLogger(__name__)
 
 # A clock may be set, and a machine suspended: so the time is looked at again.
-LOOK_SECONDS = 60.0
+CHECK_SECONDS = 60.0
 
 
 class Halt(Protocol):
@@ -60,6 +60,6 @@ class CopyHours:
             if reported != self.when():
                 reported = self.when()
                 log.warning("%s: outside its window, it resumes at %s", self._flow.name, reported)
-            left = LOOK_SECONDS if state.until is None else state.until - self._clock()
-            self._stop.wait(max(0.0, min(left, LOOK_SECONDS)))
+            left = CHECK_SECONDS if state.until is None else state.until - self._clock()
+            self._stop.wait(max(0.0, min(left, CHECK_SECONDS)))
         return False

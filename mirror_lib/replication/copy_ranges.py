@@ -30,7 +30,7 @@ from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
 
-_NOTE = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w.-]+), id ([\w-]*)")
+_METADATA = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w.-]+), id ([\w-]*)")
 BEHIND_REMOTE_LOG = -1
 
 
@@ -84,7 +84,7 @@ class Starts:
         wanted = {each.source for each in partitions}
         return {each: Start(offset, "start.position") for each, offset in choice.offsets if each in wanted}
 
-    def untold(
+    def without_answer(
         self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
     ) -> AbstractSet[TopicPartition]:
         """The `partitions` that begin at a time whose offset their leaders did not return: they wait."""
@@ -98,14 +98,14 @@ class Starts:
         for each in partitions:
             if each.source in committed:
                 at = committed[each.source]
-                starts[each.source] = self._goes_on(each, Start(at.offset, f"group {group}"), at.metadata)
+                starts[each.source] = self._resumed(each, Start(at.offset, f"group {group}"), at.metadata)
         return starts
 
-    def _goes_on(self, copied: CopiedPartition, start: Start, metadata: str) -> Start:
+    def _resumed(self, copied: CopiedPartition, start: Start, metadata: str) -> Start:
         if self._flow.commit_source_group != self._flow_group():
             return start
         # A group that this mirror commits to either has the mirror's note, or was committed by the tool before it.
-        note = read_note(metadata)
+        note = read_metadata(metadata)
         if note is None or note.remote_topic != copied.remote_topic:
             return replace(start, downstream_offset=BEHIND_REMOTE_LOG)
         if note.remote_topic_id != copied.remote_topic_id:
@@ -121,7 +121,7 @@ class Starts:
         return {each: Start(offset, "start.position") for each, offset in found.items()}
 
 
-class Note(NamedTuple):
+class OffsetMetadata(NamedTuple):
     """The metadata of an offset that this product committed: where its copy resumes."""
 
     remote_topic: str
@@ -129,7 +129,7 @@ class Note(NamedTuple):
     downstream_offset: int
 
 
-def note_of(note: Note) -> str:
+def metadata_of(note: OffsetMetadata) -> str:
     """The metadata that is committed with an offset."""
     topic = f"{note.remote_topic}, id {note.remote_topic_id}"
     return f"mirror: goes on at offset {note.downstream_offset} of remote topic {topic}"
@@ -137,13 +137,14 @@ def note_of(note: Note) -> str:
 
 def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOffset:
     """What is committed for a partition that resumes at `at`."""
-    return CommittedOffset(at.upstream_offset, note_of(Note(remote_topic, remote_topic_id, at.downstream_offset)))
+    metadata = OffsetMetadata(remote_topic, remote_topic_id, at.downstream_offset)
+    return CommittedOffset(at.upstream_offset, metadata_of(metadata))
 
 
-def read_note(metadata: str) -> Optional[Note]:
+def read_metadata(metadata: str) -> Optional[OffsetMetadata]:
     """A note as it was committed; `None` for anything else."""
-    match = _NOTE.fullmatch(metadata)
-    return Note(match.group(2), match.group(3), int(match.group(1))) if match else None
+    match = _METADATA.fullmatch(metadata)
+    return OffsetMetadata(match.group(2), match.group(3), int(match.group(1))) if match else None
 
 
 class SourceEndOffsets:
@@ -224,7 +225,7 @@ def first_range(
         if target.end < known.downstream_offset:
             # What belongs at the end is in the ledger: the caller looks it up, and `healed` decides.
             return Range(key, known, source.end, void_from=target.end)
-        return _goes_on(flow, key, known, source, target)
+        return _resumed(flow, key, known, source, target)
     relatives = [other for other in positions if _same_name(other, key)]
     if any(other.remote_topic_id == key.remote_topic_id != "" for other in relatives):
         return _source_recreated(flow, key, source, target)
@@ -250,7 +251,7 @@ def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, sou
     return Range(key, position, source.end)
 
 
-def _goes_on(
+def _resumed(
     flow: ReplicationFlow, key: PartitionKey, known: Position, source: OffsetRange, target: OffsetRange
 ) -> Range:
     """Resume from a position of an earlier process, which may have written more than it could report.

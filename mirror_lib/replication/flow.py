@@ -47,7 +47,7 @@ from mirror_lib.spark.jobs import named
 
 log = logging.getLogger(__name__)
 
-STUCK_PASSES = 3
+STUCK_CYCLES = 3
 UNHEARD = (
     "%s: not every task reached the driver at %s:%d within %.0f s. Tasks that do not copy for `batch.max.seconds` at a "
     "time, and records wait in between. Open the way from the executors to that port (report.port), or give Spark more "
@@ -132,7 +132,7 @@ class FlowMirror:
         config, flow = context.config, context.flow
         self.flow = flow
         # A tail waits for nothing.
-        self._beside = False
+        self._in_background = False
         # A run that ends by itself still has to copy what the source held when the batch began.
         self._endless = config.trigger != AVAILABLE_NOW
         self._totals = context.totals
@@ -193,7 +193,7 @@ class FlowMirror:
 
         Raises `FencedError` when another driver took over, `ClusterError` when a cluster stays away.
         """
-        self._beside = self._beside or tail is not None
+        self._in_background = self._in_background or tail is not None
         partitions, ranges = self._catch_up(spark, batch)
         if tail is None:
             self._journal.written()  # nothing may come for long
@@ -207,7 +207,7 @@ class FlowMirror:
                     self._journal.written()  # the trigger brings what comes
                     break
                 self._tail(spark, partitions, ranges, batch, clock, tasks)
-            elif self._state.stopped.some_may_go_on():
+            elif self._state.stopped.some_may_resume():
                 self._journal.written()
                 self._state.stopped.wait(lambda: self._ends(clock))
             else:
@@ -225,31 +225,31 @@ class FlowMirror:
         self._known_ends = SourceEndOffsets(ranges)
         self._progress.begun(partitions, ranges)
         self._state.stopped.begin(partitions, ranges)
-        idle_passes = passes = 0
+        idle_cycles = cycles = 0
         while not self._stop.is_set():
             left = map(self._positions.ahead, ranges)
             todo = [each for each in left if each.behind and each.key not in self._state.stopped.parts]
             if not todo:
                 break
-            passes += 1
-            idle_passes = 0 if self._pass(spark, partitions, todo, batch) else idle_passes + 1
+            cycles += 1
+            idle_cycles = 0 if self._cycle(spark, partitions, todo, batch) else idle_cycles + 1
             partitions = self._topics.partitions
-            if idle_passes >= STUCK_PASSES:
-                raise ClusterError(f"{self.flow.name}: no progress in {idle_passes} passes", "see the executors' logs")
+            if idle_cycles >= STUCK_CYCLES:
+                raise ClusterError(f"{self.flow.name}: no progress in {idle_cycles} cycles", "see the executors' logs")
         if not self._stop.is_set():
             self._reached = self._positions.reached(partitions, self._state.stopped.parts, passed)
-        if not passes:
+        if not cycles:
             self._watch([], [], batch, 0.0)
         return partitions, ranges
 
-    def _pass(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
+    def _cycle(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Copy once with every lane that has something to do; False if nothing moved."""
         started, began = time.monotonic(), time.time()
         flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
         with named(spark, self._job_name("copy")):
             reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
         commit = self._state.apply(reports, partitions, reports, began)
-        self._commit(commit, partitions, batch, beside=self._beside)
+        self._commit(commit, partitions, batch, in_background=self._in_background)
         stopped, ahead = self._state.stopped.parts, self._positions.ahead
         going = [ahead(each) for each in todo if each.key not in stopped]
         left = self._known_ends.left(commit.parts.values(), stopped, ahead) if self._endless else going
@@ -276,17 +276,18 @@ class FlowMirror:
         began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
         flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
         slots = task_slots(spark)
-        until = time.monotonic() + LEFT_OUT_SECONDS if self._state.stopped.some_may_go_on() else math.inf
+        until = time.monotonic() + LEFT_OUT_SECONDS if self._state.stopped.some_may_resume() else math.inf
         with listening(spark, self.flow.name, clock.tail, self.flow.report_port) as listener:
 
             def turn() -> None:
-                slow = commits.due() and not self._hear(listener.take(), partitions, batch, clock, len(plans))
+                slow = commits.due() and not self._commit_reports(listener.take(), partitions, batch, clock, len(plans))
                 if slow or self._topics.present() != partitions or task_slots(spark) < slots:
                     listener.end_all()
 
             def often() -> None:
-                # Tasks that must tell often, as they may bring little at once, are heard before they have to wait.
-                slow = listener.crowded() and not self._hear(listener.take(), partitions, batch, clock, len(plans))
+                # A task reports little at a time, and waits when it has too many reports without an answer.
+                crowded, tasks = listener.crowded(), len(plans)
+                slow = crowded and not self._commit_reports(listener.take(), partitions, batch, clock, tasks)
                 if slow or self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
                     listener.end_all()
 
@@ -299,7 +300,7 @@ class FlowMirror:
             self._tail_now = listener, len(plans)
             try:
                 with named(spark, self._job_name("tail")), PeriodicTask(
-                    turn, often, listener.end_all, clock.tail.pass_seconds, stalled
+                    turn, often, listener.end_all, clock.tail.cycle_seconds, stalled
                 ):
                     reported = run_tasks(spark, plans)
             finally:
@@ -309,7 +310,7 @@ class FlowMirror:
             self._rates.learn(heard)
         last = judged_by_topics(self._learned(reported), partitions, self._topics.present())
         commit = self._state.apply([*heard, *last], partitions, last, began)
-        self._commit(commit, partitions, batch, beside=True)  # Spark's batch ends, and the next one begins
+        self._commit(commit, partitions, batch, in_background=True)  # Spark's batch ends, and the next one begins
         self._tailed(commit, batch, clock)
         self._state.let_go(plans, last, partitions)
         end_if_lost(self.flow.name, commit)
@@ -324,7 +325,7 @@ class FlowMirror:
             to = listener.address
             log.warning(UNHEARD, self.flow.name, to.host, to.port, COMPLETE_SECONDS)
 
-    def _hear(
+    def _commit_reports(
         self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, tasks: int
     ) -> bool:
         """Record the reports of running tasks; False where they are too few, for the driver to catch up."""
@@ -353,11 +354,11 @@ class FlowMirror:
         self._rates.learn(reports)
         return recheck_size_limits(self.flow.name, self._topics, reports)
 
-    def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, beside: bool = False) -> None:
+    def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, in_background: bool = False) -> None:
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note(commit.incidents, batch)
-        beside = beside and commit.plain and not self._progress.waits_for_ledger()
-        self._journal.append(commit.rows, batch, commit.runs, beside=beside)
+        in_background = in_background and commit.plain and not self._progress.waits_for_ledger()
+        self._journal.append(commit.rows, batch, commit.runs, in_background=in_background)
         self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
         parts = (part for report in commit.reports for part in report.partitions)

@@ -10,13 +10,13 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import rate_of
 from mirror_lib.metrics import RATE_LIMITED
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
-from mirror_lib.replication.quotas import FLOW, Load, RateShare, TaskRates, TokenBucket, joined, parts_of_rate, weights
+from mirror_lib.replication.quotas import FLOW, Load, RateQuota, TaskRates, TokenBucket, joined, parts_of_rate, weights
 from mirror_lib.text import size
 
 # Held back for this part of the time, a flow is rate-limited.
-AT_BOUND = 0.2
+AT_LIMIT = 0.2
 # Shares are looked at after so long, and are bad where a task was held back most of the time and the bound not used.
-LOOK_SECONDS = 30.0
+CHECK_SECONDS = 30.0
 HELD_PART, USED_PART = 0.5, 0.7
 
 
@@ -34,7 +34,7 @@ class FlowRates:
         }
         # By rate and task, the last balance that a task of the latest stage reported.
         self._lent: Dict[int, Dict[int, float]] = {}
-        self._looked_at = clock()
+        self._checked_at = clock()
         self._nbytes: Dict[int, int] = {}
         self._held: Dict[int, float] = {}
 
@@ -56,7 +56,7 @@ class FlowRates:
         """The plans of one stage, each with its share; `bytes_of` says how much there is to copy of a partition."""
         if not self.counts_bytes:
             return list(plans)
-        self._look_anew()
+        self._recheck()
         known = self._numbers({task.topic for plan in plans for task in plan.tasks})
         loads = [_load(plan, known, bytes_of) for plan in plans]
         rates = [each.bytes_per_second for each in self._flow.max_bytes_per_second_topics]
@@ -103,29 +103,29 @@ class FlowRates:
     def badly_shared(self) -> bool:
         """Whether long tasks had better end, so that the next ones get other shares."""
         now = self._clock()
-        seconds = now - self._looked_at
-        if seconds < LOOK_SECONDS:
+        seconds = now - self._checked_at
+        if seconds < CHECK_SECONDS:
             return False
         bad = any(
             self._held.get(number, 0.0) > HELD_PART * seconds
             and self._nbytes.get(number, 0) < USED_PART * seconds * account.rate
             for number, account in self._accounts.items()
         )
-        self._look_anew()
+        self._recheck()
         return bad
 
     def word(self, reports: Sequence[TaskReport], seconds: float) -> Optional[str]:
         """What to say of a pass of `seconds` in which a rate held the flow back; `None` where none did."""
         _, held = joined([(report.task, report.fetching) for report in reports])
-        at_bound = [number for number in sorted(held) if held[number] > AT_BOUND * seconds and number in self._accounts]
-        if not at_bound:
+        at_limit = [number for number in sorted(held) if held[number] > AT_LIMIT * seconds and number in self._accounts]
+        if not at_limit:
             return None
-        number = at_bound[0]
+        number = at_limit[0]
         topics = "" if number == FLOW else f" for {self._flow.max_bytes_per_second_topics[number].pattern}"
         return f"{RATE_LIMITED} {size(self._accounts[number].rate)}/s{topics}"
 
-    def _look_anew(self) -> None:
-        self._looked_at, self._nbytes, self._held = self._clock(), {}, {}
+    def _recheck(self) -> None:
+        self._checked_at, self._nbytes, self._held = self._clock(), {}, {}
 
     def _numbers(self, topics: Iterable[str]) -> Dict[str, int]:
         found = {topic: rate_of(self._flow.max_bytes_per_second_topics, topic) for topic in topics}
@@ -137,7 +137,7 @@ class FlowRates:
             flow=self._share(FLOW, part) if FLOW in self._accounts else None,
             topics={number: self._share(number, mine) for number, mine in of_topics.items() if mine},
             rate_of=known,
-            pass_bytes=None if most is None else max(1, round(part * most)),
+            cycle_bytes=None if most is None else max(1, round(part * most)),
         )
 
     def _lend(self, plans: Sequence[TaskPlan]) -> None:
@@ -148,9 +148,9 @@ class FlowRates:
             for number, share in shares.items():
                 self._lent.setdefault(number, {})[plan.task] = min(share.balance, 0.0)
 
-    def _share(self, number: int, part: float) -> RateShare:
+    def _share(self, number: int, part: float) -> RateQuota:
         account = self._accounts[number]
-        return RateShare(part * account.rate, part * account.balance(self._clock()))
+        return RateQuota(part * account.rate, part * account.balance(self._clock()))
 
 
 def _load(plan: TaskPlan, known: Mapping[str, int], bytes_of: Callable[[PartitionTask], int]) -> Load:

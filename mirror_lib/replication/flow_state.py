@@ -28,7 +28,7 @@ from mirror_lib.replication.messages import (
 )
 from mirror_lib.replication.positions import Partitions, Positions
 from mirror_lib.replication.rejections import Rejections
-from mirror_lib.replication.tail import LEFT_OUT_SECONDS, LOOK_SECONDS
+from mirror_lib.replication.tail import CHECK_SECONDS, LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneShares, LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class StoppedPartitions:
         self.parts[key] = part
         log.error("%s: %s", self._flow, part.stopped)
 
-    def some_may_go_on(self) -> bool:
+    def some_may_resume(self) -> bool:
         """Whether it is worth looking at them again later."""
         return any(not part.refused for part in self.parts.values())
 
@@ -99,7 +99,7 @@ class StoppedPartitions:
         """Return when another look is worth it, or the batch has `ended`."""
         until = time.monotonic() + LEFT_OUT_SECONDS
         while not ended() and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CHECK_SECONDS)
 
 
 BySource = Mapping[TopicPartition, CopiedPartition]
@@ -110,7 +110,7 @@ class Commit:
     """What reports come to: what is to be recorded, and what `FlowState` knows once it is.
 
     `moves` are the positions that changed, which the ledger has once it has `runs` and `rows`; `parts` the reports of
-    its partitions by their keys, `stops` the stopped ones, `looked` the partitions whose lane knows what
+    its partitions by their keys, `stops` the stopped ones, `checked` the partitions whose lane knows what
     lies on the remote log. `ended` are the reports of partitions whose tasks have ended.
     """
 
@@ -123,7 +123,7 @@ class Commit:
     rejections: Rejections
     lanes: Mapping[int, LaneState]
     stops: Mapping[PartitionKey, PartitionReport] = field(default_factory=dict)
-    looked: FrozenSet[PartitionKey] = frozenset()
+    checked: FrozenSet[PartitionKey] = frozenset()
     ended: Sequence[PartitionReport] = ()
 
     @property
@@ -174,7 +174,7 @@ class FlowState:
         """What `apply` said is recorded, or will be before anything that builds on it has an effect."""
         for key, position in commit.moves.items():
             self.positions.move(key, position)
-        self.positions.trust(commit.looked)
+        self.positions.trust(commit.checked)
         self._rejections, self._lanes = commit.rejections, commit.lanes
         self._shares.learn(commit.ended)
         self._cycles += 1
@@ -238,10 +238,10 @@ def commit_of(
     commit = Commit(reports, runs, rows, moves, incidents, parts, rejections.after(parts), lanes)
     if not last:
         return commit
-    stops = {key: part for key, part in parts.items() if part.stopped is not None and not rejections.goes_on(part)}
-    looked = frozenset(key for key, part in parts.items() if part.sequence is not None)
+    stops = {key: part for key, part in parts.items() if part.stopped is not None and not rejections.continues(part)}
+    checked = frozenset(key for key, part in parts.items() if part.sequence is not None)
     handed = _handed_over(lanes, last, began)
-    return replace(commit, lanes=handed, stops=stops, looked=looked, ended=list(parts.values()))
+    return replace(commit, lanes=handed, stops=stops, checked=checked, ended=list(parts.values()))
 
 
 def _handed_over(lanes: Mapping[int, LaneState], last: Sequence[TaskReport], began: float) -> Mapping[int, LaneState]:

@@ -18,10 +18,10 @@ from mirror_lib.ledger.lane_producers import LaneProducerTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
     SIGN_SECONDS,
+    DeadLetterPlace,
     Incident,
     LedgerRow,
     LedgerRuns,
-    LetterPlace,
     MirrorRun,
     PartitionKey,
     Position,
@@ -32,7 +32,7 @@ from mirror_lib.ledger.runs import RunTable
 from mirror_lib.log_lines import of_this_flow
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
-from mirror_lib.threads import UnderWay
+from mirror_lib.threads import BackgroundCall
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class BatchRef:
 
 class Journal:
     """One flow's rows in one driver's life. Each append is one commit, and repeating it adds nothing. What is appended
-    `beside` is in the ledger before anything else is written; the next caller gets its
+    `in_background` is in the ledger before anything else is written; the next caller gets its
     failure.
 
     The ledger is read in a thread of its own, from now on: the first look at a Delta table in a process takes seconds.
@@ -95,11 +95,11 @@ class Journal:
         self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
         self._appends = 0
         self.wrote = False  # whether a row of the ledger is written
-        self._positions = UnderWay(f"{flow} ledger", lambda: self._ledger.positions(flow))
-        self._ranges = UnderWay(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
-        self._begun: Optional[UnderWay[None]] = None
+        self._positions = BackgroundCall(f"{flow} ledger", lambda: self._ledger.positions(flow))
+        self._ranges = BackgroundCall(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
+        self._begun: Optional[BackgroundCall[None]] = None
         self._signs: Optional[SignsOfLife] = None
-        self._beside: Optional[UnderWay[None]] = None
+        self._background: Optional[BackgroundCall[None]] = None
         self._writes_since: Optional[float] = None
 
     def waited(self) -> float:
@@ -123,7 +123,7 @@ class Journal:
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
         """Write down that `run` begins: before this returns, or else before any other row of it is written. `progress`
         is for the signs of life, and is called in a thread of its own."""
-        self._begun = UnderWay(f"{self._flow} begins", lambda: self._begin_run(run))
+        self._begun = BackgroundCall(f"{self._flow} begins", lambda: self._begin_run(run))
         if wait:
             self._begun.result()
         self._signs = SignsOfLife(self._spark, self._runs, run, progress)
@@ -148,23 +148,30 @@ class Journal:
         """The same of a flow that repartitions records."""
         return self._ranges.result()
 
-    def letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[LetterPlace, int]:
+    def dead_letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
         """See `OffsetSyncTable`."""
-        return self._ledger.letters_at(self._flow, remote_topic, remote_topic_id)
+        return self._ledger.dead_letters_at(self._flow, remote_topic, remote_topic_id)
 
     def append(
-        self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns] = (), *, beside: bool = False
+        self,
+        rows: Sequence[LedgerRow],
+        batch: BatchRef,
+        runs: Sequence[LedgerRuns] = (),
+        *,
+        in_background: bool = False,
     ) -> None:
-        """Add rows, and the rows of `runs`, to the ledger in one commit; nothing for none. `beside`: while the caller
-        continues. After a kill then the ledger lacks the last commit of the remote logs."""
+        """Add rows, and the rows of `runs`, to the ledger in one commit; nothing for none.
+
+        `in_background`: the caller continues meanwhile. A kill then may leave the ledger without the last commit.
+        """
         if not rows and not runs:
-            if self._beside is not None and self._beside.over():
+            if self._background is not None and self._background.over():
                 self.written()
             return
         self.written()
         number, self._appends = self._appends, self._appends + 1
-        if beside:
-            self._beside = UnderWay(f"{self._flow} ledger", lambda: self._append(rows, batch, runs, number))
+        if in_background:
+            self._background = BackgroundCall(f"{self._flow} ledger", lambda: self._append(rows, batch, runs, number))
         else:
             self._append(rows, batch, runs, number)
 
@@ -225,9 +232,9 @@ class Journal:
         `StateError` where that failed."""
         if self._begun is not None:
             self._begun.result()
-        beside, self._beside = self._beside, None
-        if beside is not None:
-            beside.result()
+        in_background, self._background = self._background, None
+        if in_background is not None:
+            in_background.result()
 
     def stalled(self) -> None:
         """The run has ended and nothing can be written: no further sign of life either."""

@@ -27,7 +27,7 @@ from typing import (
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, by_topic, name_of
-from mirror_lib.kafka.fencing import AnswerLost, HeldLane, fence, idempotent_producer, refresh
+from mirror_lib.kafka.fencing import AnswerLost, LaneProducer, fence, idempotent_producer, refresh
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import LostTail, log_entries
 from mirror_lib.kafka.producer import Appender
@@ -107,7 +107,7 @@ class Lanes(Generic[Part]):
         fresh = [
             each
             for each in partitions
-            if each.lane not in self.producers or not each.goes_on(ends.get(each.remote, -1))
+            if each.lane not in self.producers or not each.continues(ends.get(each.remote, -1))
         ]
         # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
         for lane, those in _by_lane(fresh).items():
@@ -168,7 +168,7 @@ class Lanes(Generic[Part]):
         self.stop_at_lost_tails(old)
         lanes = _by_lane(each for each in old if each.forgettable(before))
         held = [
-            HeldLane(str(those[0].transactional_id), self.producers[lane], by_topic(each.remote for each in those))
+            LaneProducer(str(those[0].transactional_id), self.producers[lane], by_topic(each.remote for each in those))
             for lane, those in lanes.items()
         ]
         try:

@@ -105,10 +105,10 @@ class RemotePartition(ABC, Generic[Queued]):
         self._queue: Deque[Queued] = deque()
         self._in_flight: Deque[Tuple[Queued, int]] = deque()
         self._proven = False
-        self._last_words: Optional[Tuple[str, int, int]] = None
+        self._final_report: Optional[Tuple[str, int, int]] = None
         self._of_last_batch: Optional[int] = None
 
-    def goes_on(self, end: int) -> bool:
+    def continues(self, end: int) -> bool:
         """Whether it may be appended to without a fence, by the producer that was handed over. `end`: of its log."""
         return self._handed_over
 
@@ -127,7 +127,7 @@ class RemotePartition(ABC, Generic[Queued]):
             self.state = State.COPYING
         self._expected = self.downstream
         self.drop()
-        self._proven, self._last_words = False, None
+        self._proven, self._final_report = False, None
 
     def drop(self) -> None:
         """Forget what was queued or in flight: its connection is gone, and no answer will come."""
@@ -213,12 +213,12 @@ class RemotePartition(ABC, Generic[Queued]):
         """Stop once what lies before is acknowledged: to skip one record skips no other."""
         if self.stopped is None:
             self.state = State.DRAINING
-        self._last_words = (reason, from_offset, until_offset)
+        self._final_report = (reason, from_offset, until_offset)
         self._stop_if_drained()
 
     def _stop_if_drained(self) -> None:
-        if self._last_words is not None and not self._queue and not self._in_flight and self.stopped is None:
-            self.stop(*self._last_words)
+        if self._final_report is not None and not self._queue and not self._in_flight and self.stopped is None:
+            self.stop(*self._final_report)
 
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
         """Stop this partition; the others continue. The offsets name the place: with `until_offset` these

@@ -153,16 +153,16 @@ class Positions:
         """
         unknown = [each for key, each in partitions.items() if key not in self._now and key not in self._in_ledger]
         starts = self._starts.of(unknown)
-        untold = self._starts.untold(unknown, starts)
+        without_answer = self._starts.without_answer(unknown, starts)
         sources = self._source_ranges(list(partitions.values()), starts)
-        self._look_anew(partitions, sources)
+        self._recheck(partitions, sources)
         bounds = self.bounds.of([each.source for each in partitions.values()])
         new = [each.remote for key, each in partitions.items() if key not in self._now]
         targets = self._target.offsets(new, "read_uncommitted")
         ranges: List[Range] = []
         known = self._by_name() if new else {}
         for key, each in partitions.items():
-            if each.source not in sources or each.source in untold:
+            if each.source not in sources or each.source in without_answer:
                 continue
             if key in self._now:
                 ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))
@@ -179,7 +179,7 @@ class Positions:
         ranges = [_bounded(each, bounds.get(each.source)) for each in ranges]
         return self._settle(partitions, ranges, batch)
 
-    def _look_anew(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
+    def _recheck(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
         # Decided as at a start: records that left the source's log may have been copied, which the fence will show.
         for key in [key for key in self._doubted if key in partitions and key in self._now]:
             source, at = sources.get(partitions[key].source), self._now[key].upstream_offset

@@ -23,7 +23,7 @@ Load = Mapping[Optional[int], float]
 
 
 @dataclass(frozen=True)
-class RateShare:
+class RateQuota:
     """Bytes a second, and what may be fetched at once; a negative balance is paid back first."""
 
     rate: float
@@ -37,10 +37,10 @@ class TaskRates:
     `rate_of` holds the number of the topic rate for each source topic that has one.
     """
 
-    flow: Optional[RateShare] = None
-    topics: Mapping[int, RateShare] = field(default_factory=dict)
+    flow: Optional[RateQuota] = None
+    topics: Mapping[int, RateQuota] = field(default_factory=dict)
     rate_of: Mapping[str, int] = field(default_factory=dict)
-    pass_bytes: Optional[int] = None
+    cycle_bytes: Optional[int] = None
 
 
 NO_RATES = TaskRates()
@@ -174,26 +174,26 @@ class FetchQuota:
         self._clock = clock
         now = clock()
 
-        def bucket(share: RateShare) -> TokenBucket:
+        def bucket(share: RateQuota) -> TokenBucket:
             return TokenBucket(share.rate, min(share.balance, 0.0) if retried else share.balance, now)
 
         self._buckets: Dict[int, TokenBucket] = {number: bucket(share) for number, share in rates.topics.items()}
         if rates.flow is not None:
             self._buckets[FLOW] = bucket(rates.flow)
-        self._pass_left = rates.pass_bytes
+        self._cycle_left = rates.cycle_bytes
         # Of partitions that brought nothing the last time little is expected.
         self._busy: Set[TopicPartition] = set()
         self._nbytes: Dict[int, int] = {}
         self._held: Dict[int, float] = {}
         self._held_from: Dict[int, float] = {}
 
-    def begin_pass(self) -> None:
+    def begin_cycle(self) -> None:
         """From here on the bytes of a cycle are counted from 0."""
-        self._pass_left = self._rates.pass_bytes
+        self._cycle_left = self._rates.cycle_bytes
 
-    def pass_is_full(self) -> bool:
+    def cycle_is_full(self) -> bool:
         """Whether the pass has fetched all that it may."""
-        return self._pass_left is not None and self._pass_left <= 0
+        return self._cycle_left is not None and self._cycle_left <= 0
 
     def forget_asked(self) -> None:
         """No answer will come to the request."""
@@ -202,12 +202,12 @@ class FetchQuota:
 
     def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
         """What one of `brokers` brokers may be asked for now; nothing where a bound holds the task back."""
-        if not self._buckets and self._pass_left is None:
+        if not self._buckets and self._cycle_left is None:
             return Grant(FETCH_BYTES, dict.fromkeys(wanted, PARTITION_FETCH_BYTES))
         now = self._clock()
-        total = self._room(FLOW, FETCH_BYTES, brokers, now)
-        if self._pass_left is not None:
-            total = min(total, max(0, self._pass_left))
+        total = self._remaining(FLOW, FETCH_BYTES, brokers, now)
+        if self._cycle_left is not None:
+            total = min(total, max(0, self._cycle_left))
         each = self._each(wanted, total, brokers, now) if total else {}
         if not each:
             return NOTHING
@@ -221,8 +221,8 @@ class FetchQuota:
         counted = self._counted(brought)
         for number, nbytes in counted.items():
             self._nbytes[number] = self._nbytes.get(number, 0) + nbytes
-        if self._pass_left is not None:
-            self._pass_left -= counted[FLOW]
+        if self._cycle_left is not None:
+            self._cycle_left -= counted[FLOW]
         if self._buckets:
             now = self._clock()
             self._busy = (self._busy - set(granted.each)) | {each for each, nbytes in brought.items() if nbytes}
@@ -256,26 +256,26 @@ class FetchQuota:
     def _each(
         self, wanted: Sequence[TopicPartition], total: int, brokers: int, now: float
     ) -> Dict[TopicPartition, int]:
-        by_bound: Dict[Optional[int], List[TopicPartition]] = {}
+        by_limit: Dict[Optional[int], List[TopicPartition]] = {}
         for partition in wanted:
-            by_bound.setdefault(self._rates.rate_of.get(partition[0]), []).append(partition)
-        most = {each: min(PARTITION_FETCH_BYTES, total) for each in by_bound.pop(None, ())}
-        for number, partitions in by_bound.items():
+            by_limit.setdefault(self._rates.rate_of.get(partition[0]), []).append(partition)
+        most = {each: min(PARTITION_FETCH_BYTES, total) for each in by_limit.pop(None, ())}
+        for number, partitions in by_limit.items():
             if number is not None:
-                room = self._room(number, total, brokers, now)
-                most.update(self._shared_out(partitions, room) if room else {})
+                remaining = self._remaining(number, total, brokers, now)
+                most.update(self._shared_out(partitions, remaining) if remaining else {})
         return {each: most[each] for each in wanted if each in most}
 
-    def _shared_out(self, partitions: Sequence[TopicPartition], room: int) -> Dict[TopicPartition, int]:
-        """No more than `room` together, for partitions with data: half of it for the ones that brought some lately."""
+    def _shared_out(self, partitions: Sequence[TopicPartition], remaining: int) -> Dict[TopicPartition, int]:
+        """At most `remaining` bytes for all `partitions`, half of them for partitions that had data lately."""
         busy = [each for each in partitions if each in self._busy]
         idle = len(partitions) - len(busy)
-        for_busy = room // 2 if idle else room
+        for_busy = remaining // 2 if idle else remaining
         most = {each: _rounded(for_busy / len(busy)) for each in busy}
-        of_idle = _rounded((room - for_busy * bool(busy)) / idle) if idle else 0
+        of_idle = _rounded((remaining - for_busy * bool(busy)) / idle) if idle else 0
         return {each: min(PARTITION_FETCH_BYTES, most.get(each, of_idle)) for each in partitions}
 
-    def _room(self, number: int, most: int, brokers: int, now: float) -> int:
+    def _remaining(self, number: int, most: int, brokers: int, now: float) -> int:
         """How many bytes a bound lets through at once, 0 while it is better to wait."""
         bucket = self._buckets.get(number)
         if bucket is None:

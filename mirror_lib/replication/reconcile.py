@@ -151,7 +151,7 @@ class Survivors:
         """How many are ahead."""
         return len(self._ahead)
 
-    def look(self, count: int) -> int:
+    def peek(self, count: int) -> int:
         """Have so many ahead, or all that there are; says how many of `count`."""
         while len(self._ahead) < count:
             record = self._source.record()
@@ -176,7 +176,7 @@ class Survivors:
 
     def next_offset(self) -> int:
         """The offset of the first one, or the end of the log."""
-        return self._ahead[0][1].offset if self.look(1) else self._end()
+        return self._ahead[0][1].offset if self.peek(1) else self._end()
 
     def take(self, count: int) -> List[Record]:
         """The first `count` of those that are ahead."""
@@ -241,7 +241,7 @@ class Cleaned:
         """
         self._unproven.came(copy)
         gone = missing - len(self._orphans)
-        reach = self._survivors.look(gone + 1)
+        reach = self._survivors.peek(gone + 1)
         alike = self._survivors.alike(copy, log_append_time, reach)
         if len(alike) > 1:
             raise RefusedError(
@@ -299,11 +299,11 @@ class Cleaned:
         key = key_of(copy.body)[0] if doubtful else None
         if key is not None:
             self._doubtful[key] = copy.offset
-        found = self._placed(original.offset, {record.offset for record in others})
+        found = self._orphans_in_holes(original.offset, {record.offset for record in others})
         self._suspects.came(original)
         return [*found, Run(original.offset, copy.offset, 1)]
 
-    def _placed(self, before: int, kept: Collection[int] = ()) -> List[Run]:
+    def _orphans_in_holes(self, before: int, kept: Collection[int] = ()) -> List[Run]:
         """The orphans, at the last holes before that upstream offset in which they may have been: a group that stands
         between two of them then reads one too many, never one too few."""
         found: List[Run] = []
@@ -333,8 +333,8 @@ class Cleaned:
         for record in others:
             self._suspects.came(record)
         on_at = self._survivors.next_offset()
-        found = self._placed(on_at, {record.offset for record in others})
-        while self._suspects and self._survivors.look(1):
+        found = self._orphans_in_holes(on_at, {record.offset for record in others})
+        while self._suspects and self._survivors.peek(1):
             self._suspects.came(self._survivors.take(1)[0])
         if self._suspects:
             lost(

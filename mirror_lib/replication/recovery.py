@@ -51,12 +51,12 @@ class Recovery:
         `ClusterError` where a broker refuses. Most remote logs hold nothing but a marker, so all are glanced at before
         any is read by itself.
         """
-        ends = told_ends(self._target, [copy.remote for copy in copies])
+        ends = required_ends(self._target, [copy.remote for copy in copies])
         written = glances(self._target, {copy.remote: copy.downstream for copy in copies}, READ_UNCOMMITTED)
         suspect = [copy for copy in copies if copy.remote in written and len(written[copy.remote].data) > MARKER_BYTES]
         ours = glances(self._source, {copy.source: copy.acknowledged for copy in suspect}, self._isolation)
         for copy in copies:
-            found, take_back = self.records, _as_it_stands(copy)
+            found, take_back = self.records, _unchanged(copy)
             try:
                 self._recover(copy, own(copy), ends[copy.remote], written.get(copy.remote), ours.get(copy.source))
             except (RefusedError, Disconnected) as error:
@@ -93,7 +93,7 @@ class Recovery:
 
     def _nothing_to_copy(self, copy: PartitionCopy) -> bool:
         """Whether the source ends at the copy's position, so that no process can have copied more."""
-        ends = told_ends(self._source, [copy.source], self._isolation)
+        ends = required_ends(self._source, [copy.source], self._isolation)
         return ends[copy.source] == copy.acknowledged
 
     def _pass_expired(self, remote: LogEntries, copy: PartitionCopy) -> None:
@@ -140,7 +140,7 @@ def may_hold_records(found: Optional[Fetched]) -> bool:
     return found is None or len(found.data) > MARKER_BYTES or any(is_data for _, _, is_data in entries(found))
 
 
-def _as_it_stands(copy: PartitionCopy) -> Callable[[], None]:
+def _unchanged(copy: PartitionCopy) -> Callable[[], None]:
     """To be called where what is found from now on is not to count."""
     stood, incidents = (copy.acknowledged, copy.downstream, copy.lost), list(copy.incidents)
     syncs = copy.syncs.tobytes()
@@ -153,7 +153,7 @@ def _as_it_stands(copy: PartitionCopy) -> Callable[[], None]:
     return take_back
 
 
-def told_ends(
+def required_ends(
     client: LogClient, partitions: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED
 ) -> Mapping[TopicPartition, int]:
     """Where logs end by their leaders' own word. Raises `Disconnected` where a leader does not tell it.
@@ -187,5 +187,5 @@ def own_entries(log: Iterator[Entry], own: Own) -> Iterator[Entry]:
 def _expired(remote: LogEntries, copy: PartitionCopy) -> str:
     return (
         f"{name_of(copy.remote)}: retention has removed offsets {copy.downstream} to {remote.start - 1}, which an "
-        "interrupted attempt may have written, before they were looked at"
+        "interrupted attempt may have written, before they were read"
     )

@@ -63,7 +63,7 @@ class Rejections:
         """Upstream offset before which records are written one by one; -1 for none."""
         return self.isolate.get(key, -1)
 
-    def goes_on(self, part: PartitionReport) -> bool:
+    def continues(self, part: PartitionReport) -> bool:
         """Whether the partition continues in the next cycle: sent one by one, or with the refused record skipped."""
         return self.skips and part.rejected_from is not None
 
@@ -77,14 +77,14 @@ class Rejections:
         if self._skipped(key, part):
             skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")
             return [*passed, Incident(OFFSETS_SKIPPED, *skipped)]
-        if part.stopped is None or self.goes_on(part):
+        if part.stopped is None or self.continues(part):
             return passed
         return [] if (key, part.position) in self.noted else list(part.incidents)
 
     def after(self, parts: Mapping[PartitionKey, PartitionReport]) -> Rejections:
         """What is known once these reports are recorded."""
         stopped = {key: part for key, part in parts.items() if part.stopped is not None}
-        going = {key: part for key, part in stopped.items() if self.goes_on(part)}
+        going = {key: part for key, part in stopped.items() if self.continues(part)}
         isolated = {key: max(self.isolate_until(key), part.rejected_until) for key, part in going.items()}
         noted = {(key, part.position) for key, part in stopped.items() if key not in going}
         return replace(self, isolate={**self.isolate, **isolated}, noted=self.noted | noted)

@@ -40,7 +40,7 @@ KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.5
 # A driver that writes down more slowly than is copied holds its tasks up, and its memory stays small.
-UNTOLD_REPORTS = 16
+PENDING_REPORTS = 16
 # Spark's default for `spark.port.maxRetries` as well.
 PORTS = 16
 # Connections that have not proved anything yet. Beyond these the oldest one is closed: a task needs a moment for it.
@@ -94,15 +94,15 @@ class ReportClient:
     """A task's end. Without a driver to be reached `connected` is False, and the task ends early to report."""
 
     def __init__(self, to: Optional[ReportTo]) -> None:
-        self._untold: Deque[Tuple[OffsetSyncs, ...]] = deque()
-        self._told_to_end = False
+        self._unreported: Deque[Tuple[OffsetSyncs, ...]] = deque()
+        self._end_requested = False
         self._line: Optional[socket.socket] = None
-        self._key = self._said = b""
-        self._reported = self._heard = 0
+        self._key = self._input = b""
+        self._reported = self._received_messages = 0
         self._answered_at = time.monotonic()
         if to is None:
             return
-        self._patience = max(ANSWER_SECONDS, UNTOLD_REPORTS * to.every)
+        self._patience = max(ANSWER_SECONDS, PENDING_REPORTS * to.every)
         for attempt in range(ATTEMPTS):
             try:
                 self._connect(to)
@@ -133,11 +133,11 @@ class ReportClient:
         """Whether reports reach the driver while the task runs."""
         return self._line is not None
 
-    def tell(self, report: TaskReport) -> None:
+    def send_report(self, report: TaskReport) -> None:
         """Send a report; its offset syncs are kept until the driver has them."""
-        if not self._untold:
+        if not self._unreported:
             self._answered_at = time.monotonic()
-        self._untold.append(report.syncs)
+        self._unreported.append(report.syncs)
         if self._line is None:
             return
         text = to_text(report).encode()
@@ -148,42 +148,42 @@ class ReportClient:
         except OSError as error:
             self._lost(error)
 
-    def shall_end(self) -> bool:
+    def end_requested(self) -> bool:
         """Whether the driver said so, or is gone. To be asked often."""
         if self._line is not None:
             try:
                 self._line.setblocking(False)
-                self._hear(self._line.recv(4096))
+                self._receive(self._line.recv(4096))
             except BlockingIOError:
-                if self._untold and time.monotonic() - self._answered_at > self._patience:
+                if self._unreported and time.monotonic() - self._answered_at > self._patience:
                     self._lost(f"no answer in {self._patience:.0f} s")
             except OSError as error:
                 self._lost(error)
-        return self._told_to_end
+        return self._end_requested
 
-    def _hear(self, said: bytes) -> None:
+    def _receive(self, said: bytes) -> None:
         if not said:
             self._lost("it has hung up")
-        self._said += said
+        self._input += said
         size = 1 + MAC_BYTES
-        while len(self._said) >= size:
-            what, proof, self._said = self._said[:1], self._said[1:size], self._said[size:]
-            if not hmac.compare_digest(proof, numbered(self._key, DRIVER, self._heard, what)):
+        while len(self._input) >= size:
+            what, proof, self._input = self._input[:1], self._input[1:size], self._input[size:]
+            if not hmac.compare_digest(proof, numbered(self._key, DRIVER, self._received_messages, what)):
                 raise ForgedError("something was said on its behalf")
-            self._heard += 1
+            self._received_messages += 1
             self._answered_at = time.monotonic()
             if what == END:
-                self._told_to_end = True
-            elif self._untold:
-                self._untold.popleft()
+                self._end_requested = True
+            elif self._unreported:
+                self._unreported.popleft()
 
     def crowded(self) -> bool:
         """Whether so many reports are unanswered that the task must wait."""
-        return len(self._untold) >= UNTOLD_REPORTS
+        return len(self._unreported) >= PENDING_REPORTS
 
-    def untold(self) -> List[OffsetSyncs]:
+    def unreported(self) -> List[OffsetSyncs]:
         """The offset syncs that the driver may not have."""
-        return [sync for syncs in self._untold for sync in syncs]
+        return [sync for syncs in self._unreported for sync in syncs]
 
     def close(self) -> None:
         """Hang up."""
@@ -193,7 +193,7 @@ class ReportClient:
 
     def _lost(self, error: object) -> None:
         log.warning("the driver cannot be reached any more: %s; the pass ends", error)
-        self._told_to_end = True
+        self._end_requested = True
         self.close()
 
 
@@ -204,10 +204,10 @@ class _Task:
         self.line = line
         self.untaken = 0
         self._key = key
-        self._heard = self._said = 0
+        self._received_messages = self._input = 0
         self._lock = threading.Lock()
 
-    def hear(self) -> Optional[TaskReport]:
+    def receive(self) -> Optional[TaskReport]:
         """The next report; `None` where the connection ended, also in the middle of one: it was not answered, so it
         comes again. Raises `ForgedError`, and `ValueError` for a report that this release cannot read."""
         head = self._read(_HEAD.size)
@@ -219,9 +219,9 @@ class _Task:
         text = self._read(size)
         if text is None:
             return None
-        if not hmac.compare_digest(proof, numbered(self._key, TASK, self._heard, text)):
+        if not hmac.compare_digest(proof, numbered(self._key, TASK, self._received_messages, text)):
             raise ForgedError("a report was changed on its way, or comes from another sender")
-        self._heard += 1
+        self._received_messages += 1
         try:
             return from_text(text.decode())
         except ValueError as error:
@@ -231,8 +231,8 @@ class _Task:
     def say(self, what: bytes) -> None:
         """From any thread. One that has hung up does not hear it."""
         with self._lock, contextlib.suppress(OSError):
-            self.line.sendall(what + numbered(self._key, DRIVER, self._said, what))
-            self._said += 1
+            self.line.sendall(what + numbered(self._key, DRIVER, self._input, what))
+            self._input += 1
 
     def _read(self, count: int) -> Optional[bytes]:
         found = bytearray()
@@ -293,7 +293,7 @@ class ReportServer:
     def crowded(self) -> bool:
         """Whether so much of one task waits to be taken that it may have to wait soon."""
         with self._lock:
-            return max((task.untaken for task in self._tasks), default=0) >= UNTOLD_REPORTS // 2
+            return max((task.untaken for task in self._tasks), default=0) >= PENDING_REPORTS // 2
 
     def unheard(self, tasks: int) -> bool:
         """Whether one of so many tasks has not reached us in the time that it had."""
@@ -330,7 +330,7 @@ class ReportServer:
                 with contextlib.suppress(OSError):
                     crowd.shutdown(socket.SHUT_RDWR)
             try:
-                threading.Thread(target=self._hear, args=(line,), name="reports", daemon=True).start()
+                threading.Thread(target=self._receive, args=(line,), name="reports", daemon=True).start()
             except RuntimeError as error:  # no thread can be started now
                 self._warn("a connection for reports could not be heard", error)
                 line.close()
@@ -341,7 +341,7 @@ class ReportServer:
             self._warned.add(sentence)
             log.warning("%s: %s", sentence, error)
 
-    def _hear(self, line: socket.socket) -> None:
+    def _receive(self, line: socket.socket) -> None:
         with line:
             try:
                 task = self._proved(line)
@@ -385,13 +385,13 @@ class ReportServer:
 
     def _listen(self, task: _Task) -> None:
         try:
-            report = task.hear()
+            report = task.receive()
             while report is not None:
                 self._check(report)
                 with self._lock:
                     task.untaken += 1
                 self._reports.put((task, report))
-                report = task.hear()
+                report = task.receive()
         except (OSError, ValueError) as error:
             if not self._closed:
                 log.warning("a task is not heard any more: %s", error)

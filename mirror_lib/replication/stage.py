@@ -29,7 +29,7 @@ def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> ReportSe
     host = str(spark.conf.get("spark.driver.host")).strip("[]")
     bind_to = str(spark.conf.get("spark.driver.bindAddress", host)).strip("[]")
     try:
-        return ReportServer(bind_to, host, tail.pass_seconds, tail.batch_seconds, port)
+        return ReportServer(bind_to, host, tail.cycle_seconds, tail.batch_seconds, port)
     except OSError as error:
         # A name that is not resolved for a while, or too many open files: the next life may have better luck.
         hint = "see report.port, spark.driver.bindAddress and spark.driver.host"

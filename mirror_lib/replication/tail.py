@@ -19,11 +19,11 @@ from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.messages import NO_END
 
 # How often tasks that tail report, at least; their offset syncs are committed every `batch.max.seconds`.
-PASS_SECONDS = 2.0
+CYCLE_SECONDS = 2.0
 # Spark commits its own progress between two batches, which makes records wait some seconds: about once in so long.
 BATCH_SECONDS = 3600.0
 # How soon a job that is to end notifies its tasks.
-LOOK_SECONDS = 0.1
+CHECK_SECONDS = 0.1
 # How long what could not be begun with, for want of a leader for one, or stopped waits to be tried again.
 LEFT_OUT_SECONDS = 60.0
 # Looks and commits take a tenth of the driver's time at most, unless its tasks would have to wait for them.
@@ -34,12 +34,15 @@ TAIL_TRIGGER = "1 second"
 
 @dataclass(frozen=True)
 class Tail:
-    """Each of so many `flows` tails with its part of Spark's slots. Tasks report every `pass_seconds`, which is written
-    down every `commit_seconds`; after `batch_seconds` Spark gets its batch back."""
+    """Each of so many `flows` tails with its part of Spark's slots.
+
+    Tasks report every `cycle_seconds`. The driver commits the reports every `commit_seconds`, and Spark's batch ends
+    after `batch_seconds`.
+    """
 
     flows: int = 1
-    pass_seconds: float = PASS_SECONDS
-    commit_seconds: float = PASS_SECONDS
+    cycle_seconds: float = CYCLE_SECONDS
+    commit_seconds: float = CYCLE_SECONDS
     batch_seconds: float = BATCH_SECONDS
 
 
@@ -63,15 +66,15 @@ class BatchClock:
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
-        self._told_at = time.monotonic()
-        self._until = self._told_at + tail.batch_seconds
+        self._reported_at = time.monotonic()
+        self._until = self._reported_at + tail.batch_seconds
         self._copied = False
 
     def copied(self, records: int) -> float:
         """Count the copied records, and return the seconds since it was last counted."""
-        before, self._told_at = self._told_at, time.monotonic()
+        before, self._reported_at = self._reported_at, time.monotonic()
         self._copied = self._copied or records > 0
-        return self._told_at - before
+        return self._reported_at - before
 
     def over(self) -> bool:
         """True when the batch has lasted long enough."""
@@ -133,7 +136,7 @@ class PeriodicTask:
     def __exit__(self, kind: object, *_: object) -> None:
         self._over.set()
         while self._thread.is_alive():
-            self._thread.join(LOOK_SECONDS)
+            self._thread.join(CHECK_SECONDS)
             self._stalled()
         if kind is None and self._error is not None:
             raise self._error
@@ -141,7 +144,7 @@ class PeriodicTask:
     def _run(self) -> None:
         try:
             due = time.monotonic() + self._seconds
-            while not self._over.wait(LOOK_SECONDS):
+            while not self._over.wait(CHECK_SECONDS):
                 self._often()
                 if time.monotonic() >= due:
                     began = time.monotonic()
@@ -158,7 +161,7 @@ GIVE_WAY_SECONDS, SMALLER_SECONDS = 15.0, 600.0
 # After so long the flow ends with an error: Spark has lost its slots for good.
 STALL_SECONDS = 600.0
 # How often a snapshot reports it.
-TOLD_SECONDS = 15.0
+REPORT_SECONDS = 15.0
 
 
 class TailLimit:
@@ -197,7 +200,7 @@ class CommitWatch:
         self._watcher = watcher
         self._last = _nothing_copied(flow)
         self._shown = False
-        self._told_at: Optional[float] = None
+        self._reported_at: Optional[float] = None
 
     def show(self, snapshot: FlowMetrics) -> None:
         """Pass a snapshot of the flow on to the watcher."""
@@ -209,14 +212,14 @@ class CommitWatch:
         """The last snapshot; `None` before the first pass."""
         return self._last if self._shown else None
 
-    def look(self, waited: float, give_way: Callable[[], None]) -> None:
+    def check(self, waited: float, give_way: Callable[[], None]) -> None:
         """To be called often while a batch runs; the commit has waited for so many seconds. Raises `StalledError`."""
         now = time.monotonic()
         if waited < GIVE_WAY_SECONDS:
             return
         give_way()
-        if self._told_at is None or now - self._told_at >= TOLD_SECONDS:
-            self._told_at = now
+        if self._reported_at is None or now - self._reported_at >= REPORT_SECONDS:
+            self._reported_at = now
             self._watcher(stalled_snapshot(self._last, waited))
         refuse_stalled(self._last.flow, waited)
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.replication import copier
 from mirror_lib.spark.jobs import named
-from mirror_lib.threads import UnderWay
+from mirror_lib.threads import BackgroundCall
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def warm_workers(spark: SparkSession, tasks: int) -> None:
         with named(spark, "warm-up"):
             spark.range(0, count, 1, count).mapInArrow(_nothing, "id bigint").collect()
 
-    UnderWay("warm-up", warm)
+    BackgroundCall("warm-up", warm)
 
 
 def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

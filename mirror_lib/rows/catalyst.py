@@ -140,15 +140,15 @@ _FUNCTIONS_OF_ROWS = ("MapInPandas", "MapInArrow", "PythonMapInArrow")
 
 _WHY_NOT: Mapping[str, str] = {
     "Aggregate": "groups records, which loses them and their order",
-    "Deduplicate": "drops duplicates, which only what is in one pass would be looked at for",
-    "Distinct": "drops duplicates, which only what is in one pass would be looked at for",
+    "Deduplicate": "drops duplicates, but finds only those within one micro-batch",
+    "Distinct": "drops duplicates, but finds only those within one micro-batch",
     "EventTimeWatermark": "has a watermark, which only a query of Spark's own over a stream has",
     "Expand": "makes several records of one",
     "Generate": "makes several records of one; send a record to several topics by rename",
     "Join": "joins, which loses the order of records and may multiply them",
     "Sort": "sorts, which is another order than the source's",
     "Union": "adds rows of another source",
-    "Window": "looks at other rows of the same pass",
+    "Window": "uses other rows of the same micro-batch",
 }
 _LIMITS = ("GlobalLimit", "LocalLimit", "Limit", "Offset", "Tail", "LimitAndOffset")
 _SHUFFLES = ("Repartition", "RepartitionByExpression", "RebalancePartitions")

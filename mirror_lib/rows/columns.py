@@ -93,12 +93,12 @@ class RowColumns:
         columns = (column.to_pylist() for column in (self.offsets, self.timestamps, bodies))
         return [tuple.__new__(Record, (*row, 0)) for row in zip(*columns)]
 
-    def cut(self, room: int) -> Iterator[RowColumns]:
-        """In parts that need at most `room` plain bytes, or of one row; as `reencode.cut` does it."""
+    def cut(self, most_bytes: int) -> Iterator[RowColumns]:
+        """In parts that need at most `most_bytes` plain bytes, or of one row; as `reencode.cut` does it."""
         ends = _numbers(pc.cumulative_sum(pc.add(self.sizes, RECORD_OVERHEAD)))
         start = done = 0
         while start < len(self):
-            end = max(start + 1, bisect_right(ends, done + room, start))
+            end = max(start + 1, bisect_right(ends, done + most_bytes, start))
             yield self.part(start, end)
             start, done = end, ends[end - 1]
 

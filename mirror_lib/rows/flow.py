@@ -12,7 +12,7 @@ from mirror_lib.ledger.records import PartitionKey, RangePositions, TopicPair
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.rows.kept import KeptMirror
 from mirror_lib.rows.mirror import RowMirror
-from mirror_lib.rows.placed import PlacedMirror
+from mirror_lib.rows.repartitioned import RepartitioningMirror
 from mirror_lib.topics.plan import select_topics
 from mirror_lib.topics.policy import remote_topics
 
@@ -33,30 +33,30 @@ def pairs_of(
     ]
 
 
-def refuse_other_way(
+def refuse_other_mode(
     flow: ReplicationFlow, pairs: Iterable[TopicPair], kept: Collection[PartitionKey], ranges: RangePositions
 ) -> None:
-    """Raise RefusedError where a topic of `pairs` was begun in the other way. `kept` and `ranges` are what the ledger
-    knows of copies in each way; where it has both of a topic, `ranges` count."""
+    """Raise RefusedError where a topic of `pairs` was copied in the other partitioning mode. `kept` and `ranges` are
+    the ledger's rows of both modes; where it has both of a topic, `ranges` count."""
     in_partitions = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
     for each in pairs:
-        placed = each in ranges.pairs
+        repartitioned = each in ranges.pairs
         was_kept = (each.topic, each.topic_id, each.remote_topic_id) in in_partitions
-        if (was_kept and not placed) if flow.places_anew else placed:
+        if (was_kept and not repartitioned) if flow.repartitions else repartitioned:
             before, now = "in their partitions", "repartitioned"
             raise RefusedError(
                 f"{flow.name}: {each.topic} was copied to {each.remote_topic} with records "
-                f"{before if flow.places_anew else now}, and would be copied there again with records "
-                f"{now if flow.places_anew else before}",
+                f"{before if flow.repartitions else now}, and would be copied there again with records "
+                f"{now if flow.repartitions else before}",
                 "set `partitioner` and `rename` back; or copy it again, into another remote topic or after this one is "
                 "deleted",
                 code="MIR-317",
             )
 
 
-def refuse_passes(flow: ReplicationFlow, has_passes: bool, ranges: RangePositions) -> None:
+def refuse_row_passes(flow: ReplicationFlow, has_row_passes: bool, ranges: RangePositions) -> None:
     """Raise RefusedError where a release of before copied the flow, whose progress is in the table `row_passes`."""
-    if has_passes and not ranges.pairs:
+    if has_row_passes and not ranges.pairs:
         raise RefusedError(
             f"{flow.name}: its progress is in the table row_passes, which an earlier release wrote and this one does "
             "not read: nothing is copied",
@@ -69,28 +69,28 @@ def row_mirror(context: FlowContext) -> RowMirror:
     """The mirror of a flow that has looked at both clusters. Raises `RefusedError` where there can be none, or it would
     copy records twice."""
     flow = context.flow
-    reason = why_not_placed(flow)
+    reason = why_not_repartitioned(flow)
     if reason is not None:
         raise RefusedError(f"{flow.name}: {reason}", code="MIR-319")
-    refuse_the_other_way(context)
-    return PlacedMirror(context) if flow.places_anew else KeptMirror(context)
+    refuse_other_partitioning(context)
+    return RepartitioningMirror(context) if flow.repartitions else KeptMirror(context)
 
 
-def refuse_the_other_way(context: FlowContext) -> None:
+def refuse_other_partitioning(context: FlowContext) -> None:
     """Raise `RefusedError` where a topic of the flow was copied with its partitions kept and would now be
-    repartitioned, or the other way round, or where an earlier release kept its progress elsewhere. Before anything is
-    made ready: a remote topic that keys are spread over must not grow."""
+    repartitioned, or the reverse, or where an earlier release recorded its progress in another table. This comes before
+    topics are created or grown: a remote topic with repartitioned records must not grow."""
     config, flow, journal = context.config, context.flow, context.journal
     ranges = journal.range_positions()
-    refuse_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
-    kept = journal.positions() if flow.places_anew else {}
-    if kept or (ranges.pairs and not flow.places_anew):
+    refuse_row_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
+    kept = journal.positions() if flow.repartitions else {}
+    if kept or (ranges.pairs and not flow.repartitions):
         pairs = pairs_of(flow, config.flows, context.source.topics(), context.target.topics())
-        refuse_other_way(flow, pairs, kept, ranges)
+        refuse_other_mode(flow, pairs, kept, ranges)
 
 
-def why_not_placed(flow: ReplicationFlow) -> Optional[str]:
+def why_not_repartitioned(flow: ReplicationFlow) -> Optional[str]:
     """What a flow that repartitions records cannot do, one sentence; `None` where there is nothing."""
-    if flow.places_anew and flow.on_data_loss == "continue":
+    if flow.repartitions and flow.on_data_loss == "continue":
         return "a flow that repartitions records cannot have on.data.loss: continue"
     return None

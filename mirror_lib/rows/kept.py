@@ -8,7 +8,15 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 from pyspark.sql import DataFrame
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRuns, LetterPlace, OffsetSyncs, PartitionKey, Position
+from mirror_lib.ledger.records import (
+    DATA_LOST,
+    DeadLetterPlace,
+    Incident,
+    LedgerRuns,
+    OffsetSyncs,
+    PartitionKey,
+    Position,
+)
 from mirror_lib.replication.copied_topics import recheck_size_limits
 from mirror_lib.replication.copy_ranges import Range, next_offsets
 from mirror_lib.replication.flow import FlowContext
@@ -33,9 +41,10 @@ class KeptMirror(RowMirror):
         self._state = FlowState(flow, self._positions)
         self._going: Dict[TopicPartition, Range] = {}
         # Where dead-letter records of each source partition resume, by partition of the dead letter topic.
-        self._letters_at: Dict[LetterPlace, int] = {}
+        self._dead_letters_at: Dict[DeadLetterPlace, int] = {}
         if self._change.dead_letter_topic is not None:
-            self._letters_at.update(self._journal.letters_at(self._change.dead_letter_topic, self._dead_topic_id()))
+            found = self._journal.dead_letters_at(self._change.dead_letter_topic, self._dead_topic_id())
+            self._dead_letters_at.update(found)
 
     def has_history(self) -> bool:
         """True if the ledger has rows of this flow."""
@@ -59,7 +68,7 @@ class KeptMirror(RowMirror):
         stopped = self._state.stopped.parts
         return any(self._positions.ahead(each).behind for each in self._going.values() if each.key not in stopped)
 
-    def look(self, passed: bool) -> None:
+    def check_end(self, passed: bool) -> None:
         """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
         flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
         self._reached = self._positions.reached(self._partitions, self._state.stopped.parts, passed)
@@ -82,11 +91,11 @@ class KeptMirror(RowMirror):
     def _pass_over_losses(self, lost: Sequence[Range], batch: BatchRef) -> None:
         """Of partitions whose log on the source begins behind where their copy ends: what an interrupted attempt wrote
         of that is found by its origins all the same."""
-        passes = self.flow.on_data_loss == "continue"
+        continues = self.flow.on_data_loss == "continue"
         for each in lost:
             at, reason = each.start, left_the_log(each.source, each.start.upstream_offset, each.log_start)
             copied = self._partitions[each.key]
-            if not passes:
+            if not continues:
                 self._state.stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}", "MIR-310"))
                 continue
             # The incident first: a crash in between records it twice, and never moves past records in silence.
@@ -96,7 +105,7 @@ class KeptMirror(RowMirror):
             self._positions.move(each.key, behind)
 
     def _left_out(self) -> bool:
-        return self._state.stopped.some_may_go_on()
+        return self._state.stopped.some_may_resume()
 
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
         found: Dict[TopicPartition, Tuple[int, int]] = {}
@@ -128,7 +137,7 @@ class KeptMirror(RowMirror):
             dead = self._change.dead_letter_topic
             if dead is not None:
                 number = source[1] % self._counts[dead]
-                place, at = (dead, number), self._letters_at.get(_letter_place(key, number), 0)
+                place, at = (dead, number), self._dead_letters_at.get(_dead_letter_place(key, number), 0)
                 name = self._transactional_id(place, source)
                 lanes.append(LaneTask(place, source, name, at, self._topics.limits[dead], shared=True))
         return lanes
@@ -144,23 +153,24 @@ class KeptMirror(RowMirror):
         skipped = [each for report in found for each in report.incidents]
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note([*commit.incidents, *skipped], batch)
-        letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
-        beside = commit.plain and not self._progress.waits_for_ledger()
-        self._journal.append(commit.rows, batch, [*commit.runs, *self._letter_runs(letters)], beside=beside)
+        dead_letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
+        in_background = commit.plain and not self._progress.waits_for_ledger()
+        runs = [*commit.runs, *self._dead_letter_runs(dead_letters)]
+        self._journal.append(commit.rows, batch, runs, in_background=in_background)
         self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
-        for lane in letters:
+        for lane in dead_letters:
             if lane.source is not None:
-                place = _letter_place(self._going[lane.source].key, lane.remote[1])
-                self._letters_at[place] = lane.part.downstream_offset
+                place = _dead_letter_place(self._going[lane.source].key, lane.remote[1])
+                self._dead_letters_at[place] = lane.part.downstream_offset
         parts = (part for report in reports for part in report.partitions)
         self._totals.add(parts, sum(report.recovered for report in reports))
         self._watch(reports, batch, seconds)
         end_if_lost(self.flow.name, commit)
 
-    def _letter_runs(self, letters: Sequence[LaneReport]) -> List[LedgerRuns]:
+    def _dead_letter_runs(self, dead_letters: Sequence[LaneReport]) -> List[LedgerRuns]:
         found: List[LedgerRuns] = []
-        for lane in letters:
+        for lane in dead_letters:
             if lane.source is not None and lane.syncs:
                 copied = self._partitions[self._going[lane.source].key]
                 dead = replace(copied, remote_topic=lane.remote[0], remote_topic_id=self._dead_topic_id())
@@ -199,11 +209,11 @@ class KeptMirror(RowMirror):
         stopped = self._state.stopped.parts
         going = [self._positions.ahead(each) for each in self._going.values() if each.key not in stopped]
         left = {each.source: each.behind for each in going}
-        held = self._pace.word(seconds)
+        held = self._quota.word(seconds)
         self._watcher(
             snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held, next_offsets(going))
         )
 
 
-def _letter_place(key: PartitionKey, number: int) -> LetterPlace:
-    return LetterPlace(key.source_topic_id, key.source_topic, key.partition, number)
+def _dead_letter_place(key: PartitionKey, number: int) -> DeadLetterPlace:
+    return DeadLetterPlace(key.source_topic_id, key.source_topic, key.partition, number)

@@ -29,7 +29,7 @@ from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport, nothing_copied
 from mirror_lib.replication.positions import Partitions
-from mirror_lib.replication.quotas import FLOW, Fetching, RateShare, TaskRates
+from mirror_lib.replication.quotas import FLOW, Fetching, RateQuota, TaskRates
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneState
 from mirror_lib.rows.origin import Provenance, origin_cluster
@@ -63,7 +63,7 @@ _CONTENT = " + ".join(f"coalesce({part}, 0)" for part in ("octet_length(key)", "
 _BYTES = f"cast({AROUND} + {_CONTENT} as bigint)"
 
 
-class RowPace:
+class RowQuota:
     """One flow's in one driver's life. Not thread-safe. `rates` keeps the account."""
 
     def __init__(self, flow: ReplicationFlow, rates: FlowRates) -> None:
@@ -139,14 +139,14 @@ class RowPace:
 
     def _bounds(self) -> Dict[int, float]:
         rates = self._standing
-        shares: Dict[int, Optional[RateShare]] = {FLOW: rates.flow, **rates.topics}
+        shares: Dict[int, Optional[RateQuota]] = {FLOW: rates.flow, **rates.topics}
         found = {number: share.rate * BATCH_SECONDS for number, share in shares.items() if share is not None}
-        return found if rates.pass_bytes is None else {**found, BATCH: float(rates.pass_bytes)}
+        return found if rates.cycle_bytes is None else {**found, BATCH: float(rates.cycle_bytes)}
 
     def _owed(self) -> Dict[int, float]:
         """For how many seconds the rates that are in debt admit nothing, by number."""
         rates = self._standing = self._rates.standing(self._standing.rate_of)
-        shares: Dict[int, Optional[RateShare]] = {FLOW: rates.flow, **rates.topics}
+        shares: Dict[int, Optional[RateQuota]] = {FLOW: rates.flow, **rates.topics}
         return {n: -each.balance / each.rate for n, each in shares.items() if each is not None and each.balance < 0}
 
 
@@ -189,7 +189,7 @@ class RowMirror(ABC):
         self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
         self._rates = FlowRates(flow)
-        self._pace = RowPace(flow, self._rates)
+        self._quota = RowQuota(flow, self._rates)
         self._held: Dict[LaneKey, LaneState] = {}
         self._counts: Dict[str, int] = {}
         # Up to where the query has read each source partition.
@@ -222,7 +222,7 @@ class RowMirror(ABC):
         if not starts:
             return None
         self._read_to = dict(starts)
-        self._most_offsets = self._pace.offsets({topic for topic, _ in starts})
+        self._most_offsets = self._quota.offsets({topic for topic, _ in starts})
         return Reading(starts, self._most_offsets)
 
     def filtered(self, rows: DataFrame) -> DataFrame:
@@ -237,7 +237,7 @@ class RowMirror(ABC):
 
     def outdated(self) -> bool:
         """Whether the query reads something else than it should by now, and is to be started again."""
-        if self._pace.resize(self._most_offsets, {each.topic for each in self._partitions.values()}):
+        if self._quota.resize(self._most_offsets, {each.topic for each in self._partitions.values()}):
             return True
         if self._left_out() and time.monotonic() - self._begun_at > LEFT_OUT_SECONDS:
             return True
@@ -246,7 +246,7 @@ class RowMirror(ABC):
     def copy_rows(self, rows: DataFrame, batch: BatchRef, ends: Mapping[TopicPartition, int]) -> None:
         """Write the rows of a micro-batch, which goes to before these `ends`. Raises `FencedError` when another driver
         took over, `ClusterError` when a cluster stays away, `MirrorError` where a record stops the flow."""
-        self._pace.wait(self._stop)
+        self._quota.wait(self._stop)
         read = {source: (self._read_to[source], end) for source, end in ends.items()}
         self._read_to.update(ends)
         ranges, offsets, started = self._ranges(ends), None, time.monotonic()
@@ -272,7 +272,7 @@ class RowMirror(ABC):
                 if self._topics.partitions.keys() != self._partitions.keys():
                     raise ClusterError(f"{self.flow.name}: its topics are others by now")
         if offsets is not None and not self._stop.is_set():
-            self._pace.pay(offsets, time.monotonic() - started)
+            self._quota.pay(offsets, time.monotonic() - started)
 
     @abstractmethod
     def has_history(self) -> bool:
@@ -299,7 +299,7 @@ class RowMirror(ABC):
         """Whether the time of `--until` is past."""
 
     @abstractmethod
-    def look(self, passed: bool) -> None:
+    def check_end(self, passed: bool) -> None:
         """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
         flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
 
@@ -335,7 +335,7 @@ class RowMirror(ABC):
         plan = self._plan(read, ranges, began)
         copied = [(each.topic, each.remote_topic) for each in self._partitions.values()]
         names = remote_names(sorted(set(copied)), self._counts)
-        changed = self._made(self._pace.counted(rows, {topic for topic, _ in ranges}), names)
+        changed = self._made(self._quota.counted(rows, {topic for topic, _ in ranges}), names)
         plan = replace(plan, only_topic=next(iter(names.topics)) if len(names.topics) == 1 else "")
         self._cycles += 1
         spark = rows.sparkSession

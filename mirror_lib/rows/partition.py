@@ -23,7 +23,7 @@ from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.encoder import Outgoing
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.partition import RemotePartition, State
-from mirror_lib.replication.recovery import told_ends, up_to
+from mirror_lib.replication.recovery import required_ends, up_to
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
 
@@ -151,9 +151,9 @@ class RowPartition(RemotePartition[Outgoing]):
         self._taken: Dict[TopicPartition, int] = {}
         self._known, self._ahead = True, False
         self._recovered = 0
-        self._room = task.max_message_bytes - HEADER_SIZE
+        self._batch_bytes = task.max_message_bytes - HEADER_SIZE
 
-    def goes_on(self, end: int) -> bool:
+    def continues(self, end: int) -> bool:
         """See `RemotePartition`. Raises `Disconnected` where its log ends elsewhere than it should: the next attempt
         looks."""
         if self._handed_over and end != self.downstream and self.stopped is None and not self.task.shared:
@@ -176,7 +176,7 @@ class RowPartition(RemotePartition[Outgoing]):
             else:
                 self._known = False
             return
-        task, end = self.task, told_ends(client, [self.remote])[self.remote]
+        task, end = self.task, required_ends(client, [self.remote])[self.remote]
         try:
             entries = log_entries(client, self.remote, task.downstream_offset, READ_UNCOMMITTED)
             if provenance is None:
@@ -193,7 +193,7 @@ class RowPartition(RemotePartition[Outgoing]):
         if entries.expired and not found.highest and not task.shared:
             self.refuse(
                 f"{name_of(self.remote)}: retention has removed offsets {task.downstream_offset} to "
-                f"{entries.start - 1}, which an interrupted attempt may have written, before they were looked at",
+                f"{entries.start - 1}, which an interrupted attempt may have written, before they were read",
                 code="MIR-315",
             )
             return
@@ -256,11 +256,11 @@ class RowPartition(RemotePartition[Outgoing]):
     def _append(self, source: TopicPartition, rows: RowColumns) -> None:
         if not len(rows):
             return
-        if rows.first < self.task.isolate_until or rows.widest > self._room:
+        if rows.first < self.task.isolate_until or rows.widest > self._batch_bytes:
             self._append_one_by_one(source, rows.records())
             return
         for piece in rows.cut(BATCH_BYTES):
-            for part in piece.cut(self._room):
+            for part in piece.cut(self._batch_bytes):
                 self._put_rows(source, part)
 
     def _put_rows(self, source: TopicPartition, rows: RowColumns) -> None:

@@ -264,7 +264,7 @@ _UNUSABLE = {
 }
 
 
-def placed_column(spark: SparkSession, key: Column, partition: Column, count: Column) -> Column:
+def partition_column(spark: SparkSession, key: Column, partition: Column, count: Column) -> Column:
     """The partition, an int, of `count` partitions, of a record with `key` that came from `partition`."""
     hashed = murmur2_column(spark, key).bitwiseAND(F.lit(0x7FFFFFFF))
     return F.coalesce(hashed, partition) % count
@@ -292,7 +292,7 @@ def filtered(rows: DataFrame, change: RecordChange, again: bool = False) -> Data
     return _kept(transformed(rows, change), change, again)
 
 
-def placing(rows: DataFrame, change: RecordChange) -> Optional[DataFrame]:
+def partitioning(rows: DataFrame, change: RecordChange) -> Optional[DataFrame]:
     """The columns of `rows` on which it hangs where a record goes; `None` where that is its topic and partition alone.
     Raises ConfigError where the change cannot be made."""
     kept = filtered(rows, change)
@@ -405,7 +405,7 @@ def _place(spark: SparkSession, change: RecordChange) -> Column:
     if change.partitioner == SOURCE:
         return F.col("partition")
     count = f"{_TO}.partitions" if change.partitioner == KEY else str(change.partitioner)
-    return placed_column(spark, F.col(f"{_MADE}.key"), F.col("partition"), F.expr(count))
+    return partition_column(spark, F.col(f"{_MADE}.key"), F.col("partition"), F.expr(count))
 
 
 def _header(name: str, value: str) -> str:
@@ -435,7 +435,7 @@ def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:
     """Columns of changed rows that a task can do without, as each costs Spark time on the way to Python: REMOTE where
     each source partition has one remote partition, the topic where there is one, the failure where nothing can fail."""
     found: List[str] = []
-    if change.dead_letter_topic is None and not change.places_anew:
+    if change.dead_letter_topic is None and not change.repartitions:
         found += ("remote_topic", "remote_partition")
     # A function of the user's may change topics, and is then refused.
     if change.transform is None and len(names.topics) == 1:
@@ -473,7 +473,7 @@ def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]
     """
     if flow.change is None:
         return None
-    chosen = placing(no_rows(spark), flow.change)
+    chosen = partitioning(no_rows(spark), flow.change)
     if chosen is None:
         return None
     nodes = plan_nodes(chosen)

@@ -55,7 +55,7 @@ class SourceTopics:
         """Those that were deleted and created again, by the answer to the last `ask`. Raises `Disconnected`."""
         if self._asked is None:
             return frozenset()
-        now = self._client.told_ids(self._asked)
+        now = self._client.read_topic_ids(self._asked)
         return frozenset(topic for topic, topic_id in self._ids.items() if now.get(topic, topic_id) != topic_id)
 
     def close(self) -> None:
@@ -272,11 +272,11 @@ class RowWriter:
         )
 
     def _refence(self, source: RowSource) -> None:
-        """All rows are on the remote logs: where it fails, the next task looks, and none is written again for it."""
+        """Fence again, when all rows are written. If that fails, the next task reads the remote logs first."""
         try:
             self._lanes.refence()
         except Disconnected as error:
-            log.warning("%s task %d: %s; the next one looks", self._plan.flow, self._number, error)
+            log.warning("%s task %d: %s; the next task reads the remote logs", self._plan.flow, self._number, error)
             for lane in source.lanes.values():
                 lane.doubt()
 

@@ -20,7 +20,7 @@ def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[Spa
     """The error of `what` where Java is gone, or the context of `spark` in it, by default of the running one; else
     `None`."""
     context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
-    if context is None or _lives(context):
+    if context is None or _is_alive(context):
         return None
     return SparkEndedError(f"{what}: Spark has ended", "was it stopped, or did the driver's Java run out of memory?")
 
@@ -59,7 +59,7 @@ def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError
     return ClusterError(named, memory_hint(said) or "the executors' logs have the trace", code="MIR-503")
 
 
-def _lives(context: Any) -> bool:
+def _is_alive(context: Any) -> bool:
     java = context._jsc  # None once it was stopped from Python
     try:
         return java is not None and not java.sc().isStopped()

@@ -48,7 +48,7 @@ SETTINGS: Mapping[str, str] = {
     _OPTIONS: r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
 }
 # Loggers of what fails inside `foreachBatch`, and of expressions that Spark 4 refuses.
-TELL_AGAIN = ("py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
+REMIND_SECONDS = ("py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 # Plain `local[N]` gives a task no second chance.
 LOCAL_MASTER = "local[*,4]"
 # Either makes every new session one of Spark Connect.
@@ -195,7 +195,7 @@ def active(session: SparkSession) -> Iterator[None]:
 
 def silence_traces() -> None:
     """An error of Spark is reported in one sentence by its caller, not by a trace as well."""
-    for name in TELL_AGAIN:
+    for name in REMIND_SECONDS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

@@ -348,26 +348,26 @@ def _unread(flow: FlowStatus) -> List[Problem]:
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:
-    run, go_on = flow.run, "start it again: the next run resumes exactly"
+    run, start_again = flow.run, "start it again: the next run resumes exactly"
     if run is None:
         return [] if flow.unread else [Problem("never ran", "the flow never ran", "mirror run CONFIG", True)]
     if run.failed:
         code = CODE.match(run.outcome or "")
-        remedy = go_on if code is None else f"mirror help {code.group()}; then {go_on}"
+        remedy = start_again if code is None else f"mirror help {code.group()}; then {start_again}"
         return [Problem("run failed", f"the last run ended with an error: {run.outcome}", remedy)]
     if flow.running:
-        return _of_progress(flow, run, go_on)
+        return _of_progress(flow, run, start_again)
     if run.killed:
         what = f"the last run, {run.driver}, was killed: it has no end, and this machine has no such process"
-        return [Problem("run died", what, go_on)]
+        return [Problem("run died", what, start_again)]
     if run.ended is None:
         ago = duration(flow.at - run.last_sign)
-        return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", go_on)]
+        return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", start_again)]
     if flow.cut_over:
         return _of_the_cutover(flow)
     if flow.continuous and flow.lag and flow.may_copy:
         ago = duration(flow.at - run.ended)
-        return [Problem("not running", f"the flow is not running since {ago}, and has a lag", go_on)]
+        return [Problem("not running", f"the flow is not running since {ago}, and has a lag", start_again)]
     return []
 
 
@@ -381,7 +381,7 @@ def _of_the_cutover(flow: FlowStatus) -> List[Problem]:
     return [Problem("written after cut-over", what, "stop these producers, then mirror cutover run CONFIG --execute")]
 
 
-def _of_progress(flow: FlowStatus, run: RunStatus, go_on: str) -> List[Problem]:
+def _of_progress(flow: FlowStatus, run: RunStatus, start_again: str) -> List[Problem]:
     """Of a run that is under way by the table of runs."""
     committed = max((each.copied_at for each in flow.partitions if each.copied_at is not None), default=0.0)
     still = flow.at - max(committed, run.started)
@@ -389,7 +389,7 @@ def _of_progress(flow: FlowStatus, run: RunStatus, go_on: str) -> List[Problem]:
     if not (waits and still > STUCK_SECONDS and flow.may_copy):
         return []
     what = f"the run has a lag and has committed nothing to the ledger for {duration(still)}"
-    return [Problem("no progress", what, f"is its process alive? If not, {go_on}")]
+    return [Problem("no progress", what, f"is its process alive? If not, {start_again}")]
 
 
 def _of_the_data(flow: FlowStatus) -> List[Problem]:

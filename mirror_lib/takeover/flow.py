@@ -17,7 +17,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakenOver
+from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakeoverRow
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.replication.copy_ranges import noted
@@ -86,7 +86,7 @@ class FlowTakeover:
         self._clusters = (source.cluster_id(), target.cluster_id())
         self._runs.same_clusters(flow.name, self._clusters)
 
-    def look(self) -> List[PartitionTakeover]:
+    def examine(self) -> List[PartitionTakeover]:
         """Decide for every partition; changes nothing."""
         began = time.monotonic()
         refuse_live(self._origin, self.flow, self._source, self._target)
@@ -110,8 +110,8 @@ class FlowTakeover:
             self.run_id, self.flow.name, self.flow.tasks_max, self.flow.delivery, *self._clusters, self.run_id
         )
         self._runs.started(run)
-        self._takeovers.append(self.flow.name, [_taken_over(each) for each in going], run_id=self.run_id)
-        self._tell_group(going)
+        self._takeovers.append(self.flow.name, [_takeover_row(each) for each in going], run_id=self.run_id)
+        self._commit_to_group(going)
         self._ledger.append(
             self.flow.name,
             [row for each in going for row in _ledger_rows(each)],
@@ -123,12 +123,12 @@ class FlowTakeover:
         self._runs.ended(run, outcome="ok", records=0, bytes=0)
         return len(going)
 
-    def _tell_group(self, going: Sequence[PartitionTakeover]) -> None:
+    def _commit_to_group(self, going: Sequence[PartitionTakeover]) -> None:
         """A process with another ledger goes by the group alone, and would copy what lies behind its offsets again."""
         group = self.flow.commit_source_group
         if not group or not self._origin.is_group or group != self._origin.name:
             return
-        offsets = {(each.key.source_topic, each.key.partition): _goes_on(each) for each in going}
+        offsets = {(each.key.source_topic, each.key.partition): _resume_offset(each) for each in going}
         for (topic, number), reason in self._source.commit_offsets(group, offsets).items():
             if reason is not None:
                 reported = f"{self.flow.name}: group {group} cannot be moved to the end of {topic}-{number}: {reason}"
@@ -247,31 +247,31 @@ def _of_topic(topic: CopiedTopic, remote_partitions: int) -> Iterator[_Partition
         yield _Partition(key, topic.remote_topic)
 
 
-def _taken_over(each: PartitionTakeover) -> TakenOver:
+def _takeover_row(each: PartitionTakeover) -> TakeoverRow:
     verdict = each.verdict
-    assert verdict.goes_on_at is not None
-    return TakenOver(
+    assert verdict.resumes_at is not None
+    return TakeoverRow(
         each.key,
         each.remote_topic,
         each.taken_from,
         each.kept_offset,
-        verdict.goes_on_at,
+        verdict.resumes_at,
         verdict.tail,
         verdict.doubled,
         verdict.older,
     )
 
 
-def _goes_on(each: PartitionTakeover) -> CommittedOffset:
-    assert each.verdict.goes_on_at is not None
-    return noted(each.remote_topic, each.key.remote_topic_id, each.verdict.goes_on_at)
+def _resume_offset(each: PartitionTakeover) -> CommittedOffset:
+    assert each.verdict.resumes_at is not None
+    return noted(each.remote_topic, each.key.remote_topic_id, each.verdict.resumes_at)
 
 
 def _ledger_rows(each: PartitionTakeover) -> Iterator[LedgerRow]:
-    goes_on_at = each.verdict.goes_on_at
-    assert goes_on_at is not None
+    resumes_at = each.verdict.resumes_at
+    assert resumes_at is not None
     key = each.key
     names = (key.source_topic, each.remote_topic, key.partition, key.source_topic_id, key.remote_topic_id)
     for run in each.verdict.runs:
         yield LedgerRow(*names, *run)
-    yield LedgerRow(*names, goes_on_at.upstream_offset, goes_on_at.downstream_offset, 0)
+    yield LedgerRow(*names, resumes_at.upstream_offset, resumes_at.downstream_offset, 0)

@@ -66,14 +66,14 @@ class Known:
 class Verdict:
     """`action` is one of the four words of this module; the rest is for `TAKE_OVER`, but for `reason`.
 
-    `goes_on_at` is the next upstream offset and the end of the remote log; `runs` map what lies before; `tail` records
+    `resumes_at` is the next upstream offset and the end of the remote log; `runs` map what lies before; `tail` records
     were found behind the kept position, `doubled` lie on the remote log once more. `older`: the remote log holds
     records before `runs` that were not compared.
     """
 
     action: str
     reason: str = ""
-    goes_on_at: Optional[Position] = None
+    resumes_at: Optional[Position] = None
     runs: Tuple[Run, ...] = ()
     tail: int = 0
     doubled: int = 0
@@ -149,7 +149,7 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
 def _walked(known: Known, logs: PartitionLogs) -> Proven:
     """The first walk that reaches the end of the remote log; the last one's failure where none does."""
     restarts = known.history.restarts(known.position)
-    anchors, failure = told_anchors(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
+    anchors, failure = anchors_of_syncs(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
     while anchors:
         try:
             return _farthest(known, logs, logs.walk(anchors[0], restarts))
@@ -164,7 +164,7 @@ def _walked(known: Known, logs: PartitionLogs) -> Proven:
     return _searched(known, logs, restarts)
 
 
-def told_anchors(known: Known) -> List[Position]:
+def anchors_of_syncs(known: Known) -> List[Position]:
     """Offset syncs to begin a comparison at, the one that covers most first.
 
     Only those that both logs still hold, and not behind the kept position: what lies before a walk is believed to be
@@ -322,7 +322,7 @@ def takeover_lines(decided: Sequence[PartitionTakeover]) -> List[str]:
 
 
 def _cells(each: PartitionTakeover) -> List[str]:
-    verdict, at = each.verdict, each.verdict.goes_on_at
+    verdict, at = each.verdict, each.verdict.resumes_at
     taken = verdict.action == TAKE_OVER
     numbers = [each.kept_offset, *((verdict.tail, verdict.doubled) if taken else (None, None))]
     places = (at.upstream_offset, at.downstream_offset) if at else (None, None)
@@ -339,7 +339,7 @@ def compared(verdict: Verdict) -> int:
 
 def takeover_json(each: PartitionTakeover) -> Dict[str, object]:
     """One row as a JSON document, null where there is nothing to say."""
-    verdict, at = each.verdict, each.verdict.goes_on_at
+    verdict, at = each.verdict, each.verdict.resumes_at
     return {
         "topic": each.key.source_topic,
         "partition": each.key.partition,

@@ -72,7 +72,7 @@ def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: R
     `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record that is
     neither the source's next one nor the first one of a restart, and where nothing is there to compare.
     """
-    lives = [Runs()]
+    processes = [Runs()]
     source, expected = open_source(anchor.upstream_offset), anchor.downstream_offset
     while True:
         copy = remote.record()
@@ -85,19 +85,19 @@ def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: R
         else:
             restarted = _restarted(open_source, restarts.at(copy.offset), copy, remote.log_append_time)
             if restarted is None:
-                upstream_offset = lives[-1].upstream_end if lives[-1] else anchor.upstream_offset
+                upstream_offset = processes[-1].upstream_end if processes[-1] else anchor.upstream_offset
                 raise Unproven(copy.offset, _why_not(open_source(upstream_offset).record(), copy))
             source, original = restarted
-            _refuse_hole(open_source, lives, original, copy, missing)
-            lives.append(Runs())
-        if not any(lives) and original.offset != anchor.upstream_offset:
+            _refuse_hole(open_source, processes, original, copy, missing)
+            processes.append(Runs())
+        if not any(processes) and original.offset != anchor.upstream_offset:
             raise Unproven(copy.offset, f"is not the one at offset {anchor.upstream_offset} of the source")
-        lives[-1].append(original.offset, copy.offset, 1)
+        processes[-1].append(original.offset, copy.offset, 1)
         remote.not_data = 0
         expected = copy.offset + 1
-    if not any(lives):
+    if not any(processes):
         raise Unproven(anchor.downstream_offset, "is not there any more")
-    return _in_order(lives)
+    return _in_order(processes)
 
 
 def is_copy(original: Record, copy: Record, log_append_time: bool) -> bool:
@@ -159,11 +159,11 @@ def _refuse_another(
 
 
 def _refuse_hole(
-    open_source: OpenSource, lives: Sequence[Runs], original: Record, copy: Record, missing: int
+    open_source: OpenSource, processes: Sequence[Runs], original: Record, copy: Record, missing: int
 ) -> None:
     """Raise `Unproven` where the source has more records between all earlier processes and `original`, where another
     one begins, than are `missing` on the remote log before `copy`: it lost them, and the writer went on behind them."""
-    ends = [life.upstream_end for life in lives if life]
+    ends = [process.upstream_end for process in processes if process]
     if not ends or max(ends) >= original.offset:
         return
     between, source = 0, open_source(max(ends))
@@ -197,17 +197,17 @@ def _headers_at(body: bytes) -> int:
     return at
 
 
-def _in_order(lives: Sequence[Runs]) -> Proven:
+def _in_order(processes: Sequence[Runs]) -> Proven:
     """One map that rises on both sides: of records that lie there twice, the copy that the later ones follow."""
     kept: List[Run] = []
     doubled = 0
-    for life in map(list, filter(None, lives)):
-        if kept and life[-1].upstream_end < kept[-1].upstream_end:
-            doubled += _count(life)
+    for process in map(list, filter(None, processes)):
+        if kept and process[-1].upstream_end < kept[-1].upstream_end:
+            doubled += _count(process)
             continue
-        rest = _before(kept, life[0].upstream_offset)
+        rest = _before(kept, process[0].upstream_offset)
         doubled += _count(kept) - _count(rest)
-        kept = [*rest, *life]
+        kept = [*rest, *process]
     return Proven(tuple(kept), kept[-1].upstream_end, doubled)
 
 

@@ -162,7 +162,7 @@ LONGEST_NAME = 249
 
 # One or two characters of a name.
 ALIKE = 0.75
-TOLD = 5
+PATTERNS_SHOWN = 5
 
 
 def matchless_patterns(flow: ReplicationFlow, names: Collection[str]) -> List[str]:
@@ -175,9 +175,9 @@ def matchless_patterns(flow: ReplicationFlow, names: Collection[str]) -> List[st
 def matchless_words(flow: ReplicationFlow, names: Collection[str]) -> str:
     """`no topic of primary matches "salse" (did you mean sales?)`; empty where each of them matches one."""
     found = matchless_patterns(flow, names)
-    reported = [_word(pattern, names) for pattern in found[:TOLD]]
-    if len(found) > TOLD:
-        reported.append(f"{len(found) - TOLD} more")
+    reported = [_word(pattern, names) for pattern in found[:PATTERNS_SHOWN]]
+    if len(found) > PATTERNS_SHOWN:
+        reported.append(f"{len(found) - PATTERNS_SHOWN} more")
     return f"no topic of {flow.source.alias} matches {', '.join(reported)}" if reported else ""
 
 

@@ -212,7 +212,7 @@ def _metric_name(topic: str) -> str:
 def _why_counts_differ(
     topic: TopicDescription, existing: TopicDescription, flow: ReplicationFlow
 ) -> Optional[str]:
-    if flow.counts_differ != REFUSE or flow.places_anew or existing.partitions == topic.partitions:
+    if flow.counts_differ != REFUSE or flow.repartitions or existing.partitions == topic.partitions:
         return None
     more = "add the missing ones to the remote topic, or " if existing.partitions < topic.partitions else ""
     return (

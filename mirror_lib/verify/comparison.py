@@ -86,8 +86,8 @@ def _places(
 
 def _source_slice(slot: int, copied: CopiedRange) -> Slice:
     # After the ledger's end only where the remote log, too, has more records.
-    goes_on = copied.remote.log_end > copied.remote.end
-    until = copied.source.log_end if goes_on else copied.source.read_until
+    continues = copied.remote.log_end > copied.remote.end
+    until = copied.source.log_end if continues else copied.source.read_until
     return Slice(slot, copied.topic, copied.partition, copied.source.read_from, until)
 
 
@@ -322,7 +322,7 @@ def screen(
     """
     slots = dict(enumerate(ranges))
     with run_frame(spark, ranges) as runs:
-        upstream = _sums(_placed(source.hashes(source_slices(slots)), runs))
+        upstream = _sums(_with_places(source.hashes(source_slices(slots)), runs))
     downstream = _sums(remote.hashes(remote_slices(slots)).withColumn("place", F.col("offset")))
     return {
         slot
@@ -336,7 +336,7 @@ def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
     return counted and upstream.hashes == downstream.hashes and copied.contradiction is None
 
 
-def _placed(records: DataFrame, runs: RunFrame) -> DataFrame:
+def _with_places(records: DataFrame, runs: RunFrame) -> DataFrame:
     """Add `place`: where the ledger says that the record is in the remote log, or null."""
     everywhere = runs.runs <= MOST_EVERYWHERE
     # Short runs in long stretches: each record would be held against hundreds of them.
@@ -350,11 +350,11 @@ def _placed(records: DataFrame, runs: RunFrame) -> DataFrame:
 
 
 def _sums(records: DataFrame) -> Mapping[int, Sum]:
-    placed = records.groupBy("slot").agg(
+    by_slot = records.groupBy("slot").agg(
         F.expr("count(place)").alias("records"),
         F.expr("count_if(place is null)").alias("stray"),
         F.expr("coalesce(bit_xor(xxhash64(place, hash_1)), 0)").alias("sum_1"),
         F.expr("coalesce(bit_xor(xxhash64(place, hash_2)), 0)").alias("sum_2"),
     )
-    rows = placed.collect()
+    rows = by_slot.collect()
     return {r["slot"]: Sum(r["records"], r["stray"], (r["sum_1"], r["sum_2"])) for r in rows}

@@ -21,7 +21,7 @@ from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
 from mirror_lib.ledger.intervals import BEFORE, INSIDE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LeftOut, PartitionKey, RangePositions, Stand
+from mirror_lib.ledger.records import LeftOut, LogPosition, PartitionKey, RangePositions
 from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
 from mirror_lib.rows.transform import check_change, expected, names_of
@@ -124,7 +124,7 @@ def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
     return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
 
 
-def what_was_placed(
+def what_was_repartitioned(
     flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, known: RangePositions
 ) -> OriginCopy:
     """What is to be compared of a flow that repartitions records, by its ledger. Raises `ClusterError`."""
@@ -147,7 +147,7 @@ def what_was_placed(
     )
 
 
-def _present(stands: Mapping[TopicPartition, Stand], topics: Collection[Tuple[str, str]]) -> List[TopicPartition]:
+def _present(stands: Mapping[TopicPartition, LogPosition], topics: Collection[Tuple[str, str]]) -> List[TopicPartition]:
     return sorted(place for place, stand in stands.items() if (place[0], stand.topic_id) in topics)
 
 
@@ -243,7 +243,7 @@ def verify(
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     change = flow.change
     has_origins = change is not None and change.provenance
-    if flow.places_anew or (has_origins and not check_change(spark, flow)[0]):
+    if flow.repartitions or (has_origins and not check_change(spark, flow)[0]):
         if scope.narrowed:
             why = "--since and --sample go by places in the remote log, which this flow's records have not got"
             raise RefusedError(f"{flow.name}: {why}", "verify it without them", code="MIR-350")
@@ -277,8 +277,8 @@ def _by_origin(
     change = flow.change
     if change is None or not change.provenance:
         return nothing_compared(copied)
-    known = ledger.range_positions(flow.name) if flow.places_anew else ledger.spans(flow.name)
-    copy = what_was_placed(flow, copied, *clusters, known)
+    known = ledger.range_positions(flow.name) if flow.repartitions else ledger.spans(flow.name)
+    copy = what_was_repartitioned(flow, copied, *clusters, known)
     # Which record a copy is of its origin says, so that origins are not compared.
     bare = replace(change, provenance=False)
     made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy))

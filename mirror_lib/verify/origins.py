@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import OffsetRange, TopicPartition
-from mirror_lib.ledger.records import RangePositions, Stand
+from mirror_lib.ledger.records import LogPosition, RangePositions
 from mirror_lib.rows.origin import ID_LENGTH
 from mirror_lib.spark.jobs import local_rows
 from mirror_lib.topics.plan import CopiedTopic
@@ -37,7 +37,7 @@ from mirror_lib.verify.verdicts import (
 
 PAIR, MISSING, TWICE, ELSEWHERE, NOT_MADE, NOT_OURS = "pair", "missing", "doubled", "elsewhere", "not made", "foreign"
 _OTHER, _BEFORE, _BEHIND = "other", "before", "behind"
-_TOLD = (MISSING, TWICE, ELSEWHERE, NOT_MADE, NOT_OURS)
+_REPORTED = (MISSING, TWICE, ELSEWHERE, NOT_MADE, NOT_OURS)
 _SLOTS = (("slot", "int"), ("expired", "boolean"), ("keeps_places", "boolean"), ("unsure", "boolean"))
 _CHANGED = ", ".join(f"if(made_{name} <> found_{name}, '{name}', null)" for name in FIELD_HASHES)
 _FACT = "named_struct('kind', {}, 'slot', {}, 'upstream', upstream, 'downstream', downstream, 'other', {})"
@@ -65,7 +65,7 @@ class SlotFacts(NamedTuple):
     unsure: bool
 
 
-class Told(NamedTuple):
+class RecordAt(NamedTuple):
     """The first record of a kind. `other` is the slot that holds it instead, or that it is made for."""
 
     downstream: Optional[int]
@@ -100,12 +100,12 @@ class OriginCounts:
     other: int = 0
     before: int = 0
     behind: int = 0
-    first_missing: Optional[Told] = None
-    first_doubled: Optional[Told] = None
-    first_elsewhere: Optional[Told] = None
-    first_not_made: Optional[Told] = None
-    first_foreign: Optional[Told] = None
-    first_swapped: Optional[Told] = None
+    first_missing: Optional[RecordAt] = None
+    first_doubled: Optional[RecordAt] = None
+    first_elsewhere: Optional[RecordAt] = None
+    first_not_made: Optional[RecordAt] = None
+    first_foreign: Optional[RecordAt] = None
+    first_swapped: Optional[RecordAt] = None
     first_changed: Optional[ChangedRecord] = None
 
 
@@ -179,9 +179,9 @@ def _aggregates() -> List[Column]:
     gone = f"kind = '{MISSING}' and (unsure or (expired and coalesce(upstream < first_paired, true)))"
     swapped = f"kind = '{PAIR}' and next_lowest < upstream"
     changed = f"kind = '{PAIR}' and fields <> ''"
-    is_told = {kind: f"kind = '{kind}'" for kind in _TOLD}
-    is_told[MISSING] = f"kind = '{MISSING}' and not ({gone})"
-    reported = [(_column(kind), where, "downstream, origin, upstream, other") for kind, where in is_told.items()]
+    where_reported = {kind: f"kind = '{kind}'" for kind in _REPORTED}
+    where_reported[MISSING] = f"kind = '{MISSING}' and not ({gone})"
+    reported = [(_column(kind), where, "downstream, origin, upstream, other") for kind, where in where_reported.items()]
     reported[0] = (*reported[0][:2], "cast(null as bigint) as downstream, origin, upstream, other")
     reported.append(("swapped", swapped, "downstream, origin, upstream, other"))
     reported.append(("changed", changed, "downstream, origin, upstream, fields"))
@@ -202,7 +202,7 @@ def _column(kind: str) -> str:
 def _counts(row: Row) -> OriginCounts:
     values = {name: value for name, value in row.asDict().items() if name != "slot" and not name.startswith("first_")}
     firsts: Dict[str, Any] = {
-        name: (ChangedRecord if name == "first_changed" else Told)(*value)
+        name: (ChangedRecord if name == "first_changed" else RecordAt)(*value)
         for name, value in row.asDict().items()
         if name.startswith("first_") and value is not None
     }
@@ -321,8 +321,11 @@ def origin_copy(
     return OriginCopy(tuple(remotes), tuple(sources), frozenset() if by_number else known.grown, others=others)
 
 
-def _own(stands: Mapping[TopicPartition, Stand], topic: str, topic_id: str) -> List[Tuple[TopicPartition, Stand]]:
-    return [(place, each) for place, each in sorted(stands.items()) if (place[0], each.topic_id) == (topic, topic_id)]
+def _own(
+    positions: Mapping[TopicPartition, LogPosition], topic: str, topic_id: str
+) -> List[Tuple[TopicPartition, LogPosition]]:
+    own = (topic, topic_id)
+    return [(place, each) for place, each in sorted(positions.items()) if (place[0], each.topic_id) == own]
 
 
 def _readable(begin: int, end: int, log: Optional[OffsetRange]) -> Tuple[OffsetRange, int]:
@@ -449,7 +452,7 @@ class _Judge:
         places += found.not_made + found.foreign
         return Difference(remote.partition, first.kind, first.upstream, first.downstream, places, first.detail)
 
-    def _missing(self, remote: Remote, record: Optional[Told]) -> Optional[_First]:
+    def _missing(self, remote: Remote, record: Optional[RecordAt]) -> Optional[_First]:
         if record is None:
             return None
         has = f"{self._source(record.origin)} has the record, and {_name(remote)} does not hold it"
@@ -457,16 +460,16 @@ class _Judge:
             return _First(LOST, record.upstream, None, has)
         return _First(WRONG_PARTITION, record.upstream, None, f"{has}, {self._slot(record.other)} does")
 
-    def _too_much(self, kind: str, detail: str, record: Optional[Told]) -> Optional[_First]:
+    def _too_much(self, kind: str, detail: str, record: Optional[RecordAt]) -> Optional[_First]:
         return None if record is None else _First(kind, record.upstream, record.downstream, detail)
 
-    def _elsewhere(self, remote: Remote, record: Optional[Told]) -> Optional[_First]:
+    def _elsewhere(self, remote: Remote, record: Optional[RecordAt]) -> Optional[_First]:
         if record is None or record.other is None:
             return None
         detail = f"{_name(remote)} holds a record that belongs to {self._slot(record.other)}"
         return _First(WRONG_PARTITION, record.upstream, record.downstream, detail)
 
-    def _swapped(self, remote: Remote, record: Optional[Told]) -> Optional[_First]:
+    def _swapped(self, remote: Remote, record: Optional[RecordAt]) -> Optional[_First]:
         if record is None:
             return None
         holds = f"{_name(remote)} holds the record of {self._source(record.origin)}"

@@ -94,7 +94,7 @@ def _mirror(copy: Copy, changes: str) -> Iterator[Process]:
         yield process
 
 
-def told(copy: Copy) -> List[Dict[str, Any]]:
+def reported_documents(copy: Copy) -> List[Dict[str, Any]]:
     """What the main job said of its passes."""
     lines = (copy.folder / "out.log").read_text().splitlines()
     documents: List[Dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]

@@ -55,7 +55,7 @@ def run() -> int:
         ["primary", "backup"], Path(folder), java_options=[]
     ) as brokers:
         fill(brokers, Path(folder))
-        rows = [("WHAT", "FIGURE"), *one_pass(brokers, Path(folder)), *staleness(brokers, Path(folder))]
+        rows = [("WHAT", "FIGURE"), *one_cycle(brokers, Path(folder)), *staleness(brokers, Path(folder))]
     print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}\n")
     print("\n".join(aligned(rows)))
     return 0
@@ -124,7 +124,7 @@ def configured(brokers: Sequence[KafkaBroker], folder: Path, trigger: str) -> st
     return str(config)
 
 
-def one_pass(brokers: Sequence[KafkaBroker], folder: Path) -> List[Sequence[str]]:
+def one_cycle(brokers: Sequence[KafkaBroker], folder: Path) -> List[Sequence[str]]:
     """`availableNow`: everything is translated, committed and reported once."""
     command = ["./spark-submit.sh", "jobs/translate_offsets.py", configured(brokers, folder, "availableNow"), "--json"]
     began = time.monotonic()

@@ -28,7 +28,7 @@ def write(bootstrap: str, topic: str, partitions: int, rate: int, records: int, 
     began = time.monotonic()
     for number in range(records):
 
-        def told(error: Any, _: Any, number: int = number) -> None:
+        def delivered(error: Any, _: Any, number: int = number) -> None:
             acknowledged[number] = time.time_ns()
             if error is not None:
                 failed.append(str(error))
@@ -37,7 +37,8 @@ def write(bootstrap: str, topic: str, partitions: int, rate: int, records: int, 
         producer.poll(max(0.0, due - time.monotonic()))
         while time.monotonic() < due:
             producer.poll(max(0.0, due - time.monotonic()))
-        producer.produce(topic, number.to_bytes(8, "big") + filling, partition=number % partitions, on_delivery=told)
+        value = number.to_bytes(8, "big") + filling
+        producer.produce(topic, value, partition=number % partitions, on_delivery=delivered)
     producer.flush(60)
     if failed:
         sys.exit(f"{len(failed)} records were not written: {failed[0]}")

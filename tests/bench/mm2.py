@@ -17,7 +17,7 @@ from tests.bench.cases import Case, chosen
 from tests.bench.digests import Reader
 from tests.bench.engines import BROKER_JVM, COMPARED, COMPARED_CHANGING, ENGINES, compiled
 from tests.bench.results import FILE, Results, Run, loaded, save, this_machine
-from tests.bench.rounds import Stand, run_case
+from tests.bench.rounds import LogPosition, run_case
 from tests.bench.table import line_of, table
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import CACHE, LabError
@@ -26,7 +26,7 @@ from tests.lab.ports import free_ports
 
 ONE_WAY_MS = 25
 # The scale: the first of these that takes part.
-BESIDE = ("tuned", "loop")
+PAIRED = ("tuned", "loop")
 WARM_UP = Case("warm.up", "", 500_000, 200)
 # Removed topics must not fill the disk while others are measured.
 PROPERTIES = {"log.segment.delete.delay.ms": "1000"}
@@ -46,7 +46,7 @@ def run() -> int:
         for case in cases:
             measure(here, case, taking_part(case, engines), int(os.environ.get("ROUNDS") or 5), file)
     shown = engines or COMPARED
-    print(f"\n{table(loaded(file), cases, next(each for each in (*BESIDE, *shown) if each in shown))}\n\n{file}")
+    print(f"\n{table(loaded(file), cases, next(each for each in (*PAIRED, *shown) if each in shown))}\n\n{file}")
     return 0
 
 
@@ -56,7 +56,7 @@ def taking_part(case: Case, asked: Sequence[str]) -> Sequence[str]:
     return [engine for engine in asked if case.change is None or engine in can] if asked else can
 
 
-def measure(here: Stand, case: Case, engines: Sequence[str], rounds: int, file: Path) -> None:
+def measure(here: LogPosition, case: Case, engines: Sequence[str], rounds: int, file: Path) -> None:
     """One case; its runs take the place of those that the file has of it."""
     results = loaded(file).without(case.name, engines)
     found = [Results({**results.machine, **this_machine()}, results.runs)]
@@ -70,7 +70,7 @@ def measure(here: Stand, case: Case, engines: Sequence[str], rounds: int, file: 
 
 
 @contextmanager
-def stand(folder: Path) -> Iterator[Stand]:
+def stand(folder: Path) -> Iterator[LogPosition]:
     """Two brokers as Kafka's scripts start them, the source with a second listener behind a proxy that delays."""
     near, source_controller, behind, proxy, target, target_controller = free_ports(6)
     two_listeners = {
@@ -89,7 +89,7 @@ def stand(folder: Path) -> Iterator[Stand]:
         for broker in brokers.values():
             broker.start()
         with Reader() as reader, far(proxy, behind, ONE_WAY_MS):
-            yield Stand(brokers, f"127.0.0.1:{proxy}", reader, folder)
+            yield LogPosition(brokers, f"127.0.0.1:{proxy}", reader, folder)
     finally:
         for broker in brokers.values():
             broker.kill()

@@ -14,7 +14,7 @@ from typing import Callable, List, Mapping, Sequence
 from tests.bench.cases import Case
 from tests.bench.changes import AS_IT_IS
 from tests.bench.digests import Digests, Reader, differences, records
-from tests.bench.engines import ENDS, ENGINES, OURS, Copy, told
+from tests.bench.engines import ENDS, ENGINES, OURS, Copy, reported_documents
 from tests.bench.figures import observed, scaled, without_markers
 from tests.bench.fill import HEADERS, fill
 from tests.bench.observer import RemoteTopic, Watch, settle
@@ -29,7 +29,7 @@ SCALE_ROUNDS = 1
 
 
 @dataclass
-class Stand:
+class LogPosition:
     """Where copies are made: two brokers, the address by which the source is far away, a reader, a folder."""
 
     brokers: Mapping[str, KafkaBroker]
@@ -42,7 +42,7 @@ class Stand:
         return [broker.pid for broker in self.brokers.values()]
 
 
-def run_case(stand: Stand, case: Case, engines: Sequence[str], rounds: int, watcher: Watcher) -> None:
+def run_case(stand: LogPosition, case: Case, engines: Sequence[str], rounds: int, watcher: Watcher) -> None:
     """Fill the topic, let every engine copy it `rounds` times, and remove it again."""
     fill(stand.brokers["source"], case)
     expected = {engine: _expected(stand, case, engine) for engine in engines}
@@ -52,7 +52,7 @@ def run_case(stand: Stand, case: Case, engines: Sequence[str], rounds: int, watc
     RemoteTopic(stand.brokers["source"], case.name, case.partitions).delete()
 
 
-def _expected(stand: Stand, case: Case, engine: str) -> Digests:
+def _expected(stand: LogPosition, case: Case, engine: str) -> Digests:
     """What the engine's copy has to be. Raises `LabError` where the source does not hold what it should."""
     rule = AS_IT_IS
     if case.change is not None:
@@ -73,7 +73,7 @@ def in_turn(engines: Sequence[str], number: int) -> List[str]:
     return [*taking_part[turn:], *taking_part[:turn]]
 
 
-def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digests) -> Run:
+def run_one(stand: LogPosition, case: Case, engine: str, number: int, expected: Digests) -> Run:
     """One copy by one engine, checked and removed again."""
     alias = f"{engine}{number}"
     folder = stand.folder / f"{case.name}-{alias}"
@@ -97,7 +97,7 @@ def run_one(stand: Stand, case: Case, engine: str, number: int, expected: Digest
     seen = scaled(without_markers(watch.seen, case.copied), case.records // case.copied)
     figures = observed(began, case.records, seen, watch.used)
     remote.delete()
-    own = sum(float(each["copy_seconds"]) for each in told(copy)) if engine in OURS else None
+    own = sum(float(each["copy_seconds"]) for each in reported_documents(copy)) if engine in OURS else None
     return Run(
         case=case.name,
         engine=engine,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.cli import main
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.change_examples import CHANGES, joined
-from tests.lab.murmur2 import placed
+from tests.lab.murmur2 import partition_of_key
 from tests.lab.readers import Log, LogRecord, differences, origin_of, read_topic, without_origins
 
 pytestmark = pytest.mark.long
@@ -173,7 +173,7 @@ def test_transform(site: Site) -> None:
 def test_keyed_repartition(site: Site) -> None:
     ours, there = site.upstream("orders"), site.downstream("keyed-repartition.orders")
     assert sorted(there) == list(range(6))
-    expected = [(placed(record.key, number, 6), record) for number, record in records(ours)]
+    expected = [(partition_of_key(record.key, number, 6), record) for number, record in records(ours)]
     assert records(there) == expected
     for log in there.values():
         for key in {record.key for record in log.values()}:

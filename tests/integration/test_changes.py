@@ -25,7 +25,7 @@ from mirror_lib.rows.transform import (
 )
 from tests.lab.brokers import KafkaBroker
 from tests.lab.java_producer import produce_by_java
-from tests.lab.murmur2 import placed
+from tests.lab.murmur2 import partition_of_key
 from tests.lab.readers import read_topic
 
 # A guard must hold in what Spark compiles, as it does for users.
@@ -150,7 +150,7 @@ def test_keys_go_where_kafkas_partitioner_puts_them(spark: SparkSession, partiti
     keys: List[Optional[bytes]] = [None, b"\xff\x80", *(b"x" * n for n in range(9)), *numbered]
     records = [record(n, b"v", key) for n, key in enumerate(keys)]
     found = outcome(spark, RecordChange(partitioner=partitioner), *records)
-    assert [row["remote_partition"] for row in found] == [placed(key, 3, count) for key in keys]
+    assert [row["remote_partition"] for row in found] == [partition_of_key(key, 3, count) for key in keys]
 
 
 def test_a_java_producers_keys_are_where_they_would_be_put(
@@ -160,14 +160,14 @@ def test_a_java_producers_keys_are_where_they_would_be_put(
     keys = [f"{'k' * (n % 9)}{n}" for n in range(200)]
     produce_by_java(source_cluster, topic, keys)
     there = {record.key: number for number, log in read_topic(source_cluster, topic).items() for record in log.values()}
-    assert there == {key.encode(): placed(key.encode(), 0, 7) for key in keys}
+    assert there == {key.encode(): partition_of_key(key.encode(), 0, 7) for key in keys}
     assert len(set(there.values())) == 7
 
 
 def test_a_new_key_decides_about_the_place(spark: SparkSession) -> None:
     change = RecordChange(select="*, 'key-1' as key", partitioner=KEY)
     (row,) = outcome(spark, change, record(1, b"v", b"key-2"))
-    assert row["remote_partition"] == placed(b"key-1", 3, 4)
+    assert row["remote_partition"] == partition_of_key(b"key-1", 3, 4)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from kafka.admin import ACLOperation, ResourceType
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.control.service import ControlBeside, ControlReport
+from mirror_lib.control.service import BackgroundControl, ControlReport
 from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
 from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.plan.look import preview
+from mirror_lib.plan.preview import preview
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
 from tests.lab.readers import read_topic
@@ -298,7 +298,7 @@ class GuardedFlow:
         def watch(report: ControlReport) -> None:
             reports[report.flow] = report
 
-        with ControlBeside(config, config.flows, made, runs, watch, stop):
+        with BackgroundControl(config, config.flows, made, runs, watch, stop):
             outcomes = run_flows(config, config.flows, self.spark, lambda _: None, stop)
         assert [outcome.error for outcome in outcomes] == [None]
         return reports
@@ -382,7 +382,7 @@ def test_running_flow_follows_the_source_in_its_intervals(
         seen.append(report)
         changed.set()
 
-    with ControlBeside(config, config.flows, Book(), NoRuns(), watch, threading.Event()):
+    with BackgroundControl(config, config.flows, Book(), NoRuns(), watch, threading.Event()):
         topics.set(retention_ms="2000")
         assert changed.wait(60)
         assert topics.remote_becomes({"retention.ms": "2000"})
@@ -411,7 +411,7 @@ def test_acls_of_a_topic_that_appears_later_arrive_in_a_running_flow(guarded: Gu
     with login(guarded, "admin") as cluster:
         cluster.create_topic_acls([right, prefixed])
         visible(cluster, {right, prefixed})
-        with ControlBeside(config, config.flows, Book(), NoRuns(), lambda _: None, threading.Event()):
+        with BackgroundControl(config, config.flows, Book(), NoRuns(), lambda _: None, threading.Event()):
             # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
             visible(cluster, {by_name}, {by_prefix})
             cluster.create_topics([NewTopic(name, 1, 1)])

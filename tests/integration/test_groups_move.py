@@ -183,7 +183,7 @@ def test_group_ahead_of_the_mirror_is_held_and_put_where_it_was_as_soon_as_that_
         lab.copy()
         lab.write("orders", values(40, "third"))
         read_on(lab.source, group, [topic])
-        life.read_anew()
+        life.reread()
         assert lab.passed(life)[key] == "exact"
     lab.copy()
     assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
@@ -294,7 +294,7 @@ def test_group_that_comes_to_life_after_the_decision_is_refused_and_the_others_g
     for group in groups:
         commit(lab.source, group, lab.topic("orders"), 40)
     with lab.translation() as life:
-        decisions = [each for each in life.decide(life.look(), TranslationRules()) if each.group in groups]
+        decisions = [each for each in life.decide(life.survey(), TranslationRules()) if each.group in groups]
         with member(lab.target, groups[0], lab.remote("orders")):
             done = {outcome.decision.group: outcome.done for outcome in life.execute(decisions)}
             assert lab.passed(life)[groups[0], "orders", 0] == "active on target"
@@ -313,7 +313,7 @@ def test_group_that_worked_on_the_target_since_the_decision_is_not_put_back_and_
     for group in groups:
         commit(lab.source, group, lab.topic("orders"), 40)
     with lab.translation() as life:
-        decisions = [each for each in life.decide(life.look(), TranslationRules()) if each.group in groups]
+        decisions = [each for each in life.decide(life.survey(), TranslationRules()) if each.group in groups]
         for group in (worked, same):
             assert lab.translate(group=group) == {(group, "orders", 0): "exact"}
         read_on(lab.target, worked, [lab.remote("orders")], 25)
@@ -346,7 +346,7 @@ def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
     group = topic_name("unanswered")
     commit(lab.source, group, lab.topic("orders"), 10)
     with lab.translation(target_seen_by=CutLine) as life:
-        decisions = [each for each in life.decide(life.look(), TranslationRules()) if each.group == group]
+        decisions = [each for each in life.decide(life.survey(), TranslationRules()) if each.group == group]
         life._there.meanwhile = lambda: read_on(lab.target, group, [lab.remote("orders")], 25) if goes_on else None
         (outcome,) = life.execute(decisions)
     expected = (f"refused: {MOVED_MEANWHILE}", place[35]) if goes_on else ("committed", place[10])
@@ -599,7 +599,7 @@ def test_offset_of_a_remote_topic_that_was_created_anew_since_the_decision_is_no
     lab.copy()
     first = of_topic(read_on(lab.source, group, [topic], 80), topic)
     with lab.translation() as life:
-        decisions = life.decide(life.look(), TranslationRules())
+        decisions = life.decide(life.survey(), TranslationRules())
         lab.delete(lab.target, lab.remote("orders"))
         # Shorter than the old one: there the old offset lies behind what was not read.
         lab.expire("orders", 60)
@@ -607,6 +607,6 @@ def test_offset_of_a_remote_topic_that_was_created_anew_since_the_decision_is_no
         (outcome,) = life.execute(decisions)
         assert outcome.done == "refused: the topic was deleted or re-created meanwhile"
         assert lab.at_target(group, "orders") == {}
-        life.read_anew()
+        life.reread()
         assert lab.passed(life) == {(group, "orders", 0): "exact"}
     assert first[0] + lab.rest_of(group, "orders")[0] == [*first[0][:60], *lab.read("orders")[0].values()]

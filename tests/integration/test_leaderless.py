@@ -37,7 +37,7 @@ def second(target: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
         yield broker
 
 
-def placed(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[int]]:
+def reassigned(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[int]]:
     """Create the remote topic on these brokers. Returns what reads its partitions' leaders, -1 for none."""
     admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
     new = NewTopic(flow.remote_topic, len(replicas), replica_assignment=replicas)
@@ -80,7 +80,7 @@ def test_remote_partition_without_a_leader_is_named(
 ) -> None:
     flow = OneFlow(source_cluster, target, topic_name("led"), tmp_path, settings={"partitioner": "key"})
     flow.fill(20)
-    leaders = placed(flow, [[1], [1], [2]])
+    leaders = reassigned(flow, [[1], [1], [2]])
     second.kill()
     until(lambda: leaders() == [1, 1, -1])
     reported = f"source->target: target answers with no end of {flow.remote_topic}-2 (has it lost its leader?)"
@@ -104,7 +104,7 @@ def test_partitions_beside_one_without_a_leader_are_copied(
     settings = {} if engine == "kafka" else {"engine": engine}
     flow = OneFlow(source_cluster, target, topic_name("alongside"), tmp_path, settings=settings)
     flow.fill(20)
-    leaders = placed(flow, [[1], [1], [2]])
+    leaders = reassigned(flow, [[1], [1], [2]])
     second.kill()
     until(lambda: leaders() == [1, 1, -1])
     assert f"{flow.topic}-2" in str(flow.run(spark).error)
@@ -128,7 +128,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     monkeypatch.setattr(stopped, "LEFT_OUT_SECONDS", 2.0)
     flow = OneFlow(source_cluster, target, topic_name("quiet"), tmp_path, trigger="1 second")
     flow.fill(20)
-    leaders = placed(flow, [[2]] * 3)
+    leaders = reassigned(flow, [[2]] * 3)
     second.kill()
     until(lambda: leaders() == [-1] * 3)
     stop = threading.Event()

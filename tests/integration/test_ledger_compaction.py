@@ -22,7 +22,7 @@ from mirror_lib.ledger.compaction import Choice, LedgerCompaction, merged_ranges
 from mirror_lib.ledger.delta_table import KEPT_COMMITS, StateTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow, PartitionKey, Position, RangePositions, Stand, TopicPair
+from mirror_lib.ledger.records import LedgerRow, LogPosition, PartitionKey, Position, RangePositions, TopicPair
 from mirror_lib.spark.session import active, cloned
 from tests.lab.crash import driver
 from tests.lab.one_flow import until
@@ -321,7 +321,7 @@ def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_mer
     assert ledger.rows().count() == 200
 
 
-def placed(number: int) -> List[LedgerRow]:
+def range_rows(number: int) -> List[LedgerRow]:
     """What micro-batch n of a flow that repartitions records writes down: ten records of each of two source partitions
     into one remote partition and one into another; partition 1 of the source has none of them from the third on."""
     rows: List[LedgerRow] = []
@@ -341,21 +341,21 @@ def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger:
     assert ledger.table.range_positions(FLOW) == RangePositions()
     ledger.append(begun, replace(begun, partition=1), *anchors)
     first = ledger.table.range_positions(FLOW)
-    assert first.sources == {("orders", n): Stand("s", 0) for n in (0, 1)}
-    assert first.remotes == {("all", n): Stand("r", 7, 7) for n in (0, 1)}
+    assert first.sources == {("orders", n): LogPosition("s", 0) for n in (0, 1)}
+    assert first.remotes == {("all", n): LogPosition("r", 7, 7) for n in (0, 1)}
     for number in range(4):
-        ledger.append(*placed(number), row(0, 10 * number, 10 * number, 10))
+        ledger.append(*range_rows(number), row(0, 10 * number, 10 * number, 10))
     # Another driver says some of it again, and less.
-    ledger.append(*placed(1))
+    ledger.append(*range_rows(1))
     ledger.append(replace(anchors[0], remote_partition=2))
     found = ledger.table.range_positions(FLOW)
-    assert found.sources == {("orders", n): Stand("s", 40) for n in (0, 1)}
+    assert found.sources == {("orders", n): LogPosition("s", 40) for n in (0, 1)}
     assert found.remotes == {
-        ("all", 0): Stand("r", 80), ("all", 1): Stand("r", 80), ("all", 2): Stand("r", 7, 7)
+        ("all", 0): LogPosition("r", 80), ("all", 1): LogPosition("r", 80), ("all", 2): LogPosition("r", 7, 7)
     }  # fmt: skip
     assert (set(found.pairs), set(found.grown)) == ({TopicPair("orders", "s", "all", "r")}, {"all"})
     reported = list(ledger.table.ranges(FLOW))
-    assert len(reported) == 5 + 4 + 4 + 3 + 3 + 4 and set(placed(3)) <= set(reported)
+    assert len(reported) == 5 + 4 + 4 + 3 + 3 + 4 and set(range_rows(3)) <= set(reported)
     assert ledger.table.positions(FLOW) == {key(0): Position(40, 40)}
     assert list(ledger.table.triples(FLOW)) == [key(0)]
     assert ledger.table.range_positions(OTHER) == RangePositions()
@@ -364,7 +364,7 @@ def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger:
 @pytest.mark.long
 def test_old_ranges_become_few_and_span_what_they_take_the_place_of(ledger: Ledger) -> None:
     for number in range(40):
-        ledger.append(*placed(number))
+        ledger.append(*range_rows(number))
     before, reported = ledger.table.range_positions(FLOW), list(ledger.table.ranges(FLOW))
     rows = ledger.rows().where("upstream_until is not null").drop("at")
     # As if a minute lay between two micro-batches.

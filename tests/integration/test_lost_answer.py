@@ -12,7 +12,7 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
 from mirror_lib.kafka.connection import Future, LogClient, Network
-from mirror_lib.kafka.fencing import AnswerLost, HeldLane, fence, init_producer, refresh
+from mirror_lib.kafka.fencing import AnswerLost, LaneProducer, fence, init_producer, refresh
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.rows.writer import RowWriter
 from tests.lab.brokers import KafkaBroker, clusters
@@ -67,9 +67,9 @@ def again(target: KafkaBroker) -> None:
     target.restart()
 
 
-def held(client: Cut, topic: str) -> HeldLane:
+def held(client: Cut, topic: str) -> LaneProducer:
     partitions = {topic: [0]}
-    return HeldLane(LANE, fence(client, LANE, partitions, soon()), partitions)
+    return LaneProducer(LANE, fence(client, LANE, partitions, soon()), partitions)
 
 
 def soon() -> float:

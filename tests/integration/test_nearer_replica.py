@@ -48,8 +48,8 @@ class ReplicatedFlow(OneFlow):
 
     def replicated(self, topic: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
-        placed = NewTopic(topic, 2, replica_assignment=[[1, 2], [2, 1]], config={"retention.ms": "-1"})
-        admin.create_topics([placed])[topic].result(30)
+        reassigned = NewTopic(topic, 2, replica_assignment=[[1, 2], [2, 1]], config={"retention.ms": "-1"})
+        admin.create_topics([reassigned])[topic].result(30)
 
         def ready() -> bool:
             found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()

@@ -47,8 +47,8 @@ def letters_of(flow: OneFlow) -> List[LogRecord]:
     return [record for log in logs.values() for record in log.values()]
 
 
-def origins(letters: List[LogRecord]) -> List[Tuple[str, str]]:
-    reported = [(origin_of(each) or "").split("/") for each in letters]
+def origins(dead_letters: List[LogRecord]) -> List[Tuple[str, str]]:
+    reported = [(origin_of(each) or "").split("/") for each in dead_letters]
     return sorted((partition, offset) for _, _, partition, offset, _ in reported)
 
 
@@ -114,9 +114,9 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     assert origins(letters_of(flow)) == without_value(flow)
     assert flow.run(spark).error is None
     assert {n: list(log.values()) for n, log in flow.remote().items()} == _those(flow.original(), with_value=True)
-    letters = letters_of(flow)
-    assert origins(letters) == without_value(flow)
-    assert all(each.value is None and each.headers[-2][0] == "mirror.error" for each in letters)
+    dead_letters = letters_of(flow)
+    assert origins(dead_letters) == without_value(flow)
+    assert all(each.value is None and each.headers[-2][0] == "mirror.error" for each in dead_letters)
     # What is in the ledger is not read again: neither is it by a run that finds more of them.
     flow.fill(50)
     assert flow.run(spark).error is None

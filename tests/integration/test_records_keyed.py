@@ -29,7 +29,7 @@ from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.group_lab import committed
 from tests.lab.meanwhile import meanwhile
 from tests.lab.moving_group import work
-from tests.lab.murmur2 import placed
+from tests.lab.murmur2 import partition_of_key
 from tests.lab.one_flow import OneFlow, stopped_process, until
 from tests.lab.readers import LogRecord, read_topic
 
@@ -146,7 +146,7 @@ def translated(spark: SparkSession, flow: OneFlow, group: str, direction: str = 
     with clusters_of(config.flows[0]) as (source, target):
         translation = FlowTranslation(config, config.flows[0], spark, source, target, direction)
         rules = TranslationRules(allow_rewind=direction == TO_UPSTREAM)
-        decisions = translation.decide(translation.look(Selection(group)), rules)
+        decisions = translation.decide(translation.survey(Selection(group)), rules)
         assert {each.done for each in translation.execute(decisions)} <= {"committed", "already there"}
         translation.close()
     assert {each.translation.verdict for each in decisions} <= {"exact", "clamped"}
@@ -236,7 +236,7 @@ def one_key(
     flow = OneFlow(source_cluster, target_cluster, topic_name("key"), tmp_path, partitions=2)
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "log_level": 0})
     for number in range(10):
-        producer.produce(flow.topic, b"%d" % number, b"key", 1 - placed(b"key", 0, 2))
+        producer.produce(flow.topic, b"%d" % number, b"key", 1 - partition_of_key(b"key", 0, 2))
     assert producer.flush(30) == 0
     return flow
 
@@ -261,7 +261,7 @@ def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_
 ) -> None:
     """All is written, and none of it in the ledger. Who then continues in small steps is killed on the way: the ledger
     must not stand before a step that the dead driver had taken and this one has not."""
-    stage, settled = "mirror_lib.rows.stage:append_rows", "mirror_lib.rows.placed:PlacedMirror._settle"
+    stage, settled = "mirror_lib.rows.stage:append_rows", "mirror_lib.rows.repartitioned:RepartitioningMirror._settle"
     assert run_mirror(flow.config, crash=CrashPoint(stage, "after", 1, flow.directory / "first")) == -9
     assert flow.copies() == RECORDS * flow.partitions
     flow.fill(50)

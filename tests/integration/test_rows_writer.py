@@ -250,12 +250,12 @@ def test_line_that_breaks_behind_a_fence_is_no_takeover(
     plan = with_lanes(next_plan(plan, lanes_of([attempt(flow, spark, plan)]), RECORDS), sequence=None)
     breaks = [Disconnected("the line is cut")]
 
-    def told_ends(*given: Any) -> Any:
+    def required_ends(*given: Any) -> Any:
         if breaks:
             raise breaks.pop()
         return log_ends(*given)
 
-    monkeypatch.setattr("mirror_lib.rows.partition.told_ends", told_ends)
+    monkeypatch.setattr("mirror_lib.rows.partition.required_ends", required_ends)
     broken = attempt(flow, spark, plan)
     assert broken.broken and not broken.fenced
     known = {(lane.remote, lane.source): lane.producer for lane in broken.lanes}
@@ -302,8 +302,8 @@ def test_dead_letters_of_several_partitions_lie_in_one_once_each(
     bad = "if(offset % 10 = 3, 'no number', null)"
     for _ in range(2):
         rows = arrow_of(rows_of(flow, spark, plan, failure=bad))
-        placed = [in_dead_letters(each, dead[0]) for each in rows]
-        report = RowWriter(plan, 0, False).run(placed)
+        sent = [in_dead_letters(each, dead[0]) for each in rows]
+        report = RowWriter(plan, 0, False).run(sent)
         assert not (report.broken or report.failed or stopped(report))
     reported = [origin_of(each) or "" for each in read_topic(flow.target, dead[0])[0].values()]
     wanted = [(n, at) for n in range(3) for at in range(3, RECORDS, 10)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EARLY, LATE = 400, 200
-PASS_SECONDS = 0.3
+CYCLE_SECONDS = 0.3
 LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 
 
@@ -54,7 +54,7 @@ def small(
 
 @contextlib.contextmanager
 def listening() -> Iterator[ReportServer]:
-    with ReportServer("127.0.0.1", "127.0.0.1", PASS_SECONDS, 90.0) as listener:
+    with ReportServer("127.0.0.1", "127.0.0.1", CYCLE_SECONDS, 90.0) as listener:
         yield listener
 
 

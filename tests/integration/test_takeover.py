@@ -23,7 +23,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.ledger.takeovers import TakeoverTable
-from mirror_lib.replication.copy_ranges import read_note
+from mirror_lib.replication.copy_ranges import read_metadata
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import verify
@@ -188,7 +188,7 @@ def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab
     for stem, logs in before.items():
         for number, log in logs.items():
             after = lab.read_remote(stem)[number]
-            start = taken.by_partition[stem, number].verdict.goes_on_at
+            start = taken.by_partition[stem, number].verdict.resumes_at
             assert start is not None
             source_log = lab.read(stem, "read_uncommitted")[number]
             ours = [record for offset, record in source_log.items() if offset >= start.upstream_offset]
@@ -295,7 +295,7 @@ def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: 
     # A process with another ledger would go by the group alone.
     with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap})) as source:
         reported = source.committed_offsets([group])[group][lab.topic("mm1.same"), 0]
-    note = read_note(reported.metadata)
+    note = read_metadata(reported.metadata)
     assert note is not None and (reported.offset, note.downstream_offset) == (27, 27)
     assert taken.actions() == {
         **{f"mm1.same-{number}": "take over" for number in (0, 1)},

@@ -182,6 +182,6 @@ def test_broker_that_restarts_while_logs_are_compared_costs_no_partition_its_tak
         takeover = Restarting(
             config, config.flows[0], spark, source, target, parse_origin(f"group={group}", None, None), 1000
         )
-        found = takeover.look()
+        found = takeover.examine()
     assert takeover.restarted
     assert [each.verdict.action for each in found] == ["take over"] * 3

@@ -414,7 +414,7 @@ def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
 def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
     from mirror_lib.copy_job import FlowOutcome, run_flows
     from mirror_lib.errors import RefusedError
-    from mirror_lib.groups.job import TranslationBeside
+    from mirror_lib.groups.job import BackgroundTranslation
 
     lab.copy()
     config = lab.loaded("1 second")
@@ -424,7 +424,7 @@ def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab
 
     def run() -> None:
         stop = threading.Event()
-        with TranslationBeside(config, [flow], lab.spark, lab.reports.append, stop):
+        with BackgroundTranslation(config, [flow], lab.spark, lab.reports.append, stop):
             outcomes.extend(run_flows(config, [flow], lab.spark, lab.seen.append, stop))
 
     thread = threading.Thread(target=run, daemon=True)

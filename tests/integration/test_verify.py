@@ -31,7 +31,7 @@ from mirror_lib.verify.flow import verify
 from mirror_lib.verify.ranges import EVERYTHING, Scope
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker
-from tests.lab.murmur2 import placed
+from tests.lab.murmur2 import partition_of_key
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
@@ -714,7 +714,7 @@ def placed_log(records: Sequence[Rec]) -> Dict[int, List[Rec]]:
     """Where Kafka's partitioner would put `records` among two partitions."""
     logs: Dict[int, List[Rec]] = {0: [], 1: []}
     for record in records:
-        logs[placed(record.key, 0, 2)].append(record)
+        logs[partition_of_key(record.key, 0, 2)].append(record)
     return logs
 
 
@@ -933,7 +933,7 @@ def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -
     report = verify(lab.spark, flow, lab.ledger, [replace(each, keyed_over=2)], lab.source, lab.target)
 
     (topic,) = report.topics
-    place = placed(MORE[-1].key, 0, 2)
+    place = partition_of_key(MORE[-1].key, 0, 2)
     wanted = {(place, "lost", 5), (0, "doubled", 0)} if place else {(0, "lost", 5)}
     assert {(d.partition, d.kind, d.upstream_offset) for d in topic.differences} == wanted
     assert any("the remote topic grew" in sentence for sentence in unknown(topic))

@@ -189,7 +189,7 @@ class GroupLab(FlowLab):
         own_rows = rules.pop("own_rows", False)
         selection = Selection(rules.pop("group", None), rules.pop("topic", None))
         rules.setdefault("simple_groups", translation.flow.groups_simple)
-        decisions = translation.decide(translation.look(selection), TranslationRules(**rules))
+        decisions = translation.decide(translation.survey(selection), TranslationRules(**rules))
         translation.execute(decisions, own_rows)
         return {self.key(each): each.translation.verdict for each in decisions}
 

@@ -19,7 +19,7 @@ from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
     from mirror_lib.errors import MirrorError
-    from mirror_lib.groups.flow import PassReport
+    from mirror_lib.groups.flow import CycleReport
 
 CHECKPOINTS = "source.checkpoints.internal"
 EVERY_SECOND: Dict[str, Any] = {
@@ -34,7 +34,7 @@ EVERY_SECOND: Dict[str, Any] = {
 class JobLab(GroupLab):
     """A `GroupLab` whose flow is translated by the job. Its groups are those whose names start with its own."""
 
-    reports: List[PassReport] = field(default_factory=list)
+    reports: List[CycleReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.settings = {**EVERY_SECOND, "groups": f'["{self.name}.*"]', **self.settings}
@@ -49,7 +49,7 @@ class JobLab(GroupLab):
         config = self.loaded(trigger)
         return list(run_translations(config, config.flows, self.spark, self.reports.append, stop).values())
 
-    def pass_once(self) -> PassReport:
+    def pass_once(self) -> CycleReport:
         """One full pass, which must succeed."""
         errors = self.job("availableNow", threading.Event())
         assert errors == [], errors

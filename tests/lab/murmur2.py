@@ -24,7 +24,7 @@ def murmur2(data: bytes) -> int:
     return mixed ^ mixed >> 15
 
 
-def placed(key: Optional[bytes], partition: int, count: int) -> int:
+def partition_of_key(key: Optional[bytes], partition: int, count: int) -> int:
     """The partition, of `count`, of a record that came from `partition`.
 
     Kafka spreads records without a key by chance, which no one could repeat after a crash: they keep together by the

@@ -73,7 +73,7 @@ class Takeover:
         flow = config.flows[0]
         with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
             takeover = FlowTakeover(config, flow, lab.spark, source, target, parse_origin(origin, **named), compare)
-            self.decided = takeover.look()
+            self.decided = takeover.examine()
             self.written = takeover.execute(self.decided) if execute else 0
         self.by_partition: Dict[TopicPartition, PartitionTakeover] = {
             (each.key.source_topic.replace(f"{NAME}.", ""), each.key.partition): each for each in self.decided

@@ -33,13 +33,13 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.service import ControlReport, control_json
 from mirror_lib.control.source_retention import RetentionChange
 from mirror_lib.copy_job import FlowOutcome
-from mirror_lib.cutover.failover import Failover, GroupThere, RemoteTopic, failover_json
+from mirror_lib.cutover.failover import Failover, RemoteTopic, TargetGroup, failover_json
 from mirror_lib.cutover.gates import Readiness
 from mirror_lib.cutover.steps import Gate
 from mirror_lib.doctor.checks import Check
 from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.facts import AclBinding, CommittedOffset
-from mirror_lib.groups.flow import pass_json
+from mirror_lib.groups.flow import cycle_json
 from mirror_lib.groups.lag import GroupLag
 from mirror_lib.groups.position_formats import TranslatedPosition, document
 from mirror_lib.groups.report import PlannedMove
@@ -50,7 +50,7 @@ from mirror_lib.ledger.state_check import STATE_TABLES, TableState
 from mirror_lib.log_lines import json_line
 from mirror_lib.metrics import metrics_json
 from mirror_lib.plan.explain import Explanation, Step, explanation_json
-from mirror_lib.plan.look import engine_note, preview
+from mirror_lib.plan.preview import engine_plan, preview
 from mirror_lib.plan.render import preview_json
 from mirror_lib.progress import Outage, outage_json
 from mirror_lib.rebuild.decisions import FlowRebuild, PartitionRebuild, Refusal
@@ -61,7 +61,7 @@ from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, deci
 from mirror_lib.verify.verdicts import Difference, PartitionVerdict, TopicVerdict, VerifyReport
 from tests.lab.checkout import ROOT
 from tests.unit.test_group_decisions import EMPTY, THERE, decided
-from tests.unit.test_preview import Told, example, flow, topics
+from tests.unit.test_preview import FakeCluster, example, flow, topics
 from tests.unit.test_progress import COPYING
 from tests.unit.test_rollback_plan import move, undo
 from tests.unit.test_status import DIED, DIFFERS, FLOW, HANGING, RUN, SKIPPED, sized
@@ -93,7 +93,7 @@ def documents() -> Dict[str, List[Document]]:
         "mirror run: topic configs, ACLs, heartbeats": [control_json(ControlReport("A->B"))],
         "mirror run: the end of a flow": [*_ends(), {"flow": "A->B", **error_json([ERROR])}],
         "mirror run --if-running exit": _already_running(),
-        "mirror translate: a cycle": [pass_json(QUIET)],
+        "mirror translate: a cycle": [cycle_json(QUIET)],
         "mirror status": _status(),
         "mirror report": [report.document("report.html", "5e88", 9, {"A->B": "healthy"})],
         "mirror doctor": printed(lambda: doctor._show(Check("A", "login", "ok", "3 brokers"), True)),
@@ -169,12 +169,12 @@ def _status() -> List[Document]:
 
 
 def _plans() -> List[Document]:
-    source: Any = Told("A", topics(orders=4))
-    target: Any = Told("B", {})
+    source: Any = FakeCluster("A", topics(orders=4))
+    target: Any = FakeCluster("B", {})
     changing = flow(
         change=RecordChange(where="true", dead_letter_topic="dead"), max_bytes_per_second=5, batch_max_bytes=9
     )
-    rows = preview(changing, source, target, engine=engine_note(changing))
+    rows = preview(changing, source, target, engine=engine_plan(changing))
     found = example()
     assert found.acls is not None
     acls = replace(found.acls, delete=(AclBinding(*vars(found.acls.create[0]).values()),))
@@ -232,7 +232,7 @@ def _lags() -> List[Document]:
 
 
 def _failovers() -> List[Document]:
-    groups = tuple(GroupThere("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
+    groups = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
     topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
     return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), groups)) for seen, lag in ((None, None), (1.5, 1))]
 

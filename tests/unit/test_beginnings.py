@@ -8,15 +8,16 @@ import pytest
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
-from mirror_lib.ledger.records import RangePositions, Stand, TopicPair
+from mirror_lib.ledger.records import LogPosition, RangePositions, TopicPair
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start
-from mirror_lib.rows.placed import beginnings, refuse_new_remote_topics
+from mirror_lib.rows.repartitioned import beginnings, refuse_new_remote_topics
 
 ZERO, ONE, TWO = ("orders", 0), ("orders", 1), ("orders", 2)
 # Partition 0 was copied up to offset 50.
-COPIED = {ZERO: Stand("s1", 50)}
-KNOWN = RangePositions(COPIED, {("keyed", 0): Stand("r1", 10)}, frozenset([TopicPair("orders", "s1", "keyed", "r1")]))
+COPIED = {ZERO: LogPosition("s1", 50)}
+PAIRS = frozenset([TopicPair("orders", "s1", "keyed", "r1")])
+KNOWN = RangePositions(COPIED, {("keyed", 0): LogPosition("r1", 10)}, PAIRS)
 
 
 def partitions(*numbers: int, topic_id: str = "s1", remote: str = "keyed") -> List[CopiedPartition]:
@@ -27,7 +28,7 @@ def begun(
     logs: Dict[TopicPartition, Tuple[int, int]],
     starts: Optional[Dict[TopicPartition, Start]] = None,
     latest: bool = False,
-    stands: Optional[Dict[TopicPartition, Stand]] = None,
+    stands: Optional[Dict[TopicPartition, LogPosition]] = None,
     topic_id: str = "s1",
 ) -> Dict[TopicPartition, int]:
     copied = {each.source: each for each in partitions(0, 1, 2, topic_id=topic_id)}
@@ -99,6 +100,6 @@ def test_remote_topic_of_before_and_one_of_a_source_that_was_never_copied_are_ta
 
 def test_remote_topic_that_another_source_has_filled_is_new_to_one_that_was_copied_elsewhere() -> None:
     pairs = frozenset([*KNOWN.pairs, TopicPair("payments", "s2", "other", "r2")])
-    known = RangePositions({**COPIED, ("payments", 0): Stand("s2", 3)}, KNOWN.remotes, pairs)
+    known = RangePositions({**COPIED, ("payments", 0): LogPosition("s2", 3)}, KNOWN.remotes, pairs)
     with pytest.raises(RefusedError, match="other is a new remote topic of orders"):
         refuse_new_remote_topics(known, [*partitions(0), *partitions(0, remote="other")])

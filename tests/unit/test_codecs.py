@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, decompress_all, mend_lz4_header
+from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, decompress_all, fix_lz4_header
 
 READERS: Dict[int, Callable[[bytes], Any]] = {
     GZIP: gzip.decompress,
@@ -77,7 +77,7 @@ def test_lz4_header_checksum_of_old_clients_is_mended(store_size: bool) -> None:
     broken[14 if store_size else 6] ^= 0xFF
     with pytest.raises(BatchError):
         decompress(LZ4, broken)
-    assert mend_lz4_header(broken) == frame
+    assert fix_lz4_header(broken) == frame
 
 
 @pytest.mark.parametrize("codec", WRITERS)

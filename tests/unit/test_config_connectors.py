@@ -185,7 +185,7 @@ def test_a_connector_alone_is_a_flow_that_copies_nothing_and_does_only_its_part(
     (flow,) = config.flows
     assert (flow.name, flow.copied, config.heartbeat_pairs) == ("A->B", False, ())
     assert (flow.sync_topic_configs_interval, flow.sync_topic_acls_interval) == (None, None)
-    assert flow.translates_beside == (part == "Checkpoint")
+    assert flow.translates_in_run == (part == "Checkpoint")
     assert (flow.emit_heartbeats_interval is not None) == (part == "Heartbeat")
     switch = "enabled" if part == "Checkpoint" else "emit_heartbeats_enabled"
     assert "no flow is enabled" in refusal(tmp_path, connector(part, **{switch: False}))

@@ -130,7 +130,7 @@ def test_whether_rename_may_bring_topics_together_is_known_without_topics(
 ) -> None:
     change = RecordChange(rename=tuple((pattern, tuple(names)) for pattern, names in rules))
     assert change.one_to_one is apart
-    assert change.places_anew is not apart
+    assert change.repartitions is not apart
 
 
 def test_rename_is_a_list_or_a_map(tmp_path: Path) -> None:

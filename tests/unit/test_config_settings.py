@@ -13,7 +13,7 @@ from tools.docs.settings import page
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 # Set by two keys together, not by a row of their own.
-DERIVED = {"internal_separator", "change", "checkpoints_beside", "delivery_may_fall", "custom_properties", "places"}
+DERIVED = {"internal_separator", "change", "checkpoints_in_run", "delivery_may_fall", "custom_properties", "places"}
 OF_FLOWS = {"flows", "heartbeat_pairs"}
 
 

@@ -38,7 +38,7 @@ def test_the_two_sample_files_are_the_same_flow() -> None:
     # MirrorMaker's one job writes checkpoints and heartbeats on the source; in YAML a key asks for them.
     theirs = load(str(REPOSITORY / "conf/mm2.properties"), {})
     excluded = (r".*[\-\.]internal", r".*\.replica", "__.*")
-    flows = tuple(replace(flow, checkpoints_beside=True, topics_exclude=excluded) for flow in ours.flows)
+    flows = tuple(replace(flow, checkpoints_in_run=True, topics_exclude=excluded) for flow in ours.flows)
     assert replace(ours, flows=flows) == replace(theirs, heartbeat_pairs=())
     assert [pair.name for pair in theirs.heartbeat_pairs] == ["backup->primary"]
 

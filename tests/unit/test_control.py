@@ -166,7 +166,7 @@ def test_without_an_interval_there_is_one_turn() -> None:
     reported: List[Synced] = []
     duty = Duty("control of a test", None, Synced, reported.append)
     duty.start()
-    assert duty.wait(30) and duty.looked.is_set()
+    assert duty.wait(30) and duty.checked.is_set()
     assert reported == [Synced()]
 
 

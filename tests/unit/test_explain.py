@@ -14,7 +14,7 @@ from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationF
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicDescription
 from mirror_lib.plan.explain import Explanation, explain_group, explain_topic, explanation_json, explanation_lines
-from mirror_lib.plan.look import GroupFacts
+from mirror_lib.plan.preview import GroupFacts
 from mirror_lib.topics.plan import TopicFacts, plan_topics
 
 NAMES = ("orders", "A.orders", "B.orders", "C.B.orders", "x", "heartbeats", "B.heartbeats", "__consumer_offsets", ".x",
@@ -214,7 +214,7 @@ def test_a_group_is_explained_down_to_its_topics() -> None:
         "on B": "does not exist yet",
     }
     assert (found.taken, found.verdict) == (True, "translated, and committed on B")
-    beside, alone = explained("app", flow(checkpoints_beside=True), {}), explained("app", flow(), {})
+    beside, alone = explained("app", flow(checkpoints_in_run=True), {}), explained("app", flow(), {})
     assert beside.verdict == "translated for A.checkpoints.internal, not committed on B"
     assert alone.verdict == "translated for A.checkpoints.internal by mirror translate alone, not committed on B"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mirror_lib.kafka.fetcher import PAUSE_SECONDS, SMALL_BYTES, FetchPace
+from mirror_lib.kafka.fetcher import PAUSE_SECONDS, SMALL_BYTES, FetchSchedule
 
 
-def asked_of(pace: FetchPace, brought: int, answer_seconds: float, until: float = 1.0) -> int:
+def asked_of(pace: FetchSchedule, brought: int, answer_seconds: float, until: float = 1.0) -> int:
     """How often a broker is asked until then, whose answers take so long and bring so much."""
     now, count = 0.0, 0
     while now < until:
@@ -21,15 +21,15 @@ def asked_of(pace: FetchPace, brought: int, answer_seconds: float, until: float 
 
 
 def test_records_that_trickle_in_are_fetched_a_few_at_a_time() -> None:
-    assert asked_of(FetchPace(), 200, 0.001) <= 1 / PAUSE_SECONDS + 1
+    assert asked_of(FetchSchedule(), 200, 0.001) <= 1 / PAUSE_SECONDS + 1
 
 
 def test_backlog_is_fetched_without_a_pause() -> None:
-    assert asked_of(FetchPace(), SMALL_BYTES, 0.001) >= 999
+    assert asked_of(FetchSchedule(), SMALL_BYTES, 0.001) >= 999
 
 
 def test_long_poll_that_ends_is_followed_by_the_next_at_once() -> None:
-    pace = FetchPace()
+    pace = FetchSchedule()
     pace.asked(1, 0.0)
     pace.answered(1, 200)
     pace.asked(1, 10.0)
@@ -38,7 +38,7 @@ def test_long_poll_that_ends_is_followed_by_the_next_at_once() -> None:
 
 
 def test_broker_that_waits_holds_up_no_other() -> None:
-    pace = FetchPace()
+    pace = FetchSchedule()
     pace.asked(1, 0.0)
     pace.answered(1, 200)
     assert pace.wait(1, 0.001) == PAUSE_SECONDS - 0.001

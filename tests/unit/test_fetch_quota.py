@@ -8,7 +8,7 @@ import pytest
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetcher import FETCH_BYTES, PARTITION_FETCH_BYTES
-from mirror_lib.replication.quotas import FLOW, FetchQuota, RateShare, TaskRates
+from mirror_lib.replication.quotas import FLOW, FetchQuota, RateQuota, TaskRates
 
 MB = 1_000_000
 ORDERS: List[TopicPartition] = [("orders", number) for number in range(4)]
@@ -48,12 +48,12 @@ class Log:
 
 
 def flow_gate(clock: Clock, rate: float, balance: float = 0.0, retried: bool = False) -> FetchQuota:
-    return FetchQuota(TaskRates(flow=RateShare(rate, balance)), retried, clock)
+    return FetchQuota(TaskRates(flow=RateQuota(rate, balance)), retried, clock)
 
 
 def logs_gate(clock: Clock, rate: float, flow: Optional[float] = None) -> FetchQuota:
-    share = None if flow is None else RateShare(flow)
-    return FetchQuota(TaskRates(flow=share, topics={0: RateShare(rate)}, rate_of={"logs": 0}), False, clock)
+    share = None if flow is None else RateQuota(flow)
+    return FetchQuota(TaskRates(flow=share, topics={0: RateQuota(rate)}, rate_of={"logs": 0}), False, clock)
 
 
 def run(clock: Clock, log: Log, seconds: float, step: float = 0.01) -> None:
@@ -176,13 +176,13 @@ def test_what_was_asked_over_a_broken_connection_is_not_kept_reserved() -> None:
 
 def test_pass_is_full_when_its_bytes_have_come() -> None:
     clock = Clock()
-    gate = FetchQuota(TaskRates(pass_bytes=100_000), False, clock)
+    gate = FetchQuota(TaskRates(cycle_bytes=100_000), False, clock)
     log = Log(gate, ORDERS, batch=30_000)
     while log.ask():
         assert sum(log.brought.values()) < 100_000 + log.batch
-    assert gate.pass_is_full()
-    gate.begin_pass()
-    assert not gate.pass_is_full() and log.ask()
+    assert gate.cycle_is_full()
+    gate.begin_cycle()
+    assert not gate.cycle_is_full() and log.ask()
 
 
 def test_gate_tells_once_what_came_and_how_long_it_was_shut() -> None:

@@ -12,9 +12,9 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import SIZE, TOPIC_RATES, TopicRate
 from mirror_lib.plan.terms import terms
-from mirror_lib.replication.flow_rates import LOOK_SECONDS, FlowRates
+from mirror_lib.replication.flow_rates import CHECK_SECONDS, FlowRates
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
-from mirror_lib.replication.quotas import FLOW, NO_RATES, Fetching, FetchQuota, RateShare
+from mirror_lib.replication.quotas import FLOW, NO_RATES, Fetching, FetchQuota, RateQuota
 from tests.unit.logs import task_of
 
 MB = 1_000_000
@@ -101,7 +101,7 @@ def test_shares_add_up_to_the_bound_and_go_by_what_there_is_to_copy() -> None:
     assert rates[0] == pytest.approx(3 * rates[1], rel=0.1) and rates[2] > 0
     # Saved up is one second, of all tasks together.
     assert sum(each.flow.balance for each in shares if each.flow) == pytest.approx(10 * MB)
-    assert sum(each.pass_bytes or 0 for each in shares) == pytest.approx(MB, abs=2)
+    assert sum(each.cycle_bytes or 0 for each in shares) == pytest.approx(MB, abs=2)
 
 
 def test_shares_of_a_bound_of_topics_add_up_to_it_over_the_tasks_that_have_such_topics() -> None:
@@ -215,12 +215,12 @@ def test_what_was_read_over_some_seconds_is_paid_for_out_of_all_of_them() -> Non
     bounds.standing(["a"])
     clock.now += 4
     bounds.pay({FLOW: 5 * MB})
-    assert bounds.standing(["a"]).flow == RateShare(MB, -MB)
+    assert bounds.standing(["a"]).flow == RateQuota(MB, -MB)
     clock.now += 60
     bounds.standing(["a"])
     clock.now += 60
     bounds.pay({FLOW: 5 * MB})
-    assert bounds.standing(["a"]).flow == RateShare(MB, MB)
+    assert bounds.standing(["a"]).flow == RateQuota(MB, MB)
 
 
 def test_word_of_a_pass_names_the_bound_that_held_it_back() -> None:
@@ -242,7 +242,7 @@ def test_shares_of_tasks_that_go_on_are_bad_where_one_waits_and_the_bound_is_not
 ) -> None:
     clock = Clock()
     bounds = bounded(clock, max_bytes_per_second=MB)
-    for _ in range(int(LOOK_SECONDS)):
+    for _ in range(int(CHECK_SECONDS)):
         assert not bounds.badly_shared()
         clock.now += 1
         bounds.learn([report({FLOW: int(nbytes * MB)}, {FLOW: held})])

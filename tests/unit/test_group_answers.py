@@ -15,18 +15,18 @@ from kafka.protocol.consumer import OffsetFetchResponse
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.kafka.groups import (
     Failure,
+    blocking_error,
     classic_group,
     committed,
     described,
     is_consumer_group,
     reason,
-    standing_in_the_way,
 )
 
 AWAY = Failure(CoordinatorNotAvailableError())
-SILENT = Failure(KafkaConnectionError(), heard=False)
+SILENT = Failure(KafkaConnectionError(), answered=False)
 DENIED = Failure(GroupAuthorizationFailedError())
-LOCKED_OUT = Failure(SaslAuthenticationFailedError(), heard=False)
+LOCKED_OUT = Failure(SaslAuthenticationFailedError(), answered=False)
 
 
 @pytest.mark.parametrize(
@@ -50,20 +50,20 @@ def test_only_consumer_groups_are_taken_from_a_list(protocol_type: str, group_ty
 
 
 def test_one_groups_lasting_failure_does_not_hold_the_others_up() -> None:
-    assert standing_in_the_way(["answer", DENIED], patient=True) is None
-    assert standing_in_the_way([DENIED], patient=True) is None
+    assert blocking_error(["answer", DENIED], patient=True) is None
+    assert blocking_error([DENIED], patient=True) is None
 
 
 def test_a_coordinator_that_is_away_is_waited_for_only_for_a_while() -> None:
-    assert standing_in_the_way(["answer", AWAY], patient=True) is AWAY.error
-    assert standing_in_the_way(["answer", AWAY], patient=False) is None
-    assert standing_in_the_way([AWAY], patient=False) is None
-    assert standing_in_the_way(["answer", SILENT], patient=False) is None
+    assert blocking_error(["answer", AWAY], patient=True) is AWAY.error
+    assert blocking_error(["answer", AWAY], patient=False) is None
+    assert blocking_error([AWAY], patient=False) is None
+    assert blocking_error(["answer", SILENT], patient=False) is None
 
 
 def test_a_cluster_that_is_silent_altogether_or_locks_the_client_out_never_counts_as_answered() -> None:
-    assert standing_in_the_way([SILENT, SILENT], patient=False) is SILENT.error
-    assert standing_in_the_way(["answer", LOCKED_OUT], patient=True) is LOCKED_OUT.error
+    assert blocking_error([SILENT, SILENT], patient=False) is SILENT.error
+    assert blocking_error(["answer", LOCKED_OUT], patient=True) is LOCKED_OUT.error
 
 
 @pytest.mark.parametrize("assignment", [b"", b"\x00", b"\x00\x00\x00\x00\x00\x09\x00\x01", b"\xff" * 40])

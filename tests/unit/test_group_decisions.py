@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
-from mirror_lib.groups.decisions import UNTOLD, Decision, Known, PositionsAhead, decide
+from mirror_lib.groups.decisions import NO_ANSWER, Decision, Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
 from mirror_lib.groups.survey import Pair, Survey
@@ -47,8 +47,8 @@ def test_group_that_is_absent_on_the_other_side_is_written() -> None:
 def test_group_whose_state_is_not_told_is_not_touched() -> None:
     """It has offsets there, so it exists, and a client may be working with it."""
     there = {"billing": {("other", 3): CommittedOffset(7)}}
-    assert decided(present=there).translation.verdict == f"untranslatable: {UNTOLD}"
-    assert decided(present={}).translation.verdict == f"untranslatable: {UNTOLD}"
+    assert decided(present=there).translation.verdict == f"untranslatable: {NO_ANSWER}"
+    assert decided(present={}).translation.verdict == f"untranslatable: {NO_ANSWER}"
     assert decided(present=there, groups={"billing": EMPTY}).translation.verdict == "exact"
 
 

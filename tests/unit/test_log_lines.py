@@ -15,7 +15,7 @@ from mirror_lib.cli import main
 from mirror_lib.commands.output import print_end, print_note, print_progress
 from mirror_lib.errors import ClusterError, ConfigError, RefusedError
 from mirror_lib.log_lines import EntryFormatter, in_flow, json_line, of_this_flow, wants_json
-from mirror_lib.threads import UnderWay, repeated
+from mirror_lib.threads import BackgroundCall, repeated
 
 AWAY = ClusterError("A->B: no broker answers", "is it up?")
 
@@ -84,7 +84,7 @@ def test_threads_of_a_flow_log_for_it_and_two_flows_stay_apart() -> None:
 
     def live(flow: str) -> None:
         with in_flow(flow):
-            UnderWay("inner", lambda: note(flow)).result()
+            BackgroundCall("inner", lambda: note(flow)).result()
             with repeated(0.001, "often", lambda: note(flow)):
                 threading.Event().wait(0.05)
             other = threading.Thread(target=of_this_flow(note), args=(flow,))

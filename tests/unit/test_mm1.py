@@ -17,7 +17,7 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.kafka.group_member import chosen_member
-from mirror_lib.replication.copy_ranges import Note, note_of, read_note
+from mirror_lib.replication.copy_ranges import OffsetMetadata, metadata_of, read_metadata
 from mirror_lib.topics.plan import select_topics
 from tests.lab.checkout import ROOT
 from tests.lab.mm1_lab import config_of
@@ -68,7 +68,7 @@ def test_names_are_kept_and_only_listed_topics_are_copied(tmp_path: Path) -> Non
     assert copied(config, "topic1", "topic2", "topic3", "topic12", "heartbeats") == ["topic1", "topic2"]
     (flow,) = config.flows
     assert (flow.name, flow.tasks_max, flow.replication_factor) == ("source->target", 4, -1)
-    assert flow.counts_differ == REFUSE and not flow.places_anew
+    assert flow.counts_differ == REFUSE and not flow.repartitions
     assert (config.name, config.trigger, config.state) == ("mm1-g", "10 seconds", "./mirror-state")
 
 
@@ -230,6 +230,6 @@ def test_turn_stays_with_who_copies_and_falls_to_one_when_nobody_does() -> None:
 
 
 def test_note_is_read_back_and_other_metadata_is_none() -> None:
-    for note in (Note("A.or-d_ers", "AbC-_1", 17), Note("orders", "", 0)):
-        assert read_note(note_of(note)) == note
-    assert read_note("") is None and read_note("mirror: goes on at offset x of remote topic y") is None
+    for note in (OffsetMetadata("A.or-d_ers", "AbC-_1", 17), OffsetMetadata("orders", "", 0)):
+        assert read_metadata(metadata_of(note)) == note
+    assert read_metadata("") is None and read_metadata("mirror: goes on at offset x of remote topic y") is None

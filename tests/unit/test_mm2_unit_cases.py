@@ -79,7 +79,7 @@ def test_search_for_cycles_ends_where_a_policy_names_no_upstream_topic() -> None
 # --- MirrorCheckpointTaskTest and MirrorCheckpointConnectorTest: which positions are translated to what ------------
 
 
-class Told:
+class FakeCluster:
     """A cluster that describes topics, groups and their offsets."""
 
     alias = "reported"
@@ -106,15 +106,15 @@ class Told:
         return {at: OffsetRange(0, 1000) for at in partitions}
 
 
-def renamed(chosen: ReplicationFlow, here: Told, there: Told, direction: str) -> Dict[str, str]:
+def renamed(chosen: ReplicationFlow, here: FakeCluster, there: FakeCluster, direction: str) -> Dict[str, str]:
     ends = (here, there) if direction == TO_DOWNSTREAM else (there, here)
     pairs = pairs_of(chosen, (chosen,), ends[0].topics(), ends[1].topics(), direction)
     return {pair.here[0]: pair.there[0] for pair in pairs.values()}
 
 
 def test_positions_are_translated_to_the_remote_topic_and_on_a_copy_to_its_original() -> None:
-    source1 = Told(["topic3", "source6.topic7", "target2.topic3"])
-    target2 = Told(["topic3", "source1.topic3", "source1.source6.topic7"])
+    source1 = FakeCluster(["topic3", "source6.topic7", "target2.topic3"])
+    target2 = FakeCluster(["topic3", "source1.topic3", "source1.source6.topic7"])
     there, back = flow("source1", "target2"), flow("target2", "source1")
     assert renamed(there, source1, target2, TO_DOWNSTREAM) == {
         "topic3": "source1.topic3",
@@ -126,7 +126,7 @@ def test_positions_are_translated_to_the_remote_topic_and_on_a_copy_to_its_origi
 
 def committed_to(groups: Mapping[str, Mapping[TopicPartition, int]], maps: FlowMaps) -> Dict[str, Dict[Any, int]]:
     """The offsets that would be committed on the target, by group and remote partition."""
-    here, there = Told(["t1", "t2", "t3"], groups), Told(["source.t1", "source.t2", "source.t3"])
+    here, there = FakeCluster(["t1", "t2", "t3"], groups), FakeCluster(["source.t1", "source.t2", "source.t3"])
     chosen = flow(topics=("t1", "t2"), groups_exclude=("g4",))
     pairs = pairs_of(chosen, (chosen,), here.topics(), there.topics(), TO_DOWNSTREAM)
     both: Any = (here, there)
@@ -201,7 +201,7 @@ def test_file_that_enables_no_pair_is_refused_where_mirrormaker_runs_heartbeats(
 # --- MirrorUtilsTest: the topics that MirrorMaker makes for itself ------------------------------------------------
 
 
-class Creating(Told):
+class Creating(FakeCluster):
     """A target whose broker gives `answer` to every order for a topic."""
 
     def __init__(self, answer: Optional[str], names: Sequence[str] = ()) -> None:

@@ -11,7 +11,7 @@ from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.ledger.records import PartitionKey, RangePositions, TopicPair
-from mirror_lib.rows.flow import pairs_of, refuse_other_way, refuse_passes
+from mirror_lib.rows.flow import pairs_of, refuse_other_mode, refuse_row_passes
 
 PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 SELECTED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(select="*"))
@@ -33,7 +33,7 @@ def start(
 ) -> None:
     source = {"orders": TopicDescription("orders", source_id, 2)}
     target = {"A.orders": TopicDescription("A.orders", remote_id, 2)}
-    refuse_other_way(flow, pairs_of(flow, [flow], source, target), kept, ranges)
+    refuse_other_mode(flow, pairs_of(flow, [flow], source, target), kept, ranges)
 
 
 @pytest.mark.parametrize("flow", [KEYED, TOGETHER])
@@ -66,7 +66,7 @@ def test_topic_goes_on_as_it_began_and_one_whose_remote_topic_is_not_there_begin
 
 def test_flow_whose_progress_an_earlier_release_kept_elsewhere_is_refused_until_the_ledger_has_ranges_of_it() -> None:
     with pytest.raises(RefusedError, match="row_passes") as refused:
-        refuse_passes(KEYED, True, RangePositions())
+        refuse_row_passes(KEYED, True, RangePositions())
     assert "another `name` and `state`, and the flow an empty remote topic" in str(refused.value)
-    refuse_passes(KEYED, False, RangePositions())
-    refuse_passes(KEYED, True, PLACED)
+    refuse_row_passes(KEYED, False, RangePositions())
+    refuse_row_passes(KEYED, True, PLACED)

@@ -159,7 +159,7 @@ def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -
     report = copy.report()
     assert not report.refused and "needs Write on the remote topic" in str(report.stopped)
     # Not when it is tried again either.
-    assert not skips.goes_on(report) and not skips.after({key: report}).goes_on(report)
+    assert not skips.continues(report) and not skips.after({key: report}).continues(report)
     assert (skips.position(key, report), skips.isolate_until(key)) == (0, -1)
     assert [(each.kind, each.from_offset) for each in skips.incidents(key, report)] == [("partition stopped", 0)]
 

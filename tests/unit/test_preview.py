@@ -18,10 +18,10 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
-from mirror_lib.plan.look import (
+from mirror_lib.plan.preview import (
     FlowPreview,
     GroupFacts,
-    engine_note,
+    engine_plan,
     matchless,
     plan_groups,
     plan_internal_topics,
@@ -56,7 +56,7 @@ def acl(topic: str, operation: str = "READ", principal: str = "User:app") -> Acl
     return AclBinding(topic, "LITERAL", principal, "*", operation, "ALLOW")
 
 
-class Told:
+class FakeCluster:
     """A cluster that answers what it was asked to, and takes no orders."""
 
     def __init__(
@@ -97,19 +97,19 @@ class Told:
         return {name: self._groups[name] for name in groups if name in self._groups}
 
 
-class Mute(Told):
+class SilentCluster(FakeCluster):
     """Describes topics only."""
 
     def topic_acls(self) -> Any:
         raise ClusterError(f"{self.alias}: not allowed to list ACLs", "grant Describe on the cluster")
 
 
-def previewed(source: Told, target: Told, **settings: Any) -> FlowPreview:
+def previewed(source: FakeCluster, target: FakeCluster, **settings: Any) -> FlowPreview:
     return preview(flow(**settings), source, target)  # type: ignore[arg-type]
 
 
 def example(**settings: Any) -> FlowPreview:
-    source = Told(
+    source = FakeCluster(
         "A",
         topics(orders=4, grows=12, there=1, x__replica=1),
         {"orders": {"cleanup.policy": own("compact")}, "there": {"retention.ms": own("1")}},
@@ -117,7 +117,8 @@ def example(**settings: Any) -> FlowPreview:
         {"billing": {("orders", 0): OFFSET}, "busy": {("there", 0): OFFSET}, "other": {("x.replica", 0): OFFSET}},
     )
     remote = {"retention.ms": own("2"), "message.timestamp.type": own("LogAppendTime")}
-    target = Told("B", topics(A__grows=1, A__there=1), {"A.there": remote}, groups=[group("busy", "Stable", members=1)])
+    busy = [group("busy", "Stable", members=1)]
+    target = FakeCluster("B", topics(A__grows=1, A__there=1), {"A.there": remote}, groups=busy)
     return previewed(source, target, sync_group_offsets_interval=60.0, **settings)
 
 
@@ -165,8 +166,8 @@ def test_with_all_what_stays_is_listed_too_and_every_skip_by_its_name() -> None:
 
 def test_where_nothing_would_change_each_part_takes_a_line() -> None:
     same = {"retention.ms": own("1")}
-    source = Told("A", topics(orders=1), {"orders": same}, offsets={"g": {("orders", 0): OFFSET}})
-    target = Told("B", topics(A__orders=1, A__checkpoints__internal=1), {"A.orders": same})
+    source = FakeCluster("A", topics(orders=1), {"orders": same}, offsets={"g": {("orders", 0): OFFSET}})
+    target = FakeCluster("B", topics(A__orders=1, A__checkpoints__internal=1), {"A.orders": same})
     assert preview_lines(previewed(source, target)) == [
         "A->B: what a run would change",
         "copying: 1 task · cycles of 10 s · no rate limit · exactly-once, read_committed",
@@ -183,7 +184,7 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
 
 def test_names_and_patterns_that_match_no_topic_are_told() -> None:
     """A misspelt name would otherwise be seen only by what is missing."""
-    found = previewed(Told("A", topics(orders=1)), Told("B", {}), topics=("orders", "ordres", "pay.*"))
+    found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", {}), topics=("orders", "ordres", "pay.*"))
     assert matchless(found) == ["ordres", "pay.*"] == preview_json(found)["matchless"]
     assert "        2  matches no topic of A  `ordres`, `pay.*`" in preview_lines(found)
     assert matchless_words(found.flow, ["orders"]) == "no topic of A matches `ordres` (did you mean orders?), `pay.*`"
@@ -192,7 +193,7 @@ def test_names_and_patterns_that_match_no_topic_are_told() -> None:
 
 def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:
     many = {f"t{number:03}": 1 for number in range(100)}
-    found = previewed(Told("A", topics(**many, **{f"x{n}": 1 for n in range(9)})), Told("B", {}))
+    found = previewed(FakeCluster("A", topics(**many, **{f"x{n}": 1 for n in range(9)})), FakeCluster("B", {}))
     short, long = preview_lines(found), preview_lines(found, show_all=True)
     assert len(short) < 40 and "     and 80 more; --all lists them" in short
     assert "           9  excluded by `x.*`  x0, x1, x2, x3, x4 and 4 more" in short
@@ -201,7 +202,7 @@ def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:
 
 
 def test_topics_that_cannot_be_copied_stand_out() -> None:
-    found = previewed(Told("A", topics(orders=1)), Told("B", topics(A_orders=1)))
+    found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", topics(A_orders=1)))
     why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
     assert f"  !  orders   {why}" in preview_lines(found)
     assert preview_lines(found)[-1].endswith("topics copied: 0; topics that cannot be copied: 1")
@@ -209,7 +210,7 @@ def test_topics_that_cannot_be_copied_stand_out() -> None:
 
 def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:
     off = {"sync_topic_configs_interval": None, "emit_checkpoints_interval": None}
-    shown = preview_lines(previewed(Mute("A", topics(orders=1)), Told("B", {}), **off))
+    shown = preview_lines(previewed(SilentCluster("A", topics(orders=1)), FakeCluster("B", {}), **off))
     assert "configs: off: sync.topic.configs.enabled is false" in shown
     assert "groups: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false" in shown
     assert "acls: not known: A: not allowed to list ACLs (grant Describe on the cluster)" in shown
@@ -218,8 +219,8 @@ def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -
 
 def test_a_group_filter_that_fails_is_told_instead_of_the_groups() -> None:
     found = previewed(
-        Told("A", topics(orders=1), offsets={"g": {("orders", 0): OFFSET}}),
-        Told("B", {}),
+        FakeCluster("A", topics(orders=1), offsets={"g": {("orders", 0): OFFSET}}),
+        FakeCluster("B", {}),
         group_filter=f"{__name__}:Fails",
     )
     assert found.groups is None
@@ -301,7 +302,7 @@ def actions(settings: Mapping[str, Any], here: Any = None, there: Any = None, pa
 
 
 def test_internal_topics_lie_where_mm2_has_them() -> None:
-    emitting = {"emit_offset_syncs": True, "emit_heartbeats_interval": 1.0, "checkpoints_beside": True}
+    emitting = {"emit_offset_syncs": True, "emit_heartbeats_interval": 1.0, "checkpoints_in_run": True}
     assert actions(emitting) == [
         "create A.checkpoints.internal on B", "create mm2-offset-syncs.B.internal on A", "create heartbeats on B",
     ]  # fmt: skip
@@ -314,7 +315,7 @@ def test_internal_topics_that_only_the_other_job_writes_are_not_announced_for_a_
     assert actions({}) == []
     assert actions({}, there=topics(A__checkpoints__internal=1)) == ["exists A.checkpoints.internal on B"]
     assert actions({"sync_group_offsets_interval": 1.0}) == ["create A.checkpoints.internal on B"]
-    shown = preview_lines(previewed(Told("A", {}), Told("B", {})), show_all=True)
+    shown = preview_lines(previewed(FakeCluster("A", {}), FakeCluster("B", {})), show_all=True)
     assert any(line.endswith("on B   written by mirror translate, not by mirror run") for line in shown)
 
 
@@ -324,7 +325,7 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
     only = {"emit_checkpoints_interval": None}
     assert actions(only, pairs=(back, elsewhere)) == ["create heartbeats on A", "not known heartbeats on C"]
     config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back, elsewhere))
-    clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
+    clusters: Any = (FakeCluster("A", topics(orders=1)), FakeCluster("B", {}))
     shown = preview_lines(preview(flow(), clusters[0], clusters[1], config))
     assert any("written by mirror run for B->A" in line for line in shown)
     assert any(line.startswith("  +") and "written by mirror run for A->C; created if" in line for line in shown)
@@ -338,13 +339,13 @@ def test_heartbeats_that_another_pair_writes_to_the_target_are_planned_once() ->
 
 
 def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> None:
-    upgraded = flow(separator="_", internal_separator="_", checkpoints_beside=True)
+    upgraded = flow(separator="_", internal_separator="_", checkpoints_in_run=True)
     old = topics(A__checkpoints__internal=1)
     planned = plan_internal_topics(upgraded, {}, old)[0]
     assert (planned.topic, planned.action, planned.others) == (
         "A_checkpoints_internal", "create", ("A.checkpoints.internal",),
     )  # fmt: skip
-    clusters: Any = (Told("A", {}), Told("B", old))
+    clusters: Any = (FakeCluster("A", {}), FakeCluster("B", old))
     notes = preview_lines(preview(upgraded, clusters[0], clusters[1]))
     assert "     note: B has A.checkpoints.internal, checkpoints of other settings" in notes
     assert plan_internal_topics(replace(upgraded, internal_separator="."), {}, old)[0].action == "exists"
@@ -364,8 +365,8 @@ def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> No
 )
 def test_what_changes_records_says_so_with_its_guarantee(settings: Any, line: str, reason: str) -> None:
     changing = flow(change=RecordChange(**settings))
-    clusters: Any = (Told("A", topics(orders=1)), Told("B", {}))
-    found = preview(changing, clusters[0], clusters[1], engine=engine_note(changing))
+    clusters: Any = (FakeCluster("A", topics(orders=1)), FakeCluster("B", {}))
+    found = preview(changing, clusters[0], clusters[1], engine=engine_plan(changing))
     assert preview_lines(found)[1] == f"engine: records {line}".replace(" ,", ",")
     delivery = "at-least-once" if reason else "exactly-once"
     assert preview_lines(found)[2] == f"copying: 1 task · cycles of 10 s · no rate limit · {delivery}, read_committed"
@@ -375,19 +376,19 @@ def test_what_changes_records_says_so_with_its_guarantee(settings: Any, line: st
 
 def test_a_flow_that_will_be_refused_says_why() -> None:
     why = "a flow that repartitions records cannot have on.data.loss: continue"
-    note = engine_note(flow(change=RecordChange(partitioner="key")), why)
+    note = engine_plan(flow(change=RecordChange(partitioner="key")), why)
     assert note is not None and note.line() == f"engine: records (partitioner), will not run: {why}"
 
 
 def test_a_flow_that_changes_nothing_says_nothing_of_its_engine() -> None:
-    assert engine_note(flow()) is None
+    assert engine_plan(flow()) is None
     assert not [line for line in preview_lines(example()) if line.startswith("engine")]
-    slow = engine_note(flow(change=RecordChange(), delivery="at-least-once"))
+    slow = engine_plan(flow(change=RecordChange(), delivery="at-least-once"))
     assert slow is not None and slow.line() == "engine: records, at least once: delivery is at-least-once"
 
 
 def test_a_dead_letter_topic_that_is_missing_is_announced() -> None:
-    clusters: Any = (Told("A", topics(orders=4)), Told("B", {}))
+    clusters: Any = (FakeCluster("A", topics(orders=4)), FakeCluster("B", {}))
     found = preview(flow(change=RecordChange(dead_letter_topic="dead")), clusters[0], clusters[1])
     assert changes(found)["topics created"] == 2
     assert any(line.split()[:5] == ["+", "dead", "letters", "dead", "4"] for line in preview_lines(found))

@@ -298,7 +298,7 @@ def test_screen_shows_an_outage_instead_of_what_the_flow_did_last() -> None:
     assert shown[2].text == "  source unreachable since 14:03:11 · target unreachable since 14:03:11"
     assert shown[4].text == "  waiting for records"
     assert shown[6].text.startswith("  source unreachable since ")
-    assert [shown[at].look for at in (2, 4, 6)] == ["alarm", "faint", "alarm"]
+    assert [shown[at].style for at in (2, 4, 6)] == ["alarm", "faint", "alarm"]
 
 
 def test_json_holds_the_same_numbers_and_the_rate() -> None:

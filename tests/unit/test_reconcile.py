@@ -80,7 +80,7 @@ def reconciled(case: Interrupted) -> List[Run]:
     return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: case.source[-1].next))
 
 
-def goes_on_at(case: Interrupted, matches: Sequence[Run]) -> int:
+def resumes_at(case: Interrupted, matches: Sequence[Run]) -> int:
     return matches[-1].upstream_offset + matches[-1].record_count if matches else case.start[0]
 
 
@@ -89,7 +89,7 @@ def assert_true(case: Interrupted, matches: Sequence[Run]) -> None:
 
     A copy of what the source's cleaner took is matched where nothing is, and before the place where it was only if the
     copies of all that lies between are gone too: those records are copied again, behind it."""
-    position = goes_on_at(case, matches)
+    position = resumes_at(case, matches)
     there = {offset for batch in case.remote for offset, _ in batch.records}
     kept = {offset for batch in case.source for offset, _ in batch.records}
     came_from = {down: up for up, down in case.pairs.items()}
@@ -231,7 +231,7 @@ def test_record_that_came_to_a_remote_topic_created_anew_too_early_is_refused_wi
 
 def test_log_that_nobody_touched_is_believed() -> None:
     case = tampered("not at all")
-    assert goes_on_at(case, reconciled(case)) == 40
+    assert resumes_at(case, reconciled(case)) == 40
 
 
 def test_copied_batches_are_recognised_without_reading_their_records() -> None:
@@ -242,7 +242,7 @@ def test_copied_batches_are_recognised_without_reading_their_records() -> None:
 def test_target_that_sets_the_time_itself_is_believed_by_the_rest_of_the_record() -> None:
     case = interrupted([batch_of(0, numbered(20))], 0, 1)
     case.remote[0] = replace(case.remote[0], attributes=LOG_APPEND_TIME)
-    assert goes_on_at(case, reconciled(case)) == 20
+    assert resumes_at(case, reconciled(case)) == 20
 
 
 def last_words(source_keeps: Sequence[int], remote_keeps: Sequence[int]) -> Interrupted:
@@ -271,7 +271,7 @@ def test_new_records_are_copied_also_when_both_logs_lost_their_last_tombstones(
 
 def outcome(case: Interrupted) -> Optional[int]:
     try:
-        return goes_on_at(case, reconciled(case))
+        return resumes_at(case, reconciled(case))
     except RefusedError:
         return None
 
@@ -339,7 +339,7 @@ def last_words_of(records: Iterable[Rec]) -> Dict[Optional[bytes], Rec]:
 @given(compacted_topics(twins=True))
 def test_last_word_on_each_key_is_right_or_the_source_is_refused(case: Interrupted) -> None:
     try:
-        position = goes_on_at(case, reconciled(case))
+        position = resumes_at(case, reconciled(case))
     except RefusedError:
         return
     on_source = [each for batch in case.source for each in batch.records]
@@ -388,7 +388,7 @@ def test_old_tombstone_that_left_the_remote_log_explains_what_it_took_with_it() 
     assert case.pairs == {0: 0, 1: 1, 2: 2, 3: 3}
     case.source, case.remote = [batch.without({0}) for batch in case.source], cleaned(case.remote, 4, True)
     assert [offset for batch in case.remote if not batch.attributes & CONTROL for offset, _ in batch.records] == [3]
-    assert goes_on_at(case, reconciled(case)) == 4
+    assert resumes_at(case, reconciled(case)) == 4
 
 
 def test_stranger_behind_a_cleaned_source_is_refused() -> None:

@@ -44,7 +44,7 @@ def stopped_for_another_reason() -> PartitionReport:
 
 def test_refused_batch_stops_its_partition_and_is_told_once() -> None:
     rejections = Rejections(skips=False)
-    assert not rejections.goes_on(part())
+    assert not rejections.continues(part())
     assert rejections.position(KEY, part()) == 10
     assert rejections.incidents(KEY, part()) == [STOP]
     assert rejections.after({KEY: part()}).incidents(KEY, part()) == []
@@ -61,7 +61,7 @@ def test_refused_batch_is_sent_again_one_record_at_a_time_before_any_is_skipped(
     assert rejections.isolate_until(KEY) == -1
     assert rejections.position(KEY, part()) == 10
     assert rejections.incidents(KEY, part()) == []
-    assert rejections.goes_on(part())
+    assert rejections.continues(part())
     assert rejections.after({KEY: part()}).isolate_until(KEY) == 30
 
 
@@ -71,7 +71,7 @@ def test_only_the_refused_record_is_skipped_and_written_down() -> None:
     assert rejections.position(KEY, alone) == 18
     [incident] = rejections.incidents(KEY, alone)
     assert (incident.kind, incident.from_offset, incident.until_offset) == ("offsets skipped", 17, 18)
-    assert rejections.goes_on(alone)
+    assert rejections.continues(alone)
     assert rejections.after({KEY: alone}).isolate_until(KEY) == 30
 
 
@@ -89,6 +89,6 @@ def test_other_partitions_are_not_slowed_down() -> None:
 
 def test_what_is_no_refusal_of_a_record_is_never_skipped() -> None:
     rejections = Rejections(skips=True)
-    assert not rejections.goes_on(stopped_for_another_reason())
+    assert not rejections.continues(stopped_for_another_reason())
     assert rejections.position(KEY, stopped_for_another_reason()) == 10
     assert rejections.incidents(KEY, stopped_for_another_reason()) == [STOP]

@@ -136,7 +136,7 @@ def test_conversation_that_was_listened_to_is_worth_nothing_on_another_connectio
 
 def test_who_does_not_know_the_secret_is_not_heard_and_hears_nothing(server: ReportServer) -> None:
     stranger = ReportClient(replace(server.address, secret="a guess"))
-    stranger.tell(REPORT)
+    stranger.send_report(REPORT)
     assert not stranger.connected and server.take() == []
     assert "secret" not in repr(replace(server.address, secret="secret"))
 
@@ -145,15 +145,15 @@ def test_report_of_what_the_task_was_not_given_is_refused(server: ReportServer) 
     plan: Any = type("Plan", (), {"task": 0, "tasks": [type("Task", (), {"source": ("orders", 0)})]})
     server.expect([plan])
     client = ReportClient(server.address)
-    client.tell(REPORT)
+    client.send_report(REPORT)
     assert heard(server, 1) == [REPORT]
     other = replace(REPORT.partitions[0], partition=1)
-    client.tell(replace(REPORT, partitions=(other,)))
-    until(client.shall_end)
+    client.send_report(replace(REPORT, partitions=(other,)))
+    until(client.end_requested)
     assert server.take() == []
     late = ReportClient(server.address)
-    late.tell(replace(REPORT, task=7))
-    until(late.shall_end)
+    late.send_report(replace(REPORT, task=7))
+    until(late.end_requested)
     assert server.take() == []
 
 
@@ -208,10 +208,10 @@ def test_answer_that_was_not_the_drivers_takes_no_report(said: Callable[[bytes],
 
     with driver_by_hand(answer) as to:
         client = ReportClient(to)
-        client.tell(REPORT)
-        until(client.shall_end)
+        client.send_report(REPORT)
+        until(client.end_requested)
         done.set()
-        assert not client.connected and client.untold() == [SYNCS]
+        assert not client.connected and client.unreported() == [SYNCS]
 
 
 def test_reports_that_nobody_answered_are_told_again() -> None:
@@ -222,12 +222,12 @@ def test_reports_that_nobody_answered_are_told_again() -> None:
     answered = threading.Event()
     with driver_by_hand(answer) as to:
         client = ReportClient(to)
-        client.tell(REPORT)
-        client.tell(REPORT)
-        until(lambda: not client.shall_end() and len(client.untold()) == 1)
+        client.send_report(REPORT)
+        client.send_report(REPORT)
+        until(lambda: not client.end_requested() and len(client.unreported()) == 1)
         answered.set()
-        until(client.shall_end)
-    assert client.untold() == [SYNCS] and not client.connected
+        until(client.end_requested)
+    assert client.unreported() == [SYNCS] and not client.connected
 
 
 def test_driver_that_answers_nothing_for_long_is_taken_for_gone(
@@ -235,17 +235,17 @@ def test_driver_that_answers_nothing_for_long_is_taken_for_gone(
 ) -> None:
     monkeypatch.setattr(report_channel, "ANSWER_SECONDS", 0.1)
     client = ReportClient(replace(server.address, every=0.0))
-    client.tell(REPORT)
-    until(client.shall_end)
-    assert not client.connected and client.untold() == [SYNCS]
+    client.send_report(REPORT)
+    until(client.end_requested)
+    assert not client.connected and client.unreported() == [SYNCS]
 
 
 def test_driver_that_is_to_answer_seldom_is_waited_for(server: ReportServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_channel, "ANSWER_SECONDS", 0.1)
     client = ReportClient(replace(server.address, every=60.0))
-    client.tell(REPORT)
+    client.send_report(REPORT)
     time.sleep(0.3)
-    assert not client.shall_end() and client.connected
+    assert not client.end_requested() and client.connected
 
 
 def test_silence_is_no_matter_where_nothing_is_to_be_answered(
@@ -254,8 +254,8 @@ def test_silence_is_no_matter_where_nothing_is_to_be_answered(
     monkeypatch.setattr(report_channel, "ANSWER_SECONDS", 0.1)
     client = ReportClient(replace(server.address, every=0.0))
     time.sleep(0.3)
-    assert not client.shall_end()
-    client.tell(REPORT)
+    assert not client.end_requested()
+    client.send_report(REPORT)
     assert heard(server, 1) and client.connected
 
 
@@ -264,7 +264,7 @@ def test_silent_connections_keep_no_task_away(server: ReportServer) -> None:
         for _ in range(STRANGERS + 20):
             held.enter_context(socket.create_connection((server.address.host, server.address.port)))
         client = ReportClient(server.address)
-        client.tell(REPORT)
+        client.send_report(REPORT)
         assert heard(server, 1) == [REPORT]
         until(lambda: sum(thread.name == "reports" for thread in threading.enumerate()) <= STRANGERS + 3)
 
@@ -313,7 +313,7 @@ def test_accept_that_fails_is_tried_again(server: ReportServer) -> None:
     server._server = failing  # type: ignore[assignment]
     ReportClient(server.address).close()  # the call that was under way
     client = ReportClient(server.address)
-    client.tell(REPORT)
+    client.send_report(REPORT)
     assert heard(server, 1) == [REPORT] and failures == []
 
 
@@ -324,7 +324,7 @@ def test_stage_listens_where_spark_does_also_by_ipv6() -> None:
         pytest.skip("this machine has no IPv6")
     with ReportServer("::1", "::1", 2.0, 600.0) as listener:
         client = ReportClient(listener.address)
-        client.tell(REPORT)
+        client.send_report(REPORT)
         assert heard(listener, 1) == [REPORT]
 
 
@@ -348,7 +348,7 @@ def test_task_whose_connection_is_closed_at_once_tries_again(server: ReportServe
     proof = server._proved
     server._proved = proved  # type: ignore[method-assign]
     client = ReportClient(server.address)
-    client.tell(REPORT)
+    client.send_report(REPORT)
     assert client.connected and heard(server, 1) == [REPORT]
 
 
@@ -357,7 +357,7 @@ def test_stage_that_is_over_leaves_no_thread_behind() -> None:
         silent = socket.create_connection((listener.address.host, listener.address.port))
         client = ReportClient(listener.address)
     until(lambda: not any(thread.name == "reports" for thread in threading.enumerate()))
-    until(client.shall_end)
+    until(client.end_requested)
     silent.close()
 
 

@@ -25,10 +25,10 @@ from mirror_lib.errors import ConfigError, StateError
 from mirror_lib.report.charts import Interval, duration_ticks, rates, round_ticks, time_ticks
 from mirror_lib.report.charts import _joined as joined
 from mirror_lib.report.facts import FlowHistory, MirrorReport, run_records
-from mirror_lib.report.look import flow_history, hidden_settings, sha256_of
 from mirror_lib.report.markup import VOID, shown, tag
 from mirror_lib.report.page import page
 from mirror_lib.report.picture import columns_of
+from mirror_lib.report.read import flow_history, hidden_settings, sha256_of
 from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
 from tests.lab.checkout import ROOT
 from tests.lab.sample_report import ATTACKS, HOUR, NOW, flow_report, hostile_report, mirror_report, run_of
@@ -503,7 +503,7 @@ def test_command_writes_a_page_without_secrets_where_no_cluster_answers(
 
 
 def test_report_starts_no_spark() -> None:
-    program = "import sys, mirror_lib.report.look, mirror_lib.report.page; print('pyspark' in sys.modules)"
+    program = "import sys, mirror_lib.report.read, mirror_lib.report.page; print('pyspark' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     assert ran.stdout.strip() == "False"
 

@@ -12,7 +12,7 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import TopicRate
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.quotas import FLOW
-from mirror_lib.rows.mirror import BATCH_SECONDS, FEWEST_OFFSETS, GROWTH, LARGEST_RECORD, MOST_OFFSETS, RESIZE, RowPace
+from mirror_lib.rows.mirror import BATCH_SECONDS, FEWEST_OFFSETS, GROWTH, LARGEST_RECORD, MOST_OFFSETS, RESIZE, RowQuota
 
 RATE = 1024 * 1024
 ORDERS, AUDIT = "orders", "audit"
@@ -24,7 +24,7 @@ class Paced:
     def __init__(self, **settings: Any) -> None:
         self.now = 1000.0
         flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
-        self.pace = RowPace(flow, FlowRates(flow, lambda: self.now))
+        self.pace = RowQuota(flow, FlowRates(flow, lambda: self.now))
         self.slept = 0.0
 
     def sleep(self, seconds: float) -> None:

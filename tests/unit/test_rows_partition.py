@@ -148,7 +148,7 @@ class Driven:
     def take_over(
         self, monkeypatch: pytest.MonkeyPatch, log: Log, provenance: Optional[Provenance] = PROVENANCE
     ) -> Driven:
-        monkeypatch.setattr("mirror_lib.rows.partition.told_ends", lambda client, remotes: {REMOTE: log.end})
+        monkeypatch.setattr("mirror_lib.rows.partition.required_ends", lambda client, remotes: {REMOTE: log.end})
         monkeypatch.setattr("mirror_lib.rows.partition.log_entries", lambda *given: log)
         client: Any = None
         self.lane.sequence = 0
@@ -158,7 +158,7 @@ class Driven:
         return self
 
     def go_on(self, end: int = 100) -> Driven:
-        assert self.lane.goes_on(end)
+        assert self.lane.continues(end)
         self.lane.start(PRODUCER)
         return self
 

@@ -29,7 +29,7 @@ class Commit:
         self.watch = CommitWatch("A->B", self.shown.append)
 
     def look(self, seconds: float) -> None:
-        self.watch.look(seconds, self._give_way)
+        self.watch.check(seconds, self._give_way)
 
     def _give_way(self) -> None:
         self.gave_way += 1

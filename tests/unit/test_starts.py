@@ -13,7 +13,7 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.copied_topics import CopiedPartition
-from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Note, Range, Start, Starts, note_of
+from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Range, Start, Starts, metadata_of
 from mirror_lib.replication.positions import Bounds, SourceProgress
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
@@ -51,8 +51,8 @@ def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition,
 @pytest.mark.parametrize(
     ("metadata", "downstream"),
     [
-        (note_of(Note("orders", "remote-1", 55)), 55),
-        (note_of(Note("B.orders", "remote-1", 55)), BEHIND_REMOTE_LOG),
+        (metadata_of(OffsetMetadata("orders", "remote-1", 55)), 55),
+        (metadata_of(OffsetMetadata("B.orders", "remote-1", 55)), BEHIND_REMOTE_LOG),
         ("", BEHIND_REMOTE_LOG),
         ("other words", BEHIND_REMOTE_LOG),
     ],
@@ -64,13 +64,14 @@ def test_note_says_where_the_copy_goes_on_and_without_one_it_goes_on_behind_the_
 
 
 def test_note_of_a_remote_topic_that_is_gone_says_that_all_is_to_be_copied_again() -> None:
-    gone = note_of(Note("orders", "remote-0", 55))
+    gone = metadata_of(OffsetMetadata("orders", "remote-0", 55))
     assert starts(SHARED, gone) == {("orders", 0): Start(40, "group g", recreated=True)}
 
 
 def test_group_that_is_not_committed_to_is_compared_from_the_start_of_the_remote_log() -> None:
     flow = replace(SHARED, commit_source_group="")
-    assert starts(flow, note_of(Note("orders", "remote-1", 55))) == {("orders", 0): Start(40, "group g", None)}
+    metadata = metadata_of(OffsetMetadata("orders", "remote-1", 55))
+    assert starts(flow, metadata) == {("orders", 0): Start(40, "group g", None)}
 
 
 def test_time_without_a_later_record_is_the_end() -> None:
@@ -82,9 +83,9 @@ def test_partition_whose_leader_does_not_tell_where_a_time_is_waits_and_begins_n
     flow, source = replace(FLOW, start_position=OffsetChoice(timestamp=1)), Source({}, {("orders", 0): 17})
     by_time = Starts(flow, source)  # type: ignore[arg-type]
     found = by_time.of([ORDERS, MORE])
-    assert by_time.untold([ORDERS, MORE], found) == {MORE.source}
+    assert by_time.without_answer([ORDERS, MORE], found) == {MORE.source}
     by_group = Starts(SHARED, Source({}, {}))  # type: ignore[arg-type]
-    assert by_group.untold([ORDERS, MORE], by_group.of([ORDERS, MORE])) == frozenset()
+    assert by_group.without_answer([ORDERS, MORE], by_group.of([ORDERS, MORE])) == frozenset()
 
 
 def test_group_of_which_nobody_tells_where_it_stands_is_not_taken_for_one_without_an_offset() -> None:
@@ -140,9 +141,9 @@ def test_beginning_that_only_this_ledger_knows_is_committed_before_anything_is_c
     moves = {ORDERS.key: Position(90, 57)}
     progress.moved(partitions, moves)
     assert group.reported == [
-        f"commit orders-0 40 {note_of(Note('orders', 'remote-1', 7))}",
-        f"offer orders-1 5 {note_of(Note('orders', 'remote-1', 6))}",
-        f"offer orders-0 90 {note_of(Note('orders', 'remote-1', 57))}",
+        f"commit orders-0 40 {metadata_of(OffsetMetadata('orders', 'remote-1', 7))}",
+        f"offer orders-1 5 {metadata_of(OffsetMetadata('orders', 'remote-1', 6))}",
+        f"offer orders-0 90 {metadata_of(OffsetMetadata('orders', 'remote-1', 57))}",
     ]
 
 
@@ -154,7 +155,7 @@ def test_progress_of_a_partition_that_is_copied_no_more_is_taken_back_and_told_a
     group.reported.clear()
     progress.begun({MORE.key: MORE}, [Range(MORE.key, Position(40, 7), 90)])
     progress.begun(both, [Range(ORDERS.key, Position(90, 57), 90)])
-    note = note_of(Note("orders", "remote-1", 57))
+    note = metadata_of(OffsetMetadata("orders", "remote-1", 57))
     assert group.reported == [f"withdraw orders-0 90 {note}", f"offer orders-0 90 {note}"]
 
 

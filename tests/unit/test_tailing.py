@@ -20,7 +20,7 @@ from mirror_lib.replication.flow_state import FlowState, commit_of, judged_by_to
 from mirror_lib.replication.messages import NO_END, PartitionReport, ReportTo, TaskReport
 from mirror_lib.replication.positions import Positions
 from mirror_lib.replication.rejections import Rejections
-from mirror_lib.replication.report_channel import UNTOLD_REPORTS, ReportClient, ReportServer
+from mirror_lib.replication.report_channel import PENDING_REPORTS, ReportClient, ReportServer
 from mirror_lib.replication.tail import (
     BatchClock,
     Every,
@@ -167,7 +167,7 @@ def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
         teller = ReportClient(listener.address)
         reported = [replace(report(), recovered=number) for number in range(3)]
         for each in reported:
-            teller.tell(each)
+            teller.send_report(each)
         heard: List[TaskReport] = []
 
         def all_heard() -> bool:
@@ -176,12 +176,12 @@ def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
 
         until(all_heard)
         assert heard == reported
-        until(lambda: not teller.shall_end() and teller.untold() == [])
+        until(lambda: not teller.end_requested() and teller.unreported() == [])
         assert listener.whole(1)
         listener.end_all()
-        until(teller.shall_end)
+        until(teller.end_requested)
         late = ReportClient(listener.address)
-        until(late.shall_end)
+        until(late.end_requested)
         assert late.connected
         teller.close()
         until(lambda: not listener.whole(1))
@@ -190,15 +190,15 @@ def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
 def test_task_waits_for_a_driver_that_takes_nothing() -> None:
     with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
         teller = ReportClient(listener.address)
-        for _ in range(UNTOLD_REPORTS):
+        for _ in range(PENDING_REPORTS):
             assert not teller.crowded()
-            teller.tell(report())
-        assert not teller.shall_end() and teller.crowded()
+            teller.send_report(report())
+        assert not teller.end_requested() and teller.crowded()
         heard: List[TaskReport] = []
 
         def heard_and_answered() -> bool:
             heard.extend(listener.take())
-            return not (teller.shall_end() or teller.crowded())
+            return not (teller.end_requested() or teller.crowded())
 
         until(heard_and_answered)
         teller.close()
@@ -213,15 +213,15 @@ def test_stage_leaves_no_thread_and_no_port_behind() -> None:
         until(lambda: len(reporting()) == 2)
     until(lambda: reporting() == [])
     assert not ReportClient(listener.address).connected
-    until(teller.shall_end)
+    until(teller.end_requested)
 
 
 def test_a_task_that_tells_much_is_heard_before_it_waits_and_many_that_tell_little_are_not() -> None:
-    few = UNTOLD_REPORTS // 2 - 1
+    few = PENDING_REPORTS // 2 - 1
     with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
         tellers = [ReportClient(listener.address) for _ in range(3)]
         for teller in tellers * few:
-            teller.tell(report())
+            teller.send_report(report())
         heard: List[TaskReport] = []
 
         def all_heard() -> bool:
@@ -231,7 +231,7 @@ def test_a_task_that_tells_much_is_heard_before_it_waits_and_many_that_tell_litt
 
         until(all_heard)
         for _ in range(few + 1):
-            tellers[0].tell(report())
+            tellers[0].send_report(report())
         until(listener.crowded)
         assert not tellers[0].crowded() and len(listener.take()) == few + 1 and not listener.crowded()
         for teller in tellers:
@@ -242,4 +242,4 @@ def test_without_a_driver_to_be_reached_a_task_ends_to_report() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     teller = ReportClient(ReportTo("127.0.0.1", port, "secret", 2.0, 600.0))
-    assert not teller.connected and not teller.shall_end()
+    assert not teller.connected and not teller.end_requested()

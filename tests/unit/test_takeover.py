@@ -38,11 +38,11 @@ from mirror_lib.takeover.verdicts import (
     Known,
     PartitionTakeover,
     Verdict,
+    anchors_of_syncs,
     decide,
     moved,
     takeover_json,
     takeover_lines,
-    told_anchors,
 )
 from mirror_lib.takeover.walk import Proven, Restarts, Unproven, is_copy, walk
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
@@ -151,10 +151,10 @@ def mapped(verdict: Verdict) -> Dict[int, int]:
 def assert_true(case: Copied, verdict: Verdict) -> None:
     """Resumes where nothing is lost or doubled, and every pair of the map is one of those that were written."""
     assert verdict.action == TAKE_OVER, verdict.reason
-    assert verdict.goes_on_at is not None and verdict.goes_on_at.downstream_offset == case.end
+    assert verdict.resumes_at is not None and verdict.resumes_at.downstream_offset == case.end
     copied = {upstream for upstream, _ in case.pairs}
     for offset in (offset for batch in case.source for offset, _ in batch.records):
-        if offset >= verdict.goes_on_at.upstream_offset:
+        if offset >= verdict.resumes_at.upstream_offset:
             assert offset not in copied, f"{offset} would be doubled"
         else:
             assert offset in copied or offset < case.lives[0][0], f"{offset} would be lost"
@@ -170,14 +170,14 @@ def test_records_that_were_written_behind_the_kept_position_are_found() -> None:
     case = Copied(source_of(30), [(0, 23)])
     verdict = decide(case.known(17), case)
     assert_true(case, verdict)
-    assert verdict.goes_on_at == Position(23, 23) and verdict.tail == 6 and verdict.runs == (Run(0, 0, 23),)
+    assert verdict.resumes_at == Position(23, 23) and verdict.tail == 6 and verdict.runs == (Run(0, 0, 23),)
 
 
 def test_going_on_at_the_kept_position_itself_would_double_records() -> None:
     case = Copied(source_of(30), [(0, 23)])
     verdict = decide(case.known(17), case)
     with pytest.raises(AssertionError, match="17 would be doubled"):
-        assert_true(case, replace(verdict, goes_on_at=Position(17, 23)))
+        assert_true(case, replace(verdict, resumes_at=Position(17, 23)))
 
 
 def test_a_life_that_began_again_at_an_old_position_leaves_doubles_and_an_exact_end() -> None:
@@ -192,7 +192,7 @@ def test_a_life_that_ended_before_the_one_before_adds_nothing_but_doubles() -> N
     case = Copied(source_of(40), [(0, 30), (12, 20)])
     verdict = decide(case.known(12), case)
     assert_true(case, verdict)
-    assert verdict.goes_on_at == Position(30, 38) and verdict.doubled == 8
+    assert verdict.resumes_at == Position(30, 38) and verdict.doubled == 8
 
 
 def test_a_restart_that_no_sync_tells_of_is_found_at_a_position_that_was_kept() -> None:
@@ -217,7 +217,7 @@ def test_an_earlier_life_that_came_farther_is_not_copied_again() -> None:
         case = Copied(source_of(300), lives).without_syncs()
         verdict = decide(case.known(kept, earlier=(100,), compare=compare), case)
         assert_true(case, verdict)
-        assert verdict.goes_on_at == Position(200, 212)
+        assert verdict.resumes_at == Position(200, 212)
     # Compaction took the older syncs, and no position shows where the second run began.
     unknown = Copied(source_of(300), lives)
     unknown.syncs = unknown.syncs[-1:]
@@ -228,7 +228,7 @@ def test_without_syncs_the_place_to_begin_is_searched_for() -> None:
     case = Copied(source_of(400), [(0, 395)]).without_syncs()
     verdict = decide(case.known(380, compare=10), case)
     assert_true(case, verdict)
-    assert verdict.goes_on_at == Position(395, 395) and verdict.older and verdict.tail == 15
+    assert verdict.resumes_at == Position(395, 395) and verdict.older and verdict.tail == 15
 
 
 def test_where_compaction_took_older_originals_the_comparison_begins_nearer() -> None:
@@ -236,7 +236,7 @@ def test_where_compaction_took_older_originals_the_comparison_begins_nearer() ->
     case.source = [batch.without({n for n in range(0, 385, 3)}) for batch in case.source]
     verdict = decide(case.known(390, compare=64), case)
     assert_true(case, verdict)
-    assert verdict.goes_on_at == Position(395, 395) and verdict.runs[0].upstream_offset > 384
+    assert verdict.resumes_at == Position(395, 395) and verdict.runs[0].upstream_offset > 384
 
 
 def test_source_offsets_that_are_spread_wider_are_found_too() -> None:
@@ -285,7 +285,7 @@ def test_gaps_in_the_source_and_markers_on_the_target_are_stepped_over() -> None
     case.remote.append(marker(case.end))
     verdict = decide(case.known(20), case)
     assert_true(case, verdict)
-    assert verdict.goes_on_at == Position(24, 21) and len(verdict.runs) == 2
+    assert verdict.resumes_at == Position(24, 21) and len(verdict.runs) == 2
 
 
 def test_record_without_a_timestamp_got_one_from_the_producer() -> None:
@@ -362,7 +362,7 @@ def test_remote_log_that_is_no_copy_is_refused(spoil: object, reported: bool) ->
     assert callable(spoil)
     spoil(case)
     verdict = decide((case if reported else case.without_syncs()).known(20), case)
-    assert verdict.action == REFUSED and verdict.goes_on_at is None and "remote log" in verdict.reason
+    assert verdict.action == REFUSED and verdict.resumes_at is None and "remote log" in verdict.reason
 
 
 def test_headers_that_a_connect_worker_wrote_anew_are_named_as_what_differs() -> None:
@@ -427,8 +427,8 @@ def test_partition_that_was_never_copied_is_left_to_the_mirror() -> None:
 def test_expired_remote_log_is_believed_only_where_nothing_can_have_been_written_behind_the_position() -> None:
     case = Copied(source_of(30), [(0, 23)], lag=1)
     gone = empty(case, 23)
-    assert decide(case.known(30, **gone), case).goes_on_at == Position(30, 23)
-    assert decide(case.known(20, **gone), case).goes_on_at == Position(23, 23), "the last sync names the last record"
+    assert decide(case.known(30, **gone), case).resumes_at == Position(30, 23)
+    assert decide(case.known(20, **gone), case).resumes_at == Position(23, 23), "the last sync names the last record"
     case.syncs.pop()
     assert decide(case.known(20, **gone), case).action == REFUSED
     assert decide(case.known(None, **gone), case).action == REFUSED
@@ -441,17 +441,17 @@ def test_remote_topic_that_was_emptied_is_refused() -> None:
 
 
 def test_remote_log_that_grows_meanwhile_is_refused() -> None:
-    taken = Verdict(TAKE_OVER, goes_on_at=Position(1, 1))
+    taken = Verdict(TAKE_OVER, resumes_at=Position(1, 1))
     assert moved(taken, 5, 5) == taken
     assert moved(taken, 5, 6).action == REFUSED and "grew from 5 to 6" in moved(taken, 5, 6).reason
 
 
 def test_comparison_begins_at_the_sync_that_covers_most_and_behind_no_kept_position() -> None:
     case = Copied(source_of(100), [(0, 90)], lag=10)
-    assert [each.upstream_offset for each in told_anchors(case.known(45, compare=20))] == [30, 40]
-    assert [each.upstream_offset for each in told_anchors(case.known(45, compare=1))] == [40]
+    assert [each.upstream_offset for each in anchors_of_syncs(case.known(45, compare=20))] == [30, 40]
+    assert [each.upstream_offset for each in anchors_of_syncs(case.known(45, compare=1))] == [40]
     late = case.known(45, source=OffsetRange(40, 100))
-    assert [each.upstream_offset for each in told_anchors(late)] == [40]
+    assert [each.upstream_offset for each in anchors_of_syncs(late)] == [40]
 
 
 # --- what MirrorMaker keeps ---------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.groups.flow import PassReport, is_news, pass_json, pass_line
+from mirror_lib.groups.flow import CycleReport, cycle_json, cycle_line, is_news
 from mirror_lib.groups.job import CHECKPOINTS, COMMIT, IDLE_SECONDS, LEDGER, Timers
 
 AGES = 1e6
-QUIET = PassReport("A->B", "run", 3, 0, 0, 0, 0, 0.04, {"exact": 2, "held": 1})
+QUIET = CycleReport("A->B", "run", 3, 0, 0, 0, 0, 0.04, {"exact": 2, "held": 1})
 
 
 def timers(**intervals: Any) -> Timers:
@@ -64,16 +64,16 @@ def test_pass_that_wrote_or_found_something_is_news() -> None:
 
 
 def test_line_names_what_was_found_and_what_was_written() -> None:
-    assert pass_line(QUIET) == "A->B groups · 3 positions: 2 exact, 1 held · 0.0 s"
+    assert cycle_line(QUIET) == "A->B groups · 3 positions: 2 exact, 1 held · 0.0 s"
     busy = replace(QUIET, positions=12_000, committed=1_500, refused=2, checkpoints=3, offset_syncs=4, verdicts={})
-    assert [part.replace(" ", "").replace(",", "") for part in pass_line(busy).split(" · ")[1:-1]] == [
+    assert [part.replace(" ", "").replace(",", "") for part in cycle_line(busy).split(" · ")[1:-1]] == [
         *("12000positions", "1500committed", "2refused", "3checkpoints", "4offsetsyncs"),
     ]
-    assert pass_line(replace(QUIET, unreadable=("group a: silent",))).endswith(" · 1 unreadable · 0.0 s")
+    assert cycle_line(replace(QUIET, unreadable=("group a: silent",))).endswith(" · 1 unreadable · 0.0 s")
 
 
 def test_json_has_every_number_of_the_pass() -> None:
-    assert pass_json(QUIET) == {
+    assert cycle_json(QUIET) == {
         "flow": "A->B",
         "run_id": "run",
         "positions": 3,

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.decisions import only_we_moved
 from mirror_lib.groups.translation import (
-    MENDED,
+    MOVED_BACK,
     TO_DOWNSTREAM,
     TO_UPSTREAM,
     GroupPosition,
@@ -119,7 +119,7 @@ MOVED = GroupOffset("B", "g", "A.orders", 0, 51, "", 57, "", "orders", 101, "exa
         pytest.param(104, 58, MOVED, False, id="moved by another client"),
         pytest.param(104, 57, replace(MOVED, action="rollback"), False, id="put back by an undo"),
         pytest.param(104, 51, MOVED, False, id="a move that was not made"),
-        pytest.param(104, 60, replace(MOVED, previous_offset=60, verdict=MENDED), True, id="back, and not made"),
+        pytest.param(104, 60, replace(MOVED, previous_offset=60, verdict=MOVED_BACK), True, id="back, and not made"),
         pytest.param(104, None, MOVED, False, id="not there"),
         pytest.param(104, 57, None, False, id="never moved"),
     ],

@@ -27,7 +27,7 @@ from mirror_lib.report.facts import (
 )
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
 from mirror_lib.run_lock import died_here
-from mirror_lib.status.look import (
+from mirror_lib.status.read import (
     INCIDENT_COLUMNS,
     RUN_COLUMNS,
     VERIFIED_COLUMNS,

@@ -21,10 +21,10 @@ from mirror_lib.errors import (
     StateError,
 )
 from mirror_lib.spark.errors import asked_again
-from mirror_lib.supervisor import FlowLife, WatchedQuery, await_end
+from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end
 
 
-class Once(FlowLife):
+class Once(SupervisedFlow):
     """Runs once and ends with `error`; it was asked to end meanwhile."""
 
     def __init__(self, error: Optional[Exception], passing: Tuple[Type[MirrorError], ...]) -> None:
@@ -70,7 +70,7 @@ def test_flow_that_was_told_to_end_has_not_failed_where_java_was_told_as_well() 
     assert ended(SparkEndedError("Spark has ended"), ClusterError) is None
 
 
-class Lives(FlowLife):
+class FakeFlow(SupervisedFlow):
     """Ends its runs with `errors`, one after the other; the last time it is asked to end. With None it is
     connected."""
 
@@ -103,7 +103,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left(*errors: Optional[Exception]) -> Sequence[Optional[Exception]]:
     """The errors of the runs that a flow does not come to, after the one that it ended with."""
-    run = Lives(*errors)
+    run = FakeFlow(*errors)
     run.start()
     await_end([run], threading.Event(), 0, "")
     return [*run.ends, *run.errors]

@@ -8,15 +8,15 @@ from typing import Any, Sequence
 import pytest
 
 from mirror_lib.facts import OffsetRange, TopicDescription
-from mirror_lib.ledger.records import RangePositions, Stand
+from mirror_lib.ledger.records import LogPosition, RangePositions
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.origins import (
     ChangedRecord,
     Judging,
     OriginCopy,
     OriginCounts,
+    RecordAt,
     SlotFacts,
-    Told,
     nothing_compared,
     origin_copy,
     verdicts,
@@ -24,8 +24,8 @@ from mirror_lib.verify.origins import (
 
 ORDERS = CopiedTopic(TopicDescription("orders", "id-of-the-topic", 2), "there", "remote id", 2, keyed_over=3)
 KNOWN = RangePositions(
-    {("orders", 0): Stand("id-of-the-topic", 40, 30), ("orders", 1): Stand("id-of-the-topic", 40, 0)},
-    {("there", n): Stand("remote id", 30, 5 + n) for n in range(3)},
+    {("orders", 0): LogPosition("id-of-the-topic", 40, 30), ("orders", 1): LogPosition("id-of-the-topic", 40, 0)},
+    {("there", n): LogPosition("remote id", 30, 5 + n) for n in range(3)},
 )
 
 
@@ -84,7 +84,7 @@ def test_records_of_a_remote_topic_that_grew_are_looked_for_in_all_of_its_partit
 
 COPY = compared()
 ALL = Judging()
-FIRST = Told(12, 0, 31)
+FIRST = RecordAt(12, 0, 31)
 
 
 def judged(copy: OriginCopy = COPY, by: Judging = ALL, **found: Any) -> str:
@@ -99,14 +99,14 @@ def judged(copy: OriginCopy = COPY, by: Judging = ALL, **found: Any) -> str:
     ("found", "word"),
     [
         ({}, "equal"),
-        ({"missing": 1, "first_missing": Told(None, 0, 31)}, "lost 31 None"),
-        ({"missing": 1, "first_missing": Told(None, 0, 31, 2)}, "wrong partition 31 None"),
+        ({"missing": 1, "first_missing": RecordAt(None, 0, 31)}, "lost 31 None"),
+        ({"missing": 1, "first_missing": RecordAt(None, 0, 31, 2)}, "wrong partition 31 None"),
         ({"doubled": 1, "first_doubled": FIRST}, "doubled 31 12"),
-        ({"elsewhere": 1, "first_elsewhere": Told(12, 0, 31, 2)}, "wrong partition 31 12"),
+        ({"elsewhere": 1, "first_elsewhere": RecordAt(12, 0, 31, 2)}, "wrong partition 31 12"),
         ({"swapped": 1, "first_swapped": FIRST}, "swapped 31 12"),
         ({"changed": 1, "first_changed": ChangedRecord(12, 0, 31, "key, value")}, "changed key, value 31 12"),
         ({"not_made": 1, "first_not_made": FIRST}, "not on the source 31 12"),
-        ({"foreign": 1, "first_foreign": Told(12, None, None)}, "not on the source None 12"),
+        ({"foreign": 1, "first_foreign": RecordAt(12, None, None)}, "not on the source None 12"),
         ({"gone": 1, "other": 1, "before": 1, "behind": 1}, "equal"),
     ],
 )
@@ -115,8 +115,8 @@ def test_each_difference_has_its_word_and_its_places(found: Any, word: str) -> N
 
 
 def test_what_may_be_so_in_an_exact_copy_is_no_difference_and_anything_else_is() -> None:
-    lost: Any = {"missing": 1, "first_missing": Told(None, 0, 31)}
-    stranger: Any = {"foreign": 1, "first_foreign": Told(12, None, None)}
+    lost: Any = {"missing": 1, "first_missing": RecordAt(None, 0, 31)}
+    stranger: Any = {"foreign": 1, "first_foreign": RecordAt(12, None, None)}
     unmade: Any = {"not_made": 1, "first_not_made": FIRST}
     other: Any = {"changed": 1, "first_changed": ChangedRecord(12, 0, 31, "value")}
     unsure = Judging(content_unsure="rand()"), Judging(content_unsure="rand()", choice_unsure="rand()")

@@ -36,7 +36,7 @@ from mirror_lib.kafka.offsets import timestamps_at
 from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import PartitionStatus, retention_problems, unsized
-from mirror_lib.status.look import partitions_of
+from mirror_lib.status.read import partitions_of
 from mirror_lib.text import counted, duration
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.old_brokers import settled

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
-from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, RangePositions, Stand
+from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, LogPosition, RangePositions
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
@@ -29,20 +29,20 @@ from mirror_lib.rows.writer import RowsReport
 
 
 def beginnings(
-    stands: Mapping[TopicPartition, Stand],
+    log_positions: Mapping[TopicPartition, LogPosition],
     partitions: Mapping[TopicPartition, CopiedPartition],
     logs: Mapping[TopicPartition, OffsetRange],
     starts: Mapping[TopicPartition, Start],
     latest: bool,
 ) -> Dict[TopicPartition, int]:
-    """The upstream offset at which each partition of `logs` resumes. `stands` are the positions of the ledger.
+    """The upstream offset at which each partition of `logs` resumes. `log_positions` are the positions of the ledger.
 
     One that was never copied begins where `starts` says, else at its log's start, or with `latest` at its end. Raises
     `RefusedError` where the source lost what is to come next, or its topic is another one by now.
     """
     found: Dict[TopicPartition, int] = {}
     for source, log in logs.items():
-        name, stand = f"{source[0]}-{source[1]}", stands.get(source)
+        name, stand = f"{source[0]}-{source[1]}", log_positions.get(source)
         if stand is not None and stand.topic_id != partitions[source].source_topic_id:
             raise RefusedError(
                 f"{source[0]} was deleted and created again on the source",
@@ -82,10 +82,10 @@ def refuse_new_remote_topics(known: RangePositions, partitions: Sequence[CopiedP
 
 
 ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
-NAMES_TOLD = 3
+NAMES_SHOWN = 3
 
 
-class PlacedMirror(RowMirror):
+class RepartitioningMirror(RowMirror):
     """See `RowMirror`."""
 
     def __init__(self, context: FlowContext) -> None:
@@ -96,7 +96,7 @@ class PlacedMirror(RowMirror):
         # By id as well: what stands under another id of a name is of a topic that is gone.
         self._source_ids = {place: stand.topic_id for place, stand in self._ledger.sources.items()}
         self._remote_ids = {topic: stand.topic_id for (topic, _), stand in self._ledger.remotes.items()}
-        self._stands = {place: stand.offset for place, stand in self._ledger.sources.items()}
+        self._positions = {place: stand.offset for place, stand in self._ledger.sources.items()}
         self._at = {place: stand.offset for place, stand in self._ledger.remotes.items()}
         # By source partition and remote topic.
         self._named: Dict[Tuple[TopicPartition, str], CopiedPartition] = {}
@@ -105,13 +105,13 @@ class PlacedMirror(RowMirror):
         self._before: Optional[Tuple[Dict[TopicPartition, int], Dict[TopicPartition, int]]] = None
         self._brought: Dict[Tuple[TopicPartition, TopicPartition], int] = {}
         self._ends: Dict[TopicPartition, int] = {}
-        self._untold: List[TopicPartition] = []
-        self._letters_at: Dict[int, int] = {}
+        self._without_answer: List[TopicPartition] = []
+        self._dead_letters_at: Dict[int, int] = {}
         dead = self._change.dead_letter_topic
         if dead is not None:
-            for place, at in self._journal.letters_at(dead, self._dead_topic_id()).items():
+            for place, at in self._journal.dead_letters_at(dead, self._dead_topic_id()).items():
                 number = place.remote_partition
-                self._letters_at[number] = max(at, self._letters_at.get(number, 0))
+                self._dead_letters_at[number] = max(at, self._dead_letters_at.get(number, 0))
 
     def has_history(self) -> bool:
         """True if it was copied before."""
@@ -128,7 +128,7 @@ class PlacedMirror(RowMirror):
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that the source did not report at the last check. What else stops a partition ends the
         flow."""
-        unlisted = {each.source: each for each in self._partitions.values() if each.source in self._untold}
+        unlisted = {each.source: each for each in self._partitions.values() if each.source in self._without_answer}
         return [of_unlisted(each) for each in unlisted.values()]
 
     def not_copied(self) -> Sequence[str]:
@@ -139,9 +139,9 @@ class PlacedMirror(RowMirror):
         """Whether the source had more at the last look than is copied by now."""
         return any(self._left().values())
 
-    def look(self, passed: bool) -> None:
+    def check_end(self, passed: bool) -> None:
         """See `RowMirror`."""
-        self._reached = self._bounds.reached(self._stands, passed)
+        self._reached = self._bounds.reached(self._positions, passed)
         self._show([], {}, BatchRef("", -1), 0.0)
 
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
@@ -149,29 +149,29 @@ class PlacedMirror(RowMirror):
         partitions = {each.source: each for each in self._partitions.values()}
         self._named.update({(each.source, each.remote_topic): each for each in self._partitions.values()})
         refuse_new_remote_topics(self._ledger, list(self._partitions.values()))
-        new = [each for source, each in partitions.items() if source not in self._stands]
+        new = [each for source, each in partitions.items() if source not in self._positions]
         starts = self._starts.of(new)
-        waiting = self._starts.untold(new, starts)
-        stands = {**self._stands, **{source: start.upstream_offset for source, start in starts.items()}}
-        known = {source: at for source, at in stands.items() if source in partitions}
+        waiting = self._starts.without_answer(new, starts)
+        log_positions = {**self._positions, **{source: start.upstream_offset for source, start in starts.items()}}
+        known = {source: at for source, at in log_positions.items() if source in partitions}
         logs = source_logs(self._source, copied, known, self.flow.isolation_level)
         logs = {source: log for source, log in logs.items() if source not in waiting}
-        self._untold = [source for source in copied if source not in logs]
+        self._without_answer = [source for source in copied if source not in logs]
         latest = self.flow.auto_offset_reset == "latest"
-        stood = {source: Stand(self._source_ids[source], at) for source, at in self._stands.items()}
-        begun = beginnings(stood, partitions, logs, starts, latest)
+        positions_before = {source: LogPosition(self._source_ids[source], at) for source, at in self._positions.items()}
+        begun = beginnings(positions_before, partitions, logs, starts, latest)
         remotes = self._new_remotes()
         bounds = self._bounds.of(copied)
         self._ends = {source: min(log.end, bounds.get(source, log.end)) for source, log in logs.items()}
-        self._anchor({source: at for source, at in begun.items() if source not in self._stands}, remotes, batch)
+        self._anchor({source: at for source, at in begun.items() if source not in self._positions}, remotes, batch)
         self._offer()
-        return {source: self._stands[source] for source in logs}
+        return {source: self._positions[source] for source in logs}
 
     def _anchor(
         self, sources: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int], batch: BatchRef
     ) -> None:
         """Write down where these partitions begin, before anything is copied: the next life begins there too."""
-        self._stands.update(sources)
+        self._positions.update(sources)
         self._at.update(remotes)
         if self._before is not None:
             self._before = {**self._before[0], **sources}, {**self._before[1], **remotes}
@@ -211,20 +211,20 @@ class PlacedMirror(RowMirror):
         return {place: reported[place].end if shared else reported[place].log_start for place in new}
 
     def _left_out(self) -> bool:
-        return bool(self._untold)
+        return bool(self._without_answer)
 
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
         bounds = self._bounds.of(self._copied())
         found: Dict[TopicPartition, Tuple[int, int]] = {}
         for source, end in ends.items():
-            at, end = self._stands[source], min(end, bounds.get(source, end))
+            at, end = self._positions[source], min(end, bounds.get(source, end))
             if at < end:
                 found[source] = (at, end)
         return found
 
     def _idle(self) -> Ranges:
         # Without a row in this micro-batch they may have had some in the one of an earlier attempt.
-        return {source: (at, at) for source, at in self._stands.items()}
+        return {source: (at, at) for source, at in self._positions.items()}
 
     def _lanes(self, ranges: Ranges) -> List[LaneTask]:
         limits, shared = self._topics.limits, self.flow.shared_remote_topics
@@ -236,7 +236,7 @@ class PlacedMirror(RowMirror):
         ]
         dead = self._change.dead_letter_topic
         for number in range(0 if dead is None else self._counts[dead]):
-            place, at = (str(dead), number), self._letters_at.get(number, 0)
+            place, at = (str(dead), number), self._dead_letters_at.get(number, 0)
             lanes.append(LaneTask(place, None, self._transactional_id(place), at, limits[place[0]], shared=True))
         return lanes
 
@@ -254,8 +254,8 @@ class PlacedMirror(RowMirror):
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in lanes for each in lane.part.incidents]
         self._journal.note(skipped, batch)
-        before, remotes = self._before or (dict(self._stands), dict(self._at))
-        self._stands.update({source: end for source, (_, end) in ranges.items()})
+        before, remotes = self._before or (dict(self._positions), dict(self._at))
+        self._positions.update({source: end for source, (_, end) in ranges.items()})
         for lane in (lane for lane in lanes if not self._is_dead(lane.remote)):
             if not lane.ahead:
                 self._at[lane.remote] = lane.part.downstream_offset
@@ -266,9 +266,9 @@ class PlacedMirror(RowMirror):
             # An earlier attempt went further. Until this one has come so far, no other task is to begin after it.
             self._before = before, remotes
         else:
-            rows = [*self._range_rows(before, remotes), *self._letter_rows(lanes, ranges)]
+            rows = [*self._range_rows(before, remotes), *self._dead_letter_rows(lanes, ranges)]
             self._before, self._brought = None, {}
-            self._journal.append(rows, batch, beside=self._group is None)
+            self._journal.append(rows, batch, in_background=self._group is None)
             self._offer()
         newest: Dict[TopicPartition, int] = {}
         for topic, partition, at in (each for lane in lanes for each in lane.newest):
@@ -281,23 +281,23 @@ class PlacedMirror(RowMirror):
         self, before: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int]
     ) -> Iterator[LedgerRow]:
         """What came between these places, as the ledger has it: a source partition that moved has a row at least."""
-        moved = {source: at for source, at in before.items() if self._stands[source] > at}
+        moved = {source: at for source, at in before.items() if self._positions[source] > at}
         for (source, remote), count in self._brought.items():
-            upstream, downstream = (before[source], self._stands[source]), (remotes[remote], self._at[remote])
+            upstream, downstream = (before[source], self._positions[source]), (remotes[remote], self._at[remote])
             yield _range_row(self._named[source, remote[0]], remote[1], upstream, downstream, count)
             moved.pop(source, None)
         for (source, _), each in self._named.items():
             if source in moved:
-                yield _range_row(each, NO_PARTITION, (moved.pop(source), self._stands[source]), (0, 0), 0)
+                yield _range_row(each, NO_PARTITION, (moved.pop(source), self._positions[source]), (0, 0), 0)
 
-    def _letter_rows(self, lanes: Iterable[LaneReport], ranges: Ranges) -> List[LedgerRow]:
+    def _dead_letter_rows(self, lanes: Iterable[LaneReport], ranges: Ranges) -> List[LedgerRow]:
         """Up to where the dead letter topic's partitions need not be read back any more."""
         rows: List[LedgerRow] = []
         source = next(iter(ranges))
         copied = next(each for each in self._partitions.values() if each.source == source)
         for lane in (lane for lane in lanes if self._is_dead(lane.remote)):
             topic, number = lane.remote
-            self._letters_at[number] = lane.part.downstream_offset
+            self._dead_letters_at[number] = lane.part.downstream_offset
             dead = replace(copied, remote_topic=topic, remote_topic_id=self._dead_topic_id())
             row = dead.ledger_row(ranges[source][1], lane.part.downstream_offset, 0)
             rows.append(replace(row, remote_partition=number))
@@ -307,20 +307,20 @@ class PlacedMirror(RowMirror):
         """Tell the flow's group on the source, if it has one, what is in the ledger."""
         if self._group is not None:
             copied = set(self._copied())
-            reported = {source: CommittedOffset(at, "") for source, at in self._stands.items() if source in copied}
+            reported = {source: CommittedOffset(at, "") for source, at in self._positions.items() if source in copied}
             self._group.offer(reported)
 
     def _copied(self) -> List[TopicPartition]:
         return sorted({each.source for each in self._partitions.values()})
 
     def _left(self) -> Dict[TopicPartition, int]:
-        return {source: max(0, end - self._stands.get(source, end)) for source, end in self._ends.items()}
+        return {source: max(0, end - self._positions.get(source, end)) for source, end in self._ends.items()}
 
     def _part(self, remote: TopicPartition, records: int, nbytes: int, seconds: float) -> PartitionReport:
         """What the table at a run's end counts, under the source topics of a remote topic."""
         topics = sorted({each.topic for each in self._partitions.values() if each.remote_topic == remote[0]})
-        more = len(topics) - NAMES_TOLD
-        name = ", ".join(topics[:NAMES_TOLD] or [remote[0]]) + (f" and {more} more" if more > 0 else "")
+        more = len(topics) - NAMES_SHOWN
+        name = ", ".join(topics[:NAMES_SHOWN] or [remote[0]]) + (f" and {more} more" if more > 0 else "")
         taken = seconds if records else 0.0
         return PartitionReport(name, *remote, -1, -1, 0, -1, records=records, bytes=nbytes, seconds=taken)
 
@@ -341,9 +341,9 @@ class PlacedMirror(RowMirror):
             behind_seconds=farthest_back(left, newest),
             recovered=sum(lane.recovered for lane in lanes),
             stopped=0,
-            waiting=self._pace.word(seconds) or (COPYING if to_come else WAITING),
+            waiting=self._quota.word(seconds) or (COPYING if to_come else WAITING),
             topics=by_topic(left, None),
-            next_offsets={source: self._stands[source] for source, count in left.items() if count},
+            next_offsets={source: self._positions[source] for source, count in left.items() if count},
         )
         self._watcher(snapshot)
 

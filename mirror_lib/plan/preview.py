@@ -35,7 +35,7 @@ AT_LEAST_ONCE = "at least once"
 
 
 @dataclass(frozen=True)
-class EngineNote:
+class EnginePlan:
     """`engine` by its setting's word; `changes` are the settings that change records, `reason` why not exactly once."""
 
     engine: str
@@ -55,7 +55,7 @@ class EngineNote:
         return f"engine: {self.engine}{changes}, {self.delivery}{why}"
 
 
-def engine_note(flow: ReplicationFlow, refused: Optional[str] = None) -> Optional[EngineNote]:
+def engine_plan(flow: ReplicationFlow, refused: Optional[str] = None) -> Optional[EnginePlan]:
     """What a plan says of the engine; `None` where record batches are copied as they are. `refused`: why a flow that
     changes records will not run."""
     change = flow.change
@@ -64,12 +64,12 @@ def engine_note(flow: ReplicationFlow, refused: Optional[str] = None) -> Optiona
     untouched = RecordChange()
     changes = tuple(key for key, name in CHANGE_KEYS.items() if getattr(change, name) != getattr(untouched, name))
     if refused is not None:
-        return EngineNote(RECORDS, changes, "will not run", refused)
+        return EnginePlan(RECORDS, changes, "will not run", refused)
     if not change.provenance:
-        return EngineNote(RECORDS, changes, AT_LEAST_ONCE, "provenance is off")
+        return EnginePlan(RECORDS, changes, AT_LEAST_ONCE, "provenance is off")
     exact = flow.delivery == "exactly-once"
     why = "" if exact else f"delivery is {flow.delivery}"
-    return EngineNote(RECORDS, changes, "exactly once" if exact else AT_LEAST_ONCE, why)
+    return EnginePlan(RECORDS, changes, "exactly once" if exact else AT_LEAST_ONCE, why)
 
 
 TRANSLATED, LEFT_ALONE, SKIPPED = "translated", "left alone", "skipped"
@@ -123,10 +123,10 @@ def _group_plan(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPl
     if there.has_members:
         return GroupPlan(group, LEFT_ALONE, f"active on {flow.target.alias}: it has members there", partitions)
     present = facts.there_committed.get(group, {})
-    stands_there = any((facts.selected[topic], number) in present for topic, number in partitions)
+    already_there = any((facts.selected[topic], number) in present for topic, number in partitions)
     # Only the state shows which client committed it, and reading that would need Spark.
-    is_told = there.simple and stands_there and flow.groups_simple == "exclude"
-    return GroupPlan(group, TRANSLATED, _CONDITION.format(flow.target.alias) if is_told else "", partitions)
+    conditional = there.simple and already_there and flow.groups_simple == "exclude"
+    return GroupPlan(group, TRANSLATED, _CONDITION.format(flow.target.alias) if conditional else "", partitions)
 
 
 _CONDITION = "moved only where this mirror put it: it has offsets on {} and never had members there"
@@ -167,7 +167,7 @@ def plan_internal_topics(
     here, there = (flow.source, source_topics), (flow.target, target_topics)
     at_source = flow.offset_syncs_topic_location == "source"
     other = flow.target if at_source else flow.source
-    writers = f"{RUN} and mirror translate" if flow.translates_beside else TRANSLATE
+    writers = f"{RUN} and mirror translate" if flow.translates_in_run else TRANSLATE
     checkpoints = None if flow.emit_checkpoints_interval is None else writers
     syncs = writers if flow.emit_offset_syncs else None
     heartbeats = None if flow.emit_heartbeats_interval is None else RUN
@@ -246,7 +246,7 @@ class FlowPreview:
     groups: Optional[Tuple[GroupPlan, ...]]
     internal: Optional[Tuple[InternalTopicPlan, ...]]
     silent: Mapping[str, str]
-    engine: Optional[EngineNote] = None
+    engine: Optional[EnginePlan] = None
     warning: str = ""
     refusal: Optional[RefusedError] = None
     retention: Tuple[str, ...] = ()
@@ -267,7 +267,7 @@ def preview(
     target: PreviewedCluster,
     config: Optional[MirrorConfig] = None,
     made_acls: FrozenSet[AclBinding] = frozenset(),
-    engine: Optional[EngineNote] = None,
+    engine: Optional[EnginePlan] = None,
 ) -> FlowPreview:
     """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete,
     `engine` what Spark said of a flow that changes records.

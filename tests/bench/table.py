@@ -16,11 +16,11 @@ NAMES = {
     "loop": "Java loop",
     "rows": "engine records",
 }
-HEAD = ("CASE", "ENGINE", "RECORDS/S", "MB/S", "CPU", "BROKERS", "MEMORY", "BESIDE", "FIRST", "LAST", "BESIDE")
+HEAD = ("CASE", "ENGINE", "RECORDS/S", "MB/S", "CPU", "BROKERS", "MEMORY", "RATIO", "FIRST", "LAST", "LAST RATIO")
 KEY = (
     "Medians of all rounds; RECORDS/S, MB/S, CPU and BROKERS in steady state, the last two in seconds per million.\n"
     "FIRST and LAST: seconds from the command until the first and the last record are readable.\n"
-    "BESIDE: least, median and most of the rounds' ratios to {base}, first in steady state, then of LAST."
+    "RATIO and LAST RATIO: least, median and most of the rounds' ratios to {base}, in steady state and of LAST."
 )
 
 

@@ -52,13 +52,13 @@ ORDERS = ("orders", 0)
 
 @dataclass
 class Copied:
-    """A source log and what MirrorMaker made of it. `lives`: upstream offsets from and until of each of its runs.
+    """A source log and what MirrorMaker made of it. `attempts`: upstream offsets from and until of each of its runs.
 
     Like the real one it writes a sync at the start of each run, and then one in `lag` records.
     """
 
     source: List[LogBatch]
-    lives: Sequence[Tuple[int, int]]
+    attempts: Sequence[Tuple[int, int]]
     lag: int = 5
     remote: List[LogBatch] = field(default_factory=list)
     syncs: List[Position] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Copied:
 
     def __post_init__(self) -> None:
         records = [pair for batch in self.source for pair in batch.records]
-        for start, until in self.lives:
+        for start, until in self.attempts:
             reported: Optional[int] = None
             for upstream, rec in records:
                 if not start <= upstream < until:
@@ -157,7 +157,7 @@ def assert_true(case: Copied, verdict: Verdict) -> None:
         if offset >= verdict.resumes_at.upstream_offset:
             assert offset not in copied, f"{offset} would be doubled"
         else:
-            assert offset in copied or offset < case.lives[0][0], f"{offset} would be lost"
+            assert offset in copied or offset < case.attempts[0][0], f"{offset} would be lost"
     assert set(mapped(verdict).items()) <= set(case.pairs)
     rising = sorted(mapped(verdict).items())
     assert all(a[1] < b[1] for a, b in zip(rising, rising[1:]))
@@ -212,14 +212,14 @@ def test_old_mirrormaker_that_told_one_sync_long_ago_is_not_compared_from_there(
 
 
 def test_an_earlier_life_that_came_farther_is_not_copied_again() -> None:
-    lives = [(0, 200), (100, 112)]
+    attempts = [(0, 200), (100, 112)]
     for compare, kept in ((1000, 110), (100, 110), (4, 110), (4, 100)):
-        case = Copied(source_of(300), lives).without_syncs()
+        case = Copied(source_of(300), attempts).without_syncs()
         verdict = decide(case.known(kept, earlier=(100,), compare=compare), case)
         assert_true(case, verdict)
         assert verdict.resumes_at == Position(200, 212)
     # Compaction took the older syncs, and no position shows where the second run began.
-    unknown = Copied(source_of(300), lives)
+    unknown = Copied(source_of(300), attempts)
     unknown.syncs = unknown.syncs[-1:]
     assert decide(unknown.known(110, compare=4), unknown).action == REFUSED
 
@@ -304,13 +304,13 @@ def histories(draw: st.DrawFn) -> Tuple[Copied, int]:
         base = (source[-1].next if source else draw(st.integers(0, 3))) + draw(st.sampled_from([0, 0, 0, 1, 3]))
         source.append(batch_of(base, [rec]))
     first, end = source[0].base, source[-1].next
-    lives, kept = [], first
+    attempts, kept = [], first
     for _ in range(draw(st.integers(1, 4))):
         until = draw(st.integers(kept + 1, end)) if kept < end else end
-        lives.append((kept, until))
+        attempts.append((kept, until))
         offsets = [b.base + 1 for b in source if kept <= b.base < until]
         kept = draw(st.sampled_from([kept, *offsets]))
-    return Copied(source, lives, draw(st.sampled_from([1, 5, 100]))), kept
+    return Copied(source, attempts, draw(st.sampled_from([1, 5, 100]))), kept
 
 
 @settings(max_examples=400)
@@ -322,7 +322,7 @@ def test_wherever_it_was_killed_nothing_is_lost_or_doubled(
     if not with_syncs:
         case.without_syncs()
     position = kept if kept > case.source[0].base else None
-    verdict = decide(case.known(position, earlier=[a for a, _ in case.lives], compare=compare), case)
+    verdict = decide(case.known(position, earlier=[a for a, _ in case.attempts], compare=compare), case)
     if verdict.action == TAKE_OVER:
         assert_true(case, verdict)
     else:

@@ -119,7 +119,7 @@ def test_partition_at_its_bound_that_is_to_be_asked_for_alone_keeps_no_other_wai
         fetcher.pump(wanting)
         list(fetcher.answers())
         time.sleep(PAUSE_SECONDS)
-    # The first answer had nothing of `big` below its end, so it is asked for alone from then on, and is at its bound.
+    # The first answer had nothing of `big` below its end. From then on it is fetched alone, up to its limit.
     later = source.asked[1:]
     assert later and all(asked == [("small", 0)] for asked in later)
 

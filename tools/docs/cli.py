@@ -45,7 +45,7 @@ def page() -> str:
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[Tuple[str, argparse.ArgumentParser]]:
-    """Each command that runs, by its words, in the order of the help."""
+    """Each command that can be run, with its parser, in the order of the help."""
     below = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
     if not below:
         yield parser.prog, parser

@@ -355,7 +355,7 @@ def page() -> str:
 
 
 def keys_of(found: Sequence[Mapping[str, Any]]) -> Dict[str, Set[str]]:
-    """The types of each key of documents of one kind, in their order; `?` is among those of a key that one lacks."""
+    """The types of each key of documents of one kind, in order. A key that a document lacks has the type `?` too."""
     keys: Dict[str, Set[str]] = {}
     parents: Dict[str, int] = {}
     seen: Dict[str, int] = {}

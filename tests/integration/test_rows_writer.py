@@ -291,7 +291,7 @@ def test_remote_log_that_lost_its_tail_is_told_before_anything_is_appended(
 def test_dead_letters_of_several_partitions_lie_in_one_once_each(
     flow: OneFlow, spark: SparkSession, topic_name: Callable[[str], str], exactly_once: bool
 ) -> None:
-    """Also where no lane has a transactional id: two producers that a broker takes for one would lose dead-letter records."""
+    """Also where no lane has a transactional id: two producers that a broker takes for one would lose records."""
     dead = (flow.target.create_topic(topic_name("dead"), 1, retention_ms="-1"), 0)
     plan = plan_of(flow, RECORDS, exactly_once)
     letters: Dict[LaneKey, LaneTask] = {}

@@ -167,14 +167,14 @@ class FlowRun(SupervisedFlow):
         """One driver's life of the flow, from window to window where it has any."""
         hours = self._hours
         if self._ends_when_caught_up() and hours.over():
-            log.warning("%s: outside its window, nothing is copied; it opens at %s", self._name, hours.when())
+            log.warning("%s: the copy window is closed, so nothing is copied; it opens at %s", self._name, hours.when())
             return None
         error, again = None, True
         while again and hours.wait():
             error = self._in_window()
             again = error is None and hours.over() and not self._ends_when_caught_up()
         if hours.over() and self._ends_when_caught_up() and not self._stop.is_set():
-            log.warning("%s: its window has closed; the next run resumes here", self._name)
+            log.warning("%s: the copy window has closed; the next run resumes here", self._name)
         return error
 
     def _in_window(self) -> Optional[MirrorError]:
@@ -391,7 +391,7 @@ class FlowRun(SupervisedFlow):
         if failure is not None:
             raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}", code="MIR-503")
         if self._group is not None and not self._group.has_turn():
-            other = FencedError(f"{self._flow.name}: another process of its group copies by now")
+            other = FencedError(f"{self._flow.name}: another process of its group copies now")
             raise self._group.refusal() or other
 
     def _folder(self, checkpoint: str) -> str:

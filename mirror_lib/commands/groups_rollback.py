@@ -55,7 +55,9 @@ def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkS
             for run in table.runs()[:5]
         )
         known = ", ".join(listed)
-        raise ConfigError(f"no run {arguments.run} moved a group; the last that did: {known or 'none'}")
+        raise ConfigError(
+            f"run {arguments.run} committed no offset of a group; the last runs that did: {known or 'none'}"
+        )
     failed = 0
     for (flow_name, alias), moves in by_side.items():
         with KafkaCluster(named_cluster(config, alias)) as cluster:

@@ -39,7 +39,8 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
     flows = chosen_flows(arguments, config)
     if len(flows) > 1:
         names = ", ".join(flow.name for flow in flows)
-        raise ConfigError("the file has several flows, a position belongs to one", f"name one with --flow: {names}")
+        what = "the file has several flows, and positions belong to one flow"
+        raise ConfigError(what, f"name one with --flow: {names}")
     with running_session("mirror translate-position") as spark:
         answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
     for note in given.notes():

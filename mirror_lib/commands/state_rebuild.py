@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mirror_lib.rebuild.decisions import FlowRebuild
 
 NEXT_RUN = (
-    "The next run of each flow makes the ledger again from the remote topics: run `mirror run`, then `mirror verify`."
+    "The next run of each flow rebuilds the ledger from the remote topics: run `mirror run`, then `mirror verify`."
 )
 
 

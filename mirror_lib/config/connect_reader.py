@@ -96,7 +96,7 @@ def _parsed(content: bytes, path: str) -> Any:
     except UnicodeDecodeError:
         raise config_error("the file is not UTF-8", path) from None
     except RecursionError:
-        raise config_error("not a connector: maps within maps without end", path) from None
+        raise config_error("not a connector: its maps are nested too deeply", path) from None
     except json.JSONDecodeError as error:
         raise config_error(f"not valid JSON: {error.msg}", f"{path}:{error.lineno}") from None
     return _with_lines(root, _lines_of_keys(text), path)

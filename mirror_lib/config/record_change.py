@@ -149,9 +149,9 @@ def _check_name(name: str, groups: int, position: int) -> None:
     try:
         LEGAL_NAME.parse(_GROUP.sub("x", name))
     except ValueError:
-        raise ValueError(f"has in item {position} a remote topic that Kafka would not take") from None
+        raise ValueError(f"has in item {position} a remote topic that is no legal topic name") from None
     if name.startswith("__"):
-        raise ValueError(f"has in item {position} a remote topic named as Kafka's own are, which begin with __")
+        raise ValueError(f"has in item {position} a remote topic that begins with __, as Kafka's internal topics do")
 
 
 def rename_items(pairs: Iterable[Tuple[str, Iterable[str]]]) -> Tuple[str, ...]:

@@ -116,7 +116,7 @@ def _filter(name: str) -> Kind:
 def _counts_differ(value: Value) -> str:
     if one(value).lower() == "key":
         raise ValueError(
-            "must be keep or refuse; to place records by their keys, copy those topics by a file of its own with "
+            "must be keep or refuse; to repartition records by key, copy those topics by a file of its own with "
             "partitioner: key"
         )
     return str(choice(KEEP, REFUSE).parse(value))

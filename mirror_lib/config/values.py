@@ -181,7 +181,10 @@ def check_pattern(text: str, position: int) -> None:
             warnings.simplefilter("error", DeprecationWarning)
             re.compile(text)
     except FutureWarning:
-        raise ValueError(f"{place} has a set within a set, which Java and Python read differently; unfold it") from None
+        raise ValueError(
+            f"{place} has a character class within another, which Java and Python read differently; write it without "
+            "nesting"
+        ) from None
     except DeprecationWarning:
         raise ValueError(f"{place} has a flag after its start; put it first") from None
     except re.error as error:
@@ -263,7 +266,7 @@ def _size(text: str) -> int:
         raise ValueError("must be a number of bytes, with a unit or without: 5000000, 5 MB, 512 KiB")
     size = round(float(match.group(1)) * unit)
     if size < 1:
-        raise ValueError("must be at least one byte; write none where there is no bound")
+        raise ValueError("must be at least one byte; for no limit write none")
     return size
 
 
@@ -300,7 +303,9 @@ def _topic_configs(value: Value) -> Tuple[Tuple[str, str], ...]:
         if not equals or not after or not _CONFIG_NAME.fullmatch(name):
             raise ValueError("must be a list of NAME=VALUE, for example retention.ms=604800000")
         if name.startswith(_NOT_CHOSEN):
-            raise ValueError(f"cannot have {name}: a remote topic admits what its source admits, with its timestamps")
+            raise ValueError(
+                f"cannot have {name}: the mirror sets it, so that a remote topic accepts every record of its source"
+            )
         if name in found:
             raise ValueError(f"has {name} twice")
         found[name] = after
@@ -518,7 +523,7 @@ def _window(text: str) -> Window:
 def _minutes(text: str) -> int:
     hours, minutes = map(int, text.split(":"))
     if minutes > 59 or hours * 60 + minutes > 24 * 60:
-        raise ValueError("has a time that no clock shows; the last one is 24:00")
+        raise ValueError("has a time after 24:00")
     return hours * 60 + minutes
 
 
@@ -527,7 +532,7 @@ def _days(text: Optional[str]) -> FrozenSet[int]:
         return _EVERY_DAY
     first, _, last = text.partition("-")
     if first not in _DAYS or (last or first) not in _DAYS:
-        raise ValueError("has a day that is none of Mon, Tue, Wed, Thu, Fri, Sat, Sun")
+        raise ValueError("has an unknown day; the days are Mon, Tue, Wed, Thu, Fri, Sat, Sun")
     begin = _DAYS.index(first)
     return frozenset((begin + n) % 7 for n in range((_DAYS.index(last or first) - begin) % 7 + 1))
 
@@ -540,7 +545,7 @@ def _zone(value: Value) -> Zone:
     if offset is not None:
         sign, hours, minutes = offset.groups()
         if int(hours) > 14 or int(minutes) > 59:
-            raise ValueError("has an offset that no zone has; the last one is +14:00")
+            raise ValueError("has a zone offset beyond +14:00")
         length = timedelta(hours=int(hours), minutes=int(minutes))
         return Zone(name, timezone(length if sign == "+" else -length))
     return Zone(name, _named(name))

@@ -234,5 +234,5 @@ def convert_document(document: Document, environ: Mapping[str, str] = os.environ
     config = checked(document, environ)
     again = checked(read_yaml(text.encode("utf-8"), "the YAML"), environ)
     if replace(again, warnings=()) != replace(config, warnings=()):
-        raise ConfigError(f"{document.path} cannot be said in YAML without a change of meaning", "please report it")
+        raise ConfigError(f"{document.path} cannot be written as YAML with the same meaning", "please report it")
     return Conversion(text, config.warnings)

@@ -215,7 +215,7 @@ class BackgroundControl:
         given_up_at = time.monotonic() + STOP_SECONDS
         ended = [duty.wait(given_up_at - time.monotonic()) for duty in duties]
         if not all(ended):
-            log.warning("a cluster does not answer: configs, ACLs or heartbeats are left as they are")
+            log.warning("a cluster does not answer: configs, ACLs or heartbeats stay unchanged")
         for control in self._controls:
             if all(duty.wait(0) for duty in control.duties):
                 control.close()

@@ -146,7 +146,7 @@ def quotas(alias: str, role: str, found: Optional[Sequence[ClientQuota]]) -> Che
     """
     if found is None:
         remedy = "grant DescribeConfigs on the cluster to know; the brokers report quotas from Kafka 2.6 on"
-        return Check(alias, "quotas", OK, "whether client quotas throttle the mirror is not known", remedy)
+        return Check(alias, "quotas", OK, "cannot read client quotas", remedy)
     key = QUOTA_KEYS[role]
     own = [each for each in found if key in each.limits and "ip" not in each.entity]
     general = [each for each in own if all(name is None for name in each.entity.values())]

@@ -42,7 +42,7 @@ def pass_markers(maps: FlowMaps, committed: Iterable[Committed], target: Cluster
     try:
         found = _markers_until({remote: (start, end) for remote, start, end in beyond.values()}, target)
     except (MirrorError, Disconnected) as error:
-        log.warning("%s: cannot read what follows the last copied record: %s", target.alias, error)
+        log.warning("%s: cannot read the log after the last copied record: %s", target.alias, error)
         return
     for key, (remote, _, _) in beyond.items():
         if remote in found:

@@ -136,4 +136,4 @@ def _unpack(layout: str, data: bytes, at: int) -> Tuple[int, ...]:
 
 
 def _cut_off() -> StateError:
-    return StateError("a record of MirrorMaker's format is cut off", _NOT_OURS)
+    return StateError("a record of MirrorMaker's format is truncated", _NOT_OURS)

@@ -128,7 +128,7 @@ class GroupMover:
             made = {**settled, **_make(group, going, cluster, changed)}
             refused = {f"{topic}-{partition}": why for (topic, partition), why in made.items() if why is not None}
             if refused:
-                log.warning("%s: group %s was not moved on %s", cluster.alias, group, refused)
+                log.warning("%s: offsets of group %s were not committed on %s", cluster.alias, group, refused)
             yield group, made
 
 

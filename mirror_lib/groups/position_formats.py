@@ -337,7 +337,7 @@ def _written_spark_offsets_file(lines: Sequence[str], answers: Sequence[Translat
     _refuse_untranslated(answers)
     if any(answer.other is not None for answer in answers):
         raise RefusedError(
-            "in a file of offsets each position has one answer, and records of this flow are repartitioned",
+            "a file of offsets has one answer for each position, and this flow repartitions records",
             "give the offset JSON of each source by itself",
             code="MIR-351",
         )

@@ -40,7 +40,7 @@ def repartitioned_positions(
     offsets = {(each.topic, each.partition): CommittedOffset(each.offset) for each in reported}
     if len(offsets) < len(reported):
         raise RefusedError(
-            "a partition is given twice, and records of several partitions lie in one: a place is one reader's",
+            "a partition is given twice; where a flow repartitions records, positions belong to one reader",
             "give the positions of each reader by themselves",
             code="MIR-351",
         )

@@ -80,7 +80,7 @@ class ClusterTopics(ClusterOffsets):
         answers = self._describe_topics(None)
         unready = {each.name: for_code(each.error_code).message for each in answers if each.error_code != OK}
         if unready:
-            log.warning("%s: topics left out of the listing for now: %s", self.alias, unready)
+            log.warning("%s: topics without an answer, skipped in this listing: %s", self.alias, unready)
         return {each.name: _topic_description(each) for each in answers if each.error_code == OK}
 
     def topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]] = None) -> Mapping[str, TopicConfigs]:
@@ -110,7 +110,7 @@ class ClusterTopics(ClusterOffsets):
             silent = sorted(there)
             if silent and time.monotonic() > patient_until:
                 raise ClusterError(
-                    f"{self.alias}: one broker knows {some(silent)} and another does not", "is the cluster healthy?"
+                    f"{self.alias}: one broker knows {some(silent)} and another does not", "check the brokers' logs"
                 )
             time.sleep(ASKED_AGAIN_SECONDS if silent else 0)
         return found
@@ -206,7 +206,7 @@ class ClusterTopics(ClusterOffsets):
         request = DescribeClientQuotasRequest(components=[], strict=False)
         (answer,) = self._exchange([(None, request)]) if self._knows(request, 0) else (None,)
         if answer is None or isinstance(answer, KafkaError) or answer.error_code:
-            log.info("%s: client quotas are not known: %s", self.alias, answer)
+            log.info("%s: cannot read client quotas: %s", self.alias, answer)
             return None
         return [
             ClientQuota(

@@ -279,7 +279,7 @@ class LogClient:
                     return answer
                 last = error_type.__name__
             time.sleep(0.02)
-        raise ClusterError(f"{self.alias}: {type(request).__name__} kept failing: {last}", "is the cluster healthy?")
+        raise ClusterError(f"{self.alias}: {type(request).__name__} kept failing: {last}", "check the brokers' logs")
 
     def close(self) -> None:
         """Close every connection."""

@@ -323,7 +323,7 @@ class _SideBySide:
     def _wait_a_little(self) -> None:
         if time.monotonic() >= self._deadline:
             name = self._client.alias
-            raise ClusterError(f"{name}: the coordinator of a lane kept failing", "is the cluster healthy?")
+            raise ClusterError(f"{name}: the coordinator of a lane kept failing", "check the brokers' logs")
         time.sleep(RETRY_SECONDS)
 
 

@@ -308,7 +308,7 @@ class Gaps:
         if position >= self._local_start(partition):
             return True
         if partition not in self._stored:
-            log.warning("%s: tiered storage gives nothing at offset %d yet; asking again", name_of(partition), position)
+            log.warning("%s: tiered storage has not served offset %d yet; trying again", name_of(partition), position)
         self._stored.add(partition)
         return False
 

@@ -132,11 +132,12 @@ class ClusterOffsets(ClusterConnection):
                     by_leader.setdefault(leaders[each], []).append(each)
             starts, ends = self._answers(by_leader, _questions(isolation_level))
         except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
-            log.warning("%s: not all brokers tell where %s end: %s", self.alias, some(names), error)
+            log.warning("%s: not all brokers answered with the log ends of %s: %s", self.alias, some(names), error)
             return {}
         unsure = [name_of(each) for each in partitions if each not in ends]
         if unsure:
-            log.warning("%s: brokers do not agree who leads %s, whose logs seem cut off", self.alias, some(unsure))
+            what = "%s: brokers disagree about the leader of %s, whose logs seem truncated"
+            log.warning(what, self.alias, some(unsure))
         return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
 
     def offsets_at(
@@ -299,7 +300,7 @@ class _Search:
                 log.info("%s", error)
                 time.sleep(PAUSE_SECONDS)
         if self._open:
-            log.info("%s: no time found at %d of the offsets yet", self._client.alias, len(self._open))
+            log.info("%s: no timestamp found yet for %d offsets", self._client.alias, len(self._open))
         return FirstRecords(self._found, frozenset(self._without))
 
     def _round(self) -> None:

@@ -70,7 +70,7 @@ def read_messages(entry: Buffer) -> List[Record]:
     payload = decompress(codec, packed)
     entries = list(split_batches(payload))
     if not entries or sum(map(len, entries)) != len(payload):
-        raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: what it holds is cut off")
+        raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: its content is truncated")
     inner = [_read_message(message) for message in entries]
     _check_inner(outer, inner)
     base = _base_offset(outer, inner)
@@ -102,9 +102,9 @@ def _read_message(entry: Buffer) -> _Message:
         key_end = at + key_length if key_length > 0 else at
         (value_length,) = _INT.unpack_from(data, key_end)
     except struct.error as error:
-        raise BatchError(f"the message at offset {offset} is corrupt: it is cut off") from error
+        raise BatchError(f"the message at offset {offset} is corrupt: it is truncated") from error
     if key_end + 4 + (value_length if value_length > 0 else 0) != len(data):
-        raise BatchError(f"the message at offset {offset} is corrupt: key and value do not fill it")
+        raise BatchError(f"the message at offset {offset} is corrupt: key and value do not match its length")
     key = None if key_length < 0 else data[at:key_end]
     value = None if value_length < 0 else data[key_end + 4 :]
     return _Message(offset, magic, attributes, timestamp, key, value)
@@ -120,7 +120,9 @@ def _base_offset(outer: _Message, inner: List[_Message]) -> int:
     if outer.magic == 0 or outer.offset == 0:  # some versions of librdkafka left a wrapper's offset at 0
         return 0
     if outer.offset < inner[-1].offset:
-        raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: its messages lie past it")
+        raise BatchError(
+            f"the compressed message at offset {outer.offset} is corrupt: its messages have later offsets than it"
+        )
     return outer.offset - inner[-1].offset
 
 

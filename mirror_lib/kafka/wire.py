@@ -265,7 +265,7 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         while len(left) >= _SIZE.size:
             (size,) = _SIZE.unpack_from(left)
             if not _LEAST_BYTES <= size <= self._max_frame_size:
-                raise InvalidReceiveError(f"an answer says that it has {size} bytes")
+                raise InvalidReceiveError(f"an answer claims a size of {size} bytes")
             left = left[_SIZE.size :]
             if size > len(left):
                 self._size, self._filled, self._begun = size, len(left), 0

@@ -331,7 +331,7 @@ class Upkeep:
                 self._rows.table.shorten_log()
         except (ConflictError, SparkEndedError) as error:
             # Another process merged or cut the same rows, or the driver ends. There is a next time.
-            log.info("%s: the upkeep of %s did nothing: %s", self._flow, self._rows.table.path, error)
+            log.info("%s: maintenance of %s failed: %s", self._flow, self._rows.table.path, error)
         except MirrorError as error:
             level = logging.INFO if self._warned else logging.WARNING
             self._warned = True

@@ -106,7 +106,7 @@ def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:
         try:
             advertised = log_in(access)
         except MirrorError as error:
-            log.info("the preflight leaves out a cluster: %s", error)
+            log.info("the preflight skips a cluster: %s", error)
             continue
         away = {address for address, _ in unreachable(advertised)}
         yield Access(access.cluster, access.role, tuple(each for each in advertised if each not in away))

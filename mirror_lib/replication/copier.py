@@ -160,7 +160,7 @@ class LaneCopier:
                 if self._progressed():
                     deadline = time.monotonic() + patience
                 elif time.monotonic() > deadline or self._report_client.end_requested():
-                    raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
+                    raise ClusterError(f"{self._plan.flow}: {error}", "check the brokers' logs") from error
                 time.sleep(RETRY_SECONDS)
 
     def _let_go(self) -> None:

@@ -55,11 +55,11 @@ class CopyHours:
             if state.is_open:
                 self._over = False
                 if reported is not None:
-                    log.warning("%s: its window is open, it resumes", self._flow.name)
+                    log.warning("%s: the copy window is open; the flow resumes", self._flow.name)
                 return True
             if reported != self.when():
                 reported = self.when()
-                log.warning("%s: outside its window, it resumes at %s", self._flow.name, reported)
+                log.warning("%s: the copy window is closed; the flow resumes at %s", self._flow.name, reported)
             left = CHECK_SECONDS if state.until is None else state.until - self._clock()
             self._stop.wait(max(0.0, min(left, CHECK_SECONDS)))
         return False

@@ -33,7 +33,7 @@ from mirror_lib.replication.task_plans import LaneShares, LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
 
-UNLISTED = "one of its clusters answers with no offsets of it; has it lost its leader?"
+UNLISTED = "one of its clusters answers with no offsets of it; check that the partition has a leader"
 
 
 def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
@@ -264,7 +264,7 @@ def end_if_lost(flow: str, outcome: Commit) -> None:
         raise ClusterError(f"{flow}: {lost[0]}", "the next start copies the lost records again", code="MIR-207")
     if any(report.fenced for report in outcome.reports):
         raise FencedError(
-            f"{flow}: another driver fenced this flow; this one stops, nothing is lost or doubled",
+            f"{flow}: another driver fenced this flow. This driver stops; no record is lost or doubled",
             "let one driver run each flow, or give the mirrors different names",
         )
 

@@ -44,7 +44,7 @@ def from_text(text: str) -> TaskReport:
     try:
         return _report(json.loads(text))
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no report of this release: {error}") from error
+        raise ValueError(f"the report is of another release: {error}") from error
 
 
 def _report(fields: Dict[str, Any]) -> TaskReport:

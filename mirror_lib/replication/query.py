@@ -128,7 +128,7 @@ def _started(
         query = timed.start()
     except Py4JJavaError as error:
         raise spark_ended(flow.name, spark) or StateError(
-            f"{flow.name}: no checkpoint can be begun in {checkpoint_location}: {cause_of(error)}",
+            f"{flow.name}: cannot create a checkpoint in {checkpoint_location}: {cause_of(error)}",
             "`state` must be a folder that the driver and every executor can write",
         ) from error
     query_id["id"] = str(query.id)

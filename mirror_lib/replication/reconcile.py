@@ -246,7 +246,7 @@ class Cleaned:
         if len(alike) > 1:
             raise RefusedError(
                 f"{self._name}: the record at offset {copy.offset} of the remote log equals several of the source, and "
-                "compaction has removed what would tell them apart",
+                "compaction removed the records that would tell them apart",
                 "give the flow an empty remote topic",
                 code="MIR-314",
             )
@@ -278,7 +278,7 @@ class Cleaned:
     def _may_be_another(self, offset: int) -> RefusedError:
         return RefusedError(
             f"{self._name}: the record at offset {offset} of the remote log equals one of the source, and compaction "
-            "has removed what would tell whether it is its copy",
+            "removed the records that would show whether it is the copy",
             "give the flow an empty remote topic",
             code="MIR-314",
         )
@@ -387,8 +387,8 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
         index, offset = tail.candidates[0]
         return Settled(offset, tuple(tail.matches(start.upstream_offset, index)), None)
     raise RefusedError(
-        f"{name}: the source's log starts at {log_start} by now, and of the {tail.count} records that an interrupted "
-        f"attempt wrote from offset {start.downstream_offset} on it is unknown which were copied from before that",
+        f"{name}: the source's log starts at {log_start} now. An interrupted attempt wrote {tail.count} records from "
+        f"offset {start.downstream_offset} on; it is unknown which of them it copied from before {log_start}",
         "give the flow an empty remote topic",
         code="MIR-315",
     )
@@ -416,8 +416,8 @@ class _Tail:
                 return
             if copy.offset != self._next + self._remote.not_data:
                 raise RefusedError(
-                    f"{name}: records before offset {copy.offset} of the remote log are gone, which an interrupted "
-                    "attempt wrote and the source has lost too",
+                    f"{name}: an interrupted attempt wrote records before offset {copy.offset} of the remote log; "
+                    "neither log has them any more",
                     "give the flow an empty remote topic",
                     code="MIR-315",
                 )

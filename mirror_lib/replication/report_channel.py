@@ -111,7 +111,8 @@ class ReportClient:
                 self.close()
                 if attempt + 1 == ATTEMPTS or not isinstance(error, ConnectionError):
                     where = f"{to.host}:{to.port}"
-                    log.warning("the driver cannot be reached at %s: %s; passes end to report", where, error)
+                    what = "the driver cannot be reached at %s: %s; the task ends each cycle to report"
+                    log.warning(what, where, error)
                     return
             time.sleep(AGAIN_SECONDS)
 
@@ -125,7 +126,7 @@ class ReportClient:
         both = received(line, NONCE_BYTES, deadline) + ours
         line.sendall(ours + mac(secret, TASK, both))
         if not hmac.compare_digest(received(line, MAC_BYTES, deadline), mac(secret, DRIVER, both)):
-            raise ForgedError("who answers there is not the driver")
+            raise ForgedError("the answer does not come from the driver")
         self._key = mac(secret, KEY, both)
 
     @property
@@ -169,7 +170,7 @@ class ReportClient:
         while len(self._input) >= size:
             what, proof, self._input = self._input[:1], self._input[1:size], self._input[size:]
             if not hmac.compare_digest(proof, numbered(self._key, DRIVER, self._received_messages, what)):
-                raise ForgedError("something was said on its behalf")
+                raise ForgedError("a message has a wrong signature")
             self._received_messages += 1
             self._answered_at = time.monotonic()
             if what == END:
@@ -192,7 +193,7 @@ class ReportClient:
             self._line = None
 
     def _lost(self, error: object) -> None:
-        log.warning("the driver cannot be reached any more: %s; the pass ends", error)
+        log.warning("lost the connection to the driver: %s; the task ends its cycle", error)
         self._end_requested = True
         self.close()
 
@@ -215,7 +216,7 @@ class _Task:
             return None
         size, proof = _HEAD.unpack(head)
         if size > LARGEST_REPORT_BYTES:
-            raise ForgedError(f"a report says that it has {size} bytes")
+            raise ForgedError(f"a report claims a size of {size} bytes")
         text = self._read(size)
         if text is None:
             return None
@@ -366,7 +367,7 @@ class ReportServer:
         said = received(line, NONCE_BYTES + MAC_BYTES, deadline)
         both = ours + said[:NONCE_BYTES]
         if not hmac.compare_digest(said[NONCE_BYTES:], mac(secret, TASK, both)):
-            raise ForgedError("it does not know the secret")
+            raise ForgedError("wrong or missing secret")
         line.sendall(mac(secret, DRIVER, both))
         kept_alive(line)
         line.settimeout(None)
@@ -394,7 +395,7 @@ class ReportServer:
                 report = task.receive()
         except (OSError, ValueError) as error:
             if not self._closed:
-                log.warning("a task is not heard any more: %s", error)
+                log.warning("lost the connection to a task: %s", error)
         finally:
             with self._lock:
                 self._tasks.remove(task)
@@ -404,7 +405,7 @@ class ReportServer:
         if self._expected is not None:
             said = {part.source for part in report.partitions} | {(each.topic, each.partition) for each in report.syncs}
             if not said <= self._expected.get(report.task, frozenset()):
-                raise ForgedError("a report is about partitions that its task was not given")
+                raise ForgedError("a report names partitions of another task")
 
 
 def _server(bind_to: str, port: int) -> socket.socket:

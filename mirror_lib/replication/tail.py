@@ -186,7 +186,7 @@ def refuse_stalled(flow: str, waited: float) -> None:
         raise StalledError(
             f"{flow}: the ledger's commit got no task slot of Spark for {waited:.0f} s. No data is lost: the next run "
             "finds on the remote topics what is not in the ledger",
-            "has the application lost its executors? Start it again where it gets some",
+            "check whether the application lost its executors, and start it again",
         )
 
 

@@ -182,7 +182,7 @@ class RowMirror(ABC):
         if fault is not None:
             raise RefusedError(
                 f"{flow.name}: {fault}",
-                "place records by what is the same each time, as the key is",
+                "compute partitions from fields of the record, such as the key",
                 code="MIR-318",
             )
         self._made = FlowChange(self._change)
@@ -265,12 +265,12 @@ class RowMirror(ABC):
                 deadline = time.monotonic() + PATIENCE_SECONDS
                 ranges = self._ranges(ends)
             elif time.monotonic() > deadline:
-                raise ClusterError(f"{self.flow.name}: no task got to its end", "see the executors' logs")
+                raise ClusterError(f"{self.flow.name}: no task completed", "see the executors' logs")
             else:
                 time.sleep(RETRY_SECONDS)
                 self._topics.refresh()
                 if self._topics.partitions.keys() != self._partitions.keys():
-                    raise ClusterError(f"{self.flow.name}: its topics are others by now")
+                    raise ClusterError(f"{self.flow.name}: its topics have changed")
         if offsets is not None and not self._stop.is_set():
             self._quota.pay(offsets, time.monotonic() - started)
 
@@ -395,7 +395,7 @@ class RowMirror(ABC):
         """Whether all tasks came to their end. Raises what ends the flow."""
         if any(report.fenced for report in found):
             raise FencedError(
-                f"{self.flow.name}: another driver fenced this flow; this one stops, nothing is lost or doubled",
+                f"{self.flow.name}: another driver fenced this flow. This driver stops; no record is lost or doubled",
                 "let one driver run each flow, or give the mirrors different names",
             )
         for report in found:

@@ -206,7 +206,8 @@ class RepartitioningMirror(RowMirror):
         for topic, number in new:
             if (topic, number) not in reported:
                 who = f"{flow.name}: {flow.target.alias}"
-                raise ClusterError(f"{who} answers with no end of {topic}-{number}", "has it lost its leader?")
+                what = f"{who} answers with no end of {topic}-{number}"
+                raise ClusterError(what, "check that the partition has a leader")
         shared = flow.shared_remote_topics
         return {place: reported[place].end if shared else reported[place].log_start for place in new}
 

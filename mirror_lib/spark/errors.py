@@ -22,7 +22,8 @@ def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[Spa
     context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
     if context is None or _is_alive(context):
         return None
-    return SparkEndedError(f"{what}: Spark has ended", "was it stopped, or did the driver's Java run out of memory?")
+    advice = "check whether it was stopped, or the driver's Java ran out of memory"
+    return SparkEndedError(f"{what}: Spark has ended", advice)
 
 
 def memory_hint(said: str, then: str = "the next run resumes here") -> Optional[str]:
@@ -45,7 +46,7 @@ def asked_again(ask: Callable[[], Answer]) -> Answer:
     except Py4JJavaError:
         raise
     except Py4JError as error:
-        log.warning("Java did not answer: %s; it is asked again", cause_of(error))
+        log.warning("Java did not answer: %s; trying again", cause_of(error))
         return ask()
 
 

@@ -279,7 +279,7 @@ def refuse_settings(spark: SparkSession) -> None:
     """Raise `RefusedError` for Spark settings under which a lane would run twice at once."""
     if str(spark.conf.get("spark.speculation", "false")).strip().lower() == "true":
         raise RefusedError(
-            "spark.speculation runs a lane twice at once",
+            "spark.speculation would run two attempts of a task at once",
             "set spark.speculation to false",
             code="MIR-306",
         )

@@ -389,7 +389,7 @@ def _of_progress(flow: FlowStatus, run: RunStatus, start_again: str) -> List[Pro
     if not (waits and still > STUCK_SECONDS and flow.may_copy):
         return []
     what = f"the run has a lag and has committed nothing to the ledger for {duration(still)}"
-    return [Problem("no progress", what, f"is its process alive? If not, {start_again}")]
+    return [Problem("no progress", what, f"check its process; if it is dead, {start_again}")]
 
 
 def _of_the_data(flow: FlowStatus) -> List[Problem]:

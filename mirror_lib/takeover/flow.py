@@ -35,7 +35,7 @@ SETTLE_SECONDS = 2.0
 # Partitions whose leaders move while they are read are read again, so often in all.
 TIMES_MORE, AGAIN_SECONDS = 60, 1.0
 
-UNLISTED = Verdict(REFUSED, "one of its clusters answers with no offsets of it; has it lost its leader?")
+UNLISTED = Verdict(REFUSED, "one of its clusters answers with no offsets of it; check that the partition has a leader")
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 
@@ -148,7 +148,8 @@ class FlowTakeover:
         copied = {each.key.source_topic for each in partitions}
         others = sorted({topic for topic, _ in left.positions} - copied)
         if others:
-            log.warning("%s: positions of topics not copied here, or gone: %s", self.flow.name, some(others))
+            what = "%s: positions of topics that do not exist or are not copied by this flow: %s"
+            log.warning(what, self.flow.name, some(others))
 
     def _ranges(self, partitions: Sequence[_Partition]) -> Dict[str, Ranges]:
         return {

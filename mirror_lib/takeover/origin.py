@@ -262,8 +262,7 @@ def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) ->
         if topic in listed[config.alias]:
             return sync_histories(whole_topic(config, topic, 1))
     log.warning(
-        "%s: there is no offset-syncs topic, or none that may be read (grant Read on it if it is there): "
-        "places to begin a comparison at are searched for",
+        "%s: no readable offset-syncs topic (grant Read on it if it exists): the comparison searches for its start",
         flow.name,
     )
     return {}

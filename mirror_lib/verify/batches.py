@@ -250,7 +250,7 @@ def _read_at_last(
             here.refresh_leaders_of([(piece.topic, piece.partition)], deadline)
             there.refresh_leaders_of([(piece.remote_topic, piece.partition)], deadline)
         except MirrorError as error:
-            log.info("%s-%d: not settled by its batches: %s", piece.topic, piece.partition, error)
+            log.info("%s-%d: its batches do not decide: %s", piece.topic, piece.partition, error)
             break
     return None, attempts
 

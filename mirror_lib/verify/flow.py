@@ -309,7 +309,7 @@ def _made(
     repeatable, reason = check_change(spark, flow)
     if not repeatable:
         raise RefusedError(
-            f"{flow.name}: what it made of records cannot be made again to compare it: {reason}",
+            f"{flow.name}: its changed records cannot be computed again for the comparison: {reason}",
             code="MIR-350",
         )
     return _expected(flow, change, copied, mirror)
@@ -443,7 +443,7 @@ def _settled(
     except Exception as error:
         if spark_ended(flow.name, spark) is not None:
             raise
-        log.warning("%s: batches are not compared, every record is: %s", flow.name, cause_of(error))
+        log.warning("%s: records are compared one by one, not by batches: %s", flow.name, cause_of(error))
         return {}
 
 

@@ -296,7 +296,7 @@ def test_a_function_that_could_lose_or_reorder_records_is_refused(
         (RecordChange(where="key in (select 1)"), "where "),
         (RecordChange(select="*, max(value) as value"), "select "),
         (RecordChange(select="*, explode(array(value)) as value"), "select makes several records of one"),
-        (RecordChange(select="*, lag(value) over (order by offset) as value"), "select looks at other rows"),
+        (RecordChange(select="*, lag(value) over (order by offset) as value"), "select uses other rows"),
         (RecordChange(select="*, (select 'x') as value"), "select asks another table"),
     ],
 )

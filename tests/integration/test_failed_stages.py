@@ -97,7 +97,7 @@ def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
 
 
 def test_sentence_of_an_executor_that_names_its_flow_names_it_once(spark: SparkSession) -> None:
-    raised = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (is the cluster healthy?)"
+    raised = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (check the brokers' logs)"
     trace = f"Traceback (most recent call last):\n  File \"lane.py\", line 1, in run\n{raised}\n"
     reported = str(stage_error("A->B", spark, RuntimeError(trace)))
-    assert reported == "A->B: B: no broker answers (is the cluster healthy?) (the executors' logs have the trace)"
+    assert reported == "A->B: B: no broker answers (check the brokers' logs) (the executors' logs have the trace)"

@@ -83,7 +83,8 @@ def test_remote_partition_without_a_leader_is_named(
     leaders = reassigned(flow, [[1], [1], [2]])
     second.kill()
     until(lambda: leaders() == [1, 1, -1])
-    reported = f"source->target: target answers with no end of {flow.remote_topic}-2 (has it lost its leader?)"
+    advice = "check that the partition has a leader"
+    reported = f"source->target: target answers with no end of {flow.remote_topic}-2 ({advice})"
     assert str(flow.run(spark).error) == reported
     second.restart()
     until(lambda: leaders() == [1, 1, 2])

@@ -53,7 +53,7 @@ def test_table_of_a_spark_that_has_ended_says_that_and_blames_no_folder(tmp_path
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     reported = [json.loads(line) for line in done.stdout.splitlines()]
     what = f"could not read the table {tmp_path}/state/runs: Spark has ended"
-    why = "was it stopped, or did the driver's Java run out of memory?"
+    why = "check whether it was stopped, or the driver's Java ran out of memory"
     assert reported == [["SparkEndedError", f"{what} ({why})"]] * 2, done.stderr
 
 
@@ -80,7 +80,7 @@ except MirrorError as error:
 def test_comparison_whose_spark_ends_says_that_and_blames_no_log(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-c", COMPARED, str(tmp_path), ENDS[how]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    why = "was it stopped, or did the driver's Java run out of memory?"
+    why = "check whether it was stopped, or the driver's Java ran out of memory"
     assert json.loads(done.stdout) == ["SparkEndedError", f"A->B: Spark has ended ({why})"], done.stderr
 
 

@@ -658,7 +658,7 @@ def test_record_that_the_sources_cleaner_took_for_one_that_the_flow_drops_is_no_
 
 def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab) -> None:
     flow = replace(lab.flow, change=RecordChange(where="rand() < 2", provenance=False))
-    with pytest.raises(RefusedError, match="cannot be made again to compare it: rand"):
+    with pytest.raises(RefusedError, match="cannot be computed again for the comparison: rand"):
         lab.verify([], flow)
 
 

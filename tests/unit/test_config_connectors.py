@@ -247,7 +247,7 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
         (['{"a": "b",\n}'], "not valid JSON"),
         (["[]"], "the file has no connector (0.json)"),
         (["7"], "the file must hold a connector, or a list of connectors (0.json)"),
-        (["[" * 100000], "not a connector: maps within maps without end (0.json)"),
+        (["[" * 100000], "not a connector: its maps are nested too deeply (0.json)"),
     ],
 )
 def test_what_is_wrong_or_contradicts_is_one_sentence(configs: Any, sentence: str, tmp_path: Path) -> None:

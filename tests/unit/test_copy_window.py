@@ -82,10 +82,10 @@ def test_named_zone_keeps_the_wall_clock_when_clocks_change() -> None:
     ("text", "sentence"),
     [
         ("22-06", "must be a list of windows"),
-        ("25:00-06:00", "a time that no clock shows"),
-        ("22:00-06:60", "a time that no clock shows"),
+        ("25:00-06:00", "a time after 24:00"),
+        ("22:00-06:60", "a time after 24:00"),
         ("06:00-06:00", "without length"),
-        ("Mon-Dom 22:00-06:00", "none of Mon, Tue"),
+        ("Mon-Dom 22:00-06:00", "an unknown day"),
     ],
 )
 def test_window_that_is_none_is_refused(text: str, sentence: str) -> None:
@@ -130,7 +130,7 @@ def test_wait_outside_a_window_ends_by_the_stop_and_says_when_it_would_go_on(cap
     waits.start()
     assert not closed.wait()
     assert [record.getMessage() for record in caplog.records] == [
-        "A->B: outside its window, it resumes at Mon 23 Nov 22:00 (UTC)"
+        "A->B: the copy window is closed; the flow resumes at Mon 23 Nov 22:00 (UTC)"
     ]
 
 

@@ -22,7 +22,7 @@ Traceback (most recent call last):
   File "/opt/spark/python/pyspark/worker.py", line 2044, in main
     process()
   File "/opt/mirror/mirror_lib/replication/copier.py", line 104, in _persist
-    raise ClusterError(f"{self._plan.flow}: {error}", "is the cluster healthy?") from error
+    raise ClusterError(f"{self._plan.flow}: {error}", "check the brokers' logs") from error
 %s
 """
 JAVA = """\
@@ -36,8 +36,8 @@ Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent c
   File "/opt/spark/python/pyspark/worker.py", line 2044, in main
 ValueError: found behind Java's stack
 """
-RAISED = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (is the cluster healthy?)"
-SENTENCE = "A->B: B: no broker answers (is the cluster healthy?)"
+RAISED = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (check the brokers' logs)"
+SENTENCE = "A->B: B: no broker answers (check the brokers' logs)"
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3: "
 LOADING = """\
 Traceback (most recent call last):

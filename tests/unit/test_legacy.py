@@ -127,11 +127,11 @@ def test_a_flipped_bit_inside_a_wrapper_is_refused_although_the_wrappers_crc_hol
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        (wrapper(2, 1, 1, b""), "cut off"),
-        (wrapper(2, 1, 1, inner_of([0, 1, 2], 1)[:-1]), "cut off"),
+        (wrapper(2, 1, 1, b""), "truncated"),
+        (wrapper(2, 1, 1, inner_of([0, 1, 2], 1)[:-1]), "truncated"),
         (wrapper(2, 1, 1, inner_of([0, 1, 2], 0)), "another kind"),
         (wrapper(2, 1, 1, wrapper(2, 1, 1, inner_of([0, 1, 2], 1))), "another kind"),
-        (wrapper(1, 1, 1, inner_of([0, 1, 2], 1)), "lie past it"),
+        (wrapper(1, 1, 1, inner_of([0, 1, 2], 1)), "later offsets"),
         (message(2, 1, 5, (0, None, b"x")), "codec 5"),
     ],
     ids=["empty", "cut off", "magic mixed", "nested", "offset too small", "codec"],

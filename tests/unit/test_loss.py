@@ -79,20 +79,20 @@ def test_gaps_on_the_source_leave_what_was_copied_without_a_place() -> None:
 def test_gaps_that_leave_it_open_what_was_copied_are_refused() -> None:
     # 60 records of 120 offsets: by their number they could all lie before the start of the log, but one does not.
     case = logs(numbered(200), 3, 3, gap=20)
-    with pytest.raises(RefusedError, match="log starts at 219 by now, and of the 60 records"):
+    with pytest.raises(RefusedError, match=r"log starts at 219 now\. An interrupted attempt wrote 60 records"):
         settled(case, 219)
 
 
 @pytest.mark.parametrize("log_start", [80, 120, 140])
 def test_records_that_are_all_alike_are_refused(log_start: int) -> None:
-    with pytest.raises(RefusedError, match="it is unknown which were copied from before that"):
+    with pytest.raises(RefusedError, match="it is unknown which of them it copied from before"):
         settled(logs([Rec(b"beat", b"k", NOON)] * 200, 3, 3), log_start)
 
 
 def test_record_that_compaction_took_from_the_remote_log_is_refused() -> None:
     case = logs(numbered(200), 3, 3)
     gone: Set[int] = {case.pairs[70]}
-    with pytest.raises(RefusedError, match="of the remote log are gone"):
+    with pytest.raises(RefusedError, match="neither log has them any more"):
         settled(replace(case, remote=[batch.without(gone) for batch in case.remote]), 80)
 
 

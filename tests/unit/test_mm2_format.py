@@ -75,23 +75,23 @@ def test_checkpoint_of_another_version_is_refused() -> None:
 
 @pytest.mark.parametrize("kept", range(len(CHECKPOINT_BYTES[0])))
 def test_checkpoint_with_a_key_that_is_cut_off_is_refused(kept: int) -> None:
-    with pytest.raises(StateError, match="cut off"):
+    with pytest.raises(StateError, match="truncated"):
         decode_checkpoint(CHECKPOINT_BYTES[0][:kept], CHECKPOINT_BYTES[1])
 
 
 @pytest.mark.parametrize("kept", range(len(CHECKPOINT_BYTES[1])))
 def test_checkpoint_with_a_value_that_is_cut_off_is_refused(kept: int) -> None:
-    with pytest.raises(StateError, match="cut off"):
+    with pytest.raises(StateError, match="truncated"):
         decode_checkpoint(CHECKPOINT_BYTES[0], CHECKPOINT_BYTES[1][:kept])
 
 
 def test_offset_sync_that_is_cut_off_is_refused() -> None:
     for kept in range(len(SYNC_BYTES[1])):
-        with pytest.raises(StateError, match="cut off"):
+        with pytest.raises(StateError, match="truncated"):
             decode_offset_sync(SYNC_BYTES[0], SYNC_BYTES[1][:kept])
     with pytest.raises(StateError, match="not UTF-8"):
         decode_offset_sync(b"\x00\x01\xff\x00\x00\x00\x03", SYNC_BYTES[1])
-    with pytest.raises(StateError, match="cut off"):
+    with pytest.raises(StateError, match="truncated"):
         decode_offset_sync(b"\xff\xff\x00\x00\x00\x03", SYNC_BYTES[1])
 
 

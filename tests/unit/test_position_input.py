@@ -106,7 +106,7 @@ def test_json_csv_and_lines_are_answered_in_kind_and_say_what_is_not_known() -> 
 def test_reader_of_records_that_are_placed_anew_gets_the_partitions_of_the_other_cluster() -> None:
     answered = [TranslatedPosition("orders", 0, 10, "all", 7 + n, "clamped", n) for n in (4, 5)]
     assert render(read_positions('{"orders":{"0":10}}', "file"), answered) == '{"all":{"4":11,"5":12}}'
-    with pytest.raises(RefusedError, match="each position has one answer"):
+    with pytest.raises(RefusedError, match="one answer for each position"):
         render(read_positions('v1\n{}\n{"orders":{"0":10}}', "file"), answered)
 
 

@@ -120,7 +120,7 @@ def test_what_was_equal_before_a_refusal_does_not_count_so_that_the_next_start_r
     source, remote = doubtful()
     copy = PartitionCopy(task_of(end=6, sequence=None))
     looked(copy, source, remote)
-    assert copy.refused and "equals one of the source, and compaction has" in str(copy.stopped)
+    assert copy.refused and "equals one of the source, and compaction removed" in str(copy.stopped)
     assert (copy.acknowledged, copy.downstream, len(copy.syncs)) == (0, 0, 0)
     # The control: who went on behind the equal ones would know of no doubt.
     behind = PartitionCopy(replace(task_of(end=6, sequence=None), upstream_offset=3, downstream_offset=1))

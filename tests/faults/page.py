@@ -34,8 +34,8 @@ WRONG = ("lost", "unseen", "doubled", "reordered", "foreign", "changed")
 HEAD = """\
 # Guarantees
 
-Promises, and outcomes of `make faults`: a replicator copies between two clusters of three brokers, at {rate} records a
-second. A case fails if its fault fell before the first record.
+Promises, and outcomes of `make faults`: a replicator copies {rate} records a second between two clusters of three
+brokers. A case fails if its fault came before the first record.
 
 ```
 make faults                                       # this mirror
@@ -48,31 +48,36 @@ python -m tests.faults.page .cache/faults/outcomes.jsonl
 ## Promises
 
 - **Each record is copied once**, in the order of its source partition, with key, value, headers and timestamp. This
-  holds after crashes, freezes and network faults, for `read_uncommitted` readers too.
+  holds after crashes, freezes and network faults, also for `read_uncommitted` readers.
 - **No group skips an unread record.** A translated offset may be too early, never too late.
-- **A promise that cannot be kept is reported**: exit code 3, and topic, partition and offsets in the table `incidents`
-  ([start-and-stop.md](../run/start-and-stop.md)).
+- **The mirror reports a promise that it cannot keep**: it ends with exit code 3, and the table `incidents` has topic,
+  partition and offsets ([exit-3.md](../fix/exit-3.md)).
 
-Not promised:
+The mirror does not promise that
 
-- Records of one source transaction become visible at once.
-- Both sides have equal offsets; `offset_syncs` has the exact map.
-- The mirror notices records that the source acknowledged and then lost.
-- Partitions resume if DeleteRecords and a kill come within seconds after a copy, before the ledger commit. The next
-  start refuses them.
-- A run survives its own InitProducerId request arriving seconds late (`requests-late`). It ends with exit
-  code 3, without loss or duplicates, and the next start resumes.
+- the records of one source transaction become visible at once;
+- both sides have equal offsets: `offset_syncs` has the exact map;
+- it notices records that the source acknowledged and then lost;
+- a partition resumes if DeleteRecords and a kill come within seconds after a copy, before the ledger commit: the next
+  start refuses it;
+- a run continues if its own InitProducerId request arrives seconds late (`requests-late`): it ends with exit code 3,
+  without loss or duplicates, and the next start resumes.
 
 ## Verdicts
 
-A checker without product code reads both sides at `read_committed` and at `read_uncommitted`. A cell has both verdicts
-where they differ. *Lost*: a later record of the partition was copied. *Missed*: a group that moves to the target would
-skip the record. *Incomplete*: acknowledged records were absent {minutes} minutes after the fault. Records that the
-source lost do not count. Seconds, in brackets, run from the last fault's end until a reader has every record
-acknowledged by then. They are upper bounds, because other tests ran. Network faults last 30 s.
+A checker without product code reads both sides at `read_committed` and at `read_uncommitted`. A cell has both
+verdicts if they differ. The checker ignores records that the source lost.
 
-MirrorMaker 2 runs in dedicated mode at its defaults, with three replicas and `read_committed`. Exactly-once adds
-`exactly.once.source.support` and `dedicated.mode.enable.internal.rest`.
+- *exact*: no record was lost, doubled, changed or out of order.
+- *lost*: the record is missing, and a later record of the partition was copied.
+- *missed*: a group that moves to the target would skip the record.
+- *incomplete*: acknowledged records were missing {minutes} minutes after the fault.
+- Seconds in brackets: from the end of the last fault until a reader has every record that was acknowledged by then.
+  Other tests ran at the same time, so these are upper bounds.
+
+Network faults last 30 s. MirrorMaker 2 runs in dedicated mode at its defaults, with three replicas and
+`read_committed`. The column *exactly-once* adds `exactly.once.source.support` and
+`dedicated.mode.enable.internal.rest`.
 
 Outcomes of {days}, on the machine of the [benchmarks](benchmarks.md).
 """

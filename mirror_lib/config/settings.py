@@ -234,7 +234,7 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("provenance", ON_OR_OFF, "on", "Adds the header `mirror.origin`, by which recovery finds copied records. "
             "With `off` the flow is at least once"),
     Setting("dead.letter.topic", OPTIONAL_NAME, "", "Topic on the target for records on which an expression fails. "
-            "Without it their partition stops"),
+            "Without it the partition stops; a flow that repartitions records ends"),
     Setting("sync.topic.configs.enabled", BOOLEAN, "true", "Sync topic configs", "", DIFFERS, "`max.message.bytes` is "
             "never lowered, and configs of timestamps never change", switches="sync.topic.configs.interval.seconds"),
     Setting("sync.topic.configs.interval.seconds", INTERVAL, "600", "How often", "sync_topic_configs_interval"),

@@ -262,19 +262,19 @@ class FirstRecords:
     """The first record at or after given offsets, aborted records included.
 
     `times`: the record's timestamp in milliseconds, if it has one. `without`: partitions without a record from that
-    offset on. A partition whose search takes longer than PATIENCE_SECONDS is in neither."""
+    offset on. Partitions without a leader, or with an unfinished search after PATIENCE_SECONDS, are in neither."""
 
     times: Mapping[TopicPartition, int]
     without: FrozenSet[TopicPartition]
 
 
 def timestamps_at(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """`FirstRecords.times`. Raises ClusterError where no broker answers."""
+    """`FirstRecords.times`. Raises ClusterError if no broker answers."""
     return first_records(config, offsets).times
 
 
 def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> FirstRecords:
-    """The first record at or after each offset. Raises ClusterError where no broker answers."""
+    """The first record at or after each offset. Raises ClusterError if no broker answers."""
     if not offsets:
         return FirstRecords({}, frozenset())
     deadline = time.monotonic() + PATIENCE_SECONDS

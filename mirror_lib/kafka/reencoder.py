@@ -228,7 +228,7 @@ def build_batches(
 
 
 def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
-    """Whether both hold the same records in the same order: timestamps and bytes. Offsets may differ."""
+    """Whether both have the same records in the same order: timestamps and bytes. Offsets may differ."""
     return len(one) == len(other) and all(a[1:] == b[1:] for a, b in zip(one, other))
 
 

@@ -1,7 +1,7 @@
 """Fences the previous producers of a lane, and fences again before the broker forgets the lane's epoch.
 
-Until the abort marker with the new epoch is in a partition's log, a previous producer's write is still accepted there;
-afterwards the broker refuses it with INVALID_PRODUCER_EPOCH (KIP-98, KIP-360). A broker expires a producer by the
+A broker accepts a previous producer's writes until the abort marker with the new epoch is in the partition's log.
+Afterwards it refuses them with INVALID_PRODUCER_EPOCH (KIP-98, KIP-360). A broker expires a producer by the
 timestamp of its last batch, and a marker has the current time. `refresh` fences all lanes again in parallel, in the
 round trips of one.
 """

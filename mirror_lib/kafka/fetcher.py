@@ -157,7 +157,7 @@ def fetch_request(
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
     `asked` is the request's form within a session. `limits` takes precedence over `partition_max_bytes`. With the `ids`
-    of all topics, the request uses topic ids if the broker supports them (KIP-516): for a re-created topic the broker
+    of all topics, the request uses topic ids if the broker supports them (KIP-516). For a re-created topic the broker
     then returns an error instead of records. Without `ids`, the request version is too old for the broker to name a
     preferred read replica (KIP-392).
     """

@@ -512,7 +512,7 @@ class ClusterGroups(GroupCoordinators):
 
         Kafka refuses the commit for a group with members, but accepts any offset, even one after the end of the log.
         Many offsets are committed in several requests. `again` is called before each retry, because a request without
-        a response may have been carried out, and before the next request if an earlier one failed in part.
+        a response may have been carried out. It is also called before the next request if an earlier one failed.
         """
         reasons: Dict[TopicPartition, Optional[str]] = {}
         for share in _shares_of(offsets):

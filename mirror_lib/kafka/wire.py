@@ -331,8 +331,8 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
     """A broker connection that receives responses without a copy, and delays requests while the broker throttles it.
 
     A request times out only after a time without any received bytes, so that large responses arrive over slow links.
-    While the broker throttles this client (KIP-219), the connection keeps requests in order, and extends the timeouts
-    of those in flight: the broker reads nothing from the connection meanwhile. The library fails such requests, which
+    While the broker throttles this client (KIP-219), it reads nothing from the connection. So the connection keeps
+    requests in order, and extends the timeouts of those in flight. The library fails such requests, which
     a lane would treat as a broken connection.
     """
 

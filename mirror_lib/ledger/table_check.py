@@ -48,7 +48,7 @@ PARQUET = b"PAR1"
 @dataclass(frozen=True)
 class Examined:
     """The result of an examination. `protocol` is the minimum reader and writer version, if a commit that was read has
-    one; `failed` is the reason if the files could not be examined, else empty."""
+    one. `failed` is the reason if the files could not be examined, else empty."""
 
     faults: Tuple[Fault, ...] = ()
     protocol: Optional[Tuple[int, int]] = None

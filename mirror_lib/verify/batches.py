@@ -307,8 +307,9 @@ def _data(
 ) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
     """The data entries that start within these offsets.
 
-    The header is None for entries that cannot be compared: messages of magic 0 and 1, and a batch that starts before
-    `first` and is not completely within the piece's first `run`, so that the previous piece does not compare it."""
+    The header is None for entries that cannot be compared: messages of magic 0 and 1, and some batches that start
+    before `first`. Those are not completely within the piece's first `run`, so the previous piece does not compare
+    them."""
     for raw, header, is_data in entries:
         if header is None:
             yield raw, None

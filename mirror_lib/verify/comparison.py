@@ -1,6 +1,6 @@
 """Compares both logs with the ledger's map, on Spark: counts, first differences and their kinds.
 
-This proves equality: the map is one to one and in order (`PartitionMap`), every record of the source's range and of the
+This proves equality. The map is one to one and in order (`PartitionMap`). Every record of the source's range and of the
 remote range must be in it, and both records of every pair must be the same. So no record is lost, doubled, added,
 changed or out of order. The ledger is not trusted: a wrong row shows as a difference. `screen` first finds equal
 partitions by counts and sums (exclusive or) of hashes, with one row from each partition and task.

@@ -517,8 +517,10 @@ def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOu
 
 @dataclass(frozen=True)
 class Unlisted:
-    """Copied topics that are not in the plan, with their copied partitions: `gone` topics are missing on the source,
-    the flow's filters now exclude `filtered` ones, `deleted` ones are on neither cluster."""
+    """Copied topics that are not in the plan, with their copied partitions.
+
+    `gone` topics are missing on the source, `deleted` ones on both clusters. The flow's filters now exclude `filtered`
+    ones."""
 
     gone: Mapping[str, Sequence[int]]
     filtered: Mapping[str, Sequence[int]]

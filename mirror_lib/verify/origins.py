@@ -1,8 +1,8 @@
 """Verifies flows by origins if they repartition records, or if their change is not repeatable.
 
-Each remote partition must have exactly one copy of each record that the change assigns to it, with the right content,
-and the records of one source partition in order. Both sides are joined on the origin: a record on one side only is
-missing or a surplus copy.
+Each remote partition must have exactly one copy of each record that the change assigns to it, with the right content.
+The records of one source partition must be in order there. Both sides are joined on the origin: a record on one side
+only is missing or a surplus copy.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
 
     The range starts at the first pair of the ledger that both logs still have, and ends at the ledger's end. After
     completely expired runs it starts at their end. If the remote log is complete and the flow copies from the start,
-    both logs are also read before the range (`read_from`), to find records that were never copied.
+    both logs are also read before the range (`read_from`). That finds records that were never copied.
     """
     merged, contradiction = NO_RUNS, None
     try:

@@ -1,1 +1,1 @@
-"""The door to Kafka: brokers, record batches, fetching, fenced producing, topics, ACLs and consumer groups."""
+"""Access to Kafka: brokers, record batches, fetching, fenced producing, topics, ACLs and consumer groups."""

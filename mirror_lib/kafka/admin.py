@@ -1,4 +1,4 @@
-"""Topics, configs and ACLs of a cluster (KIP-140, KIP-290): `KafkaCluster` answers with this project's frozen facts."""
+"""Reads and changes topics, topic configs and ACLs of a cluster (KIP-140, KIP-290) through `KafkaCluster`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Send = Callable[[Sequence[str]], ErrorCodes]
 # A KRaft controller refuses requests for more than 10,000 partitions; a response on 200 topics' configs is about 2 MB.
 PARTITIONS_PER_REQUEST = 5000
 TOPICS_PER_REQUEST = 200
-# How long brokers may disagree on a topic that is new to them, and how often they are asked meanwhile.
+# How long brokers may disagree on whether a topic exists, and the pause between two requests meanwhile.
 AGREED_SECONDS, ASKED_AGAIN_SECONDS = 10.0, 0.1
 
 TOPIC = 2  # Kafka's number for this kind of resource
@@ -65,10 +65,10 @@ NAMES_OPERATIONS = 8
 
 
 class ClusterTopics(ClusterOffsets):
-    """What can be asked and ordered about topics. Every method raises ClusterError where no broker answers."""
+    """Reads, creates, grows and configures topics. Every method raises ClusterError if no broker answers."""
 
     def cluster_id(self) -> str:
-        """The id that the cluster gave itself."""
+        """The cluster id, as the brokers report it."""
         return str(self._live_cluster().cluster_id)
 
     def broker_count(self) -> int:
@@ -76,7 +76,7 @@ class ClusterTopics(ClusterOffsets):
         return len(self._live_cluster().brokers)
 
     def topics(self) -> Mapping[str, TopicDescription]:
-        """Every visible topic, in one round trip. A topic in an error state is left out and named in the log."""
+        """Every visible topic, in one round trip. A topic in an error state is excluded and logged."""
         answers = self._describe_topics(None)
         unready = {each.name: for_code(each.error_code).message for each in answers if each.error_code != OK}
         if unready:
@@ -84,10 +84,10 @@ class ClusterTopics(ClusterOffsets):
         return {each.name: _topic_description(each) for each in answers if each.error_code == OK}
 
     def topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]] = None) -> Mapping[str, TopicConfigs]:
-        """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out.
+        """Effective configs by topic, defaults included; limited to `keys` if given. Unknown topics are excluded.
 
-        Raises ClusterError where the configs of an existing topic may not be read, or brokers keep disagreeing on
-        whether it is there.
+        Raises ClusterError if the principal may not read the configs of an existing topic, or if brokers keep
+        disagreeing on whether a topic exists.
         """
         found: Dict[str, TopicConfigs] = {}
         silent, patient_until = list(names), time.monotonic() + AGREED_SECONDS
@@ -97,7 +97,6 @@ class ClusterTopics(ClusterOffsets):
                 known, strange = self._topic_configs(silent[start : start + TOPICS_PER_REQUEST], keys)
                 found.update(known)
                 unknown += strange
-            # Of those without any entry.
             there = self._present(sorted(set(silent) - found.keys()))
             refused = sorted(there - set(unknown))
             if refused:
@@ -106,7 +105,7 @@ class ClusterTopics(ClusterOffsets):
                     hint="grant DescribeConfigs on these topics",
                     code="MIR-203",
                 )
-            # Each broker learns of a new topic in its own time, and the one that was asked may be behind.
+            # Metadata of a new topic reaches each broker at a different time; the queried broker may not have it yet.
             silent = sorted(there)
             if silent and time.monotonic() > patient_until:
                 raise ClusterError(
@@ -116,13 +115,13 @@ class ClusterTopics(ClusterOffsets):
         return found
 
     def _present(self, names: Sequence[str]) -> Set[str]:
-        """The `names` that are topics."""
+        """The `names` that are existing topics."""
         return {each.name for each in self._describe_topics(names) if each.error_code == OK} if names else set()
 
     def topic_config_keys(self) -> FrozenSet[str]:
-        """The topic configs that the brokers know, read off a topic, or off one that is validated but not created.
+        """Names of the topic configs that the brokers support, read from a topic or from a validate-only creation.
 
-        Empty where neither is allowed, and on a cluster without topics before 2.4.
+        Empty if the principal may do neither. Empty also before Kafka 2.4 if the cluster has no topics.
         """
         try:
             for name in sorted(self.topics())[:1]:
@@ -134,13 +133,18 @@ class ClusterTopics(ClusterOffsets):
         return frozenset(self._ask("validate a topic", "Create on topics", validate)["topics"][0].get("configs") or ())
 
     def release(self) -> str:
-        """The newest Kafka release whose requests the brokers take, such as `3.2`: their own may be newer."""
+        """The newest Kafka release whose request versions the brokers accept, such as `3.2`.
+
+        The brokers may run a newer release.
+        """
         version = manager_of(self._client).broker_version_data.broker_version
         return ".".join(map(str, version[:2]))
 
     def topic_operations(self, names: Sequence[str]) -> Mapping[str, Optional[FrozenSet[str]]]:
-        """The operations that this principal may do on each topic, in Kafka's words such as `READ`; `None` where the
-        brokers do not say, as before Kafka 2.3 (KIP-430). A topic that the principal may not describe is left out."""
+        """The operations that this principal may do on each topic, by Kafka's names such as `READ`.
+
+        `None` if the brokers do not report operations (before Kafka 2.3, KIP-430). A topic that the principal may not
+        describe is excluded."""
         found: Dict[str, Optional[FrozenSet[str]]] = {}
         for start in range(0, len(names), TOPICS_PER_REQUEST):
             some_names = names[start : start + TOPICS_PER_REQUEST]
@@ -167,8 +171,10 @@ class ClusterTopics(ClusterOffsets):
         return answer
 
     def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
-        """What would become of `create_topics`, which is only validated: the broker's reason against each, or `None`,
-        and the configs that the topic would have, where the brokers name them (since Kafka 2.4)."""
+        """Validate `create_topics` without creating anything.
+
+        By topic: the broker's reason for a refusal, or `None`, and the configs that the topic would have. Brokers
+        before Kafka 2.4 report no configs."""
         found: Dict[str, Tuple[Optional[str], Mapping[str, str]]] = {}
         for start in range(0, len(specs), TOPICS_PER_REQUEST):
             wanted = {each.name: _new_topic(each) for each in specs[start : start + TOPICS_PER_REQUEST]}
@@ -182,8 +188,7 @@ class ClusterTopics(ClusterOffsets):
         return found
 
     def log_sizes(self, topics: Sequence[str]) -> Optional[Mapping[TopicPartition, int]]:
-        """Bytes of each partition's log, of its largest replica; `None` where this principal may not know (Describe on
-        the cluster)."""
+        """Bytes of each partition's log, from its largest replica; `None` if Describe on the cluster is not granted."""
         sizes: Dict[TopicPartition, int] = {}
         read = partial(self._client.describe_log_dirs, list(topics))
         try:
@@ -202,7 +207,7 @@ class ClusterTopics(ClusterOffsets):
         return sizes
 
     def client_quotas(self) -> Optional[Sequence[ClientQuota]]:
-        """Every quota; `None` before Kafka 2.6, and where DescribeConfigs on the cluster is not granted."""
+        """Every client quota; `None` before Kafka 2.6, or if DescribeConfigs on the cluster is not granted."""
         request = DescribeClientQuotasRequest(components=[], strict=False)
         (answer,) = self._exchange([(None, request)]) if self._knows(request, 0) else (None,)
         if answer is None or isinstance(answer, KafkaError) or answer.error_code:
@@ -217,7 +222,7 @@ class ClusterTopics(ClusterOffsets):
         ]
 
     def create_topics(self, specs: Sequence[NewTopic]) -> TopicOutcomes:
-        """Create topics and wait until they have leaders. By name: `None` where the topic exists, else the reason."""
+        """Create topics and wait until they have leaders. By name: `None` if the topic exists now, else the reason."""
         orders = {spec.name: _new_topic(spec) for spec in specs}
 
         def send(names: Sequence[str]) -> ErrorCodes:
@@ -226,10 +231,10 @@ class ClusterTopics(ClusterOffsets):
 
         sizes = {spec.name: spec.partitions for spec in specs}
         outcomes = self._order("create topics", "Create on the topic or the cluster", sizes, send, TOPIC_EXISTS)
-        return self._led(outcomes, dict.fromkeys(sizes, 1))  # one that existed may be smaller than asked for
+        return self._led(outcomes, dict.fromkeys(sizes, 1))  # an existing topic may be smaller than requested
 
     def create_partitions(self, counts: Mapping[str, int]) -> TopicOutcomes:
-        """Grow topics and wait for the leaders. By name: `None` where the topic is as large, else the reason."""
+        """Grow topics and wait for the leaders. By name: `None` if the topic has its `counts`, else the reason."""
 
         def send(names: Sequence[str]) -> ErrorCodes:
             answer = self._client.create_partitions({name: counts[name] for name in names}, raise_errors=False)
@@ -239,7 +244,10 @@ class ClusterTopics(ClusterOffsets):
         return self._led(outcomes, counts)
 
     def alter_topic_configs(self, changes: Mapping[str, Mapping[str, Optional[str]]]) -> TopicOutcomes:
-        """Set (or, with value `None`, delete) single topic configs, leaving the others: `None` or the reason."""
+        """Set single topic configs, or delete them (value `None`); other configs stay unchanged.
+
+        By name: `None` on success, else the broker's reason.
+        """
         resources = [
             ConfigResource("TOPIC", name, {key: ("DELETE" if new is None else "SET", new) for key, new in one.items()})
             for name, one in changes.items()
@@ -251,13 +259,13 @@ class ClusterTopics(ClusterOffsets):
     def _topic_configs(
         self, names: Sequence[str], keys: Optional[Sequence[str]]
     ) -> Tuple[Mapping[str, TopicConfigs], Sequence[str]]:
-        """Of one request; and the topics that the broker does not know."""
+        """The configs that one request returns, and the topics that are unknown to the broker."""
         kind = DescribeConfigsRequest.DescribeConfigsResource
         wanted = keys and list(keys)
         resources = [kind(resource_type=TOPIC, resource_name=name, configuration_keys=wanted) for name in names]
 
         def describe() -> Any:
-            # The admin client makes a dictionary of each entry, which takes longer than all the rest.
+            # The admin client builds a dictionary for each entry, which takes longer than everything else here.
             (answer,) = self._exchange([(None, DescribeConfigsRequest(resources=resources))])
             if isinstance(answer, KafkaError):
                 raise answer
@@ -277,7 +285,10 @@ class ClusterTopics(ClusterOffsets):
     def _order(
         self, asked: str, right: str, sizes: Mapping[str, int], send: Send, already: int
     ) -> Dict[str, Optional[str]]:
-        """Send orders for topics of `sizes` partitions until each has a lasting answer; `already` means done before."""
+        """Repeat a request for topics of `sizes` partitions until each topic has a final outcome.
+
+        The error code `already` counts as success: the topic was created or grown before.
+        """
         outcomes: Dict[str, Optional[str]] = {}
 
         def attempt() -> None:
@@ -297,9 +308,9 @@ class ClusterTopics(ClusterOffsets):
         return outcomes
 
     def _led(self, outcomes: Dict[str, Optional[str]], counts: Mapping[str, int]) -> TopicOutcomes:
-        """Wait until the topics of good outcomes have `counts` partitions and leaders for all they have."""
+        """Wait until each successful topic has at least `counts` partitions, and a leader for every partition."""
         waiting = sorted(name for name, reason in outcomes.items() if reason is None)
-        # Thousands of partitions take a broker tens of seconds.
+        # A broker needs tens of seconds to create thousands of partitions.
         patient_until = time.monotonic() + self._answer_seconds
         while waiting and time.monotonic() < patient_until:
             leaders = {
@@ -312,7 +323,7 @@ class ClusterTopics(ClusterOffsets):
 
 
 def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
-    """Names in groups of at most PARTITIONS_PER_REQUEST partitions, or one topic."""
+    """Topic names in groups of at most PARTITIONS_PER_REQUEST partitions; a larger topic is a group of its own."""
     group: List[str] = []
     room = PARTITIONS_PER_REQUEST
     for name, size in sizes.items():
@@ -345,17 +356,17 @@ def _config_entry(value: Optional[str], source: int, is_sensitive: bool, is_read
 
 AclOutcomes = Mapping[AclBinding, Optional[str]]
 
-# A KRaft controller takes at most 10,000 changes in one request.
+# A KRaft controller accepts at most 10,000 changes in one request.
 ACLS_PER_REQUEST = 1000
 _TOPICS = ResourcePatternFilter(ResourceType.TOPIC, None, ACLResourcePatternType.ANY)
 _ALL_OF_TOPICS = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, _TOPICS)
 
 
 class ClusterAcls(ClusterConnection):
-    """What can be asked and ordered about ACLs. Every method raises ClusterError where no broker answers."""
+    """Lists, creates and deletes topic ACLs. Every method raises ClusterError if no broker answers."""
 
     def topic_acls(self) -> Optional[FrozenSet[AclBinding]]:
-        """Every ACL of topics; `None` where the cluster has no authorizer. ClusterError where they may not be read."""
+        """Every topic ACL; `None` if the cluster has no authorizer. Raises ClusterError if Describe is not granted."""
 
         def question() -> Optional[FrozenSet[AclBinding]]:
             try:
@@ -367,7 +378,7 @@ class ClusterAcls(ClusterConnection):
         return self._ask("list ACLs", "Describe on the cluster", question)
 
     def create_topic_acls(self, acls: Sequence[AclBinding]) -> AclOutcomes:
-        """Create ACLs: `None` where the ACL is there now (also where it was before), else the broker's reason."""
+        """Create ACLs. By ACL: `None` if it exists now, including if it existed before, else the broker's reason."""
 
         def request(some: Sequence[AclBinding]) -> Any:
             of_one = CreateAclsRequest.AclCreation
@@ -384,14 +395,14 @@ class ClusterAcls(ClusterConnection):
                     )
                     for acl in some
                 ],
-                # From version 1 on there are patterns: before that a prefix would become a name.
+                # Version 0 has no pattern type: a prefixed ACL would become a literal one.
                 min_version=1,
             )
 
         return self._order_acls("create ACLs", acls, request, "results")
 
     def delete_topic_acls(self, acls: Sequence[AclBinding]) -> AclOutcomes:
-        """Delete exactly these ACLs: `None` where the ACL is gone now, else the broker's reason."""
+        """Delete exactly these ACLs. By ACL: `None` if it no longer exists, else the broker's reason."""
 
         def request(some: Sequence[AclBinding]) -> Any:
             of_one = DeleteAclsRequest.DeleteAclsFilter
@@ -421,7 +432,7 @@ class ClusterAcls(ClusterConnection):
             some = acls[first : first + ACLS_PER_REQUEST]
 
             def attempt(some: Sequence[AclBinding] = some) -> List[Optional[str]]:
-                # The client's own call does not tell which of many was refused.
+                # The admin client's own method does not report which of several ACLs the broker refused.
                 (answer,) = self._exchange([(None, request(some))])
                 if isinstance(answer, KafkaError):
                     raise answer
@@ -432,7 +443,7 @@ class ClusterAcls(ClusterConnection):
 
 
 def _outcome(result: Any) -> Optional[str]:
-    """The outcome of one order. Raises what another attempt, or no principal with these ACLs, gets past."""
+    """The outcome for one ACL: `None` or the broker's reason. Raises retriable and authorization errors."""
     if result.error_code == OK:
         return None
     error = for_code(result.error_code)
@@ -454,9 +465,9 @@ def _binding(acl: Any) -> AclBinding:
 
 
 class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
-    """A `Cluster`, a `GroupCluster` and an `AclCluster` that ask real brokers. Connecting happens on construction.
+    """Implements `Cluster`, `GroupCluster` and `AclCluster` on real brokers. Connects on construction.
 
-    Use it as a context manager. Raises ClusterError where no broker answers, here and in every method.
+    Use it as a context manager. The constructor and every method raise ClusterError if no broker answers.
     """
 
     def __enter__(self) -> KafkaCluster:
@@ -468,7 +479,7 @@ class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
 
 @contextmanager
 def clusters_of(flow: ReplicationFlow) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
-    """Source and target of a flow, connected, each as patient as its `admin.timeout.ms` says."""
+    """The flow's source and target, connected. Requests to both time out after the flow's `admin.timeout.ms`."""
     patience = flow.admin_timeout
     with KafkaCluster(flow.source, patience) as source, KafkaCluster(flow.target, patience) as target:
         yield source, target

@@ -1,6 +1,6 @@
 """Connects kafka-python's admin client to one cluster, with raw requests and one retry loop.
 
-Retriable errors are retried here, up to one deadline; every other error becomes a `ClusterError` in plain words.
+Retriable errors are retried here, up to one deadline. Every other error becomes a `ClusterError`.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from mirror_lib.kafka.security import LoginRefused, ready_options
 from mirror_lib.kafka.wire import admin_connections, manager_of, stop
 
 log = logging.getLogger(__name__)
-# At DEBUG these log the client's configuration and the bytes it sends, passwords included; and they log each attempt to
-# reach a broker as an error, though a line of ours reports the result of all attempts.
+# At DEBUG these loggers print the client's configuration and the bytes it sends, passwords included. They also log each
+# connection attempt as an error, although `mirror` logs the result of all attempts.
 for _name in ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 60.0
-# A broker that restarts is found again soon; kafka-python by itself would wait up to half a minute.
+# Reconnects soon to a restarted broker; kafka-python's default backoff is up to half a minute.
 LONGEST_BACKOFF_MS = 1000
-# 10,000 partitions of metadata take more than the 1 MB that kafka-python's connections allow by themselves.
+# Metadata of 10,000 partitions exceeds the 1 MB that kafka-python's connections allow by default.
 LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
 # A wait for a cluster that lasts longer than this is reported with its reason.
 NOTICE_SECONDS = 4.0
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
-# The version of InitProducerId in which a holder names its epoch (KIP-360).
+# From this version of InitProducerId on, a producer sends its current epoch (KIP-360).
 NAMES_ITS_EPOCH = 3
 
 
 class ClusterConnection:
-    """Connects on construction; use it as a context manager.
+    """An admin connection to one cluster. Connects on construction; `close` drops the connections.
 
-    Raises ClusterError where no broker answers, here and in every method; LoginError where one refuses to.
+    The constructor and every method raise ClusterError if no broker answers, and LoginError if a broker refuses the
+    login.
     """
 
     def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
@@ -68,9 +69,9 @@ class ClusterConnection:
         self._client.close()
 
     def _live_cluster(self) -> Any:
-        """The cluster's id and its live brokers, a MetadataResponse without topics.
+        """The cluster's id and its live brokers: a MetadataResponse without topics.
 
-        DescribeCluster would say the same, but kafka-python 3.0.12 cannot read what Kafka 2.8 to 3.6 answer to it.
+        DescribeCluster returns the same, but kafka-python 3.0.12 cannot parse the responses of Kafka 2.8 to 3.6.
         """
 
         def question() -> Any:
@@ -82,19 +83,21 @@ class ClusterConnection:
         return self._ask("describe the cluster", "Describe on the cluster", question)
 
     def guards_epochs(self) -> bool:
-        """Whether the brokers give a new producer epoch to its holder alone, as they do since Kafka 2.5: a driver that
-        was overtaken then gets that error."""
+        """Whether the brokers refuse a new producer epoch to a fenced producer, as they do since Kafka 2.5 (KIP-360).
+
+        A fenced driver then gets an error."""
         return self._knows(InitProducerIdRequest, NAMES_ITS_EPOCH)
 
     def _knows(self, request: Any, version: int) -> bool:
-        """Whether the brokers take this kind of request in this version."""
+        """Whether the brokers accept this request in this version."""
         low, high = manager_of(self._client).broker_version_data.api_versions.get(request.API_KEY, (0, -1))
         return bool(low <= version <= high)
 
     def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
-        """Send to many brokers at once, to each in turn; `None` is any broker. A KafkaError where no answer came.
+        """Send to all brokers in parallel, and to each broker one request after another; `None` is any broker.
 
-        The admin client's own calls raise the first error of any group, so raw answers are read instead.
+        Returns the raw responses in the order of `requests`, a KafkaError in place of a missing one. The admin
+        client's own methods raise the first error of any group, so they are not used.
         """
         manager = manager_of(self._client)
         answers: Dict[int, Any] = {}
@@ -122,7 +125,7 @@ class ClusterConnection:
         return [answers[number] for number in range(len(requests))]
 
     def _ask(self, asked: str, right: str, question: Callable[[], Answer]) -> Answer:
-        """Ask until there is an answer, an error that stays, or no time left."""
+        """Call `question` until it succeeds, fails with an error that is not retriable, or the time is up."""
         deadline, pause = time.monotonic() + self._answer_seconds, 0.05
         while True:
             try:
@@ -135,7 +138,7 @@ class ClusterConnection:
                 ) from error
             except LoginRefused as error:
                 raise LoginError(f"{self.alias}: cannot {asked}: {error.args[0]}", LOGIN_HINT) from error
-            # RuntimeError is kafka-python's word for a controller that moved twice, OSError a connection that broke.
+            # kafka-python raises RuntimeError if the controller moved twice, and OSError if a connection broke.
             except (KafkaError, RuntimeError, OSError) as error:
                 lasting = isinstance(error, KafkaError) and not error.retriable
                 if lasting or time.monotonic() + pause > deadline:
@@ -156,7 +159,7 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
     patience = options["bootstrap_timeout_ms"] / 1000
 
     def report_mismatch() -> None:
-        """What a listener only hangs up on would be waited out for nothing."""
+        """Stop waiting if the listener expects another protocol: it only closes the connection."""
         log.warning("no answer yet from %s; trying for %.0f s", place, patience)
         for host, port, _ in collect_hosts(options["bootstrap_servers"]):
             reason = mismatch(options["security_protocol"], host, port)
@@ -186,9 +189,9 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
 
 @contextmanager
 def log_client(config: ClusterConfig, role: str, deadline: float) -> Iterator[LogClient]:
-    """A connected client that reads (`consumer`) or writes (`producer`) logs, closed on the way out.
+    """A connected client that reads (`consumer`) or writes (`producer`) logs; the context closes it at its end.
 
-    `deadline` is in `time.monotonic()` seconds. Raises ClusterError where no broker answers until then.
+    `deadline` is in `time.monotonic()` seconds. Raises ClusterError if no broker answers by then.
     """
     network = Network()
     options = {"client_id": f"mirror-{config.alias}-{role}", **kafka_python_options(config.client_properties(role))}

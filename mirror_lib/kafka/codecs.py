@@ -19,7 +19,7 @@ Packer = TypeVar("Packer")
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# A worker's memory is what a damaged or hostile payload would take. Producers bound a record before compression
+# Protects a worker's memory from a damaged or hostile payload. Producers limit a record before compression
 # (max.request.size, 1 MB unless raised), so real batches stay two orders of magnitude below this.
 MAX_DECOMPRESSED = 256 << 20
 
@@ -38,14 +38,14 @@ _LITTLE_UINT = struct.Struct("<I")
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """`data` under `codec`, readable by every Kafka client. BatchError for an unknown codec."""
+    """Compress `data` so that every Kafka client can read it. Raises BatchError for an unknown codec."""
     if not codec:
         return bytes(data)
     return _of(_COMPRESS, codec)(data)
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED) -> bytes:
-    """What `data` was before `codec`. BatchError: unknown codec, corrupt data, or more than `limit` bytes come out."""
+    """Decompress `data`. Raises BatchError for an unknown codec, corrupt data, or a result above `limit` bytes."""
     if not codec:
         return bytes(data)
     unpack = _of(_DECOMPRESS, codec)
@@ -59,10 +59,10 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED) -> bytes
 
 
 def decompress_all(codec: int, payloads: Sequence[bytes], limit: int = MAX_DECOMPRESSED) -> bytes:
-    """What all `payloads` were before `codec`, one after the other; `limit` is for all of them together. Raises as
-    `decompress` does.
+    """Decompress `payloads` and join the results; `limit` applies to their sum. Raises what `decompress` raises.
 
-    Payloads of a codec whose frames may follow each other take one call: to set up zstd takes longer than 100 of them.
+    If frames of the codec can be concatenated, one call unpacks all payloads: one zstd setup takes longer than
+    unpacking 100 of them.
     """
     if codec in _JOINABLE and payloads:
         return decompress(codec, b"".join(payloads), limit)
@@ -74,7 +74,7 @@ def decompress_all(codec: int, payloads: Sequence[bytes], limit: int = MAX_DECOM
 
 
 def fix_lz4_header(data: Buffer) -> bytes:
-    """An LZ4 frame with its header's checksum put right.
+    """An LZ4 frame with its header's checksum corrected.
 
     Clients up to Kafka 0.9 computed it over the frame's magic too, in messages of magic 0 (KAFKA-3160).
     """
@@ -98,7 +98,7 @@ def _gzip(data: Buffer) -> bytes:
 
 def _gunzip(data: Buffer, limit: int) -> bytes:
     rest, parts, room = bytes(data), [], limit
-    while True:  # a gzip file is a row of members
+    while True:  # a gzip file is a sequence of members
         member = zlib.decompressobj(_GZIP_WBITS)
         parts.append(member.decompress(rest, room + 1))
         room -= len(parts[-1])
@@ -152,12 +152,12 @@ def _lz4(data: Buffer) -> bytes:
 
 
 def _growing(codec: Any) -> Callable[[Buffer, int], bytes]:
-    """Unpack by a module of cramjam into a buffer that is made larger while that is what is wrong: frames need not say
-    how large they become."""
+    """Decompresses with a cramjam module into a buffer that grows while it is too small: frames need not contain their
+    decompressed size."""
     decompress_into: Callable[[Any, bytearray], int] = codec.decompress_into
     try:
         decompress_into(bytes(codec.compress(bytes(100))), bytearray(1))
-        too_small = None  # whatever is wrong may be the size
+        too_small = None  # any error may mean that the buffer is too small
     except cramjam.DecompressionError as error:
         too_small = str(error)
 
@@ -205,7 +205,7 @@ _DECOMPRESS: Dict[int, Callable[[Buffer, int], bytes]] = {
 
 
 def _joinable() -> FrozenSet[int]:
-    """Codecs whose frames this cramjam unpacks several in a row.
+    """Codecs of which this cramjam release unpacks several concatenated frames in one call.
 
     Version 2.11, the last for Python 3.8, stops after the first frame of LZ4.
     """
@@ -213,5 +213,5 @@ def _joinable() -> FrozenSet[int]:
     return frozenset([0, *(codec for codec, frames in two.items() if decompress(codec, frames) == b"ab")])
 
 
-# Members of gzip may follow each other too, but each is a call of its own here.
+# gzip members can be concatenated too, but `_gunzip` makes one call for each member.
 _JOINABLE = _joinable()

@@ -1,7 +1,7 @@
 """Reads and writes MirrorMaker's compacted topics: the last value of each key, and appends without duplicates.
 
-A batch that is repeated after a later one would read as a step back, so each carries a producer id and a sequence
-(KIP-98). Another tool may have compressed the topic, so it is read with this package's own reader.
+A retried batch that lands after a later one would restore an older value. So each batch has a producer id and a
+sequence (KIP-98). Another tool may have compressed the topic, so this package's own reader reads it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 
 OK, DUPLICATE_SEQUENCE = 0, 46
 NO_CODEC = 0
-# Half of what brokers take by default.
+# Half of the brokers' default limit.
 BATCH_BYTES = 512 * 1024
 
 
 class PartitionWriter:
-    """Connects on construction; deadlines are in `time.monotonic()` seconds. After an error it must not be used again.
+    """Appends records to one partition. Connects on construction; do not use it again after an error.
 
-    Raises ClusterError where the brokers do not answer in time or refuse.
+    Deadlines are in `time.monotonic()` seconds. Raises ClusterError if the brokers refuse or do not answer in time.
     """
 
     def __init__(self, config: ClusterConfig, partition: TopicPartition, deadline: float) -> None:
@@ -56,7 +56,7 @@ class PartitionWriter:
         self._resources.close()
 
     def append(self, records: Sequence[Tuple[bytes, bytes]], deadline: float, headers: bytes = NO_HEADERS) -> None:
-        """Return when all replicas in sync have the records. On an error some of them may be there."""
+        """Append, and return when all in-sync replicas have the records. After an error some may be in the log."""
         now = int(1000 * time.time())
         numbered = [Record(number, now, _body(key, new) + headers) for number, (key, new) in enumerate(records)]
         writer = self._producer
@@ -86,7 +86,7 @@ def _body(key: bytes, new: bytes) -> bytes:
 
 
 def one_header(name: bytes, value: bytes) -> bytes:
-    """The headers of a record that has this one, as they are in format v2."""
+    """The headers of a record with a single header, encoded in format v2."""
     return encode_varint(1) + _body(name, value)
 
 
@@ -96,9 +96,9 @@ PAUSE_SECONDS = 0.2
 
 
 class InternalTopic:
-    """`topic` on the cluster of `config`. Only partition 0 is read and written, as MirrorMaker does.
+    """A compacted internal topic on the cluster of `config`. As in MirrorMaker, only partition 0 is read and written.
 
-    `append` keeps a connection, so `close` it or use it as a context manager; one thread at a time.
+    `append` keeps its connection: call `close`, or use the class as a context manager. Not thread-safe.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class InternalTopic:
             self._writer = None
 
     def ensure(self, cluster: Cluster) -> None:
-        """Create the topic, compacted, with one partition, where there is none. Raises ClusterError if refused.
+        """Create the topic, compacted, with one partition, unless it exists. Raises ClusterError if refused.
 
-        It gets fewer replicas than asked for where there are fewer brokers: its content can be made again.
+        If there are too few brokers, the topic gets fewer replicas than requested: its content can be re-created.
         """
-        # Asked first: where the topic is there, no right to create it is needed.
+        # The listing comes first, so that an existing topic needs no Create permission.
         if self.topic in cluster.topics():
             return
         replicas = min(self._replication_factor, cluster.broker_count())
@@ -142,9 +142,9 @@ class InternalTopic:
             )
 
     def latest(self) -> Mapping[bytes, bytes]:
-        """The last value of each key, read to the end; `{}` where there is no such topic; deleted keys are left out.
+        """The last value of each key, read to the end of the topic, without deleted keys; `{}` if no topic exists.
 
-        Raises ClusterError where the end was not reached, BatchError where the topic is corrupt.
+        Raises ClusterError if the end was not reached, BatchError if the topic is corrupt.
         """
         deadline = time.monotonic() + self._answer_seconds
         with log_client(self._config, "consumer", deadline) as client:
@@ -159,10 +159,9 @@ class InternalTopic:
                 time.sleep(PAUSE_SECONDS)
 
     def append(self, records: Sequence[Tuple[bytes, bytes]], headers: bytes = NO_HEADERS) -> None:
-        """Write keys and values in this order, once each, and return when all replicas in sync have them. Each gets
-        `headers`, in format v2.
+        """Write keys and values in this order, once each, and return when all in-sync replicas have them.
 
-        Raises ClusterError where that is not certain: then some of them may be there.
+        Each record gets `headers`, in format v2. After a ClusterError some of the records may be in the log.
         """
         deadline = time.monotonic() + self._answer_seconds
         writer, self._writer = self._writer, None
@@ -170,16 +169,17 @@ class InternalTopic:
             writer = writer or PartitionWriter(self._config, (self.topic, PARTITION), deadline)
             writer.append(records, deadline, headers)
         except MirrorError as error:
-            # Not used again: were the batch there after all, another under its sequence would pass for a repetition.
+            # The writer is dropped: if the failed batch is in the log, the broker would drop the next batch under the
+            # same sequence as a duplicate.
             if writer is not None:
                 writer.close()
             raise ClusterError(f"cannot write {self.topic}: {error.message}", error.hint) from error
         self._writer = writer
 
     def arrivals(self, seconds: float) -> Sequence[Record]:
-        """The records that are written within the next `seconds`; none where there is no such topic.
+        """The records that are written within the next `seconds`; none if the topic does not exist.
 
-        Raises ClusterError where the topic cannot be read, BatchError where it is corrupt.
+        Raises ClusterError if the topic cannot be read, BatchError if it is corrupt.
         """
         deadline = time.monotonic() + seconds + self._answer_seconds
         place = (self.topic, PARTITION)
@@ -221,7 +221,7 @@ class InternalTopic:
 
 
 def key_and_value(record: Record) -> Tuple[Optional[bytes], Optional[bytes]]:
-    """A record's key and value; `None` where it has none."""
+    """A record's key and value; `None` for a null one."""
     key, at = _bytes(record.body, 0)
     new, _ = _bytes(record.body, at)
     return key, new
@@ -238,9 +238,9 @@ KeyValue = Tuple[Optional[bytes], Optional[bytes]]
 def whole_topic(
     config: ClusterConfig, topic: str, partitions: int, answer_seconds: float = ANSWER_SECONDS
 ) -> Sequence[KeyValue]:
-    """Keys and values of all partitions, one after the other, committed ones only; `None` where there is none.
+    """Keys and values of all committed records, partition after partition; `None` for a null key or value.
 
-    Raises ClusterError where a partition was not read to its end, BatchError where it is corrupt.
+    Raises ClusterError if a partition was not read to its end, BatchError if it is corrupt.
     """
     deadline = time.monotonic() + answer_seconds
     with log_client(config, "consumer", deadline) as client:

@@ -1,6 +1,6 @@
-"""Raw requests to one cluster's brokers: partition leaders, transaction coordinators, single calls.
+"""Sends raw requests to one cluster's brokers, and finds partition leaders and transaction coordinators.
 
-Single-threaded: a lane drives its source and its target client from one `Network`.
+Single-threaded: a lane's source client and target client share one `Network`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from mirror_lib.kafka.wire import BrokerConnections, BrokerLoop
 
 log = logging.getLogger(__name__)
 
-# Frames above this are refused by the client; a fetch answer may exceed its limit by one whole record batch.
+# The client refuses larger frames. A fetch response may exceed its limit by one whole record batch.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 30_000
-# Above it the client fails requests at once. All lanes may be asked about together; appends have a limit of their own.
+# Above it the client fails requests at once. Requests for all lanes may be in flight together; the producer has its own
+# limit.
 MAX_IN_FLIGHT = 100
 TRANSACTION_KEY = 1
 HEARING_SECONDS = 0.1
 
 Future = Any
 
-# <malloc.h>. A piece of up to so many bytes comes from the heap (more than this glibc refuses), and the heap is given
-# back from so many free bytes at its end on: a process then holds at most that much for nothing.
+# Options of <malloc.h>. Blocks of up to `_FROM_HEAP_BYTES` (the most that glibc accepts) come from the heap. The heap
+# shrinks when `_KEPT_BYTES` at its end are free, so a process keeps at most that much unused.
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 _FROM_HEAP_BYTES = 32 * 1024 * 1024
 _KEPT_BYTES = 64 * 1024 * 1024
@@ -44,10 +45,10 @@ _KEPT_BYTES = 64 * 1024 * 1024
 
 @lru_cache(maxsize=None)
 def keep_freed_memory() -> bool:
-    """Make the allocator keep what is freed, up to 64 MB; False where it is another one, which then does as it does.
+    """Make glibc's allocator keep up to 64 MB of freed memory; False with another allocator, which stays unchanged.
 
-    A fetch answer takes several pieces of megabytes. By default each goes back to the system when it is freed, and each
-    page of the next one is asked for again, which costs more than to take the answer apart.
+    A fetch response takes several blocks of megabytes. By default glibc returns each freed block to the system, and the
+    page faults of the next response cost more than parsing it.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -58,7 +59,7 @@ def keep_freed_memory() -> bool:
 
 
 class Disconnected(Exception):
-    """A request got no answer: whether the broker acted on it is unknown."""
+    """A request got no response: whether the broker acted on it is unknown."""
 
 
 class Network:
@@ -69,7 +70,7 @@ class Network:
         self.selector = BrokerLoop(slow_task_threshold_secs=0)
 
     def poll(self, timeout_ms: float) -> None:
-        """Send and receive once; returns early when something arrived."""
+        """Send and receive once; returns as soon as something arrives."""
         self.selector.poll(timeout_ms=timeout_ms)
 
     def wait(self, future: Future, timeout_ms: float) -> None:
@@ -77,14 +78,14 @@ class Network:
         self.selector.poll(timeout_ms=timeout_ms, future=future)
 
     def close(self) -> None:
-        """Close the loop; clients must be closed before."""
+        """Close the loop. Close its clients first."""
         self.selector.close()
 
 
 class LogClient:
     """Connections to the brokers of one cluster. `options` come from `config.client_options`.
 
-    Raises `ConfigError` where a key store in them cannot be opened.
+    Raises `ConfigError` if a key store in them cannot be opened.
     """
 
     def __init__(self, network: Network, alias: str, options: Mapping[str, Any]) -> None:
@@ -104,7 +105,7 @@ class LogClient:
         self._topic_ids: Dict[str, uuid.UUID] = {}
 
     def connect(self, deadline: float) -> None:
-        """Learn the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
+        """Read the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
         try:
             self._manager.bootstrap(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
         except LoginRefused as error:
@@ -117,7 +118,7 @@ class LogClient:
             ) from error
 
     def advertised(self) -> List[Tuple[str, int]]:
-        """The addresses that the brokers gave themselves, as of the last metadata."""
+        """The brokers' advertised addresses in the last metadata response."""
         return [(broker.host, broker.port) for broker in self._manager.cluster.brokers()]
 
     def send(self, node: Optional[int], request: Any) -> Future:
@@ -144,15 +145,16 @@ class LogClient:
         return True
 
     def answer(self, future: Future, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
-        """Wait for the answer to what was sent. Raises `Disconnected`."""
+        """Wait for the response to a sent request. Raises `Disconnected`."""
         self.wait(future, timeout_ms)
         if not future.succeeded():
             raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
         return future.value
 
     def wait(self, future: Future, timeout_ms: float) -> None:
-        """Send and receive until `future` is done or the time is up, which stands still while brokers throttle us, and
-        does not end while a large answer is under way."""
+        """Send and receive until `future` is done or the time is up.
+
+        The time pauses while brokers throttle this client, and does not expire while a large response is arriving."""
         throttle, now = self._manager.throttle, time.monotonic()
         until = now + throttle.left(now) + timeout_ms / 1000 - throttle.asked_for()
         while not future.is_done:
@@ -162,15 +164,15 @@ class LogClient:
             self.network.wait(future, max(left, HEARING_SECONDS) * 1000)
 
     def hears(self, node: Optional[int] = None) -> bool:
-        """Whether a large answer of `node`, or of any broker, is under way."""
+        """Whether a large response of `node` is arriving; of any broker if None."""
         return bool(self._manager.hears(node))
 
     def throttled_seconds(self) -> float:
-        """How long brokers have kept this client waiting, by its quotas, since this was asked the last time."""
+        """Seconds that brokers have throttled this client by quotas since the previous call."""
         return float(self._manager.throttle.taken(time.monotonic()))
 
     def is_throttled(self) -> bool:
-        """Whether a broker keeps this client waiting now."""
+        """Whether a broker throttles this client now."""
         return bool(self._manager.throttle.left(time.monotonic()))
 
     def leader(self, partition: TopicPartition) -> Optional[int]:
@@ -178,23 +180,23 @@ class LogClient:
         return self._leaders.get(partition)
 
     def is_another(self, topic: str, topic_id: str) -> bool:
-        """Whether `topic` had another id at the last `refresh_leaders`; False where either is not known."""
+        """Whether `topic` had another id at the last `refresh_leaders`; False if either id is unknown."""
         return bool(topic_id and topic in self._topic_ids) and topic_id != printed_id(self._topic_ids[topic])
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, uuid.UUID]:
-        """The ids of `topics` at the last `refresh_leaders`; empty where one of them is not known."""
+        """The ids of `topics` at the last `refresh_leaders`; empty if one of them is unknown."""
         known = {topic: self._topic_ids[topic] for topic in topics if topic in self._topic_ids}
         return known if len(known) == len(topics) else {}
 
     def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
-        """Learn the leaders of all partitions of `topics`; waits for elections until `deadline`.
+        """Read the leaders of all partitions of `topics`; waits for elections until `deadline`.
 
-        A topic that does not exist simply has no leader afterwards. Raises `ClusterError` when no broker answers.
+        A topic that does not exist has no leader afterwards. Raises `ClusterError` when no broker answers.
         """
         self._await_leaders(topics, deadline, None)
 
     def refresh_leaders_of(self, partitions: Collection[TopicPartition], deadline: float) -> None:
-        """The same for the topics of `partitions`, but no others' elections are waited for."""
+        """The same for the topics of `partitions`, but waits for elections of these partitions only."""
         self._await_leaders((topic for topic, _ in partitions), deadline, partitions)
 
     def _await_leaders(
@@ -205,11 +207,11 @@ class LogClient:
             time.sleep(0.1)
 
     def ask_ids(self, topics: Iterable[str]) -> Future:
-        """Ask for the ids of topics, without waiting."""
+        """Request the ids of topics, without waiting."""
         return self.send(None, _metadata_request(topics))
 
     def read_topic_ids(self, asked: Future) -> Dict[str, str]:
-        """What came of `ask_ids`: the printed ids of those topics that were there. Raises `Disconnected`."""
+        """The response to `ask_ids`: the printed ids of the topics that exist. Raises `Disconnected`."""
         answer = self.answer(asked)
         return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
 
@@ -225,7 +227,7 @@ class LogClient:
             self._topic_ids.pop(topic.name, None)
             if printed_id(topic.topic_id):
                 self._topic_ids[topic.name] = topic.topic_id
-            if topic.error_code:  # gone, perhaps: no broker is asked by a name that may soon mean another topic
+            if topic.error_code:  # perhaps deleted; the name may soon belong to another topic, so forget its leaders
                 self._leaders = {each: node for each, node in self._leaders.items() if each[0] != topic.name}
             for partition in topic.partitions:
                 key = (topic.name, partition.partition_index)
@@ -241,9 +243,9 @@ class LogClient:
         return complete
 
     def coordinator(self, transactional_id: str, deadline: float) -> int:
-        """Node id of the coordinator. On a fresh cluster this call is what creates `__transaction_state`.
+        """Node id of the transaction coordinator. On a new cluster this request creates `__transaction_state`.
 
-        Raises `ClusterError` where there is none until the deadline, or this principal may not know.
+        Raises `ClusterError` if no coordinator is available by the deadline, or the principal is not authorized.
         """
         request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_KEY, max_version=3)
         answer = self.retry(request, lambda: None, lambda answer: int(answer.error_code), deadline)
@@ -262,9 +264,9 @@ class LogClient:
         deadline: float,
         extra: Tuple[int, ...] = (),
     ) -> Any:
-        """Call until the answer's error is neither retriable nor in `extra`; `node` is asked before each try.
+        """Repeat a request until the response's error is neither retriable nor in `extra`; each try calls `node`.
 
-        The last answer may hold an error that is not worth retrying. Raises `ClusterError` at the deadline.
+        The response may contain an error that is not retriable. Raises `ClusterError` at the deadline.
         """
         last: object = "no answer"
         while time.monotonic() < deadline:
@@ -299,8 +301,9 @@ def _failed(error: Exception) -> Future:
 
 
 def printed_id(topic_id: Any) -> str:
-    """A topic's id as Kafka's tools print it, in base 64; empty for none. Brokers before 2.8 have none, and the client
-    then makes one of zeros."""
+    """A topic's id in base64, as Kafka's tools print it; empty for none.
+
+    Brokers before 2.8 have no topic ids: the client then returns an id of zeros."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=") if topic_id and topic_id.int else ""
 
 
@@ -310,7 +313,7 @@ def error_name(code: int) -> str:
 
 
 def is_retriable(code: int) -> bool:
-    """True where Kafka says that the same request may succeed later."""
+    """Whether Kafka defines the error as retriable: the same request may succeed later."""
     return bool(for_code(code).retriable)
 
 

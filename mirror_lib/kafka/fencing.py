@@ -1,8 +1,8 @@
 """Fences the previous producers of a lane, and fences again before the broker forgets the lane's epoch.
 
-Until the abort marker with the new epoch is in a partition's log, a previous producer's write is still accepted there;
-afterwards it is refused with INVALID_PRODUCER_EPOCH (KIP-98, KIP-360). A broker forgets a producer by the timestamps of
-its last batch; a marker has the present time. All lanes are fenced again in parallel, in the
+A broker accepts a previous producer's writes until the abort marker with the new epoch is in the partition's log.
+Afterwards it refuses them with INVALID_PRODUCER_EPOCH (KIP-98, KIP-360). A broker expires a producer by the
+timestamp of its last batch, and a marker has the current time. `refresh` fences all lanes again in parallel, in the
 round trips of one.
 """
 
@@ -23,14 +23,13 @@ from mirror_lib.kafka.record_batch import Producer
 CONCURRENT_TRANSACTIONS = 51
 CLUSTER_AUTHORIZATION_FAILED = 31
 NOT_COORDINATOR = 16
-# Of a partition: only that another one failed, which has the reason.
+# Error code of a partition that was not attempted because another partition failed; that one has the reason.
 OPERATION_NOT_ATTEMPTED = 55
 TRY_AGAIN = (CONCURRENT_TRANSACTIONS, NOT_COORDINATOR)
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 INVALID_TRANSACTION_TIMEOUT = 50
-# A coordinator gives out another producer id when an epoch has reached 32766, and markers under that id fence no
-# process that has the old one. So no process may append with the last epochs: one that gets such an epoch asks until
-# the id is a new one.
+# When an epoch reaches 32766, the coordinator assigns a new producer id. Markers under the new id do not fence a
+# process with the old id. So no process may append with the last epochs: it requests epochs until the id is new.
 LAST_EPOCH = 32_766 - 8
 # Long enough for the three calls of a fence; a fence cut short blocks read_committed readers for at most this long.
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -45,23 +44,23 @@ def fence(
 ) -> Producer:
     """Fence `partitions` (remote topic to partition numbers) and return the lane's new producer.
 
-    `held` is the producer of a caller that has the lane already: it may fence more of it, but not take it back from
-    a process that fenced it since. `None` fences the lane, whichever process has it. Costs one offset (the abort
-    marker) in each partition. Raises `FencedError` when another process has the lane or fences it at this moment,
-    `ClusterError` when the coordinator does not answer until `deadline` (monotonic seconds)."""
+    `held` is the caller's current producer of the lane: it can fence more partitions, but the coordinator refuses it if
+    another process has fenced the lane since. `None` fences the lane regardless of its owner. Each partition gets one
+    abort marker, which takes one offset. Raises `FencedError` when another process owns the lane or fences it at this
+    moment, `ClusterError` when the coordinator does not answer by `deadline` (monotonic seconds)."""
     producer = init_producer(client, transactional_id, deadline, held)
     if not partitions:
         return producer
     _add_partitions(client, transactional_id, producer, partitions, deadline)
     _abort(client, transactional_id, producer, deadline)
-    # Answers CONCURRENT_TRANSACTIONS until the markers are in the logs: only then is the fence up. It names the epoch
-    # of those markers, so that of two that fence at once the later one gets an error: a new epoch without markers of
-    # its own would let both write.
+    # The coordinator returns CONCURRENT_TRANSACTIONS until the markers are in the logs; only then is the lane fenced.
+    # The request contains the epoch of those markers. So if two processes fence at once, the later one gets an error:
+    # a new epoch without markers of its own would let both write.
     return lasting(client, transactional_id, init_producer(client, transactional_id, deadline, producer), deadline)
 
 
 def lasting(client: LogClient, transactional_id: str, producer: Producer, deadline: float) -> Producer:
-    """`producer`, whose markers are in the logs; where its epochs are used up, the one of the next producer id."""
+    """`producer`, whose markers are in the logs; or the next producer id's if its epochs are used up."""
     while producer.epoch >= LAST_EPOCH:
         producer = init_producer(client, transactional_id, deadline, producer)
     return producer
@@ -70,17 +69,17 @@ def lasting(client: LogClient, transactional_id: str, producer: Producer, deadli
 def init_producer(
     client: LogClient, transactional_id: str, deadline: float, held: Optional[Producer] = None
 ) -> Producer:
-    """A new epoch of the transactional id's producer; aborts what an earlier holder left open.
+    """Request a new epoch of the transactional id's producer; the coordinator aborts an open transaction.
 
-    With `held` only if no other process asked for one since, else `FencedError` (KIP-360; brokers before 2.5 ignore
-    it)."""
+    With `held`, raises `FencedError` if another process got an epoch since (KIP-360; brokers before 2.5 ignore
+    `held`)."""
     answer = _ask(client, transactional_id, init_request(transactional_id, held), deadline)
     refuse(answer.error_code, transactional_id)
     return Producer(answer.producer_id, answer.producer_epoch)
 
 
 def init_request(transactional_id: str, held: Optional[Producer]) -> Any:
-    """Asks for a new epoch; with `held` only for the holder of that one (KIP-360)."""
+    """The request for a new epoch; with `held`, the coordinator grants it to the current producer only (KIP-360)."""
     return InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -91,7 +90,7 @@ def init_request(transactional_id: str, held: Optional[Producer]) -> Any:
 
 
 def idempotent_producer(client: LogClient, deadline: float) -> Producer:
-    """A producer id without a transactional id: retries are recognised, zombies are not (`at-least-once`)."""
+    """A producer id without a transactional id (`at-least-once`): brokers drop retries, but do not fence zombies."""
     request = InitProducerIdRequest(
         transactional_id=None,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -121,7 +120,7 @@ def _add_partitions(
 
 
 def add_partitions_request(transactional_id: str, producer: Producer, partitions: Mapping[str, Sequence[int]]) -> Any:
-    """Names the partitions that the markers go to: remote topic to partition numbers."""
+    """The request that adds the partitions that get the markers: remote topic to partition numbers."""
     topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
@@ -133,7 +132,7 @@ def add_partitions_request(transactional_id: str, producer: Producer, partitions
 
 
 def refuse_partitions(answer: Any, transactional_id: str) -> None:
-    """Raises what `fence` raises if the answer to `add_partitions_request` holds an error."""
+    """Raises what `fence` raises if the response to `add_partitions_request` contains an error."""
     for topic in answer.results_by_topic_v3_and_below:
         for result in topic.results_by_partition:
             if result.partition_error_code != OPERATION_NOT_ATTEMPTED:
@@ -141,7 +140,7 @@ def refuse_partitions(answer: Any, transactional_id: str) -> None:
 
 
 def worst_partition_error(answer: Any) -> int:
-    """The error code that explains the answer to `add_partitions_request`, 0 if there is none."""
+    """The error code that caused the failure of an `add_partitions_request`; 0 if it succeeded."""
     codes: List[int] = [
         result.partition_error_code
         for topic in answer.results_by_topic_v3_and_below
@@ -157,7 +156,7 @@ def _abort(client: LogClient, transactional_id: str, producer: Producer, deadlin
 
 
 def abort_request(transactional_id: str, producer: Producer) -> Any:
-    """Has the coordinator write an abort marker to each of the partitions, soon after it answered."""
+    """The request that aborts: the coordinator writes a marker to each partition soon after its response."""
     return EndTxnRequest(
         transactional_id=transactional_id,
         producer_id=producer.producer_id,
@@ -207,7 +206,7 @@ RETRY_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class LaneProducer:
-    """A lane and its present producer; `partitions` (remote topic to partition numbers) are those to mark."""
+    """A lane, its current producer, and the `partitions` to mark (remote topic to partition numbers)."""
 
     transactional_id: str
     producer: Producer
@@ -215,18 +214,20 @@ class LaneProducer:
 
 
 class AnswerLost(Disconnected):
-    """A lane is refused after a request of its own got no answer. A coordinator that has given out an epoch and died
-    knows only that one: whether it was this lane's, or another process's that fenced the lane, is unknown."""
+    """The coordinator refuses a lane after one of the lane's requests got no response.
+
+    The coordinator may have assigned an epoch and failed before its response. It is then unknown whether this lane or
+    another process, which fenced the lane, owns that epoch."""
 
 
 def refresh(client: LogClient, lanes: Sequence[LaneProducer], deadline: float) -> Dict[str, Producer]:
     """Put one abort marker in each partition and return each lane's next producer, by transactional id.
 
-    A fence that begins with the epoch that the lane has, so it uses up one epoch and not two. The epoch must be a new
-    one afterwards: a broker that had forgotten the old one takes no sequence but 0 behind the marker, one that had not
-    only the next. Raises `FencedError` when another process fenced a lane, `AnswerLost` when that may be so,
-    `ClusterError` when the coordinator refuses or does not answer until `deadline` (monotonic seconds); some of the
-    markers may then be written.
+    The abort uses the lane's current epoch, so a refresh takes one epoch instead of two. The epoch must be new
+    afterwards: after the marker, a broker that had expired the old one accepts only sequence 0, another broker only the
+    next sequence. Raises `FencedError` when another process fenced a lane, `AnswerLost` when that is possible,
+    `ClusterError` when the coordinator refuses or does not answer by `deadline` (monotonic seconds). Some of the
+    markers may be written then.
     """
     ask = _SideBySide(client, deadline)
     try:
@@ -253,7 +254,7 @@ def _renewed(ask: _SideBySide, lanes: Sequence[LaneProducer]) -> Dict[str, Produ
     aborted = ask({name: abort_request(name, producer) for name, producer in producers.items()})
     for name, answer in aborted.items():
         refuse(answer.error_code, name)
-    # Answers CONCURRENT_TRANSACTIONS until the markers are in the logs.
+    # The coordinator returns CONCURRENT_TRANSACTIONS until the markers are in the logs.
     renewed = ask({name: init_request(name, producer) for name, producer in producers.items()})
     for name, answer in renewed.items():
         refuse(answer.error_code, name)
@@ -261,9 +262,10 @@ def _renewed(ask: _SideBySide, lanes: Sequence[LaneProducer]) -> Dict[str, Produ
 
 
 class _SideBySide:
-    """One call for each of many transactional ids, sent at once, again for those that shall be tried again.
+    """Sends one request for each of many transactional ids in parallel, and repeats those that fail with a retriable
+    error.
 
-    `unanswered` are the lanes whose request got no answer: the coordinator may have done what it says.
+    `unanswered` has the lanes with a request without a response: the coordinator may have carried it out.
     """
 
     def __init__(self, client: LogClient, deadline: float) -> None:
@@ -275,7 +277,7 @@ class _SideBySide:
     def __call__(
         self, requests: Mapping[str, Any], error_code: Callable[[Any], int] = lambda answer: answer.error_code
     ) -> Dict[str, Any]:
-        """Answers by transactional id; they may hold errors that are not worth retrying."""
+        """Responses by transactional id; they may contain errors that are not retriable."""
         answers: Dict[str, Any] = {}
         waiting = list(requests)
         while waiting:
@@ -315,7 +317,7 @@ class _SideBySide:
                 self._wait_a_little()
 
     def _answers(self, futures: Sequence[Any]) -> List[Optional[Any]]:
-        """What each request brought, None where nothing came."""
+        """The response to each request; None without one."""
         for future in futures:
             self._client.wait(future, REQUEST_TIMEOUT_MS)
         return [future.value if future.succeeded() else None for future in futures]

@@ -1,4 +1,4 @@
-"""Parses a Fetch response (versions 4 to 13) without copying its records, which stay where they were received."""
+"""Parses a Fetch response (versions 4 to 13) without copying its records: they are views of the receive buffer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 KNOWS_LOG_START, KNOWS_SESSIONS, KNOWS_NEAREST, COMPACT, BY_TOPIC_ID = 5, 7, 11, 12, 13
 
-# No other replica than the leader is named to read from.
+# The broker names no preferred read replica.
 NO_REPLICA = -1
 
 _I16, _I32, _I64 = (struct.Struct(kind) for kind in (">h", ">i", ">q"))
@@ -18,14 +18,14 @@ _ABORTED = struct.Struct(">qq")
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction that touches the records."""
+    """An aborted transaction that overlaps the records."""
 
     producer_id: int
     first_offset: int
 
 
 class PartAnswer(NamedTuple):
-    """What was answered about one partition; the names are the protocol's."""
+    """One partition of the response; the field names are the protocol's."""
 
     partition_index: int
     error_code: int
@@ -38,7 +38,7 @@ class PartAnswer(NamedTuple):
 
 
 class TopicAnswer(NamedTuple):
-    """A topic, by its name, or from version 13 on by its id alone."""
+    """One topic of the response, by name, or from version 13 on by id alone."""
 
     topic: str
     topic_id: Optional[uuid.UUID]
@@ -46,7 +46,7 @@ class TopicAnswer(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """The whole answer."""
+    """A whole Fetch response; the field names are the protocol's."""
 
     throttle_time_ms: int
     error_code: int
@@ -55,7 +55,7 @@ class FetchAnswer(NamedTuple):
 
 
 def read_answer(view: memoryview, version: int) -> FetchAnswer:
-    """What follows the header of an answer of that version. Raises `struct.error` where it is too short."""
+    """Parse the body of a response of that version. Raises `struct.error` if the body is too short."""
     reader = _Reader(view, version >= COMPACT)
     (throttled,) = reader.take(_I32)
     error_code, session_id = reader.take(_SESSION) if version >= KNOWS_SESSIONS else (0, 0)
@@ -88,7 +88,7 @@ def _aborted(reader: _Reader) -> Aborted:
 
 
 class _Reader:
-    """Takes one value after the other. `compact`: the protocol's newer encoding (KIP-482)."""
+    """Reads one value after another. `compact` selects the protocol's newer encoding (KIP-482)."""
 
     def __init__(self, view: memoryview, compact: bool) -> None:
         self._view = view
@@ -100,7 +100,7 @@ class _Reader:
         return kind.unpack_from(self._view, at)
 
     def count(self, none: int = 0) -> int:
-        """The number of what follows; `none` where the protocol has null."""
+        """The length of the array or byte string that follows; `none` for null."""
         found = self._varint() - 1 if self._compact else int(self.take(_I32)[0])
         return found if found >= 0 else none
 

@@ -1,4 +1,4 @@
-"""Fetches raw record batches of many partitions from one cluster, and looks up where their logs begin and end."""
+"""Fetches raw record batches of many partitions from one cluster, and looks up the start and end of their logs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ from mirror_lib.kafka.wire import FetchRequestOfViews
 log = logging.getLogger(__name__)
 
 MAX_WAIT_MS = 500
-# A broker answers one request of a connection at a time: who may want more soon must not wait for a long one.
+# A broker answers one request of a connection at a time. If other partitions will need data soon, a request must not
+# wait long.
 BRIEF_WAIT_MS = 10
 
-# Below it a session would save nothing, and a broker keeps few of them (max.incremental.fetch.session.cache.slots).
+# With fewer partitions a session saves nothing, and a broker caches few of them
+# (max.incremental.fetch.session.cache.slots).
 SESSION_FROM_PARTITIONS = 50
 # FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, INCONSISTENT_TOPIC_ID
 FORGOTTEN = (70, 71, 106, 103)
@@ -47,7 +49,7 @@ NO_SESSION, NO_EPOCH, FIRST_EPOCH, LAST_EPOCH = 0, -1, 0, 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """One request: the session's id and epoch, the partitions to name, those that are not wanted any more."""
+    """One request: the session's id and epoch, the partitions to send, and those to remove from the session."""
 
     session_id: int = NO_SESSION
     epoch: int = NO_EPOCH
@@ -56,10 +58,10 @@ class Asked(NamedTuple):
 
 
 class FetchSession:
-    """A fetch session with one broker (KIP-227), which remembers the partitions asked for: a request names only
-    changes, and an answer only what is new.
+    """A fetch session with one broker (KIP-227). The broker remembers the requested partitions: a request contains only
+    changes, and a response only partitions with news.
 
-    Not thread-safe; one request at a time. What `ask` wants without the session does not disturb it.
+    Not thread-safe; one request at a time. A request without the session leaves the session as it is.
     """
 
     def __init__(self) -> None:
@@ -68,8 +70,7 @@ class FetchSession:
         self._known: Dict[TopicPartition, Tuple[int, int]] = {}
 
     def ask(self, wanted: Mapping[TopicPartition, int], limits: Mapping[TopicPartition, int] = {}) -> Asked:
-        """What a request for `wanted` (partition to position) has to say; the answer is about these alone. `limits` are
-        the most bytes of each."""
+        """The request for exactly the partitions `wanted` (partition to position). `limits`: maximum bytes of each."""
         if len(wanted) < SESSION_FROM_PARTITIONS:
             return Asked(positions=wanted)
         before, self._known = self._known, {each: (at, limits.get(each, -1)) for each, at in wanted.items()}
@@ -79,8 +80,9 @@ class FetchSession:
         return Asked(self._id, self._epoch, changed, tuple(each for each in before if each not in wanted))
 
     def answered(self, asked: Asked, error_code: int, session_id: int) -> bool:
-        """Take the head of the answer to `asked`. False where the broker has forgotten the session, and returned
-        nothing else: the next `ask` says everything again."""
+        """Process the header of the response to `asked`.
+
+        False if the broker has dropped the session: the response has no data, and the next request is a full one."""
         if asked.epoch == NO_EPOCH:
             return True
         if error_code in FORGOTTEN or session_id == NO_SESSION:
@@ -92,31 +94,31 @@ class FetchSession:
 
 
 class Turn(NamedTuple):
-    """The partitions of a question, first those that should get something, and how long the broker may wait."""
+    """The partitions of a request, in order of precedence, and how long the broker may wait."""
 
     partitions: List[TopicPartition]
     max_wait_ms: int
 
 
 class FetchTurns:
-    """Which of a task's partitions the next request to a broker is about.
+    """Decides which of a task's partitions the next request to a broker contains.
 
-    A partition that got something is asked for last the next time. One that got nothing below its end, though there was
-    room in the answer, is asked for alone. While tiered storage keeps one waiting, every other request is about the
-    rest. `stored` returns whether a partition's data is awaited from tiered storage.
+    A partition that got data comes last in the next request. A partition without data before its end gets a request of
+    its own, if the response had room for its data. While tiered storage delays a partition, every second request is for
+    the other partitions. `stored` returns whether a partition waits for data from tiered storage.
     """
 
     def __init__(self, stored: Callable[[TopicPartition], bool]) -> None:
         self._stored = stored
         self._served: Set[TopicPartition] = set()
         self._alone: Set[TopicPartition] = set()
-        # Nodes whose last question was about a stored partition, and when each of these had its turn.
+        # Nodes whose last request was for a partition in tiered storage, and the order of these partitions' requests.
         self._owe_the_rest: Set[int] = set()
         self._turns: Dict[TopicPartition, int] = {}
 
     def next(self, node: int, wanted: Collection[TopicPartition], brief: bool) -> Turn:
-        """The request to `node`, whose partitions in `wanted` want data. `brief`: others of it may want some in a
-        moment."""
+        """The next request to `node`, whose partitions `wanted` need data. `brief`: other partitions of the node may
+        need data soon."""
         lonely = self._alone.intersection(wanted)
         stored = {each for each in lonely if self._stored(each)}
         if stored and (len(stored) == len(wanted) or node not in self._owe_the_rest):
@@ -128,7 +130,7 @@ class FetchTurns:
         return Turn(rest, BRIEF_WAIT_MS if brief else MAX_WAIT_MS)
 
     def _of_stored(self, node: int, stored: Iterable[TopicPartition]) -> Turn:
-        """One alone: brokers read in tiered storage as long as the request may wait."""
+        """One partition alone: a broker reads from tiered storage for as long as the request may wait."""
         first = min(stored, key=lambda each: (self._turns.get(each, 0), each))
         self._turns[first] = max(self._turns.values(), default=0) + 1
         self._owe_the_rest.add(node)
@@ -137,7 +139,7 @@ class FetchTurns:
     def answered(
         self, asked: Collection[TopicPartition], served: Collection[TopicPartition], alone: Set[TopicPartition]
     ) -> None:
-        """Of those that were `asked` about some were `served`, others are to be asked for `alone`."""
+        """Record a response: of the `asked` partitions, `served` got data, and `alone` need a request of their own."""
         self._alone = (self._alone - set(asked)) | alone
         self._served = (self._served - set(asked)) | set(served)
 
@@ -154,9 +156,10 @@ def fetch_request(
 ) -> FetchRequestOfViews:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
-    `asked` says it within a session, `limits` beats `partition_max_bytes`. With `ids` of all topics it asks by id where
-    the broker can (KIP-516): another topic that was given the name gives then an error, and none of its records.
-    Without them it asks so that no broker names another replica to read from instead (KIP-392).
+    `asked` is the request's form within a session. `limits` takes precedence over `partition_max_bytes`. With the `ids`
+    of all topics, the request uses topic ids if the broker supports them (KIP-516). For a re-created topic the broker
+    then returns an error instead of records. Without `ids`, the request version is too old for the broker to name a
+    preferred read replica (KIP-392).
     """
     asked = asked or Asked(positions=positions)
     topics: Dict[str, List[Any]] = {}
@@ -201,7 +204,7 @@ def _forgotten(partitions: Iterable[TopicPartition], ids: Mapping[str, uuid.UUID
 
 EARLIEST = -2
 LATEST = -1
-# The first offset that the leader keeps itself (KIP-405).
+# The first offset on the leader's local disk (KIP-405).
 EARLIEST_LOCAL = -4
 KNOWS_TIERED_STORAGE = 8
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -211,17 +214,17 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 def log_ends(
     client: LogClient, partitions: Iterable[TopicPartition], isolation: int = READ_UNCOMMITTED
 ) -> Mapping[TopicPartition, int]:
-    """The end of each partition's log, in one request a broker; left out where its leader does not tell it.
+    """The end of each partition's log, with one request to each broker; without partitions whose leader gives none.
 
-    It is the high watermark: just after an election that may lie before what was acknowledged. Or the last stable
-    offset, by `isolation`. Raises `Disconnected`.
+    The end is the high watermark, which just after an election may be lower than an acknowledged offset. With
+    `READ_COMMITTED` it is the last stable offset. Raises `Disconnected`.
     """
     by_node: Dict[int, List[TopicPartition]] = {}
     for partition in partitions:
         node = client.leader(partition)
         if node is not None:
             by_node.setdefault(node, []).append(partition)
-    # All at once: brokers may be far, and there may be many.
+    # Sent in parallel: round trips may be long, and there may be many brokers.
     asked = [client.send(node, list_offsets_request(of_node, LATEST, isolation)) for node, of_node in by_node.items()]
     return {
         (topic.name, part.partition_index): part.offset
@@ -233,9 +236,9 @@ def log_ends(
 
 
 def local_start(client: LogClient, partition: TopicPartition) -> int:
-    """The first offset that the partition's leader keeps itself: what lies before is in tiered storage.
+    """The first offset on the leader's local disk: earlier offsets are in tiered storage (KIP-405).
 
-    -1 where all is with the leader, for all that it can tell. Raises `Disconnected`.
+    -1 if the leader's protocol version does not know tiered storage. Raises `Disconnected`.
     """
     request = list_offsets_request([partition], EARLIEST_LOCAL, READ_UNCOMMITTED, KNOWS_TIERED_STORAGE)
     answer = client.call(client.leader(partition), request)
@@ -250,9 +253,9 @@ def local_start(client: LogClient, partition: TopicPartition) -> int:
 def list_offsets_request(
     partitions: Iterable[TopicPartition], timestamp: int, isolation: int, max_version: int = 5
 ) -> ListOffsetsRequest:
-    """Asks one leader for offsets by time; `EARLIEST` and `LATEST` are times too.
+    """A request to one leader for offsets by time; `EARLIEST` and `LATEST` are times too.
 
-    Version 5 says where a new leader does not know its end yet (KIP-207).
+    From version 5 on a new leader returns an error while it does not know its log's end (KIP-207).
     """
     kind = ListOffsetsRequest.ListOffsetsTopic
     by_topic: Dict[str, List[Any]] = {}
@@ -268,11 +271,11 @@ def list_offsets_request(
     )
 
 
-# One question to a broker is under way at a time, so what it brings has to be worth a long way.
+# Only one request to a broker is in flight, so its response must be worth a long round trip.
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 8 * 1024 * 1024
 
-# Behind an answer that brought less, questions begin no sooner than so long after each other.
+# After a response with less data, the next request starts at least PAUSE_SECONDS after the previous one.
 SMALL_BYTES = 64 * 1024
 PAUSE_SECONDS = 0.005
 
@@ -280,11 +283,11 @@ EMPTY_ANSWERS = 3
 
 
 class Gaps:
-    """Decides from answers without data below a log's end whether the offsets up to that end hold no record.
+    """Decides from empty responses before a log's end whether the offsets up to that end contain no record.
 
-    A compacted log may end in such offsets: the broker then answers with no data for ever. So it does for a while where
-    the data is in tiered storage (KIP-405), which may be slow or throttled by a quota: that is no gap. `local_start`
-    returns the first offset that a partition's leader keeps itself.
+    A compacted log may end with such a gap: the broker then always returns an empty response. While tiered storage
+    (KIP-405) is slow or throttled by a quota, responses are empty too, but there is no gap. `local_start` returns the
+    first offset on the local disk of a partition's leader.
     """
 
     def __init__(self, local_start: Callable[[TopicPartition], int]) -> None:
@@ -293,9 +296,9 @@ class Gaps:
         self._stored: Set[TopicPartition] = set()
 
     def answered(self, partition: TopicPartition, position: int, empty: bool) -> bool:
-        """Whether all from `position` up to the end is a gap. `empty`: no data, below the end, for who was asked alone.
+        """Whether all offsets from `position` up to the end are a gap.
 
-        Raises what `local_start` raises.
+        `empty`: the partition is before its end, and its response has no data. Raises what `local_start` raises.
         """
         at, count = self._seen.pop(partition, (position, 0))
         if not empty:
@@ -313,15 +316,15 @@ class Gaps:
         return False
 
     def stored(self, partition: TopicPartition) -> bool:
-        """Whether its data is waited for from tiered storage: brokers read there as long as the request may wait."""
+        """Whether the partition waits for data from tiered storage."""
         return partition in self._stored
 
 
 class FetchSchedule:
-    """When a task asks each broker again, by node id. Times are seconds of one clock.
+    """Decides when a task sends the next request to each broker, by node id. Times are seconds of one clock.
 
-    Records that trickle in are fetched a few at a time: a request for each would cost both clusters and the task more
-    than the records do.
+    At low rates the pause collects a few records for each request. A request for every record would cost both clusters
+    and the task more than the records themselves.
     """
 
     def __init__(self) -> None:
@@ -329,23 +332,23 @@ class FetchSchedule:
         self._due: Dict[int, float] = {}
 
     def asked(self, node: int, now: float) -> None:
-        """A question goes to the broker."""
+        """Record that a request was sent to the broker."""
         self._asked[node] = now
 
     def answered(self, node: int, brought: int) -> None:
-        """Its answer is there, with so many bytes of records."""
+        """Record the broker's response, with `brought` bytes of records."""
         self._due[node] = self._asked[node] + (PAUSE_SECONDS if brought < SMALL_BYTES else 0.0)
 
     def wait(self, node: int, now: float) -> float:
-        """Seconds until the broker may be asked; 0 where it may be now."""
+        """Seconds until the next request to the broker is due; 0 if it is due now."""
         return max(0.0, self._due.get(node, now) - now)
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What one partition answered. `end` is the last stable offset under `read_committed`, else the high watermark.
+    """One partition's response. `end` is the last stable offset under `read_committed`, else the high watermark.
 
-    `aborted` lists `(producer_id, first_offset)` of the aborted transactions that touch the data.
+    `aborted` lists `(producer_id, first_offset)` of the aborted transactions that overlap the data.
     """
 
     error_code: int
@@ -356,7 +359,7 @@ class Fetched:
 
 
 def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[TopicPartition, Fetched]:
-    """The answer by partition. `ids` are the topic ids of the request."""
+    """The response by partition. `ids` are the topic ids of the request."""
     names = {topic_id: name for name, topic_id in ids.items()}
     found: Dict[TopicPartition, Fetched] = {}
     for topic in answer.responses:
@@ -373,12 +376,12 @@ def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = 
 
 
 def redirects(answer: FetchAnswer) -> bool:
-    """Whether another replica than the leader is named to read from (KIP-392): nothing was read of that log then."""
+    """Whether the broker names a preferred read replica (KIP-392); the response then has no data of that partition."""
     return any(part.preferred_read_replica != NO_REPLICA for topic in answer.responses for part in topic.partitions)
 
 
 def is_throttled_empty(answer: FetchAnswer) -> bool:
-    """Whether the broker held its answer back, as a quota is used up (KIP-219): it has then not looked at any log."""
+    """Whether the response is empty because a quota is used up (KIP-219): the broker has read no log for it."""
     return bool(answer.throttle_time_ms > 0 and not answer.responses)
 
 
@@ -397,14 +400,14 @@ class Fetchable(Protocol):
         """True if it wants data now."""
 
     def full(self) -> bool:
-        """True if it will want data as soon as some of what it has is appended."""
+        """True if it will want data as soon as some of its buffered data is appended."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What one request may bring: `total` bytes, of each partition so many. One that is not in `each` has to wait.
+    """The byte limits of one request: `total`, and `each` by partition. A partition that is not in `each` must wait.
 
-    A broker sends at least one whole batch, however large it is.
+    A broker sends at least one whole batch, regardless of its size.
     """
 
     total: int
@@ -412,20 +415,20 @@ class Grant:
 
 
 class FetchGrants(Protocol):
-    """Says how much may be fetched, and gets the size of each answer."""
+    """Limits the bytes of each fetch request, and gets the size of each response."""
 
     def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
-        """What may be asked of one of `brokers` brokers."""
+        """The limits of a request to one of `brokers` brokers."""
 
     def settle(self, granted: Grant, brought: Mapping[TopicPartition, int]) -> None:
-        """An answer to what was granted brought so many bytes."""
+        """Record the response to a granted request: `brought` bytes by partition."""
 
     def forget_asked(self) -> None:
-        """No answer will come any more to the request."""
+        """Drop the grants of requests that will get no response any more."""
 
 
 class _Question(NamedTuple):
-    """A request that is under way: what it asks, all of it and in a session's short words."""
+    """A request in flight: all its positions, and its form within the session."""
 
     future: Future
     positions: Dict[TopicPartition, int]
@@ -435,10 +438,11 @@ class _Question(NamedTuple):
 
 
 class Fetcher:
-    """Keeps one fetch request in flight to each broker of the source, over all its partitions that want data.
+    """Keeps one fetch request in flight to each broker of the source, for all partitions that want data.
 
-    One that got nothing below its end, though there was room in the answer, is asked for alone: there is a gap in the
-    log, or a batch that no shared answer has room for. Data comes from leaders alone, whatever brokers advise.
+    A partition gets a request of its own if it got no data before its end although the response had room. Its log has a
+    gap there, or its next batch does not fit into a shared response. The fetcher reads from leaders only and ignores
+    preferred read replicas.
     """
 
     def __init__(self, client: LogClient, isolation: int, quota: FetchGrants) -> None:
@@ -447,29 +451,31 @@ class Fetcher:
         self._isolation = isolation
         self._quota = quota
         self._in_flight: Dict[int, _Question] = {}
-        # By broker, when it was asked last: where a bound is short, everyone gets a turn.
+        # By broker, the number of its last request: under a tight quota every broker gets its turn.
         self._asked_at: Dict[int, int] = {}
         self._sessions: Dict[int, FetchSession] = {}
-        # By partition, what was last said of its log.
+        # By partition, the last response without its data.
         self._last: Dict[TopicPartition, Fetched] = {}
         self._schedule = FetchSchedule()
         self._gaps = Gaps(lambda partition: local_start(client, partition))
         self._turns = FetchTurns(self._gaps.stored)
         self._by_id = True
-        # By broker, how much it has brought.
+        # By broker, the bytes of all its responses.
         self._brought: Dict[int, int] = {}
 
     def idle(self) -> bool:
-        """True when no answer is awaited."""
+        """True when no request is in flight."""
         return not self._in_flight
 
     def hears_first(self) -> bool:
-        """Whether a broker that has brought nothing yet is giving a large answer."""
+        """Whether the first data of a broker is arriving in a large response."""
         return any(self._client.hears(node) for node in self._in_flight if not self._brought.get(node))
 
     def pump(self, partitions: Iterable[Fetchable]) -> float:
-        """Ask each free broker for what its partitions want. Returns the seconds until one that is not to be asked yet
-        may be, infinite where there is none. Raises `Disconnected` for a leaderless partition."""
+        """Send a request to each broker without one in flight, for its partitions that want data.
+
+        Returns the seconds until the next delayed request is due; infinite if none is delayed. Raises `Disconnected`
+        for a leaderless partition."""
         wanted: Dict[int, Dict[TopicPartition, int]] = {}
         brief: Set[int] = set()
         waits: Dict[int, float] = {}
@@ -488,7 +494,7 @@ class Fetcher:
             if node is None:
                 raise Disconnected(f"{self._client.alias}: {name_of(partition.source)} has no leader")
             wanted.setdefault(node, {})[partition.source] = partition.fetch_position
-        # Those that will be asked in a moment have their share of what may be brought, too.
+        # Brokers with a request due soon count for the quota too.
         brokers = len({*wanted, *self._in_flight, *waits, *brief})
         for node in sorted(wanted, key=lambda each: self._asked_at.get(each, 0)):
             self._send(node, wanted[node], node in brief, brokers)
@@ -498,7 +504,7 @@ class Fetcher:
         in_turn, max_wait_ms = self._turns.next(node, wanted, brief)
         granted = self._quota.grant(in_turn, brokers)
         if not granted.each and len(in_turn) < len(wanted):
-            # A bound holds back the one that is asked for alone, and not the others.
+            # The rate limit blocks only the partition with a request of its own, not the others.
             rest = wanted.keys() - in_turn
             in_turn, max_wait_ms = [each for each in wanted if each in rest], BRIEF_WAIT_MS
             granted = self._quota.grant(in_turn, brokers)
@@ -516,7 +522,7 @@ class Fetcher:
         self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted, ids)
 
     def answers(self) -> Iterator[Tuple[TopicPartition, int, bool, Fetched]]:
-        """What has come: (partition, position asked for, whether nothing lies between it and the end, answer)."""
+        """The responses so far: (partition, requested position, whether a gap reaches to the log's end, response)."""
         for node in iter(self._answered, None):
             future, positions, asked, granted, ids = self._in_flight.pop(node)
             if not future.succeeded():
@@ -537,7 +543,7 @@ class Fetcher:
                 yield from self._reported(positions, found, granted)
 
     def _answered(self) -> Optional[int]:
-        # Asked again behind each answer: to take one may wait for another broker's word, and more may come then.
+        # Evaluated again after each response: more may arrive while the caller processes one and waits for a broker.
         return next((node for node, question in self._in_flight.items() if question.future.is_done), None)
 
     def _reported(
@@ -556,8 +562,9 @@ class Fetcher:
     def _whole(
         self, positions: Mapping[TopicPartition, int], found: Mapping[TopicPartition, Fetched]
     ) -> Mapping[TopicPartition, Fetched]:
-        """`found`, and of partitions that have more than was asked from what was said last: an answer within a session
-        leaves out partitions without news, also where there was no room for their data."""
+        """`found`, plus the last known state of requested partitions that are before their log's end.
+
+        A response within a session omits partitions without news, even if there was no room for their data."""
         self._last.update({each: replace(one, data=b"", aborted=()) for each, one in found.items()})
         left_out = [each for each, at in positions.items() if each not in found and each in self._last]
         return {**found, **{each: self._last[each] for each in left_out if positions[each] < self._last[each].end}}

@@ -1,4 +1,4 @@
-"""Joins a consumer group of the source: each partition has one mirror process. Commits progress to the group."""
+"""Joins a consumer group of the source, so that only one mirror process copies. Commits progress to the group."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ AGAIN_SECONDS = 2.0
 COMMIT_SECONDS = 30.0
 # A job must end within 30 s of SIGTERM, and its last cycle may take most of that.
 CLOSING_SECONDS = 4.0
-# How long a process may be silent before another one takes over: less than a consumer's 45 s, as a copy waits for it.
+# After this silence of a process another one gets its turn. Shorter than a consumer's 45 s, because the copy stops
+# meanwhile.
 SESSION_MS = 10_000
 OTHERS = "another process of the group copies"
 STRANGERS = "consumers of another kind are in the group, an old MirrorMaker perhaps"
 FULL = "the group has as many members as group.max.size allows"
-# What no broker takes later either, or the client itself does not.
+# Errors that a retry does not fix.
 REFUSED = (InvalidGroupIdError, InvalidSessionTimeoutError, KafkaConfigurationError)
 
 VERSION = 0
@@ -52,16 +53,17 @@ YOUR_TURN, STAND_BY = b"copy", b"stand by"
 
 
 class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
-    """Whose turn it is among the processes that share a consumer group, by the group's own protocol (KIP-62): all join,
-    the leader names one, and Kafka's failure detection ends a turn. No partition is assigned, so no member fetches.
-    Turns save work; the fence keeps records from doubling.
+    """Elects the process that copies, among the processes of a consumer group, by the group's own protocol (KIP-62).
 
-    `claim` answers since when this process copies, in milliseconds since 1970, 0 if it does not.
+    All processes join, the group's leader chooses one, and Kafka's failure detection ends a turn. No partition is
+    assigned, so no member fetches. Turns only save work; the fence prevents duplicates.
 
-    `reported` is called with whether it is this process's turn, after each round.
+    `claim` returns the time since which this process copies, in milliseconds since 1970; 0 if it does not.
+
+    `reported` is called after each rebalance, with whether this process has the turn.
     """
 
-    # MirrorMaker 1 does not know this protocol: it and these processes cannot be in a group at the same time.
+    # MirrorMaker 1 does not support this protocol, so it cannot be in the group together with these processes.
     name = "mirror-turns"
 
     def __init__(self, claim: Callable[[], int], reported: Callable[[bool], None]) -> None:
@@ -69,11 +71,11 @@ class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
         self._reported = reported
 
     def metadata(self, topics: Sequence[str]) -> Any:
-        """What this process says of itself. The topics keep their committed offsets from expiring (KIP-211)."""
+        """This process's subscription and claim. The subscribed topics' committed offsets do not expire (KIP-211)."""
         return ConsumerProtocolSubscription(VERSION, sorted(topics), b"%d" % self._claim())
 
     def assign(self, cluster: Any, members: List[Any]) -> Dict[str, Any]:
-        """The leader's decision."""
+        """The leader's decision: one member copies, the others stand by."""
         chosen = chosen_member({each.member_id: _claim_of(each.metadata.user_data) for each in members})
         return {
             each.member_id: ConsumerProtocolAssignment(
@@ -83,14 +85,15 @@ class Turns(AbstractPartitionAssignor):  # type: ignore[misc]
         }
 
     def on_assignment(self, assignment: Any, generation: int) -> None:
-        """What the leader decided for this process."""
+        """Report the leader's decision for this process."""
         self._reported(assignment.user_data == YOUR_TURN)
 
 
 def chosen_member(claims: Dict[str, int]) -> str:
-    """The member that copies, who began last if several say that they do; else the first of the names.
+    """The member that copies: of several with a claim the one that started last; without a claim the first by name.
 
-    A process that stood still and comes back claims its turn as well; who was given it meanwhile has fenced it.
+    A process that resumes after a pause still claims its turn. The process that got the turn meanwhile started later
+    and has fenced it.
     """
     return min(claims, key=lambda member: (-claims[member], member))
 
@@ -101,9 +104,10 @@ def _claim_of(user_data: Any) -> int:
 
 
 class GroupMember:
-    """A context; inside of it the process is in the group, or tries to be. Its calls are for one other thread.
+    """A context manager: inside it, a background thread keeps the process in the group, or tries to join.
 
-    `pattern` is a regex of the topics whose progress is committed, `interval` the seconds between two commits.
+    Call its methods from one thread. `pattern` is a regex of the topics whose progress is committed, `interval` the
+    seconds between two commits.
     """
 
     def __init__(self, config: ClusterConfig, group: str, pattern: str, interval: float) -> None:
@@ -129,23 +133,23 @@ class GroupMember:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """Commit the last offsets and leave the group, so that the next process need not wait."""
+        """Commit the last offsets and leave the group, so the next process does not wait for the session timeout."""
         self._closing.set()
         self._thread.join(2 * CLOSING_SECONDS)
 
     def has_turn(self) -> bool:
-        """Whether this process is the one that copies. A process that has left the group is not."""
+        """Whether this process has the turn to copy; False after an error that ended its membership."""
         return self._copies_since > 0 and self._error is None
 
     def refusal(self) -> Optional[MirrorError]:
-        """Why it cannot be in the group, if so."""
+        """The error that keeps this process out of the group, or `None`."""
         return self._error
 
     def wait_for_turn(self, stop: threading.Event, patient: bool) -> bool:
-        """True when it is this process's turn, false when `stop` is set before.
+        """Wait until this process has the turn: True; False if `stop` is set before.
 
-        Raises `RefusedError` where another one has it and this one is not `patient`, `ClusterError` where the group
-        cannot be joined.
+        Raises `RefusedError` if another process has the turn and this one is not `patient`, `ClusterError` if the
+        process cannot join the group.
         """
         said: Optional[str] = None
         while not self.has_turn():
@@ -168,12 +172,12 @@ class GroupMember:
         return True
 
     def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Progress that is in the ledger, to be committed in time."""
+        """Schedule offsets for the next commit. They must be in the ledger."""
         with self._changed:
             self._offered.update(offsets)
 
     def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Offsets offered so are not to be committed any more: this process no longer copies these partitions."""
+        """Do not commit these offered offsets: this process no longer copies their partitions."""
         with self._changed:
             for each, at in offsets.items():
                 if self._offered.get(each) == at:
@@ -181,7 +185,7 @@ class GroupMember:
                     self._committed.pop(each, None)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit at once. Raises `ClusterError` where that cannot be done."""
+        """Commit at once. Raises `ClusterError` if the commit fails."""
         self.offer(offsets)
         with self._changed:
             self._commit_at, self._forbidden = 0.0, frozenset()
@@ -219,7 +223,7 @@ class GroupMember:
             except GroupMaxSizeReachedError:
                 self._wait(FULL)
             except Exception as error:
-                # The thread's last resort as well: without it a process could stand by for ever.
+                # Any error is retried: if the thread ended, the process would stand by forever.
                 log.warning("%s: group %s: %s; trying again", self._config.alias, self._group, cause_of(error))
                 log.debug("group %s", self._group, exc_info=True)
             self._closing.wait(AGAIN_SECONDS)
@@ -234,7 +238,7 @@ class GroupMember:
                     self._commit(consumer)
             self._commit(consumer)
         finally:
-            # Leaves the group; a turn that was not ended by the group stays until another process is given it.
+            # Leaves the group. This process keeps a turn that the group did not end until another process gets it.
             consumer.close(autocommit=False, timeout_ms=int(1000 * CLOSING_SECONDS))
 
     def _consumer(self) -> Any:
@@ -279,26 +283,26 @@ class GroupMember:
         return {each: at for each, at in offsets.items() if self._committed.get(each) != at}
 
     def _commit(self, consumer: Any) -> None:
-        """Commit what has changed. Any other failure costs nothing but that the group shows less than is copied."""
+        """Commit the offsets that changed. After a failed commit the group only shows less progress than was copied."""
         with self._changed:
             due = self._due(self._offered) if self._copies_since else {}
             if not due:
                 return
-            # Before the order: who asks for another meanwhile does not wait for the next turn.
+            # Set before the request: a `commit` meanwhile resets it and does not wait for the next interval.
             self._commit_at = time.monotonic() + self._interval
         orders = {KafkaPartition(*each): OffsetAndMetadata(at.offset, at.metadata, -1) for each, at in due.items()}
         seconds = CLOSING_SECONDS if self._closing.is_set() else COMMIT_SECONDS
         try:
             consumer.commit(orders, timeout_ms=int(1000 * seconds))
         except TopicAuthorizationFailedError as error:
-            # The broker took the others.
+            # The broker committed the other topics.
             self._forbid(due, frozenset(error.args[0]))
             return
         except AuthorizationError:
             raise
         except KafkaError as error:
             log.warning("%s: group %s: offsets not committed: %s", self._config.alias, self._group, error)
-            # The other partitions of the request may be committed. A blocking ACL may take a while to be withdrawn.
+            # Some partitions of the request may be committed. Retried soon: a new ACL takes a while to be effective.
             self._commit_at = time.monotonic() + AGAIN_SECONDS
             return
         self._forbidden = frozenset()
@@ -310,7 +314,7 @@ class GroupMember:
             self._changed.notify_all()
 
     def _forbid(self, due: Mapping[TopicPartition, CommittedOffset], topics: FrozenSet[str]) -> None:
-        """All of `due` is committed but what is of these topics, which is tried again each time."""
+        """Record that the broker refused these topics of `due` and committed the rest. Every commit retries them."""
         before, self._forbidden = self._forbidden, topics
         if not topics <= before:
             log.warning("%s; %s", *self._may_not_commit())

@@ -1,7 +1,7 @@
-"""Consumer groups and their committed offsets, many groups in one request to their coordinators.
+"""Reads consumer groups and their committed offsets, and commits or deletes offsets; many groups in one request.
 
-Each group succeeds or fails by itself: an error of one group is retried for that group, and a group without an answer
-is left out of the result and named in the log.
+Each group succeeds or fails independently: an error is retried for its group only. A group without a response is
+excluded from the result and logged.
 """
 
 from __future__ import annotations
@@ -71,26 +71,27 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no answer for a group or broker. `answered`: a broker said so, it did not just stay silent."""
+    """Why a group or broker has no result. `answered`: a broker returned the error; False if no response came."""
 
     error: KafkaError
     answered: bool = True
 
     @classmethod
     def of(cls, code: int) -> Failure:
-        """From Kafka's error code."""
+        """The failure of a Kafka error code."""
         return cls(for_code(code)())
 
 
 def may_pass(outcome: Any) -> bool:
-    """Whether it is worth asking again: a Failure that Kafka calls retriable."""
+    """Whether `outcome` is a retriable Failure."""
     return isinstance(outcome, Failure) and bool(outcome.error.retriable)
 
 
 def blocking_error(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaError]:
-    """The error that makes the answers incomplete; `None` where they are.
+    """The error because of which `outcomes` must be requested again or fail; `None` if they are final.
 
-    A client that is refused at all, a cluster that is silent altogether, and, while `patient`, whatever may pass.
+    That is a client error that is not retriable, a failure if no broker responds at all, and while `patient` any
+    retriable failure.
     """
     failures = [each for each in outcomes if isinstance(each, Failure)]
     refused = [each for each in failures if not each.answered and not may_pass(each)]
@@ -101,18 +102,18 @@ def blocking_error(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaErro
 
 
 def is_consumer_group(listed: Any) -> bool:
-    """Whether an entry of ListGroups is a consumer group, or offsets without one (protocol type `""`)."""
+    """Whether an entry of ListGroups is a consumer group, or a simple group of offsets only (protocol type `""`)."""
     known_type = (listed.group_type or "").lower() in CONSUMER_TYPES
     return known_type and listed.protocol_type in (CONSUMER_PROTOCOL, NO_PROTOCOL)
 
 
 def operation_names(numbers: Any) -> Optional[FrozenSet[str]]:
-    """Kafka's operations by their numbers, which kafka-python reads out of the answer's bits; `None` without any."""
+    """Names of Kafka's operations. kafka-python decodes the response's bits to these numbers; `None` without any."""
     return frozenset(ACLOperation(each).name for each in numbers) if numbers else None
 
 
 def described(answer: Any, group_of: Callable[[Any], Optional[ConsumerGroup]]) -> Mapping[str, Any]:
-    """By group; `None` where the broker knows none of this kind under that name."""
+    """The response by group; `None` if the broker has no group of this kind under that name."""
 
     def outcome(group: Any) -> Union[ConsumerGroup, Failure, None]:
         if group.error_code in (NOT_FOUND, UNSUPPORTED):
@@ -123,8 +124,8 @@ def described(answer: Any, group_of: Callable[[Any], Optional[ConsumerGroup]]) -
 
 
 def classic_group(group: Any) -> Optional[ConsumerGroup]:
-    """One group of DescribeGroups. Members of another protocol, such as Connect's, come without partitions."""
-    if group.group_state == "Dead":  # how brokers before DescribeGroups version 6 say that there is none
+    """One group of DescribeGroups. Members of another protocol, such as Connect's, have no partitions."""
+    if group.group_state == "Dead":  # an absent group, before DescribeGroups version 6
         return None
     is_consumers = group.protocol_type == CONSUMER_PROTOCOL
     members = (
@@ -150,7 +151,7 @@ def consumer_group(group: Any) -> Optional[ConsumerGroup]:
 
 
 def committed(group: Any) -> Union[Offsets, Failure]:
-    """One group of OffsetFetch. Partitions without an offset are left out."""
+    """One group of OffsetFetch, without partitions that have no committed offset."""
     if group.error_code == NOT_FOUND:
         return {}
     partitions = [(topic.name, each) for topic in group.topics for each in topic.partitions]
@@ -164,7 +165,7 @@ def committed(group: Any) -> Union[Offsets, Failure]:
 
 def ordered(answer: Any, partitions: Sequence[TopicPartition]) -> Union[Codes, Failure]:
     """OffsetCommit's or OffsetDelete's error codes by partition. An absent group has no offsets to delete."""
-    whole = getattr(answer, "error_code", OK)  # OffsetDelete has one for all
+    whole = getattr(answer, "error_code", OK)  # OffsetDelete has one for the whole request
     if whole == NOT_FOUND:
         return dict.fromkeys(partitions, OK)
     if whole != OK:
@@ -176,7 +177,7 @@ def ordered(answer: Any, partitions: Sequence[TopicPartition]) -> Union[Codes, F
 
 
 def reason(error: Union[int, KafkaError], right: str) -> str:
-    """What a refusal means, with Kafka's name for it. `right` is what the question asks for on the group."""
+    """Kafka's name of an error and its meaning. `right` is the permission on the group that the request needs."""
     known = for_code(error) if isinstance(error, int) else error
     name = getattr(known, "message", None)
     if name is None:  # the client's own errors have no name in the protocol
@@ -186,7 +187,7 @@ def reason(error: Union[int, KafkaError], right: str) -> str:
 
 
 def _failure(codes: Iterable[int]) -> Optional[Failure]:
-    """The first error that another try, perhaps of another coordinator, may not meet; `None` where there is none."""
+    """The first retriable error, except of an unknown topic; `None` if there is none."""
     passing = (code for code in codes if code not in (OK, UNKNOWN_TOPIC) and for_code(code).retriable)
     first = next(passing, None)
     return None if first is None else Failure.of(first)
@@ -197,7 +198,9 @@ def _assigned(assignment: Any) -> FrozenSet[TopicPartition]:
 
 
 def classic_assignment(written: Optional[bytes]) -> FrozenSet[TopicPartition]:
-    """The group's leader wrote it, so it can be anything. Empty outside the state Stable."""
+    """The partitions of a member's assignment; empty if the bytes are invalid, or the group is not in state Stable.
+
+    The group's leader, a client, wrote the bytes, so they may be invalid."""
     try:
         decoded = ConsumerProtocolAssignment.decode(written) if written else None
     except (struct.error, ValueError, IndexError):
@@ -206,21 +209,21 @@ def classic_assignment(written: Optional[bytes]) -> FrozenSet[TopicPartition]:
     return frozenset((each.topic, number) for each in topics for number in each.partitions)
 
 
-# A coordinator that moves or loads is mostly back sooner; where it is not, the other groups wait no longer for it.
+# A coordinator that moves or loads is mostly available sooner. Otherwise the other groups do not wait any longer.
 COORDINATOR_SECONDS = 10.0
 GROUPS_PER_REQUEST = 1000
-# From this version on one request asks for many groups' coordinators (KIP-699).
+# From this version on one request finds the coordinators of many groups (KIP-699).
 MANY_COORDINATORS = 4
 
 Asked = TypeVar("Asked", str, int)
-# By group: the caller's reading of the broker's answer, or a Failure.
+# By group: the parsed response, or a Failure.
 Outcomes = Mapping[str, Any]
 Request = Callable[[Sequence[str]], Any]
 Reading = Callable[[Any, Sequence[str]], Outcomes]
 
 
 class GroupCoordinators(ClusterConnection):
-    """A connection that remembers which broker coordinates which group."""
+    """A connection that caches the coordinator of each group."""
 
     def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
         super().__init__(config, answer_seconds)
@@ -236,9 +239,9 @@ class GroupCoordinators(ClusterConnection):
         groups_per_request: int = GROUPS_PER_REQUEST,
         again: Callable[[], bool] = lambda: True,
     ) -> Tuple[Outcomes, Mapping[str, Failure]]:
-        """Make a `request` for some groups of one coordinator at a time, and take the answers apart by group.
+        """Send a `request` to each coordinator for its groups, and parse the responses by group with `reading`.
 
-        The answers by group, and the failures that lasted. `again` is asked before each further attempt.
+        Returns the results by group, and the failures that persisted. `again` is called before each retry.
         """
 
         def once(waiting: Sequence[str]) -> Outcomes:
@@ -262,9 +265,10 @@ class GroupCoordinators(ClusterConnection):
         once: Callable[[Sequence[Asked]], Mapping[Asked, Any]],
         again: Callable[[], bool] = lambda: True,
     ) -> Tuple[Mapping[Asked, Any], Mapping[Asked, Failure]]:
-        """Repeat `once` for the names that have neither an answer nor a failure that lasts, as long as `again` agrees.
+        """Repeat `once` for the names without a result or a final failure, as long as `again` returns True.
 
-        While every broker is silent up to the connection's deadline, else only for a while: the answers, the failures.
+        Retries until the connection's deadline if no broker responds, else for COORDINATOR_SECONDS. Returns the results
+        and the failures.
         """
         outcomes: Dict[Asked, Any] = {}
         patient_until = time.monotonic() + COORDINATOR_SECONDS
@@ -283,14 +287,14 @@ class GroupCoordinators(ClusterConnection):
         return {name: each for name, each in outcomes.items() if name not in failed}, failed
 
     def _find_coordinators(self, groups: Sequence[str]) -> Mapping[str, Failure]:
-        """Learn the coordinators that are not known yet: the groups for which that failed."""
+        """Look up the coordinators that are not cached. Returns the groups for which the look-up failed."""
         unknown = [group for group in groups if group not in self._coordinators]
         failures: Dict[str, Failure] = {}
         for share, answer in self._coordinator_answers(unknown):
             if isinstance(answer, KafkaError):
                 failures.update(_silence(share, answer))
                 continue
-            # Before MANY_COORDINATORS the answer is for one group: without a list, without a key.
+            # Before version MANY_COORDINATORS the response is for one group, without a list and without a key.
             for each in answer.coordinators or [answer]:
                 group = each.key if answer.coordinators else share[0]
                 if each.error_code:
@@ -328,19 +332,19 @@ def _chunks(groups: Sequence[str], size: int) -> List[Sequence[str]]:
 Reasons = Mapping[TopicPartition, Optional[str]]
 Again = Callable[[], bool]
 
-# OffsetFetch asks for many groups at once from version 8 on (KIP-709); from version 10 on topics have ids, not names.
+# From version 8 on OffsetFetch accepts many groups (KIP-709); from version 10 on topics have ids instead of names.
 MANY_OFFSETS, LAST_WITH_TOPIC_NAMES = 8, 9
-# Who commits with these is no member of the group.
+# A commit with these values comes from a client that is no member of the group.
 NO_GENERATION, NO_MEMBER = -1, ""
 DESCRIBE = "Describe on the group to this principal"
-# A coordinator writes all of a request as one batch, of at most 1 MB where max.message.bytes is not set. A position
-# takes there, in addition to its names and its metadata, less than the second of these.
+# A coordinator writes a request as one batch of at most 1 MB by default (max.message.bytes). Each offset takes less
+# than POSITION_BYTES there, in addition to its names and its metadata.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
 Field = Dict[str, Any]
 
 API_KEY = 69
-# Version 1 only adds whether a member speaks the old protocol.
+# Version 1 only adds the member type: classic or not.
 VERSION = 0
 
 
@@ -361,7 +365,7 @@ def _message(kind: str, fields: List[Field]) -> Any:
         "flexibleVersions": "0+",
         "fields": fields,
     }
-    # A message class takes its schema from a file of the library that is named like it; this one swaps it on the way.
+    # The library loads a message class's schema from its own file of that name; `json_patch` replaces the schema.
     replaced = {"json_patch": classmethod(lambda _class, _file: schema)}
     return type(ApiMessage)(f"DescribeGroups{kind.title()}", (ApiMessage,), replaced)
 
@@ -398,20 +402,23 @@ _GROUP = [
 ConsumerGroupDescribeRequest = _message(
     "request", [_field("GroupIds", "[]string"), _field("IncludeAuthorizedOperations", "bool")]
 )
-# Known by its number to the library, which reads the answers with it.
+# The library finds this class by its API key, and parses responses with it.
 ConsumerGroupDescribeResponse = _message(
     "response", [_field("ThrottleTimeMs", "int32"), _field("Groups", "[]DescribedGroup", *_GROUP)]
 )
 
 
 class ClusterGroups(GroupCoordinators):
-    """What can be asked and ordered about consumer groups. Every method raises ClusterError where no broker answers."""
+    """Lists and describes consumer groups, and reads, commits and deletes their offsets.
+
+    Every method raises ClusterError if no broker answers.
+    """
 
     _unlisted: Mapping[str, Failure] = {}
     _undescribed: Mapping[str, Failure] = {}
 
     def group_names(self) -> Sequence[str]:
-        """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
+        """Consumer groups, sorted: classic, KIP-848 and simple groups; no share, streams or Connect groups."""
 
         def once(brokers: Sequence[int]) -> Mapping[int, Any]:
             answers = self._exchange([(broker, ListGroupsRequest()) for broker in brokers])
@@ -424,11 +431,11 @@ class ClusterGroups(GroupCoordinators):
         return sorted({each.group_id for groups in listed.values() for each in groups if is_consumer_group(each)})
 
     def unlisted_brokers(self) -> Sequence[str]:
-        """The brokers that did not say at the last `group_names` which groups they coordinate, by id."""
+        """The ids of the brokers that did not list their groups at the last `group_names`."""
         return sorted(self._unlisted)
 
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
-        """State and members by group. Absent groups are left out."""
+        """State and members by group, without absent groups."""
 
         def classic(names: Sequence[str]) -> Any:
             return DescribeGroupsRequest(groups=list(names), include_authorized_operations=False)
@@ -439,7 +446,7 @@ class ClusterGroups(GroupCoordinators):
         found, failed = self._ask_for_groups(
             "describe groups", DESCRIBE, groups, classic, lambda answer, _: described(answer, classic_group)
         )
-        # To this question the groups of KIP-848 do not exist, nor do classic groups to the other.
+        # DescribeGroups does not find KIP-848 groups, and ConsumerGroupDescribe does not find classic ones.
         absent = [group for group, each in found.items() if each is None]
         if absent and self._knows(ConsumerGroupDescribeRequest, 0):
             more, failed_too = self._ask_for_groups(
@@ -451,8 +458,10 @@ class ClusterGroups(GroupCoordinators):
         return {group: each for group, each in found.items() if each is not None}
 
     def group_operations(self, groups: Sequence[str]) -> Mapping[str, Optional[FrozenSet[str]]]:
-        """The operations that this principal may do on each group, in Kafka's words; `None` where it may not describe
-        the group, or where the brokers do not say, as before Kafka 2.3 (KIP-430)."""
+        """The operations that this principal may do on each group, by Kafka's names.
+
+        `None` if it may not describe the group, or if the brokers do not report operations (before Kafka 2.3,
+        KIP-430)."""
         if not self._knows(DescribeGroupsRequest, NAMES_OPERATIONS):
             return dict.fromkeys(groups)
 
@@ -472,10 +481,10 @@ class ClusterGroups(GroupCoordinators):
         return sorted(self._undescribed)
 
     def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        """Every committed offset by group. A group without any, or absent, has an empty mapping; a group whose
-        coordinator did not answer is left out.
+        """Every committed offset by group. A group without offsets, or an absent one, has an empty mapping.
 
-        Not what a transaction committed that is still open, nor offsets of topics this principal may not describe.
+        A group whose coordinator did not answer is excluded. Offsets of open transactions are not included, nor offsets
+        of topics that this principal may not describe.
         """
         many = self._knows(OffsetFetchRequest, MANY_OFFSETS)
 
@@ -499,11 +508,11 @@ class ClusterGroups(GroupCoordinators):
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Again = lambda: True
     ) -> Reasons:
-        """Commit for a group without being a member: `None` where it is done, else the broker's reason.
+        """Commit offsets of a group without being a member. By partition: `None` on success, else the broker's reason.
 
-        Kafka refuses it for a group with members, but takes any offset, also one beyond the end of the log. `again` is
-        asked before each further attempt, as one without an answer may have been carried out, and before each further
-        part of a request that is too large for one, where not all of the earlier parts was done.
+        Kafka refuses the commit for a group with members, but accepts any offset, even one after the end of the log.
+        Many offsets are committed in several requests. `again` is called before each retry, because a request without
+        a response may have been carried out. It is also called before the next request if an earlier one failed.
         """
         reasons: Dict[TopicPartition, Optional[str]] = {}
         for share in _shares_of(offsets):
@@ -546,7 +555,9 @@ class ClusterGroups(GroupCoordinators):
     def delete_offsets(
         self, group: str, partitions: Sequence[TopicPartition], again: Again = lambda: True
     ) -> Reasons:
-        """Delete committed offsets: `None` where there is none any more, else the broker's reason. `again` as above."""
+        """Delete committed offsets. By partition: `None` if no offset is committed now, else the broker's reason.
+
+        `again` as in `commit_offsets`."""
         of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
         of_partition = of_topic.OffsetDeleteRequestPartition
         topics = [
@@ -561,7 +572,7 @@ class ClusterGroups(GroupCoordinators):
     def _order_to_group(
         self, asked: str, right: str, group: str, partitions: Sequence[TopicPartition], request: Any, again: Again
     ) -> Reasons:
-        """One order to one group's coordinator, repeated where no answer came as long as `again` agrees."""
+        """Send one request to a group's coordinator, and retry it as long as `again` returns True."""
         if not partitions:
             return {}
 
@@ -583,7 +594,7 @@ class ClusterGroups(GroupCoordinators):
 def _shares_of(
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> Iterator[Mapping[TopicPartition, CommittedOffset]]:
-    """`offsets` in parts that a coordinator takes at once."""
+    """`offsets` in parts of at most COMMIT_BYTES, which a coordinator accepts in one request."""
     share: Dict[TopicPartition, CommittedOffset] = {}
     size = 0
     for place, offset in offsets.items():

@@ -1,4 +1,4 @@
-"""Reads the private key and certificates out of a Java key store (JKS, PKCS12, whatever the JVM supports) as PEM text.
+"""Reads the private key and certificates of a Java key store (JKS, PKCS12, or another type of the JVM) as PEM text.
 
 Java reads the store itself, in a small JVM that Py4J starts and that ends with the call. Nothing is written to disk.
 """
@@ -19,7 +19,7 @@ from mirror_lib.config.security import Store
 from mirror_lib.errors import ConfigError
 
 log = logging.getLogger(__name__)
-# At DEBUG it logs each call with its arguments, and a store's password is one; at INFO that it listens.
+# At DEBUG Py4J logs each call with its arguments, among them a store's password.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
 _HINT = "or convert the store to PEM, and set its type to PEM"
@@ -27,7 +27,7 @@ _HINT = "or convert the store to PEM, and set its type to PEM"
 
 @dataclass(frozen=True)
 class Opened:
-    """What a store holds: `trusted` certificates, and of its one private key the `key` and its `chain`. PEM text."""
+    """The content of a store as PEM text: `trusted` certificates, its only private `key`, and the key's `chain`."""
 
     trusted: str
     key: Optional[str] = field(default=None, repr=False)
@@ -35,8 +35,10 @@ class Opened:
 
 
 def open_java_stores(stores: Sequence[Tuple[Store, bool]]) -> List[Opened]:
-    """Read stores; a private key only where the second of a pair says so. Raises `ConfigError`, without the password,
-    where a store cannot be opened, or holds several keys and one is wanted."""
+    """Read stores; the second value of a pair says whether to read the private key.
+
+    Raises `ConfigError`, without the password, if a store cannot be opened, or if it does not have exactly one key when
+    a key is requested."""
     for store, _ in stores:
         if not Path(str(store.location)).is_file():
             raise ConfigError(f"the {store.kind} store {store.location} does not exist on this machine")
@@ -71,7 +73,7 @@ def _read(gateway: Any, store: Store, with_key: bool) -> Opened:
 
 
 def _characters(gateway: Any, password: Optional[str]) -> Any:
-    """A `char[]`. Py4J turns every Java string back into one of Python, so its `toCharArray` is out of reach."""
+    """A Java `char[]`. Py4J converts every Java string to a Python string, so `String.toCharArray` cannot be called."""
     if password is None:
         return None
     text = gateway.jvm.java.lang.StringBuilder(password)
@@ -86,8 +88,8 @@ def _certificates(gateway: Any, certificates: Any) -> str:
 
 
 def _encoded(gateway: Any, kind: str, item: Any) -> bytes:
-    """`getEncoded()` as the public type `kind` has it: the item's own class is one of the JVM's insides, which Java 17
-    does not let Python call."""
+    """`getEncoded()` of the public type `kind`: the item's own class is internal to the JVM, and Java 17 forbids calls
+    of its methods."""
     java = gateway.jvm.java
     method = java.lang.Class.forName(kind).getMethod("getEncoded", gateway.new_array(java.lang.Class, 0))
     return bytes(method.invoke(item, gateway.new_array(java.lang.Object, 0)))
@@ -105,7 +107,7 @@ def _said(error: Any) -> str:
 
 @contextmanager
 def _gateway() -> Iterator[Any]:
-    """Py4J's gateway to a JVM that lasts as long as the block."""
+    """Py4J's gateway to a JVM that ends with the context."""
     try:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     except ImportError:
@@ -117,7 +119,7 @@ def _gateway() -> Iterator[Any]:
         port, token, process = launch_gateway(
             jarpath=py4j_jar(), java_path=command, die_on_exit=True, enable_auth=True, return_proc=True
         )
-    except Exception as error:  # Py4J has no class for what may go wrong here, down to an empty answer
+    except Exception as error:  # Py4J raises many unrelated classes here
         reason = f"{command} could not be started ({type(error).__name__})"
         raise ConfigError(f"a JKS or PKCS12 store is read by Java, but {reason}", f"set JAVA_HOME, {_HINT}") from None
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
@@ -130,9 +132,9 @@ def _gateway() -> Iterator[Any]:
 
 
 def py4j_jar() -> str:
-    """The jar of the Py4J that runs: Spark has one among its jars, Py4J one of its own.
+    """The jar of the running Py4J version: among Spark's jars, else the one in the Py4J package.
 
-    A YARN container has no SPARK_HOME, but Spark's jars are on its class path.
+    A YARN container has no SPARK_HOME, but its class path contains Spark's jars.
     """
     import py4j.java_gateway
     from py4j.version import __version__ as version

@@ -1,6 +1,6 @@
 """Makes the tokens of SASL/GSSAPI for a `KerberosLogin` and a broker's host, with the system's MIT library.
 
-It is called through `ctypes`: no package with a Linux binary calls it, and a package to compile needs its headers.
+The library is called through `ctypes`: no Python package has a Linux binary for it, and compiling one needs headers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_GSSAPI, _OF_MECHANISM = 1, 2
 
 
 class KerberosError(Exception):
-    """What the Kerberos library refuses, in its words."""
+    """An error of the Kerberos library, with the library's message."""
 
 
 class _Buffer(ctypes.Structure):
@@ -65,7 +65,7 @@ class SecurityContext:
         self._context = _Handle("gss_delete_sec_context", None)
 
     def step(self, token: Optional[bytes]) -> bytes:
-        """The next token for the broker; `token` is what it sent, None before the first."""
+        """The next token for the broker; `token` is the broker's last token, None at the start."""
         answer = _Buffer()
         major = _call(
             "gss_init_sec_context", self._tickets.value, byref(self._context.value), self._service.value,
@@ -83,14 +83,14 @@ class SecurityContext:
         return _Message(_taken(answer))
 
     def unwrap(self, message: bytes) -> _Message:
-        """The message of the broker, its signature checked."""
+        """The broker's message, after a check of its signature."""
         answer = _Buffer()
         _call("gss_unwrap", self._context.value, byref(_buffer(message)), byref(answer), None, None)
         return _Message(_taken(answer))
 
 
 class _Handle:
-    """A pointer of the library's, given back by the function `release` when it is no longer referenced."""
+    """A pointer of the library; the library's function `release` frees it when it is no longer referenced."""
 
     def __init__(self, release: str, *more: None) -> None:
         self.value = c_void_p()
@@ -112,7 +112,7 @@ def _tickets(login: KerberosLogin) -> _Handle:
     principal = _name(login.principal, _PRINCIPAL) if login.principal else None
     store: Dict[str, str] = {}
     if login.keytab is not None:
-        # Of this process alone, and renewed from the keytab when it has run down. Two keytabs may have one principal.
+        # A cache of this process, renewed from the keytab when it expires. Two keytabs may have the same principal.
         store = {"client_keytab": login.keytab, "ccache": f"MEMORY:mirror-{login.principal}-{login.keytab}"}
     elif login.ticket_cache is not None:
         store = {"ccache": f"FILE:{login.ticket_cache}"}
@@ -127,7 +127,7 @@ def _tickets(login: KerberosLogin) -> _Handle:
 
 
 def _call(function: str, *arguments: Any) -> int:
-    """The major status. Raises `KerberosError`."""
+    """Call a function of the library and return its major status. Raises `KerberosError`."""
     minor = c_uint32()
     major = int(getattr(library(), function)(byref(minor), *arguments))
     if major & _ERRORS:
@@ -145,7 +145,7 @@ def _status(status: int, kind: int) -> str:
 
 
 def _taken(buffer: _Buffer) -> bytes:
-    """The bytes in a buffer of the library's, which is given back."""
+    """The bytes of a buffer of the library; frees the buffer."""
     content = ctypes.string_at(buffer.value, buffer.length) if buffer.value else b""
     library().gss_release_buffer(byref(c_uint32()), byref(buffer))
     return content
@@ -161,8 +161,8 @@ def _oid(content: bytes) -> _Oid:
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """MIT's library. Raises `ConfigError` where this machine has none."""
-    # To look for a library runs programs, so only where it has another name.
+    """MIT's Kerberos library. Raises `ConfigError` if this machine has none."""
+    # `find_library` starts other programs, so it is used only if the usual name fails.
     for name in chain([_LIBRARY], map(find_library, ["gssapi_krb5"])):
         try:
             found = ctypes.CDLL(name) if name else None

@@ -1,7 +1,7 @@
-"""Finds out which security protocol a broker's listener expects, to explain a connection that the broker only closes.
+"""Finds out which security protocol a broker's listener expects, to explain why the broker closes the connection.
 
-A broker closes the connection of a client that starts TLS on a plain listener or skips a login, exactly as a broker
-that is stopping does. So it is asked for its API versions and for a login by an unknown mechanism, which needs neither
+A broker closes the connection if a client starts TLS on a plain listener or skips a login, and also while it stops.
+To tell these apart, this module requests the API versions and a login with an unknown mechanism. Both need neither
 permissions nor secrets.
 """
 
@@ -22,7 +22,7 @@ WITH_LOGIN = {"PLAINTEXT": "SASL_PLAINTEXT", "SSL": "SASL_SSL"}
 UNSUPPORTED_SASL_MECHANISM = 33
 MOST_MECHANISMS = 64
 _CORRELATION_ID = 0x6D697272
-# Each is its size, API key, version, correlation id, no client id. SaslHandshake's one field names a mechanism.
+# Each has size, API key, version, correlation id, and no client id. SaslHandshake's only field is a mechanism.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
 _SASL_HANDSHAKE = struct.pack(">ihhihh", 13, 17, 1, _CORRELATION_ID, -1, 1) + b"?"
 
@@ -48,7 +48,7 @@ def _accepts(place: Tuple[str, int]) -> bool:
 
 
 def mismatch(protocol: str, host: str, port: int) -> Optional[str]:
-    """Why a client with this `security.protocol` gets no answer here, and what to set; `None` where it is not that."""
+    """Why this `security.protocol` does not work with the listener, and what to set; `None` if it matches."""
     place = f"{host}:{port}"
     if protocol in TLS and answers_in_clear(host, port):
         return without_tls(host, port)
@@ -65,7 +65,7 @@ def mismatch(protocol: str, host: str, port: int) -> Optional[str]:
 
 
 def without_tls(host: str, port: int) -> str:
-    """What to do about a listener without TLS."""
+    """The message for a listener without TLS, with what to set."""
     return (
         f"{host}:{port} speaks without TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or take the port of a"
         " listener with TLS"
@@ -73,7 +73,7 @@ def without_tls(host: str, port: int) -> str:
 
 
 def _shakes_hands(host: str, port: int) -> bool:
-    """Whether a handshake of TLS begins here; a listener that wants a certificate ends it later."""
+    """Whether the listener completes a TLS handshake; it refuses a missing client certificate only afterwards."""
     with suppress(OSError), socket.create_connection((host, port), ANSWER_SECONDS) as connection, _wrapped(
         connection, host
     ):
@@ -96,7 +96,7 @@ def _mechanisms(connection: socket.socket) -> Optional[List[str]]:
     if answer is None or len(answer) < 6 or struct.unpack_from(">h", answer)[0] != UNSUPPORTED_SASL_MECHANISM:
         return None
     (count,), at, found = struct.unpack_from(">i", answer, 2), 6, []
-    # The peer says how many there are and how long they are.
+    # Limited, because count and sizes come from an unknown peer.
     for _ in range(min(count, MOST_MECHANISMS)):
         (size,) = struct.unpack_from(">h", answer, at)
         if size <= 0 or at + 2 + size > len(answer):
@@ -107,7 +107,7 @@ def _mechanisms(connection: socket.socket) -> Optional[List[str]]:
 
 
 def _asked(connection: socket.socket, request: bytes) -> Optional[bytes]:
-    """What follows the correlation id of the answer; `None` where it is not Kafka that answers."""
+    """The bytes after the response's correlation id; `None` if the peer is not a Kafka broker."""
     connection.sendall(request)
     head = _received(connection, 8)
     if len(head) < 8 or head[4:] != request[8:12]:
@@ -126,7 +126,7 @@ def _received(connection: socket.socket, count: int) -> bytes:
 
 
 def _wrapped(connection: socket.socket, host: str) -> ssl.SSLSocket:
-    """In TLS, whichever peer answers: only the questions above are sent over it."""
+    """A TLS connection without a check of the peer's certificate: only the requests above are sent over it."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -28,8 +28,8 @@ Entry = Tuple[memoryview, Optional[BatchHeader], bool]
 def entries(found: Fetched) -> Iterator[Entry]:
     """Each whole entry as `(raw, header, is_data)`; the header is None for message sets of magic 0 and 1.
 
-    Control batches and batches of aborted transactions are not data. The aborted transactions that come with a fetch
-    answer cover all that touch its range, so each answer is judged by itself (KIP-98, "Reading Transactions").
+    Control batches and batches of aborted transactions are not data. A fetch response lists all aborted transactions
+    that overlap its range, so no state is kept between responses (KIP-98, "Reading Transactions").
     """
     pending = list(found.aborted)
     aborted: Set[int] = set()
@@ -49,16 +49,16 @@ def entries(found: Fetched) -> Iterator[Entry]:
 
 
 TAIL_FETCH_BYTES = 4 * 1024 * 1024
-# What most logs hold behind a position is one marker of 78 bytes; the rest is asked for log by log.
+# After a position most logs have one marker of 78 bytes. Logs with more are read one by one.
 GLANCE_BYTES = 4 * 1024
 GLANCES_PER_REQUEST = 1000
 OFFSET_OUT_OF_RANGE = 1
-# How long tiered storage may take to give something.
+# How long tiered storage may take to return data.
 STORE_SECONDS = 30.0
 
 
 class LostTail(RefusedError):
-    """The log ends before an offset that it held once."""
+    """The log was truncated: it ends before an offset that was acknowledged."""
 
     code = "MIR-312"
 
@@ -66,10 +66,10 @@ class LostTail(RefusedError):
 class LogEntries(Iterator[Entry]):
     """Iterates over the entries from `start` on; `end` is the end of the log as the last answer gave it.
 
-    `first` is an answer from `start` on that is there already; one that reaches its `end` is the only one.
-    Where retention has removed `start`, it begins at the first offset still there, and `expired` is true.
-    Raises `Disconnected` where the leader does not answer, `LostTail` where the log ends before `start`,
-    `ClusterError` where the broker refuses.
+    `first` is an earlier fetch response from `start` on; if it reaches its `end`, no request is sent.
+    If retention has removed `start`, iteration starts at the log start, and `expired` is true.
+    Raises `Disconnected` if the leader does not answer, `LostTail` if the log ends before `start`,
+    `ClusterError` if the broker refuses.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LogEntries(Iterator[Entry]):
         self.expired = False
 
     def begin(self) -> int:
-        """The first offset that the log can give, at or behind `start`. To be asked for before the first entry."""
+        """The offset at which iteration starts: `start`, or a later log start. Call it before the first entry."""
         if self._first_end is None:
             self._fetch()
         return self.start
@@ -111,13 +111,13 @@ class LogEntries(Iterator[Entry]):
             return False
         self._fetched = entries(found)
         if not len(found.data):
-            # Offsets that hold nothing up to the end: compaction may leave such a gap.
+            # No record up to the end: compaction may leave such a gap.
             self._position = found.end
             return False
         return True
 
     def _fetch_until_answer(self) -> Fetched:
-        """An answer without data where the log has none, not where tiered storage (KIP-405) had none to give yet."""
+        """Fetch, and retry while an empty response only means that tiered storage (KIP-405) has no data ready."""
         until, found = time.monotonic() + STORE_SECONDS, self._ask(0)
         while not len(found.data) and self._position < min(found.end, local_start(self._client, self._partition)):
             if time.monotonic() > until:
@@ -135,7 +135,7 @@ class LogEntries(Iterator[Entry]):
             {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms
         )
         answer = client.call(node, request)
-        while is_throttled_empty(answer):  # the broker takes the next request when there is quota again
+        while is_throttled_empty(answer):  # the broker delays the next request until the quota allows it
             answer = client.call(node, request)
         found = fetched(answer, self._isolation).get(self._partition)
         if found is None:
@@ -169,16 +169,16 @@ class LogEntries(Iterator[Entry]):
 def log_entries(
     client: LogClient, partition: TopicPartition, start: int, isolation: int, first: Optional[Fetched] = None
 ) -> LogEntries:
-    """Entries of `partition` from `start` on, as a reader of `isolation` would see them. `first` is of `glances`."""
+    """Entries of `partition` from `start` on, as a reader of `isolation` sees them. `first` comes from `glances`."""
     return LogEntries(client, partition, start, isolation, first)
 
 
 def markers_until(
     client: LogClient, partition: TopicPartition, start: int, end: int, first: Optional[Fetched] = None
 ) -> int:
-    """The offset up to which every offset from `start` on is a control record's; `end` at most, `start` for none.
+    """The end of the control records that follow one another from `start` on; at most `end`, and `start` for none.
 
-    An offset that the log does not hold ends it as a data record does: compaction or retention may have removed one.
+    A missing offset ends them as a data record does: compaction or retention may have removed a data record there.
     Raises what `LogEntries` raises.
     """
     at = start
@@ -192,9 +192,9 @@ def markers_until(
 def glances(
     client: LogClient, positions: Mapping[TopicPartition, int], isolation: int
 ) -> Dict[TopicPartition, Fetched]:
-    """What many logs hold from these positions on, the first few KB of each, in few requests sent at once.
+    """Read the first few KB of many logs from these positions on, in few requests sent in parallel.
 
-    Left out where an answer settles nothing: an error, or a log that has more than there was room for.
+    Partitions with an error are excluded, and partitions before their end for whose data the response had no room.
     """
     by_node: Dict[Optional[int], List[TopicPartition]] = {}
     for partition in positions:

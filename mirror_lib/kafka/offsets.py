@@ -1,6 +1,6 @@
 """Looks up log start and end offsets, and record timestamps at offsets, with one request to each broker.
 
-The leaders of partitions are cached, because looking them up costs more than the offsets do.
+Partition leaders are cached, because looking them up costs more than looking up the offsets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mirror_lib.text import some
 log = logging.getLogger(__name__)
 
 LEADER_SECONDS = 10.0
-# A broker that was cut off from the others may answer as the leader that it was. Clients ask again in time, too.
+# A broker that is cut off from the others may still answer as a leader, so cached leaders expire, as in other clients.
 LEADERS_LAST_SECONDS = 10.0
 
 Offsets = Mapping[TopicPartition, OffsetRange]
@@ -48,11 +48,11 @@ NO_LEADER = -1
 
 
 def agreed_leaders(reported: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
-    """Node ids of leaders from Kafka's MetadataResponseTopic, a list of each broker: the one of the greatest epoch.
+    """Node ids of the leaders with the highest leader epoch, from every broker's list of MetadataResponseTopic.
 
-    A broker that was cut off from the others takes itself for the leader that it was, until it hears of the new one.
-    Left out where there is no leader, where brokers speak of different topics of one name, and where they disagree
-    without telling an epoch, as brokers before 2.1 do."""
+    A broker that is cut off from the others reports its former leadership until it learns of the new leader. Partitions
+    are excluded if they have no leader, if brokers report different topic ids for the name, or if brokers disagree
+    without a leader epoch (before 2.1)."""
     words: Dict[TopicPartition, List[Tuple[int, int, Any]]] = {}
     for topics in reported:
         for topic in topics:
@@ -69,18 +69,18 @@ def agreed_leaders(reported: Iterable[Sequence[Any]]) -> Dict[TopicPartition, in
 
 
 class ClusterOffsets(ClusterConnection):
-    """What can be asked about many partitions' offsets. Every method raises ClusterError where no broker answers."""
+    """Looks up the offsets of many partitions. Methods raise ClusterError if no broker answers."""
 
     def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
         super().__init__(config, answer_seconds)
-        # Node id, and when a broker said so.
+        # Node id, and when a broker reported it.
         self._leaders: Dict[TopicPartition, Tuple[int, float]] = {}
 
     def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
-        """Log start and end by partition, in a few requests however many partitions there are.
+        """Log start and end by partition, with a few requests to each broker.
 
         The end is the last stable offset under `read_committed`, else the high watermark. Partitions that are unknown,
-        not visible, or stay without a leader are left out and named in the log.
+        not visible, or stay without a leader are excluded and logged.
         """
         starts, ends = self._offsets("read offsets", partitions, _questions(isolation_level))
         missing = sorted(set(partitions) - ends.keys())
@@ -90,9 +90,9 @@ class ClusterOffsets(ClusterConnection):
         return {each: OffsetRange(starts[each], end) for each, end in ends.items()}
 
     def active_producers(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, List[ActiveProducer]]:
-        """The producers of each partition that its leader remembers. Producers without idempotence are not among them.
+        """The producers in the state of each partition's leader; it has only idempotent and transactional producers.
 
-        Empty where the brokers do not say, as before Kafka 2.8, or where Read on one of the topics is not granted.
+        Empty before Kafka 2.8, or if Read on one of the topics is not granted.
         """
         try:
             found = self._client.describe_producers([KafkaPartition(*each) for each in partitions])
@@ -117,9 +117,9 @@ class ClusterOffsets(ClusterConnection):
         }
 
     def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
-        """`offsets` of the partitions whose leader all brokers together name; of none where a broker does not answer.
+        """`offsets` of the partitions on whose leader the brokers agree; empty if a broker does not answer.
 
-        To be asked before anything is made of a log that seems to have lost its end: see `agreed_leaders`.
+        Call it before acting on a log that seems truncated: see `agreed_leaders`.
         """
         names = sorted({topic for topic, _ in partitions})
         by_leader: Dict[int, List[TopicPartition]] = {}
@@ -143,19 +143,19 @@ class ClusterOffsets(ClusterConnection):
     def offsets_at(
         self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
     ) -> Mapping[TopicPartition, int]:
-        """The first offset of a record of `timestamp` (ms since 1970) or later; -1 where there is none (yet).
+        """The first offset of a record with `timestamp` (ms since 1970) or later; -1 if there is no such record.
 
-        Partitions that are unknown, not visible, or stay without a leader are left out.
+        Partitions that are unknown, not visible, or stay without a leader are excluded.
         """
         (found,) = self._offsets("read offsets by time", partitions, [(timestamp, ISOLATION[isolation_level])])
         return found
 
     def _describe_topics(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
-        """Kafka's MetadataResponseTopic for each of `names`, or for all topics, with what leads their partitions."""
+        """Kafka's MetadataResponseTopic of each of `names`, or of all topics; it has the partitions' leaders."""
         return self._ask("list topics", "Describe on the topics", lambda: self._metadata(names))
 
     def _metadata(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
-        # The admin client also asks what it may do with each topic, which costs a broker more than all the rest.
+        # The admin client's method also requests each topic's authorized operations, the costliest part for a broker.
         (answer,) = self._reported(names, [None])
         now = time.monotonic()
         for topic in answer.topics:
@@ -165,7 +165,7 @@ class ClusterOffsets(ClusterConnection):
         return topics_found
 
     def _reported(self, names: Optional[Sequence[str]], nodes: Sequence[Optional[int]]) -> Sequence[Any]:
-        """What each of these brokers says of the topics; `None` is any of them."""
+        """The metadata response of each of these brokers for the topics; node `None` is any broker."""
 
         def request() -> Any:
             topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -180,7 +180,7 @@ class ClusterOffsets(ClusterConnection):
     def _offsets(
         self, asked: str, partitions: Sequence[TopicPartition], questions: Sequence[Question]
     ) -> Sequence[Dict[TopicPartition, int]]:
-        """An answer for each question, all about the same partitions."""
+        """For each question the offsets of the same partitions."""
         patient_until = time.monotonic() + LEADER_SECONDS
 
         def attempt() -> Sequence[Dict[TopicPartition, int]]:
@@ -191,7 +191,7 @@ class ClusterOffsets(ClusterConnection):
     def _by_leader(
         self, partitions: Sequence[TopicPartition], patient_until: float
     ) -> Mapping[int, Sequence[TopicPartition]]:
-        """Those that have a leader, by its node id."""
+        """The partitions with a leader, by the leader's node id."""
         unknown, now = (NO_LEADER, 0.0), time.monotonic()
         old = {
             topic
@@ -228,7 +228,7 @@ class ClusterOffsets(ClusterConnection):
         return found or [{} for _ in questions]
 
     def _taken(self, answer: Any, partitions: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:
-        """Offsets by partition. Raises the first error, and forgets who led what it is about."""
+        """Offsets by partition. Raises the first error, and drops the cached leaders of the failed partitions."""
         if isinstance(answer, KafkaError):
             self._forget(partitions)
             raise answer
@@ -246,12 +246,12 @@ class ClusterOffsets(ClusterConnection):
 
 
 def _questions(isolation_level: str) -> Sequence[Question]:
-    # The start first: it can only grow, and never past the end read after it.
+    # The start is read first: it only grows, and never past the end that is read afterwards.
     return [(EARLIEST, READ_UNCOMMITTED), (LATEST, ISOLATION[isolation_level])]
 
 
 PATIENCE_SECONDS, PAUSE_SECONDS = 5.0, 0.1
-# Holds a producer's usual batch; of one that is larger the broker sends one a request, so all come in the end.
+# Fits a usual batch. A larger batch comes alone in a response, so after several requests all partitions have theirs.
 PARTITION_BYTES = 64 * 1024
 ANSWER_BYTES = 32 * 1024 * 1024
 OK = 0
@@ -260,21 +260,22 @@ NO_TIME = -1
 
 @dataclass(frozen=True)
 class FirstRecords:
-    """The first record at or after each of some offsets, aborted ones included. `times`: its milliseconds, where it has
-    a time. `without`: partitions that hold no record from there on, only markers of transactions or nothing. What was
-    not found within a few seconds is in neither."""
+    """The first record at or after given offsets, aborted records included.
+
+    `times`: the record's timestamp in milliseconds, if it has one. `without`: partitions without a record from that
+    offset on. Partitions without a leader, or with an unfinished search after PATIENCE_SECONDS, are in neither."""
 
     times: Mapping[TopicPartition, int]
     without: FrozenSet[TopicPartition]
 
 
 def timestamps_at(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """`FirstRecords.times`. Raises ClusterError where no broker answers."""
+    """`FirstRecords.times`. Raises ClusterError if no broker answers."""
     return first_records(config, offsets).times
 
 
 def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> FirstRecords:
-    """The first record at or after each offset. Raises ClusterError where no broker answers."""
+    """The first record at or after each offset. Raises ClusterError if no broker answers."""
     if not offsets:
         return FirstRecords({}, frozenset())
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -283,7 +284,7 @@ def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) 
 
 
 class _Search:
-    """Partitions are open, at a position, until their record is found or it is certain that there is none."""
+    """Searches forward from an offset of each partition, until it finds a record or the log's end."""
 
     def __init__(self, client: LogClient, offsets: Mapping[TopicPartition, int]) -> None:
         self._client = client
@@ -320,7 +321,7 @@ class _Search:
             self._fetch(node, {partition: self._open[partition] for partition in partitions})
 
     def _move_to_log_starts(self, node: int, partitions: Sequence[TopicPartition]) -> None:
-        """An offset that retention has removed stands for the first that is still there."""
+        """Replace offsets that retention has removed by the log start."""
         of_topic = ListOffsetsRequest.ListOffsetsTopic
         topics: Dict[str, List[Any]] = {}
         for topic, number in partitions:
@@ -340,7 +341,7 @@ class _Search:
     def _fetch(self, node: int, positions: Mapping[TopicPartition, int]) -> None:
         request = fetch_request(positions, READ_UNCOMMITTED, ANSWER_BYTES, PARTITION_BYTES, max_wait_ms=0)
         answers = fetched(self._client.call(node, request), READ_UNCOMMITTED)
-        # A partition that sends nothing may only be waiting for its turn with a large batch; all of them cannot.
+        # One empty partition may only wait for its turn with a large batch. If all are empty, none of them waits.
         nothing = not any(len(each.data) for each in answers.values())
         for partition, answer in answers.items():
             try:

@@ -1,7 +1,7 @@
 """Sends record batches to the target with up to five requests in flight to each broker, and reports acknowledgements.
 
-A request holds at most one batch of each partition, so the broker can tell a retry from a new batch and keeps the order
-(KIP-98, KIP-360). Batches are not copied into the request. Versions 3 to 8 of the Produce API.
+A request has at most one batch of each partition, so the broker distinguishes a retry from a new batch and keeps the
+order (KIP-98, KIP-360). Batches are not copied into the request. Uses versions 3 to 8 of the Produce API.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _I16, _I32, _PART = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">ii
 
 
 class ProduceRequest:
-    """One batch, in pieces, for each partition; answered when all replicas in sync have it.
+    """One batch, in pieces, for each partition; the broker answers when all in-sync replicas have it.
 
-    Has what kafka-python's connections want of a request.
+    Implements the request interface of kafka-python's connections.
     """
 
     API_KEY = 0
     API_VERSION: Optional[int] = None
     name = "ProduceRequest"
-    # The last one before the protocol's newer encoding. All brokers since 2.4 know it, those before one that will do.
+    # The last version before the protocol's newer encoding (KIP-482). Brokers since 2.4 support it, older ones an
+    # earlier version of this range.
     min_version = _min_version = 3
     max_version = _max_version = 8
 
@@ -43,11 +44,11 @@ class ProduceRequest:
         self.header: Any = None
 
     def expect_response(self) -> bool:
-        """Always."""
+        """Always True: acks is never 0."""
         return True
 
     def with_header(self, correlation_id: int, client_id: str) -> None:
-        """Called when it is about to be sent."""
+        """Set the request header; the connection calls this before it sends."""
         self.header = RequestHeader(
             request_api_key=self.API_KEY,
             request_api_version=self.API_VERSION,
@@ -56,7 +57,7 @@ class ProduceRequest:
         )
 
     def encode(self, framed: bool = True, header: bool = True) -> Tuple[Buffer, ...]:
-        """What is sent, the batches' own bytes among it."""
+        """The request in pieces; the batches' bytes are not copied."""
         topics: Dict[str, List[Tuple[int, Batch]]] = {}
         for (topic, number), batch in self._batches:
             topics.setdefault(topic, []).append((number, batch))
@@ -88,7 +89,7 @@ class Appendable(Protocol):
         """Size of the next batch; 0 if there is none, or if it must wait for an acknowledgement."""
 
     def take_ready(self) -> Batch:
-        """The next batch, in pieces, now in flight."""
+        """The next batch, in pieces; it counts as in flight from now on."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,12 @@ class Acknowledgement:
 
 
 class Appender:
-    """Keeps the pipes to the target's brokers full."""
+    """Sends the partitions' batches, with up to IN_FLIGHT requests in flight to each of the target's brokers."""
 
     def __init__(self, client: LogClient) -> None:
         self._client = client
         self._in_flight: Dict[int, Deque[Tuple[Future, List[TopicPartition]]]] = {}
-        # When each partition had a batch in a request, the last time: one with large batches must not go first always.
+        # The number of each partition's last request: a partition with large batches must not always come first.
         self._sent_at: Dict[TopicPartition, int] = {}
         self._sent = 0
 
@@ -116,7 +117,7 @@ class Appender:
         return not any(self._in_flight.values())
 
     def pump(self, partitions: Sequence[Appendable]) -> None:
-        """Send whatever is ready to the brokers that have room. Raises `Disconnected` for a leaderless partition."""
+        """Send ready batches to brokers with fewer than IN_FLIGHT requests. Raises `Disconnected` without a leader."""
         by_node: Dict[int, List[Appendable]] = {}
         for partition in partitions:
             if partition.ready_bytes():
@@ -134,7 +135,7 @@ class Appender:
                 requests.append((future, [p.remote for p in chosen]))
 
     def acknowledgements(self) -> Iterator[Acknowledgement]:
-        """Answers that have come, oldest first for each broker. Raises `Disconnected` when one will never come."""
+        """Responses so far, oldest first for each broker. Raises `Disconnected` when a request failed."""
         for requests in self._in_flight.values():
             while requests and requests[0][0].is_done:
                 future, _ = requests.popleft()

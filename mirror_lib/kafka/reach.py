@@ -1,4 +1,4 @@
-"""Which brokers of a cluster this machine reaches: a login as a task makes it, and a TCP connection to each."""
+"""Checks which brokers of a cluster this machine reaches: by a login as tasks make it, and a TCP connection to each."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Address = Tuple[str, int]
 
 @dataclass(frozen=True)
 class Access:
-    """A cluster as the tasks use it: `role` is `consumer` or `producer`. `brokers` are the advertised addresses that
-    every task has to reach."""
+    """A cluster as the tasks use it: `role` is `consumer` or `producer`. Every task must reach the advertised addresses
+    `brokers`."""
 
     cluster: ClusterConfig
     role: str
@@ -29,13 +29,13 @@ class Access:
 
 
 def log_in(access: Access) -> List[Address]:
-    """Connect as a task does; the addresses that the brokers advertise. Raises `ClusterError`, `ConfigError`."""
+    """Connect as a task does, and return the brokers' advertised addresses. Raises `ClusterError`, `ConfigError`."""
     with log_client(access.cluster, access.role, time.monotonic() + LOGIN_SECONDS) as client:
         return client.advertised()
 
 
 def unreachable(addresses: Iterable[Address]) -> List[Tuple[Address, str]]:
-    """The addresses that take no TCP connection, each with the reason."""
+    """The addresses that accept no TCP connection, each with the reason."""
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return [(each, why) for each, why in zip(wanted, threads.map(_refusal, wanted)) if why]

@@ -1,6 +1,6 @@
-"""Record batch format v2 (KIP-98): splits a fetch response into batches, reads their headers, re-heads copies. Pure.
+"""Record batch format v2 (KIP-98): splits a fetch response into batches, reads headers, and replaces them. Pure.
 
-A batch has 61 bytes of header, then records, perhaps compressed. Integers are big-endian; inside records they are
+A batch has a header of 61 bytes, then records, perhaps compressed. Integers are big-endian; inside records they are
 zig-zag varints, seven bits a byte, lowest first.
 """
 
@@ -20,7 +20,7 @@ HEADER_SIZE = 61
 MAX_SEQUENCE = 0x7FFFFFFF
 
 _LOG_OVERHEAD = 12  # base offset and length, which the length does not count
-_MIN_LEGACY_SIZE = 14  # CRC, magic, attributes, key length, value length: what a magic 0 entry has at least
+_MIN_LEGACY_SIZE = 14  # of a magic 0 entry: CRC, magic, attributes, key length, value length
 _MAGIC_AT = 16
 _CRC_FROM = 21
 
@@ -46,10 +46,10 @@ class Producer:
 
 
 class Record(NamedTuple):
-    """One record whose key, value and headers are still the bytes they were on the source.
+    """One record; its key, value and headers have the same bytes as on the source.
 
-    `offset` is upstream, `timestamp` milliseconds (-1: none), `body` all that follows the offset delta in format v2:
-    key, value and headers with their lengths. `attributes` is the record's own byte, 0 in every Kafka so far.
+    `offset` is upstream, `timestamp` in milliseconds (-1: none). `body` is the part after the offset delta in format
+    v2: key, value and headers with their lengths. `attributes` is the record's own byte, 0 in all Kafka releases.
     """
 
     offset: int
@@ -82,7 +82,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def log_append_time(self) -> bool:
-        """The broker set the time: every record's timestamp is `max_timestamp`."""
+        """LogAppendTime: the broker set the time, and every record's timestamp is `max_timestamp`."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
@@ -102,24 +102,24 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the next batch may start."""
+        """The lowest offset at which the next batch can start."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def contiguous(self) -> bool:
-        """No record is missing: the offsets inside run without a gap."""
+        """Whether the offsets inside have no gap: no record is missing."""
         return self.record_count == self.last_offset_delta + 1
 
     @property
     def can_rehead(self) -> bool:
-        """The fast path is open: data, no gap, and timestamps that a producer may set."""
+        """Whether the batch can be copied by a new header alone: it is data, has no gap, and has CreateTime."""
         return self.record_count == self.last_offset_delta + 1 and not self.attributes & (CONTROL | LOG_APPEND_TIME)
 
 
 def split_batches(data: Buffer) -> Iterator[memoryview]:
     """Whole entries (v2 batches, or magic 0/1 messages) of a fetch response's records, without a copy.
 
-    A last entry that is cut off is left out, as a consumer does. A length that no entry can have is a BatchError.
+    An incomplete last entry is ignored, as in a consumer. Raises BatchError for an impossible length.
     """
     view = memoryview(data)
     size, at = len(view), 0
@@ -135,12 +135,12 @@ def split_batches(data: Buffer) -> Iterator[memoryview]:
 
 
 def split_entries(data: Buffer) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
-    """The same with their headers; None for messages of magic 0 and 1. BatchError also for an unknown magic."""
+    """The same with headers; None for messages of magic 0 and 1. Raises BatchError for an unknown magic, too."""
     for entry in split_batches(data):
         if entry[_MAGIC_AT] < 2:
             yield entry, None
         elif entry[_MAGIC_AT] == 2 and len(entry) >= HEADER_SIZE:
-            # What `read_header` gives; its checks take longer than all else, and an answer may hold 10,000 batches.
+            # Equals `read_header` without its checks: they take the most time, and a response may have 10,000 batches.
             yield entry, tuple.__new__(BatchHeader, _HEADER.unpack_from(entry))
         else:
             yield entry, read_header(entry)
@@ -152,7 +152,7 @@ def magic_of(entry: Buffer) -> int:
 
 
 def read_header(batch: Buffer) -> BatchHeader:
-    """Header of one whole batch of format v2. BatchError for another magic or a length that is not the batch's."""
+    """Header of one whole batch of format v2. Raises BatchError for another magic or a wrong length."""
     if len(batch) < HEADER_SIZE:
         raise BatchError(f"a record batch of {len(batch)} bytes is shorter than its header")
     header = BatchHeader(*_HEADER.unpack_from(batch))
@@ -167,7 +167,7 @@ def read_header(batch: Buffer) -> BatchHeader:
 
 
 def checked_payload(batch: Buffer, header: BatchHeader) -> bytes:
-    """What follows the header, as its writer meant it: BatchError where the CRC32C (attributes on) does not hold."""
+    """The bytes after the header. Raises BatchError if the CRC32C (from the attributes on) does not match."""
     payload = bytes(batch[HEADER_SIZE:])  # google_crc32c takes bytes only
     if google_crc32c.extend(google_crc32c.value(bytes(batch[_CRC_FROM:HEADER_SIZE])), payload) != header.crc:
         raise BatchError(
@@ -178,18 +178,18 @@ def checked_payload(batch: Buffer, header: BatchHeader) -> bytes:
 
 
 def rehead(batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> Tuple[bytes, bytes]:
-    """The batch, ready to append under our producer: base offset 0, not transactional, new CRC, the rest as it was.
-    In two pieces, the header and what follows it.
+    """Make the batch appendable under our producer: base offset 0, not transactional, new CRC, else unchanged.
 
-    BatchError where the source's CRC does not hold: a new CRC would hide the damage for ever. BatchError also for
-    a batch with `can_rehead` false, which the broker would refuse or number otherwise.
+    Returns two pieces, the header and the payload. Raises BatchError if the source's CRC does not match, because a new
+    CRC would hide the damage. Raises BatchError also if `can_rehead` is false: the broker would refuse the batch or
+    assign other offsets.
     """
     header = read_header(batch)
     if not header.can_rehead:
         raise BatchError(f"the record batch at offset {header.base_offset} cannot be copied as it is; re-encode it")
     payload = checked_payload(batch, header)
-    # With a delete horizon (KIP-534) the base timestamp is the cleaner's time to drop tombstones. Deltas count from
-    # it all the same, so without the flag it is an ordinary base, and the target's cleaner sets its own horizon.
+    # With a delete horizon (KIP-534) the base timestamp is the time at which the cleaner may remove tombstones. Deltas
+    # are relative to it in any case. Without the flag it is an ordinary base, and the target's cleaner sets its own.
     attributes = header.attributes & ~(TRANSACTIONAL | DELETE_HORIZON)
     after_crc = _AFTER_CRC.pack(
         attributes, *header[6:9], producer_id, producer_epoch, base_sequence, header.record_count
@@ -207,8 +207,9 @@ def new_batch(
     base_sequence: int,
     payload: bytes,
 ) -> Tuple[bytes, bytes]:
-    """A batch around `payload`, `record_count` records with offset deltas from 0 on, already under `codec`.
-    In two pieces, the header and what follows it."""
+    """A batch of `payload`: `record_count` records with offset deltas from 0 on, already compressed with `codec`.
+
+    Returns two pieces, the header and the payload."""
     tail = _AFTER_CRC.pack(
         codec, record_count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
     )
@@ -222,7 +223,7 @@ def _header(partition_leader_epoch: int, after_crc: bytes, payload: bytes) -> by
 
 
 def next_sequence(base_sequence: int, record_count: int) -> int:
-    """Base sequence of the batch after one of `record_count` records; past 2^31 - 1 Kafka continues at 0.
+    """Base sequence of the next batch after one of `record_count` records; after 2^31 - 1 Kafka continues at 0.
 
     -1 (no sequence) stays -1.
     """
@@ -233,13 +234,13 @@ _BITS64 = 0xFFFFFFFFFFFFFFFF
 _SIGN64 = 1 << 63
 
 
-# 14 bits as the end of a varint, and as two bytes that others follow.
+# By a value of 14 bits: its bytes at the end of a varint, and its two bytes with more to follow.
 _ENDED = tuple(bytes((raw,)) if raw < 0x80 else bytes((raw & 0x7F | 0x80, raw >> 7)) for raw in range(1 << 14))
 _UNENDED = tuple(bytes((raw & 0x7F | 0x80, raw >> 7 | 0x80)) for raw in range(1 << 14))
 
 
 def wrap64(value: int) -> int:
-    """`value` as Java's long holds it: Kafka adds and subtracts timestamps modulo 2^64."""
+    """`value` wrapped to Java's long: Kafka adds and subtracts timestamps modulo 2^64."""
     return ((value + _SIGN64) & _BITS64) - _SIGN64
 
 
@@ -257,7 +258,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: Union[bytes, bytearray, memoryview], at: int) -> Tuple[int, int]:
-    """The signed integer that starts at `at`, and where the next thing starts. IndexError past the end of `data`."""
+    """The signed integer that starts at `at`, and the index after it. Raises IndexError past the end of `data`."""
     raw = shift = 0
     while True:
         byte = data[at]
@@ -270,9 +271,9 @@ def decode_varint(data: Union[bytes, bytearray, memoryview], at: int) -> Tuple[i
             raise BatchError(f"a record is corrupt: the integer that ends at byte {at} has no end")
 
 
-# Nearly every number in a record is a small one; looking it up is three times as fast as making it. By index, also a
-# negative one: numbers from -SMALL to SMALL - 1.
+# Nearly all numbers in records are small, and a look-up is three times as fast as encoding. Indexed by the number, from
+# -SMALL to SMALL - 1.
 SMALL = 1 << 13
 SMALL_VARINTS = tuple(encode_varint(value) for value in (*range(SMALL), *range(-SMALL, 0)))
-# What one or two bytes of a varint stand for, by their 7 or 14 bits.
+# The signed value of a varint of one or two bytes, by its 7 or 14 bits.
 SIGNED = tuple(raw >> 1 ^ -(raw & 1) for raw in range(1 << 14))

@@ -1,7 +1,7 @@
-"""Decodes a record batch of any magic into records, and builds batches from records that any broker accepts. Pure.
+"""Decodes a record batch of any magic into records, and builds batches of format v2 from records. Pure.
 
 This is the slow path. Only each record's length, timestamp delta and offset delta are rewritten; key, value and headers
-stay as they were. Messages of magic 0 and 1 (Kafka before 0.11) get bodies of format v2.
+do not change. Messages of magic 0 and 1 (Kafka before 0.11) get bodies of format v2.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Message(NamedTuple):
 def read_messages(entry: Buffer) -> List[Record]:
     """The records of one whole entry of magic 0 or 1, a plain message or a compressed wrapper of many.
 
-    Magic 0 has no timestamp: -1. BatchError: corrupt, or nested in a way that no Kafka writes.
+    Magic 0 has no timestamp: -1. Raises BatchError for a corrupt entry, or a nesting that no Kafka release writes.
     """
     outer = _read_message(entry)
     codec = outer.attributes & _CODEC
@@ -82,7 +82,7 @@ def read_messages(entry: Buffer) -> List[Record]:
 def last_offset(entry: Buffer) -> int:
     """Offset of the last record in one whole entry of magic 0 or 1."""
     (offset,) = _LONG.unpack_from(entry)
-    # A wrapper has its last message's offset; where a client left it at 0, only the messages know (`_base_offset`).
+    # A wrapper has its last message's offset. If a client left it at 0, only the messages have it (`_base_offset`).
     return offset or read_messages(entry)[-1].offset
 
 
@@ -116,7 +116,7 @@ def _check_inner(outer: _Message, inner: List[_Message]) -> None:
 
 
 def _base_offset(outer: _Message, inner: List[_Message]) -> int:
-    """What to add to inner offsets: in magic 1 they count from 0, and the wrapper has that of the last (KIP-31)."""
+    """The offset to add to inner offsets: in magic 1 they start at 0, and the wrapper has the last one's (KIP-31)."""
     if outer.magic == 0 or outer.offset == 0:  # some versions of librdkafka left a wrapper's offset at 0
         return 0
     if outer.offset < inner[-1].offset:
@@ -139,9 +139,9 @@ def _field(content: Optional[bytes]) -> bytes:
 
 __all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records", "same_records"]
 
-# A record may have in addition to its body: length 5, attributes 1, timestamp delta 10, offset delta 5 bytes.
+# Maximum bytes of a record besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5.
 RECORD_OVERHEAD = 21
-# A piece compresses worse than the whole; aiming lower saves a second split.
+# A part compresses worse than the whole; the margin avoids a second split.
 _SPLIT_MARGIN = 0.9
 _FAR = 1 << 62
 _BODY = itemgetter(2)
@@ -149,7 +149,7 @@ _ONE_BYTE = tuple(b"%c" % value for value in range(256))
 
 
 class RecordTooLarge(BatchError):
-    """One record makes a batch over the target's limit, even alone. `size` is that batch's bytes."""
+    """A record alone exceeds the target's batch limit. `size` is the batch's size in bytes."""
 
     def __init__(self, upstream_offset: int, size: int, max_bytes: int) -> None:
         super().__init__(
@@ -175,7 +175,8 @@ class Built(NamedTuple):
 def read_records(batch: Buffer) -> List[Record]:
     """Every record of one whole entry of any magic and codec, with upstream offsets; none if compaction emptied it.
 
-    Under LogAppendTime a record's timestamp is the batch's. BatchError: corrupt, unknown codec, or a control batch.
+    Under LogAppendTime all records have the batch's timestamp. Raises BatchError for a corrupt entry, an unknown codec,
+    or a control batch.
     """
     if magic_of(batch) < 2:
         return read_messages(batch)
@@ -183,9 +184,9 @@ def read_records(batch: Buffer) -> List[Record]:
 
 
 def read_batches(batches: Sequence[Tuple[Buffer, BatchHeader]]) -> List[Record]:
-    """The same for neighbours of format v2 under one codec, unpacked in one go. An error names the first of them."""
+    """The same for consecutive batches of format v2 with one codec, unpacked together. An error names the first one."""
     first = batches[0][1]
-    # A batch that compaction emptied is a bare header: there is nothing to unpack, whatever its codec.
+    # A batch that compaction emptied is a bare header, with nothing to unpack under any codec.
     payloads = [payload for payload in map(_records_part, batches) if payload]
     try:
         plain = decompress_all(first.codec, payloads)
@@ -229,12 +230,13 @@ def build_batches(
 
 
 def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
-    """Whether both hold the same records in the same order: timestamps and bytes. Offsets may differ."""
+    """Whether both have the same records in the same order: timestamps and bytes. Offsets may differ."""
     return len(one) == len(other) and all(a[1:] == b[1:] for a, b in zip(one, other))
 
 
 def _decode(data: bytes, headers: Sequence[BatchHeader]) -> Tuple[List[Record], int]:
-    """Records of plain payloads in a row, and where they end. Short things are written out: a call costs more."""
+    """Records of concatenated uncompressed payloads, and the index of their end. Short varints are decoded inline,
+    because a function call costs more."""
     records: List[Record] = []
     append, new, signed, at = records.append, tuple.__new__, SIGNED, 0
     for header in headers:
@@ -279,7 +281,7 @@ def _with_timestamps(header: BatchHeader, records: List[Record]) -> List[Record]
     if header.log_append_time:
         new, timestamp = tuple.__new__, header.max_timestamp
         return [new(Record, (offset, timestamp, body, flags)) for offset, _, body, flags in records]
-    # Out here even a small delta can pass the end of a long; Java's sum wraps, and so must ours.
+    # With such a base timestamp even a small delta can overflow a long. Java's sum wraps, so this one must wrap too.
     return [Record(offset, wrap64(timestamp), body, flags) for offset, timestamp, body, flags in records]
 
 
@@ -321,10 +323,10 @@ def _plain_size(records: Sequence[Record]) -> int:
 
 
 def cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]]:
-    """Pieces of at most `room` plain bytes, or of one record; all in one where `room` is None."""
+    """Split into parts of at most `room` uncompressed bytes, or of one record; one part if `room` is None."""
     if not records:
         return []
-    # Mostly all fits: that is found out without a look at each.
+    # Mostly everything fits, so the total comes first.
     if room is None or _plain_size(records) <= room:
         return [records]
     pieces, start, size = [], 0, 0
@@ -338,7 +340,7 @@ def cut(records: Sequence[Record], room: Optional[int]) -> List[Sequence[Record]
 
 
 def runs_of(offsets: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
-    """Ascending offsets as `(first, count)` of each stretch without a gap."""
+    """Ascending offsets as `(first, count)` of each range without a gap."""
     first, count = offsets[0], len(offsets)
     if offsets[-1] - first + 1 == count:
         return ((first, count),)

@@ -1,7 +1,7 @@
-"""Logs clients in: TLS stores, SASL mechanisms, OAUTHBEARER and AWS_MSK_IAM tokens, and why a login cannot succeed.
+"""Prepares logins: TLS stores, SASL mechanisms, OAUTHBEARER and AWS_MSK_IAM tokens; explains permanent refusals.
 
-Each process opens store files itself, as Java's client does, so no private key travels with a Spark task. A process
-keeps one token for each login and renews it before it expires. No message contains a token or a secret.
+Each process opens store files itself, as Java's client does, so no Spark task contains a private key. A process keeps
+one token for each login and renews it before it expires. No message contains a token or a secret.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from mirror_lib.kafka.kerberos import library as kerberos_library
 
 log = logging.getLogger(__name__)
 
-# As Java's `sasl.login.refresh.window.factor`: a token is replaced after this part of its life.
+# As Java's `sasl.login.refresh.window.factor`: a token is replaced after this part of its lifetime.
 REFRESH_AFTER = 0.8
-# While the endpoint does not answer, a token that is still valid is used for so long before the next request.
+# While the endpoint does not answer, a valid token stays in use for so long before the next request.
 AGAIN_SECONDS = 10.0
 LARGEST_ANSWER_BYTES = 1024 * 1024
-# What a later request may get an answer to: 408, 429 and the server's own errors.
+# HTTP statuses that a retry may fix, in addition to 5xx.
 _LATER = (408, 429)
 
 
 class TokenRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
-    """There is no token for this login, and another request would not help. The text says why and what to do."""
+    """The login cannot get a token, and a retry would not help. The text has the reason and the fix."""
 
     retriable = False
 
 
 class TokenUnavailable(KafkaConnectionError):  # type: ignore[misc]  # kafka-python has no types
-    """The token endpoint gave no answer that counts. A later request may succeed."""
+    """The token endpoint gave no usable response. A later request may succeed."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -65,7 +65,7 @@ class TokenUnavailable(KafkaConnectionError):  # type: ignore[misc]  # kafka-pyt
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and until when it is used and valid, in `time.monotonic()` seconds."""
+    """A token, and the times of its refresh and its expiry, in `time.monotonic()` seconds."""
 
     text: str = field(repr=False)
     refresh_at: float
@@ -73,9 +73,9 @@ class Token:
 
 
 class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """The token of one login, requested when it is first needed and again after `REFRESH_AFTER` of its life.
+    """The token of one login, requested at first use and again after `REFRESH_AFTER` of its lifetime.
 
-    Thread-safe. kafka-python asks it at each login and each re-authentication.
+    Thread-safe. kafka-python calls it at each login and each re-authentication.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python 
         return dict(self._extensions)
 
     def forget(self) -> None:
-        """Request another token at the next login: the broker refused this one."""
+        """Drop the token, because the broker refused it; the next login requests another one."""
         with self._lock:
             self._token = None
 
@@ -185,7 +185,7 @@ def _request(login: OauthLogin) -> Request:
 
 
 def _http_error(login: OauthLogin, error: HTTPError) -> KafkaError:
-    """The endpoint's refusal in its own words (RFC 6749, 5.2), which must not repeat the secret."""
+    """The error for an HTTP status, with the endpoint's own message (RFC 6749, 5.2) without the secret."""
     try:
         body = json.loads(error.read(LARGEST_ANSWER_BYTES))
         words = [str(body[key]) for key in ("error", "error_description") if body.get(key)]
@@ -204,7 +204,7 @@ def _sentence(login: OauthLogin, what: str, todo: str) -> str:
 
 
 def _lifetime(expires_in: object, token: str) -> Optional[float]:
-    """Seconds that a token is valid for: what the endpoint says, else the claim `exp` of a JWT; `None` without both."""
+    """Seconds until a token expires: the endpoint's `expires_in`, else a JWT's claim `exp`; `None` without both."""
     try:
         if expires_in is not None:
             return float(str(expires_in))
@@ -241,7 +241,7 @@ def _signer(login: MskLogin) -> Callable[[], Tuple[str, int]]:
 def _signed(sign: Callable[[], Tuple[str, int]]) -> Token:
     try:
         text, expires_ms = sign()
-    # Without credentials the signer fails on `None`; botocore's errors share no class with it.
+    # Without credentials the signer raises AttributeError or ValueError; botocore's errors have no common base class.
     except Exception as error:
         log.debug("AWS's signer failed", exc_info=True)
         without = isinstance(error, (AttributeError, ValueError))
@@ -254,15 +254,15 @@ def _signed(sign: Callable[[], Tuple[str, int]]) -> Token:
 
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-# Java believes any certificate in its trust store, OpenSSL by itself only one that signed itself. The flag has no name
-# before Python 3.10.
+# Java trusts any certificate in its trust store, OpenSSL by default only self-signed ones. The flag has no name before
+# Python 3.10.
 _PARTIAL_CHAIN = 0x80000
 
 
 def ready_options(options: Mapping[str, Any]) -> Dict[str, Any]:
-    """The options with `tls` turned into an `ssl_context`, and a token login into the process's source of its tokens.
+    """The client options with `tls` replaced by an `ssl_context`, and a token login by the process's token source.
 
-    Raises `ConfigError` where a store cannot be opened, or the library of a login is missing.
+    Raises `ConfigError` if a store cannot be opened, or the library of a login is missing.
     """
     ready = dict(options)
     settings: Optional[TlsSettings] = ready.pop("tls", None)
@@ -282,12 +282,12 @@ def _token_source(login: Union[OauthLogin, MskLogin]) -> TokenSource:
     settings = login.tls
     if settings is None:
         return oauth_source(login, None)
-    _context(settings, _ages(settings))  # a store that cannot be opened is reported here, not at a login
+    _context(settings, _ages(settings))  # raises here instead of at a login if a store cannot be opened
     return oauth_source(login, lambda: _context(settings, _ages(settings)))
 
 
 def _ages(settings: TlsSettings) -> Tuple[float, ...]:
-    """When the store files were last written: one that was renewed is opened again."""
+    """Modification times of the store files: a renewed file is opened again."""
     paths = [Path(each.location) for each in (settings.trusted, settings.own) if each is not None and each.location]
     return tuple(path.stat().st_mtime for path in paths if path.exists())
 
@@ -319,14 +319,14 @@ def _trust(context: ssl.SSLContext, store: Store, opened: Opened) -> None:
         context.load_verify_locations(cadata=opened.trusted)
     except ssl.SSLError as error:
         raise ConfigError(f"the trust store {_named(store)} cannot be used: {error.reason}") from None
-    except ValueError:  # Python's word for no text at all
+    except ValueError:  # Python raises it for an empty text
         raise ConfigError(f"the trust store {_named(store)} holds no certificate (is its password right?)") from None
 
 
 def _prove(context: ssl.SSLContext, store: Store, opened: Opened) -> None:
     if opened.key is None or not opened.chain:
         raise ConfigError(f"the key store {_named(store)} holds no private key with its certificate")
-    # A key out of a Java store is in clear by now. A password must be given in any case: OpenSSL would ask for one.
+    # The key of a Java store is already decrypted. A password callback is needed in any case: OpenSSL would prompt.
     password = (store.key_password or "") if store.kind == PEM else ""
     try:
         with _path_to(opened.key + opened.chain) as path:
@@ -337,7 +337,7 @@ def _prove(context: ssl.SSLContext, store: Store, opened: Opened) -> None:
 
 
 def _opened(stores: Sequence[Tuple[Store, bool]]) -> Mapping[Tuple[Store, bool], Opened]:
-    """Each store, with its key where the second of the pair says so. Java starts once for all that are its own."""
+    """Each store, with its key if the pair's second value is True. One JVM opens all Java stores."""
     in_java = [(store, with_key) for store, with_key in stores if store.kind != PEM]
     in_pem = [(store, with_key) for store, with_key in stores if store.kind == PEM]
     return {**dict(zip(in_java, open_java_stores(in_java))), **{each: _open_pem(*each) for each in in_pem}}
@@ -360,8 +360,9 @@ def _named(store: Store) -> str:
 
 @contextmanager
 def _path_to(text: str) -> Iterator[str]:
-    """A path that OpenSSL, which takes keys from files only, can read `text` from. It is in memory where the system has
-    such files; else one that no other user may read, gone after the block."""
+    """A path from which OpenSSL can read `text`, because it reads keys from files only.
+
+    The file is in memory if the system supports it; else no other user can read it. It is deleted after the context."""
     if hasattr(os, "memfd_create"):
         number = os.memfd_create("mirror")
         try:
@@ -376,26 +377,26 @@ def _path_to(text: str) -> Iterator[str]:
         yield file.name
 
 
-# The connection broke, which may be a broker that stops or starts.
+# The connection broke, perhaps because the broker stops or starts.
 BROKEN = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _TOKEN_HINT = "the broker's log says why; check the token's audience, issuer, scope and the claim with the user's name"
 
 
 class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
-    """A broker and this client do not get to talk, and trying again will not help. The text says why."""
+    """A connection or login that fails permanently: a retry will not help. The text has the reason."""
 
     retriable = False
 
 
 def refusal(error: BaseException, by_token: bool = False) -> Optional[str]:
-    """Why a broker and this client will never talk; `None` where the next attempt may go better."""
+    """The reason of a permanent connection or login failure; `None` if a retry may succeed."""
     if isinstance(error, (LoginRefused, TokenRefused)):
         return str(error.args[0])
     if isinstance(error, TokenUnavailable):
         return None
     inner = error.args[0] if error.args and isinstance(error.args[0], Exception) else error.__context__
     if isinstance(error, SaslAuthenticationFailedError):
-        said = str(error.args[0]) if error.args else ""  # the error's name, and what the broker says
+        said = str(error.args[0]) if error.args else ""  # the error's name and the broker's message
         said = said.partition(": ")[2] or said or "no reason given"
         if by_token:
             return f"the broker refused the token: {said}. Nothing was read or written; {_TOKEN_HINT}"

@@ -1,8 +1,8 @@
-"""Everything that touches private parts of kafka-python: event loop, transports, frames, connections, logins.
+"""Replaces private parts of kafka-python: event loop, transports, frames, connections, logins.
 
-setup.py pins the release, and `tests/unit/test_kafka_python.py` lists each private name that is used here. The library
-copies a fetch answer five times before parsing it, and receives it in 4 KB pieces; it fails requests to a broker that
-throttles the client (KIP-13, KIP-219); it retries a wrong password; and its Kerberos login is the process's own.
+setup.py pins the release, and `tests/unit/test_kafka_python.py` lists each private name in use. The library copies a
+fetch response five times before parsing it, and receives it in 4 KB pieces. It fails requests to a broker that
+throttles the client (KIP-13, KIP-219). It retries a wrong password. Its Kerberos login is one for the whole process.
 """
 
 from __future__ import annotations
@@ -43,39 +43,38 @@ from mirror_lib.kafka.kerberos import SecurityContext
 from mirror_lib.kafka.listener import answers_in_clear, without_tls
 from mirror_lib.kafka.security import BROKEN, LoginRefused, refusal
 
-# At most so many pieces are sent by one call; Linux takes 1024.
+# Maximum pieces in one send call; Linux accepts 1024.
 PIECES = 256
-# Of an answer that is under way so much is waited for at once, or its end: waking up is dear.
+# The loop wakes up when so much of a response has arrived, or its end: each wake-up is expensive.
 AT_ONCE_BYTES = 1024 * 1024
 _NOTHING_YET = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-# Small answers come several at a time; of a large one this much is copied, the beginning.
+# Small responses arrive several at a time. Of a large one at most this much, its beginning, is copied.
 BEGINNING_BYTES = 64 * 1024
-# New memory has to be cleared, so some is kept for the next answer, as much as the largest one took.
+# The system clears new memory, so the buffer of the largest response is kept for the next one.
 ARENA_STEP_BYTES = 1024 * 1024
-# An answer may claim any size, also one of a peer that is no broker: it may have so many times the bytes received
-# before it.
+# A peer that is no broker may claim any response size. So a buffer has at most GROWTH times the bytes received before.
 GROWTH = 4
 _SIZE = struct.Struct(">i")
 _LEAST_BYTES = 4  # the correlation id
 
 Answers = List[Tuple[int, Any]]
-# After the time that a new connection has: an error noticed earlier says more.
+# Added to a new connection's timeout: the library's own error, if it comes earlier, explains more.
 LATE_SECONDS = 0.5
 
 
 class BrokerLoop(NetworkSelector):  # type: ignore[misc]  # kafka-python has no types
-    """The library's event loop, in which a reader may stay registered; it registers again for each read."""
+    """The library's event loop, but a reader stays registered; the library registers it again for each read."""
 
     def stay(self) -> None:
-        """The task that runs waits for what it is registered for."""
+        """Suspend the current task until its registered event."""
         self._current.state = TaskState.WAIT_IO
 
 
 class _IntoFrames:
-    """Receives where the protocol has room. By 4 KB, as the library does, a fetch answer costs a thousand calls."""
+    """Receives into the protocol's own buffers. With the library's 4 KB pieces, a fetch response takes 1,000 calls."""
 
-    # TLS holds bytes that the socket does not show: it is asked until it has none.
+    # TLS buffers bytes that the socket's readiness does not show, so it must be read until it is empty.
     _ask_again = False
 
     async def _read_from_sock(self: Any) -> None:
@@ -116,12 +115,13 @@ class _IntoFrames:
             except OSError as error:
                 end = KafkaConnectionError(error)
             if end is not None:
-                # What came right before the end says why, so who waits for it comes first; the end is met again.
+                # The bytes before the end may contain the reason, so their handlers run first. The next read meets the
+                # end again.
                 return None if heard else end
             heard, self.last_read = True, time.monotonic()
             try:
                 self._protocol.data_received(room[:nbytes])
-            # What is no answer at all may fail as text, or as a key, too.
+            # Bytes that are no Kafka response may also fail as text or as a key.
             except (KafkaProtocolError, struct.error, ValueError, LookupError) as error:
                 return KafkaConnectionError(error)  # type: ignore[no-any-return]  # kafka-python has no types
             if nbytes < len(room) and not self._ask_again:
@@ -129,18 +129,18 @@ class _IntoFrames:
         return None
 
     def last_answer_at(self: Any) -> float:
-        """Receive what has come; when something came last, in `time.monotonic()` seconds."""
+        """Receive the available bytes. Returns when the last bytes arrived, in `time.monotonic()` seconds."""
         error = self._receive()
         if error is not None:
             self.abort(error=error)
         return self.last_read  # type: ignore[no-any-return]  # kafka-python has no types
 
     def _wait_for_more(self) -> None:
-        """The socket has no more at the moment."""
+        """Called when the socket has no more bytes at the moment."""
 
 
 class BulkTransport(_IntoFrames, KafkaTCPTransport):  # type: ignore[misc]  # kafka-python has no types
-    """Without TLS."""
+    """A transport without TLS."""
 
     _low_water = 1
 
@@ -148,15 +148,15 @@ class BulkTransport(_IntoFrames, KafkaTCPTransport):  # type: ignore[misc]  # ka
         if self._closed:
             return
         parser = self._protocol.parser
-        # What is missing is on its way, and the system wakes us for less where its buffer has no room for so much. An
-        # answer that has not begun may be small.
+        # The missing bytes are on their way, and the system wakes the loop earlier if its buffer is smaller. A response
+        # that has not started may be small.
         low_water = min(len(parser.room()), AT_ONCE_BYTES) if parser.is_busy() else 1
         if low_water != self._low_water:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
             self._low_water = low_water
 
     def write(self, data: Any) -> None:
-        """Send these pieces when the socket takes them."""
+        """Send these pieces when the socket is writable."""
         self.writelines(data)
 
     def _sock_send(self) -> Tuple[int, Optional[Exception]]:
@@ -183,46 +183,46 @@ class BulkTransport(_IntoFrames, KafkaTCPTransport):  # type: ignore[misc]  # ka
 
 
 class BulkTlsTransport(_IntoFrames, KafkaSSLTransport):  # type: ignore[misc]  # kafka-python has no types
-    """With TLS."""
+    """A transport with TLS."""
 
     _ask_again = True
 
     def write(self, data: Any) -> None:
-        """Send these pieces, as one, when the socket takes them: each one sent is a TLS record at least."""
+        """Send these pieces, joined, when the socket is writable: each separate piece would be a TLS record."""
         super().write(b"".join(data))
 
 
 def made_bulky(transport: Any) -> Any:
-    """A transport of the library as one of these."""
+    """Turn a transport of the library into one of these classes."""
     own = {KafkaTCPTransport: BulkTransport, KafkaSSLTransport: BulkTlsTransport}
     transport.__class__ = own.get(type(transport), type(transport))
     return transport
 
 
 class Frame:
-    """One answer, read as the library reads: its head in pieces, the rest in one, which is looked at where it lies."""
+    """One response with the library's read interface: small reads are copied, the rest is a view of the buffer."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
         self._at = 0
 
     def read(self, nbytes: Optional[int] = None) -> Any:
-        """The next bytes, or a view of all that are left."""
+        """The next `nbytes` bytes, or a view of all remaining ones."""
         start = self._at
         self._at = len(self._view) if nbytes is None else min(start + nbytes, len(self._view))
         return self._view[start:] if nbytes is None else bytes(self._view[start : self._at])
 
     def seek(self, at: int) -> None:
-        """Continue from there."""
+        """Continue reading at `at`."""
         self._at = at
 
     def tell(self) -> int:
-        """Where it is."""
+        """The current position."""
         return self._at
 
 
 class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no types
-    """Matches requests and answers, as the library's; what is received belongs in `room`."""
+    """Matches requests and responses, as the library's class does. The transport receives bytes into `room`."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
@@ -230,21 +230,21 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         self._beginning = memoryview(bytearray(BEGINNING_BYTES))
         self._begun = 0
         self._arena = bytearray()
-        # Where the answer under way is received, which may be the beginning of it, and how large it is.
+        # The buffer of the response that is arriving, or of its first part, and the response's size.
         self._frame: Optional[memoryview] = None
         self._size = self._filled = 0
         self._largest = 0
 
     def room(self) -> memoryview:
-        """Where the next bytes belong: the rest of an answer that is under way, or a place for what comes first."""
+        """The buffer for the next bytes: the rest of the arriving response, or space for the start of the next."""
         return self._beginning[self._begun :] if self._frame is None else self._frame[self._filled :]
 
     def is_busy(self) -> bool:
-        """Whether the rest of one answer, and nothing else, belongs in `room`."""
+        """Whether `room` is for the rest of one large response only."""
         return self._frame is not None
 
     def receive_bytes(self, data: memoryview) -> Answers:
-        """Answers that are complete now; `data` is how much of `room` was filled. Raises `InvalidReceiveError`."""
+        """Responses that are complete now; `data` is the filled part of `room`. Raises `InvalidReceiveError`."""
         if self._frame is None:
             return self._begin(self._begun + len(data))
         self._filled += len(data)
@@ -259,7 +259,7 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         return [self._process_response(Frame(frame))]
 
     def _begin(self, end: int) -> Answers:
-        """Whole answers in the first `end` bytes; the rest begins the next one."""
+        """Whole responses in the first `end` bytes; the remaining bytes start the next one."""
         answers: Answers = []
         left = self._beginning[:end]
         while len(left) >= _SIZE.size:
@@ -279,20 +279,21 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         return answers
 
     def _place(self, size: int, most: int) -> memoryview:
-        """Where an answer of `size`, or the first `most` bytes of it, is received: where the last one was, if that is
-        large enough and no reader refers to it any more."""
+        """The buffer for a response of `size` bytes, or for its first `most` bytes.
+
+        The last response's buffer is used again if it is large enough and no view of it is left."""
         if len(self._arena) < size or not _is_free(self._arena):
             self._arena = bytearray(-(-min(size, most) // ARENA_STEP_BYTES) * ARENA_STEP_BYTES)
         return memoryview(self._arena)[:size]
 
     def send_bytes(self) -> Tuple[Any, ...]:
-        """All that is to be sent, in pieces: a request may be several."""
+        """All waiting requests in pieces: a request may have several."""
         waiting, self.bytes_to_send = self.bytes_to_send, []
         return tuple(piece for each in waiting for piece in (each if isinstance(each, tuple) else (each,)))
 
 
 def _is_free(arena: bytearray) -> bool:
-    """Whether no view of it is left: it could not change its size otherwise."""
+    """Whether no view of `arena` is left: with a view it cannot change its size."""
     try:
         arena.append(arena.pop())
     except BufferError:
@@ -301,38 +302,38 @@ def _is_free(arena: bytearray) -> bool:
 
 
 class Throttle:
-    """How long the brokers of one cluster have kept a client waiting. What overlaps is counted once."""
+    """Counts how long the brokers of one cluster throttle a client. Overlapping times count once."""
 
     def __init__(self) -> None:
         self._seconds = self._until = self._taken = 0.0
 
     def reported(self, now: float, seconds: float) -> None:
-        """A broker asked at `now` (`time.monotonic()`) for silence of so many seconds."""
+        """Record that a broker throttles the client for `seconds` from `now` (`time.monotonic()`) on."""
         until = max(self._until, now + seconds)
         self._seconds += until - max(now, self._until)
         self._until = until
 
     def asked_for(self) -> float:
-        """Seconds of silence that brokers have asked for so far."""
+        """All throttle seconds that brokers have reported so far."""
         return self._seconds
 
     def taken(self, now: float) -> float:
-        """Seconds of silence up to `now`, from when this was asked the last time on."""
+        """Throttled seconds up to `now`, since the previous call."""
         before, self._taken = self._taken, self._seconds - self.left(now)
         return self._taken - before
 
     def left(self, now: float) -> float:
-        """Seconds until every broker may be spoken to."""
+        """Seconds until no broker throttles the client."""
         return max(0.0, self._until - now)
 
 
 class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python has no types
-    """One that receives each answer where it stays, and waits where its broker asks for it, or while it is answering.
+    """A broker connection that receives responses without a copy, and delays requests while the broker throttles it.
 
-    A request's time is how long nothing comes: large answers over a narrow line would never arrive otherwise. While its
-    broker throttles this client (KIP-219), it keeps requests, in order, and what is in flight gets as much more time:
-    the broker reads nothing from the connection meanwhile. The library fails such requests, which a lane would take for
-    a broken connection.
+    A request times out only after a time without any received bytes, so that large responses arrive over slow links.
+    While the broker throttles this client (KIP-219), it reads nothing from the connection. So the connection keeps
+    requests in order, and extends the timeouts of those in flight. The library fails such requests, which
+    a lane would treat as a broken connection.
     """
 
     throttle: Throttle
@@ -343,7 +344,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
         return self._silent_until > 0.0
 
     def send_request(self, request: Any, request_timeout_ms: Optional[float] = None) -> Any:
-        """As the library's."""
+        """As the library's, but keeps the request while the broker throttles the client."""
         if not self._silent or self.closed:
             return super().send_request(request, request_timeout_ms)
         future = Future()
@@ -351,7 +352,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
         return future
 
     def send_buffered(self) -> None:
-        """As the library's, but not before the broker listens again."""
+        """As the library's, but not while the broker throttles the client."""
         if not self._silent:
             super().send_buffered()
 
@@ -375,13 +376,13 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
 
     def _listens_again(self) -> None:
         if time.monotonic() < self._silent_until:
-            return  # it asked for more meanwhile, which has a call of its own
+            return  # the broker extended the throttle time, which has a timer of its own
         self._silent_until = 0.0
         if not (self.initializing or self._reauth.is_reauthenticating):
             self.send_buffered()
 
     def hears(self) -> bool:
-        """Whether a large answer is under way."""
+        """Whether a large response is arriving."""
         return bool(self.connected and self.parser.is_busy())
 
     def connection_made(self, transport: Any) -> None:
@@ -408,42 +409,44 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
 
 
 class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
-    """The library keeps trying with a wrong password or certificate until its time is up. This one raises
-    `LoginRefused` from the next use of the broker on; `last_failure` is what the latest attempt ended with, `throttle`
-    how long brokers kept this client waiting."""
+    """Broker connections that do not retry a permanent login failure: the next use of the broker raises `LoginRefused`.
+
+    The library retries a wrong password or certificate until its timeout. `last_failure` is the error of the latest
+    attempt, `throttle` counts the brokers' throttling."""
 
     def __init__(self, network: Any, **options: Any) -> None:
         self.last_failure = ""
         self.throttle = Throttle()
         self._mismatch = ""
-        # The library's own record of refusals is emptied by the attempt that was refused.
+        # Kept here, because the refused attempt itself clears the library's own record.
         self._refusals: Dict[Any, str] = {}
         super().__init__(network, **options)
 
     def hears(self, node_id: Any = None) -> bool:
-        """Whether a large answer of this broker, or of any, is under way."""
+        """Whether a large response of this broker is arriving; of any broker if None."""
         found = self._conns.values() if node_id is None else [self._conns[node_id]] if node_id in self._conns else []
         return any(each.hears() for each in found)
 
     def refuse(self, reason: str) -> None:
-        """End all connections for a reason that was found elsewhere. From any thread."""
+        """Make every further use of a broker raise `LoginRefused` with this reason. Thread-safe."""
         self._mismatch = reason
 
     def maybe_raise_auth_failure(self, node_id: Any) -> None:
-        """Raises `LoginRefused` where this broker refused us for good."""
+        """Raises `LoginRefused` if this broker refused the client permanently."""
         reason = self._mismatch or self._refusals.get(node_id)
         if reason:
             raise LoginRefused(reason)
 
     def get_connection(self, node_id: Any, timeout_ms: Optional[float] = None, **options: Any) -> Any:
-        """As the library's, which gives a first connection all the time that there is: a server that never answers
-        would leave none for the others."""
+        """As the library's, but with a timeout for a first connection.
+
+        The library lets it use all the remaining time: a server that never answers would leave none for the others."""
         patience_ms = self.socket_connection_setup_timeout_ms(node_id)
         timeout_ms = patience_ms if timeout_ms is None else min(timeout_ms, patience_ms)
         is_new = node_id not in self._conns
         connection = super().get_connection(node_id, timeout_ms, **options)
         if is_new:
-            # The library waits for an answer to TLS's first word without an end.
+            # The library waits without a timeout for the response to the TLS ClientHello.
             self._net.call_later(timeout_ms / 1000 + LATE_SECONDS, lambda: _give_up(connection))
         if type(connection) is KafkaConnection:
             connection.__class__ = BrokerConnection
@@ -473,19 +476,19 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
 
 
 def _give_up(connection: Any) -> None:
-    # Once it has a transport the library minds its time, and a broker may ask for patience.
+    # Once there is a transport the library applies its own timeout, which throttling may extend.
     if connection.transport is None and not connection.init_future.is_done:
         connection.close(KafkaTimeoutError("the server does not answer"))
 
 
 def admin_connections(**options: Any) -> Any:
-    """What `KafkaAdminClient` takes as `kafka_client`, with these connections."""
+    """The argument `kafka_client` of `KafkaAdminClient`, with `BrokerConnections`."""
     network = BrokerLoop(**options)
     return KafkaNetClient(net=network, manager=BrokerConnections(network, **options))
 
 
 class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
-    """The library's request, whose answer is a `FetchAnswer`."""
+    """The library's Fetch request, but its response is a `FetchAnswer`."""
 
     def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:
         """As the library's."""
@@ -494,7 +497,7 @@ class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-
 
 
 class _Header:
-    """A request's header, which determines how the answer is read."""
+    """A request's header; the library parses the response with it."""
 
     def __init__(self, header: Any, version: int) -> None:
         self._header = header
@@ -515,9 +518,9 @@ class _Header:
 
 
 class KerberosMechanism(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types
-    """Tickets for the principal of a cluster's own keytab; the library takes the process's, one for all clusters.
+    """GSSAPI with a keytab or ticket cache for each cluster; the library has one login for all clusters of a process.
 
-    Raises `KerberosError` where there is no ticket.
+    Raises `KerberosError` if there is no ticket.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -532,17 +535,17 @@ class KerberosMechanism(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-pyt
         return f"Authenticated to {self.auth_id} via SASL / GSSAPI"
 
 
-# Java's clients and Kafka's brokers take no fewer (RFC 7677 recommends so many at least). A server in between that asks
-# for one could find the password by trying.
+# The minimum of Java's clients and Kafka's brokers (RFC 7677 recommends at least this many). With fewer iterations a
+# man in the middle could find the password by brute force.
 LEAST_SCRAM_ITERATIONS = 4096
 _ITERATIONS = re.compile(rb"(?:^|,)i=(\d{1,9})(?:,|$)")
 
 
 class ScramMechanism(SaslMechanismScram):  # type: ignore[misc]  # kafka-python has no types
-    """The library's, which answers a server whatever number of iterations that asks for, up to a million."""
+    """SCRAM with a minimum of iterations; the library accepts any number up to a million."""
 
     def receive(self, auth_bytes: bytes) -> bool:
-        """As the library's. Raises `LoginRefused` before anything is said that depends on the password."""
+        """As the library's. Raises `LoginRefused` before it sends anything that depends on the password."""
         asked = _ITERATIONS.search(auth_bytes) if self._state == 0 else None
         count = LEAST_SCRAM_ITERATIONS if asked is None else int(asked.group(1))
         if count < LEAST_SCRAM_ITERATIONS:
@@ -555,12 +558,12 @@ class ScramMechanism(SaslMechanismScram):  # type: ignore[misc]  # kafka-python 
 
 
 def manager_of(client: Any) -> Any:
-    """The `BrokerConnections` of an admin client, or of what `admin_connections` gave."""
+    """The `BrokerConnections` of an admin client, or of the result of `admin_connections`."""
     return client._manager
 
 
 def stop(connections: Any) -> None:
-    """End what `admin_connections` gave, where no client came of it: the library leaves a thread and connections."""
+    """Close the result of `admin_connections` after a failed client: the library leaves its thread and connections."""
     connections.close()
     connections._net.stop()
 

@@ -1,7 +1,7 @@
-"""Compacts the tables in the background: few files, and as few ledger rows as hold the same facts.
+"""Compacts the tables in the background into few files, and the ledger into the fewest rows with the same facts.
 
-A crash at any point leaves the old rows or the new ones, never both or none. A failure never ends the copy: a table
-that is not compacted is slower to read and just as correct.
+A crash at any point leaves either the old rows or the new ones. A failure never stops the copy: a table that is not
+compacted is slower to read, but correct.
 """
 
 from __future__ import annotations
@@ -25,35 +25,33 @@ from mirror_lib.log_lines import of_this_flow
 log = logging.getLogger(__name__)
 
 FILES_TO_MERGE = 50
-# So many rows are rewritten in a second or two, so they are taken along whatever they would save.
+# Rewriting so many rows takes a second or two, so a chunk of this size is always included.
 FEW_ROWS = 50_000
 ROWS_TO_A_FILE = 1_000_000
-# Files of so many rows are few, and stay as they are: what a filter or a log full of gaps writes has no rows to join.
+# Files of so many rows are few and stay unchanged: rows of a filter, or of a log with many gaps, cannot be joined.
 LARGE_FILE = ROWS_TO_A_FILE // 4
-# A chunk is taken along when what was written after it has this share of its rows: each row is rewritten a few times.
+# A chunk is included when the newer rows are at least this share of its own: each row is then rewritten a few times.
 SHARE = 0.5
 _KEY = (*(column.name for column in COPIED_PARTITION), "remote_partition")
 _UNTILS = ("upstream_until", "downstream_until")
 _CARRIED = ("run_id", "query_id", "batch_id")
-# Of a flow that repartitions records, the ranges of so many of the last commits stay as they are. Older ones
-# become one where they are of a time that is at most such a share of their age: a group that is far behind reads that
-# much more again.
+# In a flow that repartitions records, the ranges of the last RANGES_KEPT commits stay unchanged. Older ranges are
+# merged within time windows of at most 1/RANGES_SHARE of their age. A group with a large lag re-reads that much more.
 RANGES_KEPT = 512
 RANGES_SHARE = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _ORDER = ("upstream_offset", "downstream_offset", "record_count")
-# `shift` is the distance between the two logs, `reached` and `reached_downstream` how far the rows before this one go.
-# A row that makes no sense (null, a negative count) has no shift, so it is a range of its own, which a reader of the
-# result is to see and refuse. Of what was written later only rows that lie further on may take a row's place: who asks
-# which of two rows is the last word must not hear another answer, so stamps go up in what is joined.
+# `shift` is the distance between the two logs, `reached` and `reached_downstream` are the ends of the rows before this
+# one. An invalid row (null, a negative count) has no shift, so it stays a range of its own, and readers of the result
+# refuse it. Stamps must not decrease within joined rows: which of two rows is the later one must not change.
 _CONTINUES = """coalesce(
     last_shift = shift AND upstream_offset <= reached AND upstream_end >= reached AND last_stamp <= stamp, false)"""
 _IS_CONTINUED = """coalesce(
     next_shift = shift AND stamp <= next_stamp
     AND next_upstream_offset <= greatest(upstream_end, reached)
     AND next_upstream_end >= greatest(upstream_end, reached), false)"""
-# Between two runs that agree with it a position says nothing that they do not.
+# A position between two runs that agree with it adds no information.
 _IS_IDLE = """coalesce(
     record_count = 0 AND begins AND ends AND last_shift IS NOT NULL AND stamp <= next_stamp
     AND reached <= upstream_offset AND reached_downstream <= downstream_offset
@@ -61,13 +59,12 @@ _IS_IDLE = """coalesce(
 
 
 def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequence[str]) -> DataFrame:
-    """`rows` (columns `key`, offsets, `stamp`, `carried`) in as few as say the same, by `key`, then in upstream order.
-    In SQL, since Spark rewrites a table that may be too large for a driver, and rows keep their stamps.
+    """The fewest rows with the facts of `rows` (columns `key`, offsets, `stamp`, `carried`), by `key`, then upstream.
 
-    Rows that lie on one line and touch are one, also if they are stated twice or overlap, with `stamp` and `carried` of
-    the last. A position stays where it is the first or the last word. Rows that contradict each other or make no sense
-    are all there: nothing is checked here. The row that was written last, and of those that end last the one that was
-    written last, say the same afterwards.
+    Runs in SQL, since the table may be too large for a driver, and rows keep their stamps. Rows with the same shift
+    that touch, overlap or repeat become one row, with `stamp` and `carried` of the last. A position is kept only as the
+    first or the last row. Nothing is checked: contradictory and invalid rows are all kept. The result is the same for
+    the row that was written last, and for the one that was written last among those with the highest end.
     """
     in_order = Window.partitionBy(*key).orderBy(*_ORDER, "stamp")
     lines = rows.select(
@@ -81,7 +78,7 @@ def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequen
     neighbours = _with_neighbours(lines, in_order)
     bounds = neighbours.withColumn("begins", ~F.expr(_CONTINUES)).withColumn("ends", ~F.expr(_IS_CONTINUED))
     of_runs = bounds.where((F.col("begins") | F.col("ends")) & ~F.expr(_IS_IDLE))
-    # Only first and last rows of runs are left, so the row after a first one that is not its own last is its last.
+    # Only first and last rows of runs are left. So a first row either ends its run, or the next row does.
     last = of_runs.select(
         "*",
         F.lead("upstream_end").over(in_order).alias("run_end"),
@@ -96,7 +93,7 @@ def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequen
 
 
 def _with_neighbours(lines: DataFrame, in_order: WindowSpec) -> DataFrame:
-    """Each row with what the rows around it say."""
+    """Add the ends of all earlier rows, and shift and stamp of the previous and next row."""
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
     following = ("shift", "stamp", "upstream_offset", "upstream_end")
     return lines.select(
@@ -110,7 +107,7 @@ def _with_neighbours(lines: DataFrame, in_order: WindowSpec) -> DataFrame:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of a table: how many rows of a flow it has, and when the first and the last were written (Unix µs)."""
+    """A file of a table: its rows of one flow, and when the first and the last were written (Unix µs)."""
 
     rows: int
     first_at: int
@@ -119,7 +116,7 @@ class TableFile:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to merge: the rows written from `since` on (Unix µs), which are in `files` files."""
+    """The rows to merge: those written from `since` on (Unix µs), which are in `files` files."""
 
     since: int
     rows: int
@@ -127,10 +124,9 @@ class Choice:
 
 
 def chosen(files: Sequence[TableFile]) -> Optional[Choice]:
-    """The newest files, and older chunks as long as they are not much larger than all that is newer, up to one of large
-    files. Pure.
+    """Choose the newest files, and older chunks until one is much larger than all newer rows, or has large files. Pure.
 
-    So each row is rewritten about as often as the table doubles. `None` where there are no files to be merged.
+    So each row is rewritten about as often as the table doubles. `None` if there is nothing to merge.
     """
     found: Optional[Choice] = None
     for chunk in _chunks(files):
@@ -144,7 +140,7 @@ def chosen(files: Sequence[TableFile]) -> Optional[Choice]:
 
 
 def _chunks(files: Sequence[TableFile]) -> List[Choice]:
-    """Files whose times overlap belong together: no bound of time goes between them. The newest first."""
+    """Groups files whose times overlap, since no time separates their rows. The newest group comes first."""
     chunks: List[Choice] = []
     for file in sorted(files, key=lambda each: (each.last_at, each.first_at), reverse=True):
         if chunks and file.last_at >= chunks[-1].since:
@@ -156,7 +152,7 @@ def _chunks(files: Sequence[TableFile]) -> List[Choice]:
 
 
 class TableCompaction:
-    """The rows of one flow in a table of a `state:` folder; `places` are the columns by which rows are looked for."""
+    """Compacts one flow's rows in a table of a `state:` folder; `places` are the columns of the look-ups."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str, schema: TableSchema, places: Sequence[str]) -> None:
         self.table = StateTable(spark, state, schema)
@@ -165,11 +161,11 @@ class TableCompaction:
         self._places = places
 
     def _merged(self, rows: DataFrame) -> DataFrame:
-        """What takes the place of `rows`."""
+        """The rows that replace `rows`."""
         return rows
 
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
-        """What is worth merging, if it is in `enough` files. StateError where the table cannot be read."""
+        """The rows to merge, if they are in at least `enough` files. Raises StateError if the table cannot be read."""
         rows = self.table.rows_in_files(enough)
         if rows is None:
             return None
@@ -178,23 +174,23 @@ class TableCompaction:
         return found if found is not None and found.files >= enough else None
 
     def tidy(self, enough: int) -> bool:
-        """Merge what is worth it, if it is in `enough` files; whether anything was. StateError."""
+        """Merge if there are at least `enough` files to merge; returns whether it merged. Raises StateError."""
         found = self.due(enough)
         if found is not None:
             self.merge(found)
         return found is not None
 
     def merge(self, found: Choice) -> None:
-        """Put merged rows in the place of those that are chosen, in one commit, which streams of the table pass over.
+        """Replace the chosen rows by merged ones, in one commit, which streams of the table skip.
 
-        StateError where it failed, also because other processes wrote meanwhile: then nothing was done, and nothing is
-        wrong.
+        Raises StateError if it fails, also because another process wrote meanwhile. The table is then unchanged and
+        correct.
         """
         rows = self.table.rows()
         if rows is None:
             return
         since = f"flow = {text_literal(self._flow)} AND {self._schema.stamp} >= {_timestamp(found.since)}"
-        # Delta reads and replaces at one and the same version, and refuses where others wrote in the meantime.
+        # Delta reads and replaces rows of one version, and refuses the commit if another process wrote meanwhile.
         options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
         with self.table.explained("merge"):
             merged = self._merged(self._gathered(rows.where(since), found))
@@ -204,9 +200,8 @@ class TableCompaction:
         log.info("%s: %d files of %s were merged", self._flow, found.files, self._schema.name)
 
     def _gathered(self, rows: DataFrame, found: Choice) -> DataFrame:
-        """In the tasks that write a file each: by places, so that who looks for one reads one file."""
+        """Distribute rows over tasks that write one file each: by places, so that a look-up reads one file."""
         files = -(-found.rows // ROWS_TO_A_FILE)
-        # What has one place goes to one task at once.
         return rows.repartitionByRange(files, *self._places) if files > 1 else rows.coalesce(1)
 
     def _files(self, rows: DataFrame) -> List[TableFile]:
@@ -217,7 +212,7 @@ class TableCompaction:
 
 
 class LedgerCompaction(TableCompaction):
-    """The rows of one flow in the ledger."""
+    """Compacts one flow's rows in the ledger."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
         super().__init__(spark, state, flow, OFFSET_SYNCS, ("source_topic", "partition"))
@@ -229,10 +224,10 @@ class LedgerCompaction(TableCompaction):
 
 
 def merged_ranges(rows: DataFrame, kept: int = RANGES_KEPT, share: int = RANGES_SHARE) -> DataFrame:
-    """Range rows of the ledger in fewer, which say a little less. Each is of one source and one remote partition, and
-    spans both ranges of those that it takes the place of, with the sum of their counts.
+    """Merge older range rows of the ledger into fewer, less precise ones.
 
-    What is merged now is merged again as a whole: times are cut at powers of two.
+    A merged row belongs to one source partition and one remote partition. It spans both ranges of the rows that it
+    replaces, and has the sum of their counts. Time windows are powers of two, so a later merge covers whole windows.
     """
     stamp, ends = OFFSET_SYNCS.stamp, ("upstream", "downstream")
     timed = rows.withColumn("at", F.expr(f"unix_micros({stamp})"))
@@ -257,24 +252,24 @@ def _timestamp(micros: int) -> str:
 
 
 def text_literal(value: str) -> str:
-    """A text in Spark SQL."""
+    """A string literal of Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
-# Each commit is a file, and each file costs every reader some milliseconds.
+# Each commit adds a file, and each file costs every reader some milliseconds.
 COMMITS_PER_CHECK = 100
-# With so many the first commit of a run has them merged, however short it is.
+# From this number of files on, even the first commit of a short run starts a merge.
 OVERDUE_FILES = 500
 SECONDS_TO_A_CLEANING = 24 * 3600.0
-# How soon a stop is heard.
+# How soon `wait` notices that the run has ended.
 CHECK_SECONDS = 0.2
 
 
 def files_to_merge(commits: int) -> Optional[int]:
-    """How many files are to be merged after that commit of a run, the first being 1; `None`: no check is made. Pure.
+    """From how many files on to merge after a run's commit number `commits`, from 1; `None`: no check. Pure.
 
-    Many runs are short. They have to wait for what they begin, so at first they begin only what must be done.
+    A run waits for its own merge at its end, and many runs are short. So the first commit merges only many files.
     """
     if commits % COMMITS_PER_CHECK != 1:
         return None
@@ -286,17 +281,17 @@ class Tidied(Protocol):
 
     @property
     def table(self) -> StateTable:
-        """The table, whose log is shortened too where the operator asked for it."""
+        """The table; its log is shortened too if the operator configured it."""
 
     def tidy(self, enough: int) -> bool:
-        """Merge what is worth it, where it is in `enough` files; whether anything was.
+        """Merge if there are at least `enough` files to merge; returns whether it merged.
 
-        StateError: nothing was done then, and nothing is wrong.
+        After a StateError the table is unchanged and correct.
         """
 
 
 class Upkeep:
-    """The upkeep of one flow's rows in one driver's life. Call it from one thread."""
+    """Compacts one flow's rows in the background during a run. Call it from one thread."""
 
     def __init__(self, flow: str, rows: Tidied) -> None:
         self._flow = flow
@@ -307,7 +302,7 @@ class Upkeep:
         self._thread: Optional[threading.Thread] = None
 
     def committed(self) -> None:
-        """The flow has made a commit: looks now and then whether its rows are worth merging."""
+        """Count a commit of the flow; every COMMITS_PER_CHECK commits, start a check in the background."""
         self._commits += 1
         enough = files_to_merge(self._commits)
         if enough is None or (self._thread is not None and self._thread.is_alive()):
@@ -317,7 +312,7 @@ class Upkeep:
         self._thread.start()
 
     def wait(self, seconds: float, ended: Callable[[], bool] = lambda: False) -> None:
-        """Let what was begun come to its end, for `seconds` at most, and not where all has `ended`."""
+        """Wait for a running check, for at most `seconds`, and only until `ended` returns True."""
         until = time.monotonic() + seconds
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < until and not ended():
             self._thread.join(CHECK_SECONDS)
@@ -326,11 +321,11 @@ class Upkeep:
         try:
             if self._rows.tidy(enough):
                 self._clean()
-            # A short life leaves the log to the next long one, and to Delta's own retention.
+            # A short run leaves the log to the next long run, and to Delta's own retention.
             if enough != OVERDUE_FILES:
                 self._rows.table.shorten_log()
         except (ConflictError, SparkEndedError) as error:
-            # Another process merged or cut the same rows, or the driver ends. There is a next time.
+            # Another process changed the same rows, or the driver ends. A later check merges them.
             log.info("%s: maintenance of %s failed: %s", self._flow, self._rows.table.path, error)
         except MirrorError as error:
             level = logging.INFO if self._warned else logging.WARNING

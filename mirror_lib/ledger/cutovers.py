@@ -1,4 +1,4 @@
-"""The table of cut-overs: each step before it is made, and what came of it. Rows are only added."""
+"""The table of cut-overs: a row before each step, and a row with its outcome. Rows are only added."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CutoverTable:
         self._table.append([values], {})
 
     def steps(self, flow: str) -> List[CutoverStep]:
-        """Every row of `flow`, in the order of time."""
+        """Every row of `flow`, ordered by time."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return []

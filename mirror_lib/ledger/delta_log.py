@@ -1,9 +1,9 @@
-"""Decides from the files of a Delta log whether the log is whole. Pure.
+"""Decides from the files of a Delta log whether the log is complete. Pure.
 
-Delta itself notices a gap and a line that is no JSON. It does not notice a commit that lost whole lines, nor the loss
-of the newest commit. Two records of Delta's show such a loss: `commitInfo` is the first line of a commit and counts the
-files that it adds and removes; the version checksum (`N.crc`) counts the files of the table. A commit without both
-cannot be judged, nor can the loss of the newest commit together with its checksum.
+Delta itself detects a gap, and a line that is not JSON. It does not detect a commit that lost whole lines, or the loss
+of the newest commit. Two records of Delta show such a loss. `commitInfo`, the first line of a commit, counts the files
+that the commit adds and removes. The version checksum (`N.crc`) counts the files of the table. A commit without both
+cannot be checked, nor can the loss of the newest commit together with its checksum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")
-# By operation, which count of `commitInfo.operationMetrics` is the least number of an action.
+# By operation: the metric of `commitInfo.operationMetrics` and the action of which the commit has at least that many.
 _COUNTS: Mapping[str, Sequence[Tuple[str, str]]] = {
     "WRITE": (("numFiles", "add"),),
     "MERGE": (("numTargetFilesAdded", "add"), ("numTargetFilesRemoved", "remove")),
@@ -25,7 +25,7 @@ _COUNTS: Mapping[str, Sequence[Tuple[str, str]]] = {
     "UPDATE": (("numAddedFiles", "add"), ("numRemovedFiles", "remove")),
 }
 
-# What is wrong with a file. The words are part of `mirror state check --json`.
+# Kinds of faults. The words are part of the output of `mirror state check --json`.
 MISSING_COMMIT = "commit missing"
 CUT = "cut off"
 LOST_LINES = "lines lost"
@@ -39,7 +39,7 @@ CUT_DATA = "data file of another size"
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with one file of a table. `file` is relative to the table's folder, `detail` a clause about it."""
+    """A fault in one file of a table. `file` is relative to the table's folder, `detail` is a clause about the file."""
 
     file: str
     kind: str
@@ -51,9 +51,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class LogFiles:
-    """What Delta reads of a log: the parts of the newest whole checkpoint, at version `base`, and the commits after it.
+    """The files that Delta reads: the parts of the newest complete checkpoint (`base`), and the commits after it.
 
-    `base` is -1 where there is no checkpoint. `faults` are commits that are missing.
+    `base` is the checkpoint's version, -1 without one. `faults` has the missing commits.
     """
 
     base: int
@@ -64,7 +64,7 @@ class LogFiles:
 
     @property
     def last(self) -> int:
-        """The newest version; -1 for a log without any."""
+        """The newest version; -1 for an empty log."""
         return max((self.base, *self.commits))
 
 
@@ -79,12 +79,12 @@ def checksum_file(version: int) -> str:
 
 
 def log_files(names: Sequence[str]) -> LogFiles:
-    """What Delta reads of a log folder with files of these names."""
+    """The files that Delta reads from a log folder with these file names."""
     commits = _versions(_COMMIT, names)
     checksums = _versions(_CHECKSUM, names)
     base, parts = _newest_checkpoint(names)
     read = tuple(version for version in commits if version > base)
-    # A checksum is written after its commit, so it shows that there was one.
+    # Delta writes a checksum after its commit, so a checksum proves that its commit existed.
     last = max([base, *read, *checksums])
     missing = sorted(set(range(base + 1, last + 1)) - set(read))
     faults = [Fault(commit_file(version), MISSING_COMMIT, "this commit is missing") for version in missing]
@@ -117,7 +117,7 @@ def _newest_checkpoint(names: Sequence[str]) -> Tuple[int, Tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file with rows, as the log has it: name relative to the table's folder, bytes."""
+    """A data file as recorded in the log: name relative to the table's folder, size in bytes."""
 
     name: str
     size: int
@@ -125,11 +125,11 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit as it was read.
+    """A parsed commit.
 
-    `lost` says which action's lines are missing by the commit's own count: `None` where no count is there, empty where
-    none is missing. `counts_exactly`: that count needs no checksum to be believed. `protocol` is the least reader and
-    writer version, if the commit has one.
+    `lost` has the actions with missing lines by the commit's own count: `None` without a count, empty if no line is
+    missing. `counts_exactly`: the count is reliable without a checksum. `protocol` is the minimum reader and writer
+    version, if the commit has one.
     """
 
     version: int
@@ -142,19 +142,19 @@ class Commit:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether its own count does not show that it is whole."""
+        """Whether the commit's own count does not prove that it is complete."""
         return self.lost is None or bool(self.lost)
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """How many files the table had at a version."""
+    """The number of files of the table at a version."""
 
     files: int
 
 
 def parsed_commit(version: int, text: str) -> Tuple[Optional[Commit], Optional[Fault]]:
-    """The commit, or what is wrong with its file."""
+    """The commit, or the fault of its file."""
     file, lines = commit_file(version), text.split("\n")
     actions: List[Dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
@@ -198,7 +198,7 @@ def _commit(version: int, actions: Sequence[Dict[str, Any]]) -> Commit:
 def _lost(info: Mapping[str, Any], by_kind: Mapping[str, Sequence[Any]]) -> Optional[Tuple[str, ...]]:
     metrics, counts = info.get("operationMetrics") or {}, _COUNTS.get(info.get("operation", ""), ())
     if info.get("operation") == "WRITE" and metrics.get("numOutputRows") == "0":
-        return ()  # Spark writes a file without rows and counts it, and Delta leaves it out of the commit
+        return ()  # Spark counts its file without rows, but Delta excludes the file from the commit
     counted = [(kind, int(metrics[name])) for name, kind in counts if name in metrics]
     if not counted:
         return None
@@ -206,7 +206,7 @@ def _lost(info: Mapping[str, Any], by_kind: Mapping[str, Sequence[Any]]) -> Opti
 
 
 def parsed_checksum(text: str) -> Optional[Checksum]:
-    """The checksum; `None` where the file cannot be read as one, which Delta does not mind either."""
+    """The checksum; `None` if the text is no checksum, which Delta ignores too."""
     try:
         found = json.loads(text)
         return Checksum(int(found["numFiles"]))
@@ -215,13 +215,15 @@ def parsed_checksum(text: str) -> Optional[Checksum]:
 
 
 def in_doubt(commits: Sequence[Commit]) -> List[int]:
-    """The versions whose checksum, and that of the version before, is to be read: the others are whole."""
+    """The versions that need their checksum and the previous version's; the other commits are complete."""
     return [each.version for each in commits if each.in_doubt]
 
 
 def lost_lines(commits: Sequence[Commit], checksums: Mapping[int, Checksum]) -> List[Fault]:
-    """The commits that lost lines. Where two checksums enclose a commit, they decide, unless its own count is exact.
-    A commit that counts nothing may repeat files that the table has already."""
+    """The commits that lost lines.
+
+    If the checksums before and after a commit exist, they decide, unless the commit's own count is exact. A commit
+    without a count may add files that the table already has."""
     found = []
     for each in (each for each in commits if each.in_doubt):
         before = Checksum(0) if each.version == 0 else checksums.get(each.version - 1)
@@ -240,7 +242,7 @@ def lost_lines(commits: Sequence[Commit], checksums: Mapping[int, Checksum]) -> 
 
 
 def without_metadata(log: LogFiles, commits: Sequence[Commit]) -> Optional[Fault]:
-    """The first commit of a log without a checkpoint says what the table is; where it does not, it lost lines."""
+    """The fault of a first commit without metadata or protocol, in a log without a checkpoint: it lost lines."""
     first = next((each for each in commits if each.version == 0), None)
     if log.base >= 0 or first is None or (first.has_metadata and first.protocol is not None):
         return None
@@ -248,7 +250,7 @@ def without_metadata(log: LogFiles, commits: Sequence[Commit]) -> Optional[Fault
 
 
 def live_files(base: Sequence[DataFile], commits: Sequence[Commit]) -> Dict[str, int]:
-    """The files that the newest version has, with their bytes. `base` are the files of the checkpoint."""
+    """The files of the newest version with their sizes in bytes. `base` are the files of the checkpoint."""
     found = {each.name: each.size for each in base}
     for commit in commits:
         for name in commit.removed:
@@ -258,7 +260,7 @@ def live_files(base: Sequence[DataFile], commits: Sequence[Commit]) -> Dict[str,
 
 
 def data_faults(live: Mapping[str, int], present: Mapping[str, int]) -> List[Fault]:
-    """Files of rows that the log has, and that are not in the folder or have another size there."""
+    """The data files of the log that the folder lacks or has with another size."""
     found = []
     for name, nbytes in sorted(live.items()):
         if name not in present:

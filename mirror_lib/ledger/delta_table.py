@@ -1,6 +1,6 @@
 """Commits rows to the Delta tables under `state:` and reads them, on any file system that Spark can write.
 
-A table is the folder `<state>/<name>`.
+Each table is the folder `<state>/<name>`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from mirror_lib.spark.session import active, cloned
 log = logging.getLogger(__name__)
 
 
-# The option of Delta's writer that puts a text into the commit. Delta's own transactions (`txnVersion`) would do as a
-# name too, but to look one up Delta goes through the table's whole state: measured, five times the time of an append.
+# Delta's writer option that adds a text to the commit. Delta's own transaction ids (`txnVersion`) would also work, but
+# a look-up reads the table's whole state: measured, five times the time of an append.
 COMMIT_NAME = "userMetadata"
-# The operator's opt-in, by table: Delta's log keeps about this number of commits instead of two days of them.
+# A table property that the operator may set: Delta's log keeps about this number of commits instead of two days.
 KEPT_COMMITS = "mirror.keptCommits"
 TABLE_PROPERTIES = {
-    # Delta's default is every 10 commits. With one a second, each tenth would wait for a checkpoint.
+    # Delta's default is every 10 commits: with one commit a second, every tenth would wait for a checkpoint.
     "delta.checkpointInterval": "100",
-    # Every commit lists the files of the commits before it that are still kept.
+    # Every commit lists the log's files, so a long log slows commits down.
     "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 1 days",
-    # Tables that are read whole gain nothing by each file's least and greatest values, which cost a fourth of a commit.
+    # The tables are read completely, so statistics of each file are useless, and they cost a fourth of a commit.
     "delta.dataSkippingNumIndexedCols": "0",
     # Every Delta reader can read reader version 1. The creating session may have other defaults, as on Databricks.
     "delta.ignoreProtocolDefaults": "true",
@@ -58,39 +58,40 @@ TABLE_PROPERTIES = {
     "delta.enableDeletionVectors": "false",
     "delta.columnMapping.mode": "none",
 }
-# Delta 3.0 added it, and older ones refuse a table with a property that they do not know.
+# Delta 3.0 added this property; older releases refuse a table with an unknown property.
 CLASSIC_CHECKPOINTS = {"delta.checkpointPolicy": "classic"}
-# Names and types of all columns in, and the value of the stamp among them, a bigint (Unix µs).
+# Makes rows from names and types of all columns and the value of the stamp column, a bigint (Unix µs).
 Rows = Callable[[Sequence[Tuple[str, str]], int], DataFrame]
-# How often a change is tried that other commits conflict with.
+# Attempts of a change that conflicts with other commits.
 CHANGES = 5
-# By a table's path. While one flow of a driver creates it, Delta already calls the folder a table and finds none in it.
+# By a table's path. While a flow of this driver creates the table, Delta already treats the folder as a table, but
+# cannot read it.
 _CREATION: Dict[str, threading.Lock] = {}
-# By a table's path: held by a change that was refused once, and that an append would conflict with again.
+# By a table's path: locked by a change that Delta refused once, so that no append conflicts with its next attempt.
 _ALONE: Dict[str, threading.Lock] = {}
 
-# No Java code is made for a query. The first look at a table's log is mostly that, for a few hundred lines; what is
-# found is kept for all sessions.
+# Turns Spark's code generation off, which takes most of the time of the first read of a table's log. The log's state is
+# then cached for all sessions.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-# Delta's VACUUM lists a folder with so many tasks, by default 10,000, and a commit that comes then waits for them.
+# Delta's VACUUM lists a folder with up to this number of tasks (default: 10,000), and a commit then waits for them.
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 
-# The tables are small and read whole: few partitions for a snapshot of Delta's log, and no planning by each file's
-# statistics, which is most of a first read. Parquet's own statistics stay.
+# The tables are small and read completely. So a snapshot of Delta's log has few partitions, and file statistics are not
+# used in planning, which takes most of a first read. Parquet's own statistics stay in use.
 _SMALL_TABLES = {"spark.databricks.delta.snapshotPartitions": "2", "spark.databricks.delta.stats.skipping": "false"}
 _OWN: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 _OWN_LOCK = threading.Lock()
 
-# A log that was never shortened takes several turns.
+# Commits to delete at once; a log that was never shortened takes several calls.
 MOST_AT_ONCE = 1000
-# Commits before the first checkpoint that is left.
+# Maximum number of commits before the first remaining checkpoint.
 BEFORE_A_CHECKPOINT = int(TABLE_PROPERTIES["delta.checkpointInterval"])
 
 
 def dispensable(checkpoints: Sequence[int], kept: int) -> range:
-    """The commits, by version, to delete next: all before the last of `checkpoints` that has `kept` versions behind it.
+    """The versions to delete next: all before the last of `checkpoints` that has `kept` versions after it.
 
-    At most MOST_AT_ONCE, the oldest first. Behind the newest checkpoint there may be more commits. Pure.
+    At most MOST_AT_ONCE, the oldest first. More commits may follow the newest checkpoint. Pure.
     """
     needed = [version for version in checkpoints if version <= max(checkpoints) - kept]
     if not needed:
@@ -100,8 +101,9 @@ def dispensable(checkpoints: Sequence[int], kept: int) -> range:
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """The session for the tables under `state:`, like `spark` as that is at the first call. Settings for these tables
-    are in it alone, so that no other query of the application meets them."""
+    """The session for the tables under `state:`, cloned from `spark` at the first call.
+
+    Only this session has the settings for these tables, so they do not affect other queries of the application."""
     with _OWN_LOCK:
         if spark not in _OWN:
             _OWN[spark] = cloned(spark, _SMALL_TABLES)
@@ -120,14 +122,14 @@ def _now() -> int:
 
 
 def _refused_for_another(error: Exception) -> bool:
-    """Whether Delta refused a change because of another commit at the same moment."""
-    # By its text: Delta's Python package has no class for it in every version. Java's own package of that name is in
-    # every trace.
+    """Whether Delta refused a change because of a concurrent commit."""
+    # Decided by the message, because not every version of Delta's Python package has a class for it. The stack trace is
+    # not searched: it always contains `java.util.concurrent`.
     return "concurrent" in " ".join((type(error).__name__, *messages_of(error))).lower()
 
 
 def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
-    """Whether a table of another release, in the folder `table`, has rows of `flow`. StateError."""
+    """Whether a table of another release, in the folder `table`, has rows of `flow`. Raises StateError."""
     of_table = StateTable(spark, state, TableSchema(table, "", (), ""))
     with of_table.explained("read"):
         return of_table.has_rows(F.col("flow") == flow)
@@ -138,7 +140,7 @@ FAULTS_NAMED = 3
 
 
 def damaged(path: str, schema: TableSchema, faults: Sequence[Fault]) -> DamagedError:
-    """The error of a table with damaged files. Pure."""
+    """The error for a table with damaged files. Pure."""
     more = len(faults) - FAULTS_NAMED
     named = "; ".join(map(str, faults[:FAULTS_NAMED])) + (f"; and {more} more files" if more > 0 else "")
     return DamagedError(
@@ -148,14 +150,14 @@ def damaged(path: str, schema: TableSchema, faults: Sequence[Fault]) -> DamagedE
 
 
 class StateTable:
-    """One Delta table. It is made at the first append; before that it reads as empty."""
+    """One Delta table. The first append creates it; before that it reads as empty."""
 
     def __init__(self, spark: SparkSession, state: str, schema: TableSchema) -> None:
         self._spark = own_session(spark)
         self._schema = schema
         self._last_name: Optional[str] = None
         self._counted = False
-        # The columns of later releases, once the table was looked at.
+        # The columns that the table lacks; `None` until its first read.
         self._lacks: Optional[List[Column]] = None
         self._examined = False
         self.path = f"{state.rstrip('/')}/{schema.name}"
@@ -163,10 +165,10 @@ class StateTable:
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
 
     def rows(self, *, made_elsewhere: bool = False) -> Optional[DataFrame]:
-        """The table as it is now, or `None` if nothing was ever written. StateError if it cannot be read.
+        """The table's current rows, or `None` if it does not exist. Raises StateError if it cannot be read.
 
-        Delta remembers for an hour that a folder without a first commit is no table. Where another process may have
-        made it meanwhile (`made_elsewhere`), that is checked by a read, which takes a fraction of a second.
+        Delta caches for an hour that a folder without a first commit is no table. With `made_elsewhere`, another
+        process may have created it meanwhile: a read checks that, in a fraction of a second.
         """
         with self.explained("read"):
             self._refuse_damage()
@@ -176,8 +178,9 @@ class StateTable:
             return self.complete(self._spark.read.format("delta").load(self.path))
 
     def _refuse_damage(self) -> None:
-        """Raises `DamagedError`. To be called before the first read: Delta does not notice a commit that lost lines,
-        and Spark prints lines about a file that it cannot read."""
+        """Raises `DamagedError` if the log is damaged. Call it before the first read.
+
+        Delta does not detect a commit that lost lines, and Spark prints messages about a file that it cannot read."""
         if not self._examined:
             found = examined(self._spark, self.path, data=False)
             if found.faults:
@@ -185,7 +188,7 @@ class StateTable:
             self._examined = not found.failed
 
     def _why_unreadable(self, data: bool) -> Optional[MirrorError]:
-        """What its files say of a table that Delta could not read; `None` where they are whole."""
+        """The error that the table's files show after a failed Delta read or write; `None` if they are complete."""
         found = examined(self._spark, self.path, data=data)
         if found.faults:
             return damaged(self.path, self._schema, found.faults)
@@ -198,30 +201,30 @@ class StateTable:
         return None
 
     def has_rows(self, where: SparkColumn) -> bool:
-        """Whether the table is there and has such rows, whatever its columns are."""
+        """Whether the table exists and has such rows. Its columns are not checked."""
         if not DeltaTable.isDeltaTable(self._spark, self.path):
             return False
         return bool(self._spark.read.format("delta").load(self.path).where(where).take(1))
 
     def complete(self, rows: DataFrame) -> DataFrame:
-        """With the columns that a table of an older release lacks, which stays as it is: reading changes nothing."""
-        # Another process may have added them since the first look.
+        """Add the columns that a table of an older release lacks to its `rows`; the table itself does not change."""
+        # Another process may have added them to the table since its first read.
         for column in (each for each in self._lacking(rows) if each.name not in rows.columns):
             rows = rows.withColumn(column.name, F.lit(None).cast(column.type))
         return rows
 
     def _lacking(self, rows: DataFrame) -> List[Column]:
-        """Of the table's rows. Raises `RefusedError`."""
+        """The columns that the table lacks. Raises `RefusedError`."""
         if self._lacks is None:
             found = {each.name: int(each.metadata.get(SINCE, 1)) for each in rows.schema.fields}
             self._lacks = lacking(self._schema, found, self.path)
         return self._lacks
 
     def _migrate(self) -> None:
-        """Add the columns that a table of an older release lacks, before this one writes to it. It must exist."""
+        """Add the columns that a table of an older release lacks, before a write. The table must exist."""
         if self._lacks == []:
             return
-        with self._creation:  # of two flows of a driver the later one finds nothing to add
+        with self._creation:  # the second of two flows of a driver finds nothing to add
             self._lacks = None
             names = [column.name for column in self._lacking(self._spark.read.format("delta").load(self.path))]
             if names:
@@ -231,7 +234,7 @@ class StateTable:
             self._lacks = []
 
     def _described(self, rows: DataFrame) -> DataFrame:
-        """The rows with what the table keeps of each column."""
+        """The rows in the schema's column order, with the metadata of each column."""
         columns = self._schema.columns
         return rows.select([F.col(each.name).alias(each.name, metadata=each.metadata()) for each in columns])
 
@@ -243,20 +246,20 @@ class StateTable:
         return True
 
     def rows_of_one_version(self) -> DataFrame:
-        """The table as it is now, which it stays however often it is asked. It must exist. StateError."""
+        """The table's current version: repeated queries return the same rows. It must exist. Raises StateError."""
         with self.explained("read"):
             (last,) = self.delta().history(1).select("version").collect()
             return self.complete(self._spark.read.format("delta").option("versionAsOf", last[0]).load(self.path))
 
     def count(self) -> int:
-        """How many rows the table has, from what Delta's log says of its files. It must exist. StateError."""
+        """The number of rows, from the file statistics in Delta's log. The table must exist. Raises StateError."""
         with self.explained("count the rows of"):
             session = self._spark if self._counted else cloned(self._spark, _INTERPRETED)
             self._counted = True
             return session.read.format("delta").load(self.path).count()
 
     def make(self) -> None:
-        """Make the table, empty, where it is not there yet. StateError if it cannot be written."""
+        """Create the empty table unless it exists. Raises StateError if it cannot be written."""
         with self.explained("create"):
             self._created_with(self._stamped([]), {})
 
@@ -266,18 +269,18 @@ class StateTable:
             return DeltaTable.forPath(self._spark, self.path)
 
     def change(self, make: Callable[[], object]) -> None:
-        """Change rows in place, and where Delta refuses it, try again while no other thread of this process appends.
+        """Change rows in place; if Delta refuses, retry while no other thread of this process appends.
 
-        Delta refuses what others have changed meanwhile, and also where they appended. What `make` raises otherwise, or
-        at last, is a StateError.
+        Delta refuses a change if other processes or threads changed or appended rows meanwhile. Any other error of
+        `make`, or that of the last attempt, becomes a StateError.
         """
         with self.explained("change rows of"):
             self._migrate()
             with self._alone:
-                pass  # a change that was refused once goes first
+                pass  # a change that Delta refused once comes first
             if self._made(make):
                 return
-            # Held until the end: an append that was let in between would conflict with the next attempt as well.
+            # The lock stays until the end: an append between two attempts would conflict with the next one, too.
             with self._alone:
                 if not any(self._made(make) for _ in range(CHANGES - 2)):
                     make()
@@ -293,22 +296,22 @@ class StateTable:
         return True
 
     def rows_in_files(self, enough: int) -> Optional[DataFrame]:
-        """The table as it is now, where it is in `enough` files, else `None`. StateError."""
+        """The table's current rows if they are in at least `enough` files, else `None`. Raises StateError."""
         rows = self.rows()
         with self.explained("look through"):
             return rows if rows is not None and len(rows.inputFiles()) >= enough else None
 
     def drop_replaced_files(self) -> None:
-        """Delete the files that no version of the last days needs any more. StateError."""
+        """Delete the files that no retained version needs any more. Raises StateError."""
         with self.explained("clean"):
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 DeltaTable.forPath(cloned(self._spark, _FEW_TASKS), self.path).vacuum()
 
     def shorten_log(self) -> None:
-        """Delete old commits of Delta's log where the table has the property KEPT_COMMITS.
+        """Delete old commits of Delta's log if the table has the property KEPT_COMMITS.
 
-        The table stays readable as it is, and as it was that number of commits ago. Without the property Delta's own
-        retention is all there is. StateError.
+        The current version and that number of earlier versions stay readable. Without the property only Delta's own
+        retention applies. Raises StateError.
         """
         with self.explained("shorten the log of"):
             kept = self._property(KEPT_COMMITS)
@@ -326,23 +329,23 @@ class StateTable:
         return value
 
     def append(self, rows: Sequence[Tuple[object, ...]], options: Mapping[str, str]) -> None:
-        """Add `rows` in one commit and one file; values in the order of the columns, without the stamp.
+        """Add `rows` in one commit and one file; values are in the order of the columns, without the stamp.
 
-        `options` go to the Delta writer. With a COMMIT_NAME among them the append happens once, however often in a row
-        this object is asked for it. No rows, no commit. StateError if it could not be written.
+        `options` go to the Delta writer. With a COMMIT_NAME, consecutive calls with that name append once. Without rows
+        there is no commit. Raises StateError if the write fails.
         """
         if rows:
             self._append(lambda: self._stamped(rows), options)
             log.debug("%d rows appended to %s", len(rows), self.path)
 
     def append_made(self, made: Rows, options: Mapping[str, str]) -> None:
-        """Add the rows that `made` gives, in the same way."""
+        """Add the rows that `made` returns, as `append` does."""
         self._append(lambda: self._with_stamp(made(self._columns(), _now())), options)
 
     def _append(self, made: Callable[[], DataFrame], options: Mapping[str, str]) -> None:
         name = options.get(COMMIT_NAME)
         with self.explained("write to"):
-            # What was never tried cannot be there: no other process uses the names of this run.
+            # Only a name that was tried before can be in the log: no other process uses the names of this run.
             if name is not None and name == self._last_name and self._has_commit(name):
                 return
             self._last_name = name
@@ -350,13 +353,13 @@ class StateTable:
             if not self._created_with(stamped, options):
                 self._migrate()
                 with self._alone:
-                    pass  # a change that was refused once goes first
+                    pass  # a change that Delta refused once comes first
                 stamped.write.format("delta").mode("append").options(**options).save(self.path)
 
     def add_absent(self, rows: Sequence[Tuple[object, ...]], keys: Sequence[str]) -> None:
-        """Add the `rows` whose values under `keys` no row of the table has, in one commit.
+        """Add the `rows` whose values of `keys` are not in the table, in one commit.
 
-        Of two that add rows in this way at the same time Delta refuses one, which then looks again. StateError.
+        Of two concurrent calls Delta refuses one, which then reads the table again. Raises StateError.
         """
         same = " AND ".join(f"present.{key} = given.{key}" for key in keys)
         self.make()
@@ -365,8 +368,8 @@ class StateTable:
         self.change(lambda: self.delta().alias("present").merge(given, same).whenNotMatchedInsertAll().execute())
 
     def _stamped(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
-        # Not Spark's own `current_timestamp`: it stands in the Java code that is made of the plan, so that every commit
-        # would have its own made and compiled.
+        # Not Spark's `current_timestamp`: its value becomes part of the generated Java code, so that every commit would
+        # compile its own.
         now = _now()
         return self._with_stamp(local_rows(self._spark, self._columns(), [(*row, now) for row in rows]))
 
@@ -379,7 +382,7 @@ class StateTable:
 
     @contextmanager
     def explained(self, action: str) -> Iterator[None]:
-        """Turn whatever Spark or Delta raises inside into a StateError that names the table, or a SparkEndedError."""
+        """Turn errors of Spark and Delta into a StateError that names the table, or into a SparkEndedError."""
         try:
             with active(self._spark), named(self._spark, f"{action} {self._schema.name}", again=False):
                 yield
@@ -411,9 +414,9 @@ class StateTable:
         return bool(commits.where(F.col("userMetadata") == name).limit(1).collect())
 
     def _created_with(self, rows: DataFrame, options: Mapping[str, str]) -> bool:
-        """Create the table with its first rows, in one commit. False if it is there already."""
-        # Delta's builder would need a commit of its own, twice the time of an append, and refuses for ever a folder in
-        # which a driver died, or a disk was full, before the first commit.
+        """Create the table with its first rows, in one commit. False if it exists already."""
+        # Delta's table builder needs a commit of its own, twice the time of an append. It also permanently refuses a
+        # folder in which a driver died, or the disk was full, before the first commit.
         with self._creation:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 return False
@@ -421,8 +424,8 @@ class StateTable:
             try:
                 self._described(rows).write.format("delta").mode("append").options(**given).save(self.path)
             except Exception as error:
-                # Two drivers may create it at the same moment: the loser's next append finds it, even where Delta's own
-                # look at the folder was an old one.
+                # Two drivers may create the table at the same time. The second one's next append finds it, even if
+                # Delta's view of the folder was outdated.
                 if not _refused_for_another(error):
                     raise
                 return False

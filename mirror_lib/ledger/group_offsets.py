@@ -1,4 +1,4 @@
-"""The table of group offsets: each offset commit is recorded before it is made. Rows are only added; undo reads them.
+"""The table of group offsets: each commit is recorded before it is made. Rows are only added; a rollback reads them.
 
 `docs/reference/tables.md` documents the columns for users.
 """
@@ -50,14 +50,14 @@ _REST = tuple(name for name in _MOVE if name not in _WHERE)
 
 
 class MoveCompaction(TableCompaction):
-    """The moves of one flow."""
+    """Compacts the rows of one flow."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
         super().__init__(spark, state, flow, GROUP_OFFSETS, ("group", "topic"))
 
 
 class GroupOffsetTable:
-    """The moved group offsets of every flow that shares one `state:` folder."""
+    """The offset commits of every flow that shares one `state:` folder."""
 
     def __init__(self, spark: SparkSession, state: str) -> None:
         self._table = StateTable(spark, state, GROUP_OFFSETS)
@@ -68,26 +68,26 @@ class GroupOffsetTable:
         return self._table.path
 
     def make(self) -> None:
-        """Make the table, empty, where it is not there yet: the first append is quicker then. StateError."""
+        """Create the empty table unless it exists: the first append is faster then. Raises StateError."""
         self._table.make()
 
     def append(self, flow: str, rows: Sequence[GroupOffset], *, run_id: str, append_number: int) -> None:
-        """Add `rows` in one commit, or do nothing if the last append had this number and is already in.
+        """Add `rows` in one commit. A repeated call with the last `append_number` adds nothing if that commit exists.
 
-        `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it for each flow.
-        Call it before the moves.
+        `run_id` is new for every run, `append_number` counts 0, 1, 2… in it for each flow.
+        Call it before the offset commits.
         """
-        # A crash after this leaves rows of moves that were not made. They do no harm: the next pass looks at the offset
-        # that is really committed, and so does undo.
+        # A crash after this leaves rows of offset commits that were not made. They are harmless: the next cycle and a
+        # rollback read the offset that the group has committed.
         self._table.append(
             [_values(flow, run_id, append_number, number, row) for number, row in enumerate(rows)],
             {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
         )
 
     def latest(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
-        """The last move of each cluster, group, topic and partition. Empty before the first append.
+        """The last offset commit of each cluster, group, topic and partition. Empty before the first append.
 
-        Within a run the order is that of its appends; of several runs the one that wrote last, by the drivers' clocks.
+        Within a run the order of its appends counts, between runs the time by the drivers' clocks.
         """
         return self._latest(F.col("flow") == flow)
 
@@ -96,8 +96,10 @@ class GroupOffsetTable:
         return self._latest(F.col("flow") != flow)
 
     def latest_to(self, flow: str, stands: Mapping[MoveKey, int]) -> Mapping[MoveKey, GroupOffset]:
-        """The last move of each of these that is not one away from the offset at which it `stands`: where those that
-        are were not made, the one that put it there, or another client did."""
+        """The last row of each partition that does not change the committed offset in `stands` to another one.
+
+        Rows that would change it were not carried out. So the returned row set the committed offset, unless another
+        client did."""
         asked = [(*key, offset) for key, offset in sorted(stands.items())]
         away = F.col("previous_offset").eqNullSafe(F.col("stands")) & ~F.col("new_offset").eqNullSafe(F.col("stands"))
         of_flow = F.col("flow") == flow
@@ -121,7 +123,7 @@ class GroupOffsetTable:
         return {move.key: move for move in moves}
 
     def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
-        """Flow and move of everything that run wrote: by flow, and in each flow in the order written."""
+        """Flow and row of everything that the run wrote: by flow, then in the order of writing."""
         rows = self._table.rows()
         if rows is None:
             return ()
@@ -131,11 +133,11 @@ class GroupOffsetTable:
         return tuple((row["flow"], GroupOffset(*row[1:])) for row in found)
 
     def runs(self) -> Sequence[GroupOffsetRun]:
-        """What each run moved in each flow, newest first."""
+        """The number and times of each run's offset commits by flow, newest first."""
         rows = self._table.rows()
         if rows is None:
             return ()
-        # As a number: a timestamp would come in the time zone of this machine, without saying so.
+        # A number, because a collected timestamp is in this machine's time zone, without an offset.
         at = F.expr("unix_micros(at)")
         with self._table.explained("read"):
             facts = (F.min(at).alias("first_at"), F.max(at).alias("last_at"), F.count("*").alias("moves"))
@@ -144,7 +146,7 @@ class GroupOffsetTable:
 
 
 def _last_moves(rows: DataFrame) -> DataFrame:
-    """Two steps, since a clock that was set back must not change the order within a run."""
+    """Reduces in two steps, since a clock that was set back must not change the order within a run."""
     move = F.struct(*_REST).alias("move")
     in_run = F.max(F.struct("append_number", "move_number", "at", move)).alias("last")
     last_of_run = rows.groupBy(*_WHERE, "run_id").agg(in_run)

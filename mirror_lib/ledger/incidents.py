@@ -1,4 +1,4 @@
-"""The table of incidents: what an operator must be able to look up later. Rows are only added."""
+"""The table of incidents: data that was lost, skipped, healed or copied again. Rows are only added."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INCIDENTS = TableSchema(
 
 
 _RANGE = (("topic", "string"), ("partition", "int"), ("first", "bigint"), ("end", "bigint"))
-# So many ranges of a partition are listed one by one.
+# How many ranges of a partition are listed.
 RANGES_SHOWN = 20
 
 
@@ -51,16 +51,17 @@ class IncidentTable:
         self._table = StateTable(spark, state, INCIDENTS)
 
     def make(self) -> None:
-        """Create the table without rows where there is none. StateError."""
+        """Create the empty table unless it exists. Raises StateError."""
         self._table.make()
 
     def append(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
-        """Add `incidents` in one commit; none, no commit."""
+        """Add `incidents` in one commit. Without incidents there is no commit."""
         self._table.append([_values(flow, incident, run_id, batch_id) for incident in incidents], {})
 
     def skipped(self, flow: str, ranges: Sequence[Tuple[str, int, int, int]]) -> List[Tuple[str, int, int]]:
-        """Topic, partition and offset of what `on.error: skip` left out within `ranges`: topic, partition, first offset
-        and end. Raises StateError."""
+        """Topic, partition and offset of each record that `on.error: skip` skipped within `ranges`.
+
+        A range is topic, partition, first offset and end. Raises StateError."""
         rows = self._table.rows()
         if rows is None:
             return []
@@ -73,7 +74,9 @@ class IncidentTable:
         return [(row["topic"], row["partition"], row["from_offset"]) for row in reported]
 
     def left_out(self, flow: str) -> Dict[TopicPartition, LeftOut]:
-        """What `on.error: skip` left out, by partition of the topics that are there now. Raises StateError."""
+        """The offsets that `on.error: skip` skipped, by partition, since a topic's last re-creation.
+
+        Raises StateError."""
         rows = self._table.rows()
         if rows is None:
             return {}
@@ -81,7 +84,7 @@ class IncidentTable:
             own = rows.where(F.col("flow") == flow)
             recreated = own.where(F.col("kind") == TOPIC_RECREATED).groupBy("topic").agg(F.max("at").alias("since"))
             skipped = own.where(F.col("kind") == OFFSETS_SKIPPED).join(recreated, "topic", "left")
-            # A range may be recorded twice, after a crash.
+            # After a crash a range may be recorded twice.
             once = skipped.where("since is null or at > since")
             once = once.select("topic", "partition", "from_offset", "until_offset").distinct()
             found = once.groupBy("topic", "partition").agg(

@@ -1,5 +1,4 @@
-"""Which upstream offsets are stored at which downstream offsets: the runs of one partition, appended, merged, cut and
-looked up in either direction. Pure.
+"""Maps the upstream offsets of one partition to downstream offsets and back: appends, merges and cuts runs. Pure.
 
 A `Run` with a count of 0 is a position: all copies of records before its upstream offset are before its downstream
 offset. Many runs are stored flat, as three integers of 64 bits each: upstream offset, downstream offset, record count.
@@ -32,7 +31,7 @@ BEFORE = "before"
 
 
 class Run(NamedTuple):
-    """`record_count` records from `upstream_offset` on equal those from `downstream_offset` on, without a gap on either
+    """`record_count` records from `upstream_offset` on are stored from `downstream_offset` on, without gaps on either
     side."""
 
     upstream_offset: int
@@ -51,9 +50,9 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """Runs in the order in which they were appended. A run that continues the last one on both sides is joined to it.
+    """Runs in the order of their appends. A run that continues the last one on both sides is joined to it.
 
-    Nothing is checked, so this is for a caller that appends what it knows to be true; `PartitionMap` checks.
+    Nothing is checked: the caller must append correct runs. `PartitionMap` checks its runs.
     """
 
     __slots__ = ("_flat",)
@@ -62,7 +61,7 @@ class Runs:
         self._flat: Numbers = array("q", flat)
 
     def append(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
-        """Add that `count` records from `upstream_offset` on are stored from `downstream_offset` on."""
+        """Add a run: `count` records from `upstream_offset` on are stored from `downstream_offset` on."""
         flat = self._flat
         if flat and flat[-3] + flat[-1] == upstream_offset and flat[-2] + flat[-1] == downstream_offset:
             flat[-1] += count
@@ -75,7 +74,7 @@ class Runs:
         return self._flat[-3] + self._flat[-1]
 
     def tobytes(self) -> bytes:
-        """The runs so far, flat, in this machine's byte order. `Runs` takes them back."""
+        """The runs so far, flat, in this machine's byte order; the constructor reads them."""
         return self._flat.tobytes()
 
     def __len__(self) -> int:
@@ -87,12 +86,12 @@ class Runs:
 
 @dataclass(frozen=True)
 class Place:
-    """The place in one log of an offset of the other log.
+    """The translation of an offset of one log to the other log.
 
-    `kind` says where the offset asked for is: `inside` a run, in a `gap` between two, at the `end` of what is mapped,
-    `beyond` it (by `beyond_by` offsets), or `before` the first run. `offset` is its translation; for `beyond` that is
-    the end of what is mapped, for `before` its start. Every offset from `earliest` to `latest` means the same position:
-    no record that was copied is stored between them.
+    `kind` is where the given offset is: `inside` a run, in a `gap` between two, at the `end` of the map, `beyond` it
+    (by `beyond_by` offsets), or `before` the first run. `offset` is the translation; for `beyond` the end of the map,
+    for `before` its start. All offsets from `earliest` to `latest` are equivalent: no copied record is stored between
+    them.
     """
 
     kind: str
@@ -104,11 +103,10 @@ class Place:
 
 @dataclass(frozen=True)
 class PartitionMap:
-    """The fewest runs that say what the ledger's rows of a partition say, in offset order on both sides. The first and
-    the last entry may be positions.
+    """The fewest runs with the facts of a partition's ledger rows, in offset order on both sides. Immutable.
 
-    Takes 24 bytes a run. A map never changes after it was built. `older`: records before the first run were copied too,
-    by another tool, and where they are stored is unknown. `NO_RUNS` can be counted, iterated and cut, not looked up in.
+    The first and the last entry may be positions. A run takes 24 bytes. `older`: another tool copied records before the
+    first run, to unknown offsets. `NO_RUNS` supports `len`, iteration and `cut`, but no look-up.
     """
 
     _upstream: Numbers = field(repr=False)
@@ -120,8 +118,8 @@ class PartitionMap:
     def of(cls, runs: Iterable[Tuple[int, int, int]], where: str = "a partition") -> PartitionMap:
         """Build from `(upstream_offset, downstream_offset, record_count)`, in any order, repeated or overlapping.
 
-        `where` (`orders-0`) is for the error: StateError where rows contradict each other (one record at two places,
-        or records out of order), where a number is missing, negative or beyond 63 bits, and where there are no rows.
+        Raises StateError if rows contradict each other (one record at two places, or records out of order), if a number
+        is missing, negative or beyond 63 bits, and without rows. The error names `where` (`orders-0`).
         """
         try:
             return cls.of_flat(array("q", chain.from_iterable(runs)), where)
@@ -135,30 +133,33 @@ class PartitionMap:
             raise _damaged(where, "there are no rows" if not len(flat) else "a row is not three whole numbers")
         upstream, downstream, counts = columns = flat[0::3], flat[1::3], flat[2::3]
         apart = _are_apart(*columns)
-        # The first offsets of rows in order are the lowest ones, if no count is negative.
+        # In ordered rows the first offsets are the lowest, if no count is negative.
         lowest = min(upstream[0], downstream[0], min(counts)) if apart else min(flat)
         if lowest < 0:
             raise _damaged(where, f"a row has the number {lowest}")
-        # The ledger mostly gives rows that are merged already. Merging a million of them again takes seconds.
+        # The ledger's rows are mostly merged already. Merging a million of them again takes seconds.
         return cls(*(_without_idle(*columns) if apart else _merged(sorted(zip(*columns)), where)))
 
     def extended(self, flat: Numbers, where: str = "a partition") -> PartitionMap:
-        """This map with more rows, flat, with the errors of `of`. Only the part from the last run before the first of
-        these rows on is built again."""
+        """This map with more rows, flat. Raises what `of` raises.
+
+        Only the part from the last run before the added rows on is rebuilt."""
         if not len(flat):
             return self
         own = self._columns()
-        # Runs before that one are in order and no added row comes between them, so only that one can be touched.
+        # No added row comes before the last run that starts before them, so earlier runs stay as they are.
         kept = max(0, bisect_left(own[0], min(flat[0::3])) - 1)
         tail = self.of_flat(woven([column[kept:] for column in own]) + flat, where)
-        # A position that others follow says nothing that they do not, but it was the first entry of `tail` here.
+        # A position before other runs is redundant. `of_flat` keeps it only because it is the first entry of `tail`.
         idle = kept > 0 and not tail._counts[0] and len(tail) > 1
         grown = [column[:kept] + new[idle:] for column, new in zip(own, tail._columns())]
         return PartitionMap(grown[0], grown[1], grown[2], self.older)
 
     def cut(self, upstream_start: int, downstream_start: int) -> Tuple[PartitionMap, int, int]:
-        """The part of the map that both logs still hold, where they begin at these offsets; how many records before it
-        the source lost; and how many the remote log alone lost."""
+        """Cut the map to the records that both logs still have, given their log starts.
+
+        Returns the rest of the map, the number of records that expired on the source, and the number that expired only
+        on the remote log."""
         expired_upstream = expired_downstream = 0
         for i, (up, down, count) in enumerate(self):
             gone_upstream = min(max(upstream_start - up, 0), count)
@@ -186,43 +187,44 @@ class PartitionMap:
 
     @property
     def records(self) -> int:
-        """How many records are mapped."""
+        """The number of mapped records."""
         return sum(self._counts)
 
     @property
     def upstream_end(self) -> int:
-        """The upstream offset that everything mapped is stored before."""
+        """The upstream end of the map, exclusive."""
         return self._upstream[-1] + self._counts[-1]
 
     @property
     def downstream_end(self) -> int:
-        """The downstream offset that everything mapped is stored before."""
+        """The downstream end of the map, exclusive."""
         return self._downstream[-1] + self._counts[-1]
 
     @property
     def last_run(self) -> Optional[Run]:
-        """The run that ends last; `None` where there are positions only."""
+        """The run that ends last; `None` if the map has positions only."""
         return next((self[i] for i in (-1, -2) if -i <= len(self) and self._counts[i]), None)
 
     def to_downstream(self, upstream_offset: int) -> Place:
-        """Where a group that reads `upstream_offset` next on the source resumes on the remote topic.
+        """The place on the remote topic for a group that reads `upstream_offset` next on the source.
 
-        In a gap that is the end of the run before it. Only markers are stored between there and the next run, so the
-        same record is read next; and should a row be missing from the ledger, its records are read and not skipped.
+        In a gap this is the end of the previous run. Only markers are stored between that end and the next run, so the
+        group reads the same record next. If the ledger lacks a row, the group reads its records instead of skipping
+        them.
         """
         return _place(self._upstream, self._downstream, self._counts, upstream_offset)
 
     def to_upstream(self, downstream_offset: int) -> Place:
-        """Where a group that reads `downstream_offset` next on the remote topic resumes on the source.
+        """The place on the source for a group that reads `downstream_offset` next on the remote topic.
 
-        Always the earliest offset that means the same: the mirror may have skipped records in an upstream gap
+        This is the earliest equivalent offset: the mirror may have skipped records in an upstream gap
         (`on.error: skip`), and no group has read them on the remote topic.
         """
         place = _place(self._downstream, self._upstream, self._counts, downstream_offset)
         return replace(place, offset=place.earliest)
 
     def runs_from(self, upstream_offset: int) -> Iterator[Run]:
-        """Runs with a record at or after `upstream_offset`, whole and in order; positions are left out."""
+        """Complete runs with a record at or after `upstream_offset`, in order and without positions."""
         first = max(0, bisect_right(self._upstream, upstream_offset) - 1)
         runs = map(Run, *(column[first:] for column in self._columns()))
         return (run for run in runs if run[2] and run[0] + run[2] > upstream_offset)
@@ -232,7 +234,7 @@ NO_RUNS = PartitionMap(array("q"), array("q"), array("q"))
 
 
 def woven(columns: Sequence[Numbers]) -> Numbers:
-    """Columns of the same length as flat numbers."""
+    """Interleave columns of the same length into flat numbers."""
     flat = array("q", bytes(8 * sum(map(len, columns))))
     for i, column in enumerate(columns):
         flat[i :: len(columns)] = column
@@ -240,13 +242,13 @@ def woven(columns: Sequence[Numbers]) -> Numbers:
 
 
 def _place(own: Numbers, other: Numbers, counts: Numbers, offset: int) -> Place:
-    """The place of `offset`, an offset of the log whose starts are `own`, in the log whose starts are `other`."""
+    """Translate `offset` from the log with the run starts `own` to the log with the run starts `other`."""
     i = bisect_right(own, offset) - 1
     if i < 0:
         return Place(BEFORE, other[0], other[0], other[1] if not counts[0] and len(other) > 1 else other[0])
     into, start = offset - own[i], other[i]
     end = start + counts[i]
-    # Between the run before and this one's start no copied record is stored.
+    # No copied record is stored between the previous run's end and this run's start.
     earliest_start = other[i - 1] + counts[i - 1] if i else start
     if into < counts[i]:
         return Place(INSIDE, start + into, start + into if into else earliest_start, start + into)
@@ -258,13 +260,13 @@ def _place(own: Numbers, other: Numbers, counts: Numbers, offset: int) -> Place:
 
 def _are_apart(upstream: Numbers, downstream: Numbers, counts: Numbers) -> bool:
     """Whether the rows are in order and neither touch nor overlap."""
-    # Between each row and the next, on either side.
+    # The gaps between consecutive rows on both sides.
     gaps = [list(map(sub, islice(starts, 1, None), map(add, starts, counts))) for starts in (upstream, downstream)]
     return all(min(own, default=0) >= 0 for own in gaps) and all(map(or_, *gaps))
 
 
 def _without_idle(upstream: Numbers, downstream: Numbers, counts: Numbers) -> Tuple[Numbers, Numbers, Numbers]:
-    """Rows that are apart, without the positions between two others, which say nothing that those do not."""
+    """Rows that are apart, without the redundant positions between two other rows."""
     if all(islice(counts, 1, max(len(counts) - 1, 1))):
         return upstream, downstream, counts
     kept = array("q", counts)
@@ -274,7 +276,7 @@ def _without_idle(upstream: Numbers, downstream: Numbers, counts: Numbers) -> Tu
 
 
 def _merged(rows: Iterable[Tuple[int, ...]], where: str) -> Tuple[Numbers, Numbers, Numbers]:
-    """The fewest runs that say what the sorted `rows` say. A position is kept only as the first or the last entry."""
+    """The fewest runs with the facts of the sorted `rows`. A position is kept only as the first or the last entry."""
     upstream, downstream, counts = array("q"), array("q"), array("q")
     up = end = down = -1
     for next_up, next_down, count in rows:

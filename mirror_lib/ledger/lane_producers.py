@@ -1,4 +1,4 @@
-"""The table of the producer ids of a flow's lanes. Rows are only added, each before its first append."""
+"""The table of the lanes' producer ids. Rows are only added, each before the id's first append."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LaneProducerTable:
         self._table = StateTable(spark, state, LANE_PRODUCERS)
 
     def ids(self, flow: str) -> Dict[int, FrozenSet[int]]:
-        """Every producer id that each lane of `flow` may have appended under."""
+        """By lane of `flow`, every producer id that may have been used for appends."""
         rows = self._table.rows()
         if rows is None:
             return {}
@@ -44,5 +44,5 @@ class LaneProducerTable:
         return {lane: frozenset(own) for lane, own in ids.items()}
 
     def add(self, flow: str, ids: Sequence[Tuple[int, int]], *, run_id: str) -> None:
-        """Add pairs of lane and producer id in one commit; nothing for none."""
+        """Add pairs of lane and producer id in one commit. Without pairs there is no commit."""
         self._table.append([(flow, lane, producer_id, run_id) for lane, producer_id in ids], {})

@@ -1,6 +1,6 @@
-"""The ledger: offset syncs are appended once; positions, ranges and reverse look-ups are read. The columns are public.
+"""The ledger: appends offset syncs exactly once, and reads positions, ranges and reverse look-ups.
 
-`docs/reference/tables.md` documents them for users.
+The columns are public: `docs/reference/tables.md` documents them for users.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ OFFSET_SYNCS = TableSchema(
     stamp="committed_at",
     lost="The next run without this ledger finds the copied records: it reads the remote topics from their start.",
 )
-# More of them come from a Python worker, which takes a tenth of a second to begin.
+# A larger append uses a Python worker, which takes a tenth of a second to start.
 ROWS_IN_A_PLAN = 5_000
 # Rows of flows that repartition records.
 IS_RANGE = "upstream_until is not null"
@@ -103,12 +103,12 @@ class OffsetSyncTable:
         query_id: str,
         batch_id: int,
     ) -> None:
-        """Add `rows` and the rows of `runs` in one commit, or do nothing if the last append had this number and is
-        already in.
+        """Add `rows` and the rows of `runs` in one commit.
 
-        `run_id` is fresh for every driver's life, `append_number` counts 0, 1, 2… in it. They, and not Spark's query
-        and batch id, are the commit's name: a replayed batch is planned again from the ledger and may have copied
-        other ranges, so the same query and batch id may carry other rows, which would then be dropped in silence.
+        A repeated call with the last `append_number` adds nothing if that commit exists. `run_id` is new for every run,
+        `append_number` counts 0, 1, 2… in it. These two are the commit's name, not Spark's query and batch id: a
+        replayed batch is planned again from the ledger and may copy other ranges. Under the same query and batch id its
+        rows would then be dropped silently.
         """
         name = {COMMIT_NAME: f"{flow} {run_id} {append_number}"}
         if len(rows) + sum(map(len, runs)) <= ROWS_IN_A_PLAN:
@@ -128,9 +128,9 @@ class OffsetSyncTable:
     def begin(
         self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, query_id: str, batch_id: int
     ) -> Mapping[PartitionKey, Position]:
-        """Add `rows`, one for each partition, where the ledger has none of it, and return where each stands then.
+        """Add `rows`, one for each partition, for partitions without a row, and return the position of each partition.
 
-        Of two drivers that begin with a partition at the same time, one finds the other's row.
+        If two drivers begin a partition at the same time, one of them gets the other's position.
         """
         values = [_values(flow, row, run_id, query_id, batch_id) for row in rows]
         self._table.add_absent(values, ("flow", *PARTITION_KEY))
@@ -140,9 +140,9 @@ class OffsetSyncTable:
     def positions(self, flow: str, topics: Optional[Sequence[str]] = None) -> Mapping[PartitionKey, Position]:
         """Where each partition resumes: the ends of the row that ends last downstream. Empty before the first append.
 
-        `topics` are the source topics asked for, `None` is all. Of rows that end at one downstream offset the latest
-        commit counts, since a truncated source resumes from a lower offset; of the rows of one commit the one
-        that ends last upstream.
+        `topics` are source topics, `None` is all. If several rows end at one downstream offset, the latest commit
+        counts, since a truncated source resumes from a lower offset. Within one commit the row with the highest
+        upstream end counts.
         """
         rows = self._of_flow(flow)
         if rows is None:
@@ -160,7 +160,7 @@ class OffsetSyncTable:
         return {partition_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
 
     def dead_letters_at(self, flow: str, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
-        """After which offset of a dead letter topic the ledger has no dead-letter record any more, by their origins."""
+        """The end of the recorded dead-letter records in a dead letter topic, by their origin."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return {}
@@ -174,9 +174,9 @@ class OffsetSyncTable:
     def triples(self, flow: str) -> Mapping[PartitionKey, Numbers]:
         """Every partition's offset syncs, flat as in `mirror_lib.ledger.intervals`.
 
-        In upstream order and joined as `ledger.runs_by_partition` joins them, so 24 bytes for each true run. Nothing is
-        checked: rows that contradict each other are left for the reader to refuse. Topics of old ids have keys of their
-        own. StateError where a row lacks a number.
+        In upstream order, and joined by `ledger.runs_by_partition`, so each joined run takes 24 bytes. Nothing is
+        checked: the reader must refuse contradictory rows. Re-created topics have another id, so another key. Raises
+        StateError if a row lacks a number.
         """
         rows = self._of_flow(flow)
         if rows is None:
@@ -188,14 +188,14 @@ class OffsetSyncTable:
             return _by_partition(flow, rows, parts)
 
     def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Numbers]:
-        """The same of `rows`, a micro-batch of the flow's rows."""
+        """The same for `rows`, a micro-batch of the flow's rows."""
         with self._table.explained("read"):
             return _by_partition(flow, rows.where(_IS_EXACT), parts_of(self._table.count()))
 
     def range_positions(self, flow: str) -> RangePositions:
-        """The position of a flow that repartitions records. Nothing before its first row.
+        """The positions of a flow that repartitions records. Empty before its first row.
 
-        Of a re-created topic the id counts that was written last.
+        For a re-created topic the id of the latest row counts.
         """
         rows = self._ranges(flow)
         if rows is None:
@@ -215,7 +215,7 @@ class OffsetSyncTable:
         return replace(stand, grown=_grown(found, stand.remotes))
 
     def spans(self, flow: str) -> RangePositions:
-        """What the exact runs of a flow span, in the same way: partitions have one number on both sides."""
+        """The same for a flow's exact runs, whose partitions have the same number on both sides."""
         rows = self._of_flow(flow)
         if rows is None:
             return RangePositions()
@@ -231,7 +231,7 @@ class OffsetSyncTable:
         return _positions(found, "partition")
 
     def ranges(self, flow: str) -> Iterator[LedgerRow]:
-        """The range rows of a flow that repartitions records, one by one: they may repeat or overlap."""
+        """The range rows of a flow that repartitions records, one by one. They may repeat or overlap."""
         rows = self._ranges(flow)
         if rows is None:
             return
@@ -245,7 +245,7 @@ class OffsetSyncTable:
             return None if rows is None else rows.where(F.col("flow") == flow).where(IS_RANGE)
 
     def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
-        """Where the row begins that lies first downstream. `None` if the ledger knows nothing of `key`."""
+        """The start of the row with the lowest downstream offset. `None` if the ledger has no row of `key`."""
         rows = self._of_flow(flow)
         if rows is None:
             return None
@@ -257,8 +257,8 @@ class OffsetSyncTable:
     def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
         """The first upstream offset whose record is at or after `downstream_offset`, or would be written there next.
 
-        For a remote log that lost its tail: copying again from there on loses nothing and doubles nothing. `None`
-        if the ledger knows nothing of `key`.
+        For a truncated remote log: a copy from this offset on neither loses nor doubles records. `None` if the ledger
+        has no row of `key`.
         """
         rows = self._of_flow(flow)
         if rows is None:
@@ -272,14 +272,14 @@ class OffsetSyncTable:
         return None if offset is None else int(offset)
 
     def void_from(self, flow: str, key: PartitionKey, downstream_offset: int) -> None:
-        """Delete the rows of `downstream_offset` and later, in one commit: runs are cut there, later rows deleted.
+        """Remove everything from `downstream_offset` on, in one commit: runs are cut there, later rows deleted.
 
-        For records that the remote log no longer holds. Call it before they are copied again.
+        For records that a truncated remote log no longer has. Call it before the mirror copies them again.
         """
         if self._of_flow(flow) is None:
             return
         beyond = (F.col("flow") == flow) & _is(key) & (F.expr(_DOWNSTREAM_END) > downstream_offset)
-        # One MERGE: a delete and an update would be two commits, and a crash between them a ledger half true.
+        # One MERGE: a delete and an update would be two commits, and a crash between them would leave a wrong ledger.
         once = self._spark.range(1).toDF("_once")
         self._table.change(
             lambda: self._table.delta()
@@ -296,18 +296,18 @@ class OffsetSyncTable:
 
 
 def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKey, Numbers]:
-    # Keys are long and few. Their hashes go with the numbers, so that Spark neither moves nor sorts a row.
+    # Keys are long and few. Only their hashes are read with the numbers, so that Spark neither shuffles nor sorts rows.
     numbers = BackgroundCall(f"{flow} offsets", partial(runs_in_parts, _with_key(rows).select(KEY, *NUMBERS), parts))
     keys = _with_key(rows.select(*PARTITION_KEY).distinct()).collect()
     if len({row[KEY] for row in keys}) < len(keys):
         raise ValueError("two partitions have one hash")
     by_hash = numbers.result()
-    # Each look is at a version of its own. Who is not in both came or was cut in the meantime.
+    # The two queries may read different versions. A key that is in one of them only was added or cut meanwhile.
     return {partition_key(row): by_hash[row[KEY]] for row in keys if row[KEY] in by_hash}
 
 
 def _of(flow: str, rows: DataFrame) -> DataFrame:
-    """The rows of the flow's own copies: dead-letter records and ranges have a remote partition of their own."""
+    """The flow's exact rows: only dead-letter records and ranges have a `remote_partition`."""
     return rows.where(F.col("flow") == flow).where(_IS_EXACT)
 
 
@@ -323,14 +323,14 @@ def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int
 
 
 def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
-    """Of both sides of rows, the last commit's last; `remote_partition` is the column of the number there."""
+    """The positions on both sides of the rows; `remote_partition` is the column of the remote partition's number."""
     sources = _log_positions(rows, ("source_topic", "partition", "source_topic_id"), "upstream")
     remotes = _log_positions(rows, ("remote_topic", remote_partition, "remote_topic_id"), "downstream")
     return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in rows))
 
 
 def _log_positions(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[TopicPartition, LogPosition]:
-    """Of the partitions on one side. Later rows come later."""
+    """The positions of the partitions on one side. `rows` are ordered by commit time."""
     found: Dict[TopicPartition, LogPosition] = {}
     for row in rows:
         topic, number, topic_id = (row[name] for name in columns)
@@ -344,7 +344,7 @@ def _log_positions(rows: Sequence[Row], columns: Tuple[str, str, str], side: str
 
 
 def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, LogPosition]) -> FrozenSet[str]:
-    """Remote topics whose partitions did not all begin in one commit."""
+    """Remote topics whose partitions do not all have their first row in the same commit."""
     firsts: Dict[TopicPartition, datetime] = {}
     for row in rows:
         place = (row["remote_topic"], row["remote_partition"])

@@ -1,4 +1,4 @@
-"""The rows of the Delta tables as frozen values. Pure: each table's module writes out its columns."""
+"""The rows of the Delta tables as frozen values. Pure; each table's module converts them to columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mirror_lib.ledger.intervals import RUN_BYTES, Runs
 
 @dataclass(frozen=True)
 class OffsetSyncs:
-    """The offset syncs of one source partition: `flat` as `Runs.tobytes` gives it."""
+    """The offset syncs of one source partition; `flat` is in the format of `Runs.tobytes`."""
 
     topic: str
     partition: int
@@ -39,9 +39,9 @@ INCIDENT_KINDS = (
 
 @dataclass(frozen=True)
 class Incident:
-    """Something an operator must be able to look up later: data that was lost, skipped, healed or copied again.
+    """An incident that an operator can look up later: data that was lost, skipped, healed or copied again.
 
-    `kind` is one of `INCIDENT_KINDS`. Offsets are upstream, end exclusive; -1 where a bound is not known.
+    `kind` is one of `INCIDENT_KINDS`. Offsets are upstream, end exclusive; -1 for an unknown offset.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What was skipped of one partition: how many `offsets`, and the first `ranges` of them, ends exclusive."""
+    """The skipped offsets of one partition: their number (`offsets`), and their first `ranges`, ends exclusive."""
 
     offsets: int
     ranges: Tuple[Tuple[int, int], ...]
@@ -62,9 +62,9 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class PartitionKey:
-    """One partition of a flow by identity: a topic deleted and re-created has another id, so another key.
+    """Identifies one partition of a flow: a re-created topic has another id, so another key.
 
-    Topic ids are Kafka's printed form, `""` where the brokers know none.
+    Topic ids are in Kafka's printed form, `""` if the brokers have none.
     """
 
     source_topic_id: str
@@ -74,7 +74,7 @@ class PartitionKey:
 
 
 class DeadLetterPlace(NamedTuple):
-    """A source partition's records in one partition of a dead letter topic."""
+    """Identifies a source partition's records in one partition of a dead letter topic."""
 
     source_topic_id: str
     source_topic: str
@@ -84,8 +84,7 @@ class DeadLetterPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """An upstream offset and the downstream offset that belongs to it: mostly the next record to read, and where the
-    mirror is to write it."""
+    """An upstream offset and its downstream offset: mostly the next record to read, and the offset to write it to."""
 
     upstream_offset: int
     downstream_offset: int
@@ -93,11 +92,11 @@ class Position:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """An offset sync with the names and ids of both topics: what one lane reports and the ledger stores.
+    """An offset sync with the names and ids of both topics, as a lane reports it and the ledger stores it.
 
-    `remote_partition` is `None` where it is the source's, as that of all exact runs is. A row with the two `until`s is
-    a range of a flow that repartitions records: of the records from `upstream_offset` to before `upstream_until`,
-    `record_count` lie somewhere between `downstream_offset` and before `downstream_until`."""
+    `remote_partition` is `None` if it equals the source's, as in all exact runs. A row with the two `until`s is a range
+    of a flow that repartitions records: `record_count` of the records in `[upstream_offset, upstream_until)` are stored
+    within `[downstream_offset, downstream_until)`."""
 
     source_topic: str
     remote_topic: str
@@ -113,7 +112,7 @@ class LedgerRow:
 
     @property
     def key(self) -> PartitionKey:
-        """The partition it belongs to."""
+        """The row's partition."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
 
     @property
@@ -122,12 +121,12 @@ class LedgerRow:
         return self.upstream_until is not None
 
 
-# Of a range row that speaks of one side alone: there is no partition on the other one.
+# The partition of the other side in a range row of one side only.
 NO_PARTITION = -1
 
 
 class TopicPair(NamedTuple):
-    """A topic and a remote topic of it, by names and ids."""
+    """A topic and one of its remote topics, by names and ids."""
 
     topic: str
     topic_id: str
@@ -136,7 +135,7 @@ class TopicPair(NamedTuple):
 
 
 class LogPosition(NamedTuple):
-    """Where a partition stands, of the topic with this id, and where the first row of it begins."""
+    """The current offset of a partition of the topic with this id, and the start of its first row (`begin`)."""
 
     topic_id: str
     offset: int
@@ -145,9 +144,11 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class RangePositions:
-    """What the range rows of a flow say: the next upstream offset of each source partition, where the settled part of
-    each remote partition ends, and which topics were copied to which. `grown`: remote topics that were given partitions
-    after the flow began, so that keys moved."""
+    """The positions of a flow by its range rows.
+
+    `sources` has the next upstream offset of each source partition, `remotes` the end of each remote partition's
+    settled part, `pairs` the topics and their remote topics. `grown`: remote topics that got more partitions after the
+    flow's start, so that keys moved."""
 
     sources: Mapping[TopicPartition, LogPosition] = field(default_factory=dict)
     remotes: Mapping[TopicPartition, LogPosition] = field(default_factory=dict)
@@ -157,8 +158,8 @@ class RangePositions:
 
 @dataclass(frozen=True)
 class LedgerRuns:
-    """Many ledger rows of one partition. `like` is a row as all of them are but for their runs, which `flat` holds as
-    `Runs.tobytes` gives them."""
+    """Many ledger rows of one partition. `like` has the values that all rows share; `flat` has their runs, in the
+    format of `Runs.tobytes`."""
 
     like: LedgerRow
     flat: bytes = field(repr=False)
@@ -168,27 +169,27 @@ class LedgerRuns:
 
     @property
     def key(self) -> PartitionKey:
-        """The partition they belong to."""
+        """The rows' partition."""
         return self.like.key
 
     @property
     def end(self) -> Position:
-        """Where the last of them ends."""
+        """The end of the last run."""
         (last,) = Runs(self.flat[-RUN_BYTES:])
         return Position(last.upstream_end, last.downstream_end)
 
     def rows(self) -> Iterator[LedgerRow]:
-        """Each row by itself."""
+        """The rows one by one."""
         return (replace(self.like, **run._asdict()) for run in Runs(self.flat))
 
 
 @dataclass(frozen=True)
 class TakeoverRow:
-    """A partition that another tool copied and this product resumes, at `resumes_at`.
+    """A partition that another tool copied, and that the mirror resumes at `resumes_at`.
 
-    `taken_from` names where its position was kept, `kept_offset` is the next upstream offset by it (`None`: not kept).
-    `tail` records lay behind it on the remote log, `doubled` once more than they should; `older`: the remote log holds
-    records before those that were compared.
+    `taken_from` is the store of the tool's position, `kept_offset` the next upstream offset by that position (`None`:
+    not stored). The remote log had `tail` records after the position, and `doubled` duplicates among them. `older`: the
+    remote log has records before those that were compared.
     """
 
     key: PartitionKey
@@ -203,8 +204,8 @@ class TakeoverRow:
 
 @dataclass(frozen=True)
 class MirrorRun:
-    """One flow in one driver's life, as known at its start. `run_id` is fresh for every life; `checkpoint` names the
-    folder of Spark's checkpoint that it used."""
+    """One run of a flow, with the facts at its start. `run_id` is new for every run; `checkpoint` is the name of its
+    Spark checkpoint's folder."""
 
     run_id: str
     flow: str
@@ -221,12 +222,11 @@ MoveKey = Tuple[str, str, str, int]
 
 @dataclass(frozen=True)
 class GroupOffset:
-    """One move of a group's committed offset on one partition, as the audit table holds it.
+    """One offset commit of a group on one partition, as recorded in the table `group_offsets`.
 
-    `cluster`, `group`, `topic` and `partition` say where it was written. `previous_offset` is what stood there, `None`
-    if the group had no offset. `new_offset` is `None` where the offset was deleted, which undoes a first write.
-    `from_topic` and `from_offset` are the position on the other cluster that it was translated from. `action` is
-    `commit` or `rollback`.
+    `cluster`, `group`, `topic` and `partition` are the commit's place. `previous_offset` is the offset before, `None`
+    if the group had none. `new_offset` is `None` if the offset was deleted, which undoes a first commit. `from_topic`
+    and `from_offset` are the translated position on the other cluster. `action` is `commit` or `rollback`.
     """
 
     cluster: str
@@ -244,13 +244,13 @@ class GroupOffset:
 
     @property
     def key(self) -> MoveKey:
-        """Where it was written."""
+        """The commit's place."""
         return self.cluster, self.group, self.topic, self.partition
 
 
 @dataclass(frozen=True)
 class GroupOffsetRun:
-    """What one run moved in one flow: how many offsets, and when the first and the last were written (UTC)."""
+    """One run's offset commits in one flow: their number, and the times of the first and the last (UTC)."""
 
     run_id: str
     flow: str
@@ -261,8 +261,10 @@ class GroupOffsetRun:
 
 @dataclass(frozen=True)
 class Verification:
-    """What one comparison of a flow found, as the table `verifications` has it: topics and pairs of records that were
-    compared, topics that differ, a sentence on the first difference (empty without one), and what was compared."""
+    """The result of one comparison of a flow, as in the table `verifications`.
+
+    `topics` and `records` count compared topics and pairs of records, `differing` topics that differ.
+    `first_difference` is a sentence, empty without a difference; `scope` is the compared part."""
 
     flow: str
     verdict: str
@@ -273,18 +275,19 @@ class Verification:
     scope: str
 
 
-# How often a run that is under way adds a sign of life to the table `runs`.
+# The interval of a run's signs of life in the table `runs`.
 SIGN_SECONDS = 180.0
-# A run without an end and without a sign of life for so long was killed: three signs are missing.
+# A run without an end row counts as killed after this time without a sign of life: three are missing.
 DEAD_SECONDS = 600.0
-# So long one sign of life an hour is kept.
+# One sign of life an hour is retained for so long.
 HISTORY_SECONDS = 30 * 86400.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: records and bytes copied so far, upstream offsets still to copy, and the age in seconds of the
-    last record copied of the partition that is farthest back, where it is known."""
+    """The progress of a run: records and bytes copied so far, and the lag in upstream offsets and in seconds.
+
+    `lag_seconds` is the age of the last copied record in the partition with the largest such age, if known."""
 
     records: int
     bytes: int
@@ -313,7 +316,7 @@ class CutoverStep:
 
 @dataclass(frozen=True)
 class SourceRetention:
-    """A row of the table `source_retentions`, without its flow and time. `before` is `None` where the topic had no
+    """A row of the table `source_retentions`, without its flow and time. `before` is `None` if the topic had no
     `retention.ms` of its own."""
 
     RAISE: ClassVar[str] = "raise"

@@ -1,7 +1,7 @@
 """Makes a DataFrame of many rows of integers with one Python worker of Spark.
 
-As text in a plan (`local_rows`) a ledger row takes some kilobytes of Java's heap, so a few hundred thousand fill it.
-Here rows travel as integers and arrive as Arrow columns.
+As text in a plan (`local_rows`) a ledger row takes some kilobytes of Java's heap, so a few hundred thousand rows fill
+it. Here rows are sent as integers and arrive as Arrow columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.spark.jobs import Shipped
 
-# So many at once on the way from the worker.
+# Rows in one Arrow batch from the worker.
 ROWS_AT_ONCE = 50_000
 TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
 
@@ -25,8 +25,8 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class RunRows:
-    """Rows with the `same` values by column; `flat` has the numbers of each row, and then the next one's, as integers
-    of 64 bits in this machine's order."""
+    """Rows that share the `same` values by column. `flat` has the numbers of row after row, as integers of 64 bits in
+    this machine's byte order."""
 
     same: Mapping[str, Value]
     flat: bytes
@@ -39,8 +39,10 @@ def run_rows(
     given: Shipped[Sequence[RunRows]],
     same: Optional[Mapping[str, Value]] = None,
 ) -> DataFrame:
-    """`given` under `columns` (name, Spark SQL type: one of TYPES): `numbers` are in `flat`, in that order, and what is
-    in `same` is so in all rows. To be used while `given` is held."""
+    """A DataFrame of `given` with `columns` (name, Spark SQL type: one of TYPES).
+
+    `numbers` are the columns in `flat`, in that order; `same` has values of all rows. Use the result only inside the
+    context of `given`."""
     ddl = ", ".join(f"{name} {type_name}" for name, type_name in columns)
     return spark.range(0, 1, 1, 1).mapInArrow(_maker(tuple(columns), tuple(numbers), given, same or {}), ddl)
 
@@ -52,7 +54,7 @@ def _maker(
     same: Mapping[str, Value],
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def make(ones: Batches) -> Iterator[pa.RecordBatch]:
-        for _ in ones:  # one row, which says that it is time
+        for _ in ones:  # one row, which triggers the output
             for part in parts(given.value, 8 * len(numbers)):
                 yield _batch(columns, numbers, part, same)
 
@@ -60,7 +62,7 @@ def _maker(
 
 
 def parts(given: Sequence[RunRows], row_bytes: int, at_once: int = ROWS_AT_ONCE) -> Iterator[List[RunRows]]:
-    """The same in parts of at most so many rows."""
+    """`given` in parts of at most `at_once` rows."""
     part: List[RunRows] = []
     rows_left = at_once
     for rows in given:

@@ -1,4 +1,4 @@
-"""The table of runs: a row at the start of a run, a row at its end, signs of life in between."""
+"""The table of runs: a row at the start of a run, a row at its end, and signs of life in between."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _SIDES = ("source", "target")
 
 
 def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
-    """Raise `RefusedError` where the ids of source and target differ from the `last` run's."""
+    """Raise `RefusedError` if the cluster ids of source or target differ from the `last` run's."""
     for side, now in zip(_SIDES, clusters):
         same_cluster(flow, side, now, last)
 
 
 def same_cluster(flow: str, side: str, now: str, last: Optional[MirrorRun]) -> None:
-    """The same of one side, `source` or `target`."""
+    """The same for one side, `source` or `target`."""
     before = now if last is None else dict(zip(_SIDES, (last.source_cluster_id, last.target_cluster_id)))[side]
     if now != before:
         raise RefusedError(
@@ -64,8 +64,8 @@ def same_cluster(flow: str, side: str, now: str, last: Optional[MirrorRun]) -> N
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run of `flow` without an end: when it started and when it last gave a sign of life, in Unix seconds, and the
-    host and process of its driver."""
+    """A run of `flow` without an end row: its start and last sign of life in Unix seconds, and its driver's host and
+    process."""
 
     flow: str
     run_id: str
@@ -81,22 +81,23 @@ class RunTable:
         self._table = StateTable(spark, state, RUNS)
 
     def started(self, run: MirrorRun) -> None:
-        """Write down that `run` begins."""
+        """Record the start of `run`."""
         self._table.append([(*_facts(run, "started"), None, None, None, this_driver(), None, None)], {})
 
     def ended(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
-        """Write down how `run` ended: `outcome` is `ok` or one sentence, free of secrets."""
+        """Record the end of `run`: `outcome` is `ok` or one sentence, without secrets."""
         self._table.append([(*_facts(run, "ended"), outcome, records, bytes, this_driver(), None, None)], {})
 
     def alive(self, run: MirrorRun, at: Progress) -> None:
-        """Record that `run` is running, and how far it is."""
+        """Record a sign of life of `run` and its progress."""
         self._table.append(
             [(*_facts(run, "alive"), None, at.records, at.bytes, this_driver(), at.lag_records, at.lag_seconds)], {}
         )
 
     def drop_old_signs(self, flow: str) -> None:
-        """Of the signs of life of `flow` that are an hour old keep one an hour, for thirty days: `mirror report` draws
-        them. Delete the others, and their files when no reader needs them."""
+        """Of the flow's signs of life older than an hour, keep one an hour for 30 days, and delete the others.
+
+        `mirror report` draws the remaining ones. The data files are deleted when no retained version needs them."""
         hour, month = (
             F.expr(f"timestamp_micros({round((time.time() - seconds) * 1e6)})")
             for seconds in (KEPT_SIGNS_SECONDS, HISTORY_SECONDS)
@@ -116,8 +117,9 @@ class RunTable:
             return sorted(row[0] for row in rows.select("flow").distinct().collect())
 
     def open_runs(self, flows: Optional[Sequence[str]], seconds: float) -> List[OpenRun]:
-        """The runs of `flows`, or of all, without an end that gave a sign of life in the last `seconds` by this
-        driver's clock."""
+        """The runs of `flows`, or of all flows, without an end row and with a sign of life in the last `seconds`.
+
+        The time is by this driver's clock."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return []
@@ -138,19 +140,19 @@ class RunTable:
         ]
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
-        """The run of `flow` that started last. `None` before the first."""
+        """The run of `flow` that started last. `None` before the first run."""
         return self.latest_with_end(flow)[0]
 
     def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
-        """Raise `RefusedError` where the ids of source and target differ from the last run's of `flow`."""
+        """Raise `RefusedError` if the cluster ids of source or target differ from those of the flow's last run."""
         same_clusters(flow, clusters, self.latest(flow))
 
     def same_cluster(self, flow: str, alias: str, cluster_id: str) -> None:
-        """The same of the one that is called `alias` in `flow`."""
+        """The same for the flow's cluster with this alias."""
         same_cluster(flow, "source" if flow.startswith(f"{alias}->") else "target", cluster_id, self.latest(flow))
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
-        """`latest`, and whether that run recorded that it ended, and with nothing to recover."""
+        """`latest`, and whether that run recorded the outcome `ok`: nothing to recover."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return None, False
@@ -159,7 +161,7 @@ class RunTable:
         with self._table.explained("read"):
             of_run = rows.where(F.col("flow") == flow).groupBy("run_id")
             runs = of_run.agg(F.max(started).alias("run"), F.max(ended_well).alias("ended_well"))
-            # One question for both: a start waits for each.
+            # One query for both, because a start waits for it.
             found = runs.where("run is not null").orderBy(F.desc("run.at")).limit(1).collect()
         if not found:
             return None, False

@@ -1,7 +1,7 @@
-"""Groups the ledger's offset syncs by partition and joins neighbours, with Arrow, in parts that fit Java's heap.
+"""Groups the ledger's offset syncs by partition and joins adjacent runs, with Arrow, in parts that fit Java's heap.
 
-Whole columns are compared at once: ten million rows in order take a few seconds. A part holds some of the keys, and
-where these have too many rows, a range of their upstream offsets.
+Whole columns are compared at once: ten million rows in order take a few seconds. A part contains some of the keys. If
+these have too many rows, it contains a range of their upstream offsets only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirror_lib.ledger.intervals import Numbers, woven
 
 KEY = "key"
 NUMBERS = ("upstream_offset", "downstream_offset", "record_count")
-# Stretches of rows of one key are put in order one by one; of more than so many it is quicker to sort the rows.
+# Up to so many stretches (consecutive rows of one key) are sorted as a whole; with more, sorting the rows is faster.
 MOST_STRETCHES = 100_000
 
 
@@ -26,8 +26,8 @@ def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[in
     """`rows` (columns KEY and NUMBERS, 64 bits each) by key and in upstream order, flat as in
     `mirror_lib.ledger.intervals`.
 
-    Rows of one line that touch are one run, also if they are stated twice. Nothing is checked here: rows that
-    contradict each other are all there. ValueError where a number is missing.
+    Rows with the same shift that touch, overlap or repeat become one run. Nothing else is checked: contradictory rows
+    are all kept. Raises ValueError if a number is missing.
     """
     if not rows.num_rows:
         return {}
@@ -41,10 +41,10 @@ def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[in
 
 
 def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
-    """`rows`, the ones of each key together and in upstream order; ranges that touch and have one shift are one row.
+    """`rows`, grouped by key and in upstream order; ranges with the same shift that touch become one row.
 
-    Of some of a key's rows, too: such tables behind each other are as good for `runs_by_key` as the rows themselves.
-    ValueError where a number is missing.
+    Also for a part of a key's rows: `runs_by_key` of the concatenated results equals that of the rows. Raises
+    ValueError if a number is missing.
     """
     missing = [name for name in NUMBERS if rows.column(name).null_count]
     if missing:
@@ -53,7 +53,7 @@ def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
 
 
 def _in_order(rows: pa.Table, most_stretches: int) -> pa.Table:
-    """The rows of each key together, in upstream order."""
+    """The rows grouped by key, in upstream order."""
     starts = _starts(rows)
     if len(starts) <= most_stretches:
         rows = _stretches_in_order(rows, starts.to_pylist())
@@ -72,14 +72,14 @@ def _stretches_in_order(rows: pa.Table, starts: List[int]) -> pa.Table:
 
 
 def _starts(rows: pa.Table) -> pa.Array:
-    """Where another key begins."""
+    """The indices of the first rows of each stretch of one key."""
     here, before = _neighbours(_column(rows, KEY))
     changes = pc.indices_nonzero(pc.not_equal(here, before)).cast(pa.int64())
     return pa.concat_arrays([pa.array([0], pa.int64()), pc.add(changes, 1)])
 
 
 def _falls(rows: pa.Table) -> pa.Array:
-    """For each row but the first: whether it belongs before the one before it. Keys may come in any order."""
+    """For each row but the first: whether it sorts before the previous row of its key. Keys may be in any order."""
     equal_so_far = pc.equal(*_neighbours(_column(rows, KEY)))
     fallen = pc.and_(equal_so_far, False)
     for name in NUMBERS:
@@ -90,7 +90,7 @@ def _falls(rows: pa.Table) -> pa.Array:
 
 
 def _joined(rows: pa.Table) -> pa.Table:
-    """Rows of one line that touch the row before them are one."""
+    """Join each row to the previous one if both have the same key and shift, and touch."""
     upstream, count = _column(rows, NUMBERS[0]), _column(rows, NUMBERS[2])
     ends = pc.add(upstream, count)
     shift, last_shift = _neighbours(pc.subtract(_column(rows, NUMBERS[1]), upstream))
@@ -114,7 +114,7 @@ def _joined(rows: pa.Table) -> pa.Table:
 
 
 def _neighbours(column: pa.Array) -> Tuple[pa.Array, pa.Array]:
-    """Each value but the first, and the one before it."""
+    """All values but the first, and their previous values."""
     return column.slice(1), column.slice(0, len(column) - 1)
 
 
@@ -134,19 +134,19 @@ def _offsets(column: Any) -> Numbers:
     return found
 
 
-# 32 bytes each on their way through the JVM, several times over. Spark's default heap is 1 GB.
+# Rows read at once: each takes 32 bytes in the JVM, several times. Spark's default heap is 1 GB.
 ROWS_AT_ONCE = 2_500_000
 UPSTREAM = NUMBERS[0]
-# Rows are cut at such steps, so that a part is at most a quarter more than its share.
+# Parts are cut at these steps, so that a part exceeds its share by at most a quarter.
 STEPS_A_PART = 4
 
 
 def bigint_columns(rows: DataFrame) -> pa.Table:
-    """Run the query, whose columns are all of type bigint; what its rows are, in the order of its partitions."""
-    # Spark has a public way since 4.0. What that calls has been there since 3.0.
+    """Run a query whose columns are all of type bigint, and return its rows in the order of its partitions."""
+    # Spark has a public method since 4.0; the method that it calls exists since 3.0.
     spark_rows: Any = rows
     schema = pa.schema([(name, pa.int64()) for name in rows.columns])
-    # Both say which columns have no nulls, which is not the same of every part of a table.
+    # The cast drops the schema's null flags, which may differ between the parts of a table.
     if hasattr(rows, "toArrow"):
         return spark_rows.toArrow().cast(schema)
     batches = spark_rows._collect_as_arrow()
@@ -154,14 +154,14 @@ def bigint_columns(rows: DataFrame) -> pa.Table:
 
 
 def parts_of(rows: int) -> int:
-    """In how many parts so many rows are to be read."""
+    """The number of parts in which to read so many rows."""
     return rows // ROWS_AT_ONCE + 1
 
 
 def runs_in_parts(numbers: DataFrame, parts: int) -> Mapping[int, Numbers]:
-    """What `runs_by_key` says of `numbers` (columns KEY and NUMBERS), read in about `parts`.
+    """`runs_by_key` of `numbers` (columns KEY and NUMBERS), read in about `parts` parts.
 
-    With more than one part the rows must be of one version of the table, however often they are asked for.
+    With more than one part, every query of `numbers` must return rows of the same table version.
     """
     if parts == 1:
         return runs_by_key(bigint_columns(numbers))
@@ -171,14 +171,14 @@ def runs_in_parts(numbers: DataFrame, parts: int) -> Mapping[int, Numbers]:
         if not bounds:
             by_key.update(runs_by_key(bigint_columns(own)))
             continue
-        # Each is put in order alone and is shorter then, mostly; behind each other they are in order as they come.
+        # Each part is sorted and joined alone, which mostly makes it smaller; concatenated they are in order.
         stretches = [joined(bigint_columns(own.where(stretch))) for stretch in _stretches(bounds)]
         by_key.update(runs_by_key(pa.concat_tables(stretches)))
     return by_key
 
 
 def _planned(numbers: DataFrame, parts: int) -> Iterator[Tuple[Column, Sequence[int]]]:
-    """Which keys are read together, and the upstream offsets where their rows are cut, in order: none, mostly."""
+    """Conditions of keys to read together, and the ordered upstream offsets at which to cut their rows; mostly none."""
     which = f"pmod({KEY}, {parts})"
     steps = STEPS_A_PART * parts
     fractions = ", ".join(f"{number / steps}D" for number in range(1, steps))
@@ -193,5 +193,5 @@ def _planned(numbers: DataFrame, parts: int) -> Iterator[Tuple[Column, Sequence[
 def _stretches(bounds: Sequence[int]) -> List[Column]:
     upstream = F.col(UPSTREAM)
     between = [(upstream >= start) & (upstream < end) for start, end in zip(bounds, bounds[1:])]
-    # A row that lacks its offset is to be met by the check that refuses it.
+    # Rows without an offset are included, so that the later check refuses them.
     return [upstream.isNull() | (upstream < bounds[0]), *between, upstream >= bounds[-1]]

@@ -1,4 +1,4 @@
-"""The table of raised retention: `retention.ms` of a topic of the source, before it is changed. Rows are only added."""
+"""The table of raised retention: a source topic's `retention.ms` before the change. Rows are only added."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOURCE_RETENTIONS = TableSchema(
 
 
 class SourceRetentionTable:
-    """Adds to the raised retention of every flow that shares one `state:` folder."""
+    """Records the raised retention of every flow that shares one `state:` folder."""
 
     def __init__(self, spark: SparkSession, state: str) -> None:
         self._table = StateTable(spark, state, SOURCE_RETENTIONS)

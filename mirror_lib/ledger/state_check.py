@@ -1,4 +1,4 @@
-"""Says of each table of a state folder whether it is whole, and moves damaged ones aside."""
+"""Checks the tables of a state folder for damage, and renames damaged ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mirror_lib.ledger.takeovers import TAKEOVERS
 from mirror_lib.ledger.topic_acls import TOPIC_ACLS
 from mirror_lib.ledger.verifications import VERIFICATIONS
 
-# The ledger first. By name, in the order in which they are shown.
+# By name, in the order of the output: the ledger comes first.
 STATE_TABLES: Mapping[str, TableSchema] = {
     each.name: each
     for each in (
@@ -36,15 +36,15 @@ STATE_TABLES: Mapping[str, TableSchema] = {
 }
 
 FINE, MISSING, DAMAGED, NEWER, FOREIGN, ASIDE = "fine", "missing", "damaged", "newer version", "foreign", "moved aside"
-# Spark could not read it, and its files show no damage: the storage, memory, or a right may be missing.
+# Spark could not read it, but its files show no damage. The storage may be down, or memory or a permission missing.
 UNREAD = "could not be read"
-# Between a table's name and the time at which it was moved aside.
+# In the name of a renamed table, between the table's name and the time.
 _ASIDE = ".damaged-"
 
 
 @dataclass(frozen=True)
 class TableState:
-    """What a folder under `state:` is. `rows` where it is fine; `faults` where it is damaged; `detail` otherwise."""
+    """The state of a folder under `state:`. `rows` if it is fine, `faults` if it is damaged, else `detail`."""
 
     name: str
     status: str
@@ -54,22 +54,22 @@ class TableState:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a run can use it, or makes it."""
+        """Whether a run can use the table, or creates it."""
         return self.status in (FINE, MISSING)
 
     @property
     def is_lost(self) -> bool:
-        """Whether rows may have been in it that are not at hand."""
+        """Whether rows of the table may be lost."""
         return self.status in (DAMAGED, UNREAD, ASIDE)
 
     @property
     def table(self) -> str:
-        """Which table it is, or was before it was moved aside."""
+        """The table's name, without the suffix of a renamed one."""
         return self.name.partition(_ASIDE)[0]
 
 
 def state_of(spark: SparkSession, state: str) -> List[TableState]:
-    """All tables, and the folders that are none. Raises `StateError` where the folder cannot be listed."""
+    """The state of all tables, and of all other folders. Raises `StateError` if the folder cannot be listed."""
     try:
         there = listed(spark, state) or {}
     except Exception as error:
@@ -88,7 +88,7 @@ def _table(spark: SparkSession, state: str, schema: TableSchema) -> TableState:
     table = StateTable(spark, state, schema)
     if not has_log(spark, table.path):
         return TableState(schema.name, MISSING)
-    # First: Delta does not notice every damage, and Spark prints lines about what it cannot read.
+    # The examination comes first: Delta does not detect all damage, and Spark prints messages about unreadable files.
     found = examined(own_session(spark), table.path, data=True)
     if found.faults:
         return TableState(schema.name, DAMAGED, faults=found.faults)
@@ -106,7 +106,7 @@ def _table(spark: SparkSession, state: str, schema: TableSchema) -> TableState:
 
 
 def _read(table: StateTable) -> Optional[int]:
-    """How many rows the table has. Every value is read, so that every page of its files is."""
+    """The number of rows of the table. Reads every value, so that Spark reads every page of the files."""
     rows = table.rows(made_elsewhere=True)
     if rows is None:
         return None
@@ -116,7 +116,7 @@ def _read(table: StateTable) -> Optional[int]:
 
 
 def last_written(spark: SparkSession, state: str) -> Optional[float]:
-    """When a process last wrote a commit of a table, in Unix seconds; `None` where none did."""
+    """The time of the last commit to any table, in Unix seconds; `None` without a commit."""
     times: List[float] = []
     for name in STATE_TABLES:
         found = listed(spark, f"{state.rstrip('/')}/{name}/_delta_log") or {}

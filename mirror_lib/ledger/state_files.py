@@ -33,8 +33,9 @@ def hadoop_folder(spark: SparkSession, path: str) -> Tuple[Any, Any]:
 
 
 def read_file(spark: SparkSession, path: str, *, checked: bool = True) -> str:
-    """The text of a small file, in UTF-8. The driver reads it without a Spark job, so it waits for no task slot. Raises
-    what Hadoop raises. `checked`: against Hadoop's checksum file, which local disks alone have."""
+    """The text of a small UTF-8 file. The driver reads it without a Spark job, so it waits for no task slot.
+
+    `checked`: compare with Hadoop's checksum file, which only local disks have. Raises what Hadoop raises."""
     file, files = hadoop_folder(spark, path)
     if not checked:
         files = files.getRawFileSystem()
@@ -48,15 +49,16 @@ def read_file(spark: SparkSession, path: str, *, checked: bool = True) -> str:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """A file in a folder: bytes, and when it was written last (Unix seconds)."""
+    """A file in a folder: size in bytes, and modification time (Unix seconds)."""
 
     nbytes: int
     modified: float
 
 
 def names_in(spark: SparkSession, path: str) -> List[str]:
-    """The names in a folder; none where the folder does not exist. Raises what Hadoop raises. Quicker than `listed`: a
-    local disk is not asked about each file."""
+    """The names in a folder; none if it does not exist. Raises what Hadoop raises.
+
+    Faster than `listed`, because it does not read the status of each file on a local disk."""
     folder, files = hadoop_folder(spark, path)
     if not files.exists(folder):
         return []
@@ -68,14 +70,15 @@ def names_in(spark: SparkSession, path: str) -> List[str]:
 
 
 def listed(spark: SparkSession, path: str) -> Optional[Mapping[str, Optional[FileFacts]]]:
-    """What is in the folder, by name; folders have no facts. `None` where the folder does not exist. Raises what Hadoop
-    raises."""
+    """The content of the folder by name, `None` for a subfolder. Returns `None` if the folder does not exist.
+
+    Raises what Hadoop raises."""
     folder, files = hadoop_folder(spark, path)
     if not files.exists(folder):
         return None
     jvm: Any = spark._jvm
     statuses = files.listStatus(folder)
-    # One call for all: a log has thousands of files, and each question to Java takes its time.
+    # One call for all files: a log has thousands of them, and each call to Java is slow.
     found = _STATUS.findall(str(jvm.scala.runtime.ScalaRunTime.stringOf(statuses)))
     if len(found) != len(statuses):
         found = [
@@ -97,7 +100,7 @@ _STATUS = re.compile(
 
 
 def texts(spark: SparkSession, paths: Sequence[str]) -> Dict[str, FileText]:
-    """The texts of small files, several at once. Raises what Hadoop raises where the storage does not give them."""
+    """The texts of small files, read in parallel. Raises what Hadoop raises if the storage fails."""
     if not paths:
         return {}
     with ThreadPoolExecutor(min(READERS, len(paths))) as pool:
@@ -109,7 +112,7 @@ READERS = 8
 
 @dataclass(frozen=True)
 class FileText:
-    """The text of a file; `None` where the file does not exist. `broken` where it differs from its checksum file."""
+    """The text of a file; `None` if it does not exist. `broken`: it does not match its checksum file."""
 
     text: Optional[str]
     error: str = ""
@@ -124,16 +127,15 @@ def _text(spark: SparkSession, path: str) -> FileText:
         file, files = hadoop_folder(spark, path)
         if not files.exists(file):
             return FileText(None, said)
-        # Java calls a file that it may not open "not found" as well.
+        # Java reports "not found" also for a file without read permission.
         if "ChecksumException" not in said:
             raise
-    # The file without its checksum shows the cause.
+    # Read again without the checksum, so that the caller can find the damage in the text.
     return FileText(read_file(spark, path, checked=False), said, broken=True)
 
 
 def ends_with(spark: SparkSession, path: str, end: bytes) -> bool:
-    """Whether a file ends with `end`. False where its checksum file has another sum. Raises what
-    Hadoop raises otherwise."""
+    """Whether a file ends with `end`. False if it does not match its checksum file. Raises what Hadoop raises."""
     file, files = hadoop_folder(spark, path)
     jvm: Any = spark._jvm
     nbytes = files.getFileStatus(file).getLen()
@@ -152,7 +154,7 @@ def ends_with(spark: SparkSession, path: str, end: bytes) -> bool:
 
 
 def move_folder(spark: SparkSession, path: str, to: str) -> None:
-    """Rename a folder on the same file system. Raises what Hadoop raises, and `OSError` where it was not done."""
+    """Rename a folder on the same file system. Raises what Hadoop raises, and `OSError` if the rename fails."""
     folder, files = hadoop_folder(spark, path)
     there, _ = hadoop_folder(spark, to)
     if files.exists(there) or not files.rename(folder, there):
@@ -160,11 +162,10 @@ def move_folder(spark: SparkSession, path: str, to: str) -> None:
 
 
 def drop_folder(spark: SparkSession, path: str) -> None:
-    """Delete the folder with its content, if it exists. A folder that cannot be deleted costs space only: a warning
-    names it."""
+    """Delete the folder with its content, if it exists. A failure only costs space, so it is logged as a warning."""
     try:
         if on_databricks(os.environ):
-            # The runtime's own, which has the credentials of Unity Catalog. Hadoop's FileSystem has not.
+            # Databricks' own file system has the credentials of Unity Catalog; Hadoop's FileSystem does not.
             import_module("pyspark.dbutils").DBUtils(spark).fs.rm(path, True)
         else:
             folder, files = hadoop_folder(spark, path)
@@ -174,14 +175,16 @@ def drop_folder(spark: SparkSession, path: str) -> None:
             log.warning("could not delete the folder %s: %s. It holds no data; delete it", path, cause_of(error))
 
 
-# Of one file. Checkpoints of several parts have other names, and do not count.
+# A checkpoint in one file. Checkpoints of several parts have other names and are ignored.
 CHECKPOINT = ".checkpoint.parquet"
 SUFFIXES = (".json", ".crc", CHECKPOINT)
 
 
 class CommitLog:
-    """Delta's log of the table in folder `path`, for operators who opt in to fewer commits than Delta keeps: its
-    retention removes whole days, and every commit lists all files of the log. Each call raises what Hadoop raises."""
+    """Deletes old commits of the Delta log of the table in folder `path`, if the operator wants fewer than Delta keeps.
+
+    Delta's retention removes whole days, and every commit lists all files of the log. Each call raises what Hadoop
+    raises."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm
@@ -196,14 +199,14 @@ class CommitLog:
 
     def delete(self, versions: range) -> None:
         """Delete these commits, their checkpoints included."""
-        # The oldest first: after a kill anywhere, the log has no gaps and begins later.
+        # The oldest first: after a kill at any point, the log only starts later and has no gap.
         for version in versions:
             for suffix in SUFFIXES:
                 self._files.delete(self._paths.Path(self._folder, f"{version:020d}{suffix}"), False)
 
 
 def why_driver_cannot_write(spark: SparkSession, state: str) -> Optional[str]:
-    """`None` where the driver can create the folder and a file in it; else the reason. Only the folder is left."""
+    """`None` if the driver can create the folder and a file in it; else the reason. Only the folder remains."""
     try:
         folder, files = hadoop_folder(spark, state)
         files.mkdirs(folder)
@@ -219,7 +222,7 @@ TASKS = 2
 
 
 def why_not_writable(spark: SparkSession, state: str) -> Optional[str]:
-    """`None` where `TASKS` tasks can write a file each that the driver then reads; else the reason. Leaves nothing."""
+    """`None` if `TASKS` tasks can each write a file that the driver can read; else the reason. Deletes its files."""
     folder = f"{state.rstrip('/')}/.preflight-{uuid.uuid4().hex}"
     try:
         if _is_lost(spark, state):
@@ -234,7 +237,7 @@ def why_not_writable(spark: SparkSession, state: str) -> Optional[str]:
 
 
 def _is_lost(spark: SparkSession, state: str) -> bool:
-    """Whether a folder of the local disk is in the working folder of a driver that the cluster runs."""
+    """Whether `state` is a local relative folder in cluster deploy mode: it ends with the application."""
     if spark.conf.get("spark.submit.deployMode", "client") != "cluster" or ":" in state or state.startswith("/"):
         return False
     _, files = hadoop_folder(spark, state)

@@ -1,6 +1,6 @@
-"""Examines the files of a state table, and reports the files that are damaged.
+"""Examines the files of a state table, and reports the damaged ones.
 
-Another process may commit meanwhile, and a listing is no snapshot. So a fault counts when two examinations find it.
+Another process may commit meanwhile, and a listing is no snapshot. So a fault counts only if two examinations find it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ PARQUET = b"PAR1"
 
 @dataclass(frozen=True)
 class Examined:
-    """What the log of a table says. `protocol` is the least reader and writer version where a commit that was read has
-    it; `failed` says why the files could not be looked at, where that is so."""
+    """The result of an examination. `protocol` is the minimum reader and writer version, if a commit that was read has
+    one. `failed` is the reason if the files could not be examined, else empty."""
 
     faults: Tuple[Fault, ...] = ()
     protocol: Optional[Tuple[int, int]] = None
@@ -56,18 +56,19 @@ class Examined:
 
     @property
     def needs_newer_delta(self) -> bool:
-        """Whether the table has another protocol than the mirror gives it."""
+        """Whether the table needs a higher reader version than the mirror's tables have."""
         return self.protocol is not None and self.protocol[0] > OLDEST_READER
 
 
 def has_log(spark: SparkSession, path: str) -> bool:
-    """Whether the folder has a log of Delta's with at least one file. Raises what Hadoop raises."""
+    """Whether the folder has a Delta log with at least one file. Raises what Hadoop raises."""
     return any(name[0] not in "._" for name in names_in(spark, f"{path}/{LOG}"))
 
 
 def examined(spark: SparkSession, path: str, *, data: bool) -> Examined:
-    """The table in folder `path`; with `data` also its files with rows. Nothing is found where Hadoop's file system
-    cannot be used, as with Unity Catalog, or does not answer: that is no damage."""
+    """Examine the table in folder `path`; with `data` also its data files.
+
+    If Hadoop's file system cannot be used, as with Unity Catalog, or does not answer, the result has no faults."""
     try:
         found = _examined(spark, path, data)
         if found.faults:
@@ -135,7 +136,7 @@ def _checksums(spark: SparkSession, path: str, files: LogFiles, doubted: Sequenc
 
 
 def _live(spark: SparkSession, path: str, files: LogFiles, commits: Sequence[Commit]) -> Dict[str, int]:
-    """The files with rows that lie in the table's own folder."""
+    """The data files in the table's own folder, with their sizes in bytes."""
     base: List[DataFile] = []
     if files.checkpoint and all(each.endswith(".parquet") for each in files.checkpoint):
         rows = spark.read.parquet(*(f"{path}/{each}" for each in files.checkpoint)).where("add is not null")

@@ -1,7 +1,7 @@
-"""Reads the tables of the state folder without Spark and without Java, through the package deltalake. Checks whether a
-local folder can be written.
+"""Reads the tables of the state folder without Spark and Java, with the package deltalake. Checks whether a local
+folder is writable.
 
-Columns are only ever added to a table, so those that this release has can be read of a newer one too.
+Releases only add columns to a table, so this release can also read its own columns from a newer release's table.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
 from mirror_lib.text import without_logins
 
-# By scheme of `state`, what deltalake calls the same place.
+# By scheme of `state`: deltalake's prefix for the same storage.
 _SCHEMES = {"file": "", "dbfs": "/dbfs", "s3n": "s3://", "s3a": "s3://"}
 _UNREADABLE = ("wasb", "wasbs", "adl", "hdfs", "viewfs")
-# Where one of these is set, Hadoop's settings may say that a path without a scheme is not on a local disk.
+# If one of these is set, a path without a scheme may not be on a local disk, by Hadoop's configuration.
 _HADOOPS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
 
 
@@ -24,7 +24,7 @@ class TableReader:
     """The tables under one state folder."""
 
     def __init__(self, state: str) -> None:
-        """Raises `ConfigError` where the package is missing, or where it cannot read such a folder."""
+        """Raises `ConfigError` if the package is missing, or cannot read this kind of storage."""
         try:
             import deltalake
         except ImportError as error:
@@ -35,21 +35,21 @@ class TableReader:
         self._root = place_of(state)
 
     def rows(self, table: str, columns: Sequence[str], flow: str) -> List[Dict[str, Any]]:
-        """The rows of `flow`; none before the table's first row. A column that the table lacks is None in each.
+        """The rows of `flow`; none if the table does not exist. Values of a missing column are None.
 
-        Raises `StateError` where the table cannot be read.
+        Raises `StateError` if the table cannot be read.
         """
         found = self.arrow(table, columns, flow)
         return [] if found is None else found.to_pylist()
 
     def arrow(self, table: str, columns: Sequence[str], flow: str) -> Any:
-        """The same as a table of pyarrow; `None` before the table's first row."""
+        """The same as a pyarrow table; `None` if the table does not exist."""
         path = f"{self._root}/{table}"
         try:
             delta = self._library.DeltaTable(path)
         except self._library.exceptions.TableNotFoundError:
             return None
-        except Exception as error:  # the library raises several, and OSError
+        except Exception as error:  # the library raises several classes, and OSError
             raise self._unread(path, error) from error
         try:
             has = {field.name for field in delta.schema().fields}
@@ -70,7 +70,7 @@ class TableReader:
 
 
 def place_of(state: str) -> str:
-    """What deltalake calls the folder `state`. Raises `ConfigError` for storage that it does not read."""
+    """The folder `state` as an address for deltalake. Raises `ConfigError` for storage that deltalake does not read."""
     scheme, colon, rest = state.rstrip("/").partition(":")
     if not colon or "/" in scheme:
         return state.rstrip("/")
@@ -86,14 +86,15 @@ def place_of(state: str) -> str:
 
 
 def unwritable(state: str, why: str) -> RefusedError:
-    """The error of a state folder that the driver cannot write, before anything is written anywhere."""
+    """The error for a state folder that the driver cannot write, raised before anything is written."""
     what = f"The state folder {without_logins(state)} cannot be written: {why}"
     hint = "set state: to a folder that this user can create and write"
     return RefusedError(f"{what}. Nothing was copied, and no topic was created", hint, code="MIR-309")
 
 
 def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedError]:
-    """Why this process cannot write the state folder; `None` where it can, or where the folder is not on a local disk.
+    """The error if this process cannot write the state folder; `None` if it can, or if the folder is not local.
+
     Creates nothing."""
     scheme, colon, _ = state.partition(":")
     has_scheme = bool(colon) and "/" not in scheme
@@ -110,10 +111,11 @@ def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedErr
 
 
 def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:
-    """By source topic id, remote topic id, source topic and partition: the upstream offset where the copy resumes, the
-    downstream one, and when the row was committed. `table` has the columns of `offset_syncs`.
+    """By source topic id, remote topic id, source topic and partition: the upstream and the downstream offset at which
+    the copy resumes, and the row's commit time. `table` has the columns of `offset_syncs`.
 
-    Of rows that end at one downstream offset the latest commit counts: a truncated source resumes from a lower offset.
+    If several rows end at one downstream offset, the latest commit counts: a truncated source resumes from a lower
+    offset.
     """
     import pyarrow.compute as pc
 
@@ -122,7 +124,7 @@ def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int
     table = table.filter(plain)
     table = table.append_column("downstream", pc.add(table["downstream_offset"], table["record_count"]))
     table = table.append_column("upstream", pc.add(table["upstream_offset"], table["record_count"]))
-    # A ledger of millions of rows is reduced here to a few rows of each partition.
+    # Reduces a ledger of millions of rows to a few rows of each partition before Python reads them.
     last = table.group_by(keys).aggregate([("downstream", "max")])
     ends = table.select([*keys, "downstream", "upstream", "committed_at"])
     kept = ends.join(last, [*keys, "downstream"], [*keys, "downstream_max"], join_type="inner")
@@ -144,7 +146,7 @@ def last_commits(table: Any) -> List[Dict[str, Any]]:
 
 
 def records_since(table: Any, since: datetime) -> int:
-    """How many records the ledger got since then: by rows that no compaction has joined with older ones yet."""
+    """The number of records in ledger rows committed since then. Compaction may have joined rows with older ones."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -153,8 +155,8 @@ def records_since(table: Any, since: datetime) -> int:
 
 
 def last_ranges(table: Any) -> Dict[Tuple[str, str, int], Tuple[int, Any]]:
-    """By source topic id, source topic and partition of a flow that repartitions: the upstream offset where the copy
-    resumes and when the last row was committed."""
+    """By source topic id, source topic and partition of a flow that repartitions: the upstream offset at which the copy
+    resumes, and the last row's commit time."""
     import pyarrow.compute as pc
 
     ranges = table.filter(pc.and_(pc.is_valid(table["upstream_until"]), pc.greater_equal(table["partition"], 0)))

@@ -1,9 +1,9 @@
-"""What a column and a table's schema are, and what becomes of a table of another release. Pure.
+"""Defines columns and schemas of the state tables, and checks a table of another release. Pure.
 
 The columns of each table are in the table's module: `offset_syncs`, `incidents`, `runs`.
 
-A release that adds columns gives them the next version in `since`. Each column carries that number in its metadata, so
-a table's version is the greatest of them and is read without a query.
+A release that adds columns gives them the next version in `since`. Each column has that number in its metadata, so a
+table's version is the highest of them and is read without a query.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Column:
     since: int = 1
 
     def metadata(self) -> Mapping[str, object]:
-        """The metadata of the column other than name and type."""
+        """The column's metadata: comment and version."""
         return {"comment": self.comment, SINCE: self.since}
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A public table: folder name under `state:`, what a row is, its columns. `stamp` is filled in at the commit.
+    """A public table: folder name under `state:`, meaning of a row, columns. The commit fills the column `stamp`.
 
-    `lost` is a sentence for the operator: what follows where the table is lost.
+    `lost` is a sentence for the operator: the consequence if the table is lost.
     """
 
     name: str
@@ -48,19 +48,19 @@ class TableSchema:
 
     @property
     def version(self) -> int:
-        """The version of the last column that was added."""
+        """The highest version of the columns."""
         return max(column.since for column in self.columns)
 
     def given(self) -> Sequence[Tuple[str, str]]:
-        """The columns that a writer gives: name and type."""
+        """Name and type of the columns that a writer fills: all but `stamp`."""
         return [(column.name, column.type) for column in self.columns if column.name != self.stamp]
 
 
 def lacking(schema: TableSchema, found: Mapping[str, int], path: str) -> List[Column]:
-    """The columns that a table of an older release lacks, and its rows have no value for.
+    """The columns that a table of an older release lacks.
 
-    `found` are the table's columns with the version that added each. Raises `RefusedError` for a table of a newer
-    release, and for one whose columns no release wrote.
+    `found` has the table's columns with the version that added each. Raises `NewerTableError` for a table of a newer
+    release, `ForeignTableError` for columns that no release wrote.
     """
     version = max(found.values(), default=1)
     unknown = [name for name in found if name not in {column.name for column in schema.columns}]
@@ -94,5 +94,5 @@ PARTITION_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partitio
 
 
 def partition_key(row: Row) -> PartitionKey:
-    """The key of the partition that a row with the columns of PARTITION_KEY speaks of."""
+    """The partition key of a row with the columns of PARTITION_KEY."""
     return PartitionKey(*(row[name] for name in PARTITION_KEY))

@@ -1,4 +1,4 @@
-"""The table of take-overs: at which offsets each partition resumes after another tool. Rows are only added."""
+"""The table of take-overs: the offsets at which partitions resume after another tool. Rows are only added."""
 
 from __future__ import annotations
 
@@ -41,11 +41,13 @@ class TakeoverTable:
         self._table = StateTable(spark, state, TAKEOVERS)
 
     def append(self, flow: str, rows: Sequence[TakeoverRow], *, run_id: str) -> None:
-        """Add `rows` in one commit. Before the ledger's: rows that are believed must be known to be incomplete."""
+        """Add `rows` in one commit. Call it before the ledger's append.
+
+        After a crash between the two in the other order, the ledger would count as complete."""
         self._table.append([_values(flow, row, run_id) for row in rows], {})
 
     def incomplete(self, flow: str) -> FrozenSet[PartitionKey]:
-        """The partitions whose remote log holds records before the ledger's first row."""
+        """The partitions whose remote log has records before the ledger's first row."""
         rows = self._table.rows()
         if rows is None:
             return frozenset()

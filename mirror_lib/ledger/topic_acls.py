@@ -1,4 +1,4 @@
-"""The table of ACLs that flows created on their targets; no other ACL is ever deleted. Rows are only added."""
+"""The table of ACLs that flows created on their targets: flows delete only these. Rows are only added."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ TOPIC_ACLS = TableSchema(
 
 
 class TopicAclTable:
-    """The ACLs of every flow that shares one `state:` folder. Each method raises StateError where the table fails."""
+    """The ACLs of every flow that shares one `state:` folder. Methods raise StateError if a read or write fails."""
 
     def __init__(self, spark: SparkSession, state: str) -> None:
         self._table = StateTable(spark, state, TOPIC_ACLS)
 
     def made(self, flow: str) -> FrozenSet[AclBinding]:
-        """Those that the flow created and has not given up since."""
+        """The ACLs that the flow created and has not given up since."""
         rows = self._table.rows()
         if rows is None:
             return frozenset()
@@ -50,11 +50,11 @@ class TopicAclTable:
         return frozenset(AclBinding(*(row[name] for name in _OF_ACL)) for row in found)
 
     def created(self, flow: str, acls: Sequence[AclBinding]) -> None:
-        """The flow created these."""
+        """Record that the flow created these ACLs."""
         self._append(flow, CREATED, acls)
 
     def given_up(self, flow: str, acls: Sequence[AclBinding]) -> None:
-        """These are no longer the flow's."""
+        """Record that the flow gives up these ACLs. Call it before their deletion."""
         self._append(flow, GIVEN_UP, acls)
 
     def _append(self, flow: str, action: str, acls: Sequence[AclBinding]) -> None:

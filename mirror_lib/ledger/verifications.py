@@ -1,4 +1,4 @@
-"""The table of verifications: what each `mirror verify` found of a flow. Rows are only added."""
+"""The table of verifications: the result of each `mirror verify` of a flow. Rows are only added."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Proves that remote logs equal their sources: both are read by ordinary consumers, on Spark."""
+"""Proves that remote logs equal their sources: ordinary consumers on Spark read both logs."""

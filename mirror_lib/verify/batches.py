@@ -1,9 +1,8 @@
-"""Compares record batches of both logs byte for byte, and says which copied records that settles.
+"""Compares record batches of both logs byte for byte, and finds the copied records that are equal by that.
 
-Two batches that say the same of their records in the header, and that hold the same bytes behind it, hold the same
-records: nothing has to be decoded for it. It reads the logs as the copying code does, several times as fast as Spark's
-Kafka source, and says `equal` or nothing. Whatever it does not settle is for Spark's own consumer: batches that the
-flow rebuilt, compacted logs, differences.
+Two batches with the same record fields in the header and the same payload have the same records, so nothing is decoded.
+This module reads the logs as the copying code does, several times as fast as Spark's Kafka source. It reports only
+equality. Spark's own consumer compares the rest: rebuilt batches, compacted logs, and differences.
 """
 
 from __future__ import annotations
@@ -32,24 +31,25 @@ from mirror_lib.verify.ranges import CopiedRange
 
 log = logging.getLogger(__name__)
 
-# A piece has so many records, and a task so many of one piece or of several.
+# Records of a piece; a task has about as many, from one piece or from several.
 LEAST_PIECE, LARGEST_PIECE = 250_000, 2_000_000
-# Of a large copy, so that many executors share it and progress can be seen.
+# Pieces of a large copy, so that many executors share it and progress is visible.
 PIECES = 256
 PIECES_TO_A_TASK = 64
 CONNECT_SECONDS = 30.0
-# Where a leader moves a task asks again, so often in all and after so long.
+# If a leader moves, a task retries: attempts of the whole task, and the pause between them.
 ATTEMPTS, AGAIN_SECONDS = 20, 1.0
-# What a batch's writer was, and when its tombstones may go (KIP-534), is not its records'.
+# Attributes that depend on the writer, or on the cleaner (KIP-534), not on the records.
 _OF_THE_WRITER = TRANSACTIONAL | DELETE_HORIZON
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive copied records of one partition. A batch belongs to the piece within which it begins.
+    """Consecutive copied records of one partition. A batch belongs to the piece in which it starts.
 
-    `runs`: flat, those that hold these records, whole; `rank`: how many copied records lie before them. `source` and
-    `remote`: the offsets `[from, until)` of the piece in both logs. `tail_until`: until where the remote log is read.
+    `runs`: the complete runs of these records, flat; `rank`: the number of copied records before these runs. `source`
+    and `remote`: the offsets `[from, until)` of the piece in both logs. `tail_until`: the end of the read of the remote
+    log.
     """
 
     slot: int
@@ -64,8 +64,8 @@ class Piece:
 
 
 class Equal(NamedTuple):
-    """Of a piece: the copied records `[first, until)`, counted over the partition, are the same on both sides, and
-    nothing is stored between them. `tail`: records of the remote log behind the ledger's end."""
+    """The equal part of a piece: the copied records `[first, until)`, counted over the partition, are the same on both
+    sides, with no other records between them. `tail`: the remote log's records after the ledger's end."""
 
     first: int
     until: int
@@ -74,14 +74,14 @@ class Equal(NamedTuple):
 
 @dataclass(frozen=True)
 class Settled:
-    """Of a partition: `open` lists the copied records `[first, until)` that are still to be compared."""
+    """The result for a partition: `open` has the copied records `[first, until)` that still need a comparison."""
 
     open: Tuple[Tuple[int, int], ...]
     tail: int
 
 
 def comparable(copied: CopiedRange) -> bool:
-    """Whether the logs of a range can be compared by batches: nothing was cleaned away, and no other writer exists."""
+    """Whether the logs of a range can be compared by batches: no compaction, no other writers, no contradiction."""
     return bool(copied.runs.records) and not (copied.compacted or copied.shared or copied.contradiction)
 
 
@@ -91,7 +91,7 @@ def settle(
     isolation_level: str,
     ranges: Mapping[int, CopiedRange],
 ) -> Mapping[int, Settled]:
-    """Compare both logs of each range, keyed as `ranges` are, on the executors. `isolation_level` is the source's."""
+    """Compare both logs of each range on the executors; keys as in `ranges`. `isolation_level` is the source's."""
     total = sum(each.runs.records for each in ranges.values())
     size = min(max(total // PIECES, LEAST_PIECE), LARGEST_PIECE)
     pieces = [piece for slot, copied in ranges.items() for piece in pieces_of(slot, copied, size)]
@@ -118,7 +118,7 @@ class _Columns(NamedTuple):
 
     @classmethod
     def of(cls, runs: PartitionMap) -> _Columns:
-        """The runs that hold a record."""
+        """The columns of all runs with records, without positions."""
         columns = tuple(array("q", (run[n] for run in runs.runs_from(0))) for n in range(3))
         return cls(columns[0], columns[1], columns[2], array("q", accumulate(columns[2])))
 
@@ -138,7 +138,7 @@ def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
         last = at
         while ends[last] < until:
             last += 1
-        # Right behind the last record, so that what lies before the next one is seen.
+        # A piece ends right after its last record, so the next one also reads the offsets before its first record.
         within = until - (ends[last] - runs.counts[last])
         places.append((runs.upstream[last] + within, runs.downstream[last] + within))
         held.append((at, last + 1))
@@ -160,13 +160,13 @@ def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
 
 
 def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], ...]]:
-    """The pieces with their numbers, small ones together."""
+    """The numbered pieces by task; small pieces share a task."""
     tasks: List[Tuple[Tuple[int, Piece], ...]] = []
     held: List[Tuple[int, Piece]] = []
     records = 0
     for number, piece in enumerate(pieces):
         held.append((number, piece))
-        # A partition costs some round trips, however few records it has.
+        # A partition costs some round trips, even with few records.
         records += max(piece.source[1] - piece.source[0], size // PIECES_TO_A_TASK)
         if records >= size:
             tasks.append(tuple(held))
@@ -175,14 +175,14 @@ def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], 
 
 
 def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
-    """What the pieces of a partition, in order, come to. A batch may end after the piece that it begins in."""
+    """Combine the results of a partition's pieces, in order. A batch may end after the piece in which it starts."""
     left: List[Tuple[int, int]] = []
     position = tail = 0
     for each in found:
         if each is None or each.first == each.until:
             continue
         if each.first < position:
-            return Settled(((0, records),), 0)  # two pieces have the same record: the ledger is no map
+            return Settled(((0, records),), 0)  # two pieces have the same record: the ledger is wrong
         if each.first > position:
             left.append((position, each.first))
         position = each.until
@@ -215,8 +215,9 @@ def _rows(found: Mapping[int, Equal]) -> pa.RecordBatch:
 def compare_pieces(
     pieces: Sequence[Tuple[int, Piece]], source: ClusterConfig, target: ClusterConfig, isolation: int
 ) -> Mapping[int, Equal]:
-    """The numbered `pieces` that are equal, by number. A cluster that cannot be read leaves its pieces out:
-    Spark's consumer is asked then, and says why."""
+    """The equal parts of the numbered `pieces`, by number.
+
+    If a cluster cannot be read, its pieces are excluded: Spark's consumer then reads them and reports the error."""
     found: Dict[int, Equal] = {}
     try:
         with ExitStack() as open_clients:
@@ -238,7 +239,7 @@ def compare_pieces(
 def _read_at_last(
     here: LogClient, there: LogClient, piece: Piece, isolation: int, attempts: int
 ) -> Tuple[Optional[Equal], int]:
-    """What the batches of `piece` settle, and how many `attempts` are left then; with none left nothing is read."""
+    """Compare a piece with retries. Returns its equal part and the remaining `attempts`; at 0 nothing is read."""
     while attempts:
         try:
             return _read(here, there, piece, isolation), attempts
@@ -259,15 +260,15 @@ def _read(here: LogClient, there: LogClient, piece: Piece, isolation: int) -> Op
     ours = log_entries(here, (piece.topic, piece.partition), piece.source[0], isolation)
     theirs = log_entries(there, (piece.remote_topic, piece.partition), piece.remote[0], 0)
     found = compare_batches(piece, ours, theirs)
-    # A leader that was elected meanwhile may not give its log's end yet, and retention may have taken the beginning.
+    # A newly elected leader may not report its log's end yet, and retention may have removed the start.
     whole = ours.end >= piece.source[1] and theirs.end >= piece.tail_until and not (ours.expired or theirs.expired)
     return found if whole else None
 
 
 def compare_batches(piece: Piece, source: LogEntries, remote: LogEntries) -> Optional[Equal]:
-    """What the batches of `piece` settle; None where two of them are not the same, or not where the runs say.
+    """The equal part of `piece`; None if two batches differ, or are not at the offsets of the runs.
 
-    Raises `BatchError` where a batch is corrupt.
+    Raises `BatchError` if a batch is corrupt.
     """
     runs = _ranked(piece)
     rank, run = next(runs)
@@ -304,9 +305,11 @@ def compare_batches(piece: Piece, source: LogEntries, remote: LogEntries) -> Opt
 def _data(
     entries: LogEntries, first: int, until: int, run: Tuple[int, int]
 ) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
-    """The entries that hold records and begin at these offsets. The header is None for what settles nothing: messages
-    of magic 0 and 1, and a batch that begins before `first` and is not whole within the piece's first `run`, so that
-    the piece before does not answer for it."""
+    """The data entries that start within these offsets.
+
+    The header is None for entries that cannot be compared: messages of magic 0 and 1, and some batches that start
+    before `first`. Those are not completely within the piece's first `run`, so the previous piece does not compare
+    them."""
     for raw, header, is_data in entries:
         if header is None:
             yield raw, None
@@ -330,7 +333,7 @@ def _ranked(piece: Piece) -> Iterator[Tuple[int, Run]]:
 
 
 def _same(original: memoryview, header: BatchHeader, copy: memoryview, copied: BatchHeader) -> bool:
-    """Whether both hold the same records, none missing. Raises `BatchError` where a CRC does not hold."""
+    """Whether both have the same records, without gaps. Raises `BatchError` if a CRC does not match."""
     if (header.attributes ^ copied.attributes) & ~_OF_THE_WRITER:
         return False
     if not header.contiguous or header.record_count != copied.record_count or header[6:9] != copied[6:9]:

@@ -1,9 +1,9 @@
 """Compares both logs with the ledger's map, on Spark: counts, first differences and their kinds.
 
-Why this proves equality: the map is one to one and in order (`merge_runs`), every record of the source's range and of
-the remote range must be in it, and both ends of every pair must hold the same record. So no record is lost, doubled,
-added, changed or out of order. The ledger is not trusted: a wrong row shows as a difference. A first comparison by
-counts and sums (exclusive or) of hashes settles equal partitions with one row from each partition and task.
+This proves equality. The map is one to one and in order (`PartitionMap`). Every record of the source's range and of the
+remote range must be in it, and both records of every pair must be the same. So no record is lost, doubled, added,
+changed or out of order. The ledger is not trusted: a wrong row shows as a difference. `screen` first finds equal
+partitions by counts and sums (exclusive or) of hashes, with one row from each partition and task.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def kinds(
 
 
 def _one(slot: int, topic: str, copied: CopiedRange, log: Bounds, offset: Optional[int]) -> Slice:
-    """The one record at `offset`; nothing where it is beyond the log, for which Spark would wait in vain."""
+    """The single record at `offset`; an empty slice if it is after the log's end, for which Spark would wait."""
     first = log.log_end if offset is None else offset
     return Slice(slot, topic, copied.partition, first, min(first + 1, log.log_end))
 
@@ -85,7 +85,7 @@ def _places(
 
 
 def _source_slice(slot: int, copied: CopiedRange) -> Slice:
-    # After the ledger's end only where the remote log, too, has more records.
+    # Reads after the ledger's end only if the remote log has more records too.
     continues = copied.remote.log_end > copied.remote.end
     until = copied.source.log_end if continues else copied.source.read_until
     return Slice(slot, copied.topic, copied.partition, copied.source.read_from, until)
@@ -104,13 +104,13 @@ def _digest_counts(
 
 _RUN_COLUMNS = (("slot", "int"), ("upstream", "bigint"), ("downstream", "bigint"), ("count", "bigint"))
 _NUMBERS = ("upstream", "downstream", "count")
-# More of them come from a Python worker, which takes a tenth of a second to begin.
+# More runs use a Python worker, which takes a tenth of a second to start.
 RUNS_IN_A_PLAN = 5_000
 
 
 @dataclass(frozen=True)
 class RunFrame:
-    """`rows` (`slot, upstream, downstream, count`): `runs` of them, of `records` together."""
+    """`rows` (`slot, upstream, downstream, count`): their number (`runs`), and the sum of their counts (`records`)."""
 
     rows: DataFrame
     runs: int
@@ -119,7 +119,7 @@ class RunFrame:
 
 @contextmanager
 def run_frame(spark: SparkSession, ranges: Sequence[CopiedRange]) -> Iterator[RunFrame]:
-    """The runs of `ranges`, whose indices are their slots. To be used inside; no file is left behind."""
+    """The runs of `ranges`; a range's index is its slot. Use the result only inside the context; no file remains."""
     given = [RunRows({"slot": slot}, _flat(copied)) for slot, copied in enumerate(ranges)]
     runs = sum(len(each.flat) for each in given) // RUN_BYTES
     records = sum(copied.runs.records for copied in ranges)
@@ -135,12 +135,13 @@ def _flat(copied: CopiedRange) -> bytes:
     return array("q", chain.from_iterable(copied.runs.runs_from(0))).tobytes()
 
 
-# Runs are spelled out in pieces of so many records, which several tasks can share and which fit in memory.
+# Runs are expanded to records in pieces of this size, which fit in memory and which several tasks can share.
 PIECE = 65_536
 
-# A record may be missing from a compacted log only if a later one of its key is there, or if the key's last word was a
-# tombstone, which compaction takes too; records without a key are taken at once. Where the flow changes records, the
-# later one may have been dropped, or have another key now: nothing shows then why the source has lost a record.
+# A record may be missing from a compacted log only if a later record of its key exists, or if the key's last record was
+# a tombstone, which compaction removes too; compaction removes records without a key at once. If the flow changes
+# records, it may have dropped the later record or changed its key: the reason for a missing source record is then
+# unknown.
 _SOURCE_EXCUSED = """source_compacted and case when remote_digest is null then remote_compacted when changed then true
     else key_digest is null or last_upstream.offset > upstream or coalesce(last_downstream.tombstone, false) end"""
 _REMOTE_EXCUSED = """remote_compacted and case when source_digest is null then source_compacted
@@ -174,12 +175,12 @@ def compare(
 
 
 def source_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
-    """What to read of the source for `ranges`, keyed by slot."""
+    """The slices of the source for `ranges`, keyed by slot."""
     return [Slice(n, r.topic, r.partition, r.source.read_from, r.source.read_until) for n, r in ranges.items()]
 
 
 def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
-    """What to read of the remote logs for `ranges`, keyed by slot."""
+    """The slices of the remote logs for `ranges`, keyed by slot."""
     return [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in ranges.items()]
 
 
@@ -197,7 +198,7 @@ def _joined(upstream: DataFrame, downstream: DataFrame, pairs: DataFrame) -> Dat
 def _pairs(runs: DataFrame) -> DataFrame:
     """The ledger's map record for record: `slot, upstream, downstream`."""
     pieces = runs.withColumn("piece", F.explode(F.expr(f"sequence(0L, count - 1, {PIECE}L)")))
-    # Spread before spelling out: a partition copied in order is a single run.
+    # Repartitioned before the expansion: a partition copied in order is a single run.
     spread = pieces.repartition("slot", "upstream", "piece")
     nth = F.explode(F.expr(f"sequence(piece, least(piece + {PIECE}L, count) - 1)"))
     offsets = ("upstream + nth as upstream", "downstream + nth as downstream")
@@ -219,18 +220,18 @@ def _flags(copied: CopiedRange) -> Tuple[bool, bool, bool, bool]:
 def _last_of_key(
     joined: DataFrame, source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange], bounds: DataFrame
 ) -> DataFrame:
-    """Add `key_digest` and, for compacted partitions, where each side has the last record of that key, and which of the
-    source's is the last that was copied."""
+    """Add `key_digest` and, for compacted partitions, the last record of that key on each side, and the last copied one
+    of the source."""
     compacted = {n: copied for n, copied in ranges.items() if copied.compacted}
     keyed = joined.withColumn("key_digest", F.coalesce("source_key", "remote_key"))
     if not compacted:
         nothing = F.expr("cast(null as struct<offset: bigint, tombstone: boolean>)")
         return keyed.select("*", *(nothing.alias(name) for name in ("last_upstream", "last_copied", "last_downstream")))
-    # Read for this by themselves: a second look at the other topics would double the work of the whole proof.
+    # Only the compacted partitions are read again: reading all of them twice would double the work.
     upstream, downstream = source.digests(source_slices(compacted)), remote.digests(remote_slices(compacted))
     upstream = upstream.join(F.broadcast(bounds.select("slot", "upstream_end")), "slot")
     place = F.struct("offset", "tombstone")
-    # A source is read beyond the copied part: later records are not in the remote log yet.
+    # The source is also read after the copied part, whose records are not in the remote log yet.
     of_source = {"last_upstream": place, "last_copied": F.when(F.expr("offset < upstream_end"), place)}
     for side, wanted in ((upstream, of_source), (downstream, {"last_downstream": place})):
         known = side.where(F.col("key_digest").isNotNull())
@@ -264,9 +265,10 @@ def _counts(row: Dict[str, Optional[int]]) -> Counts:
 def compare_tails(
     source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange]
 ) -> Mapping[int, TailCounts]:
-    """Compare, by rank, what the remote logs hold behind the ledger's end with what the sources hold behind theirs.
+    """Compare, by rank, the records after the ledger's end in the remote logs and in the sources.
 
-    That is what a copier has written and not yet entered: its records must be the source's next ones, in order.
+    A copier has written these and not yet committed them to the ledger: they must be the source's next records, in
+    order.
     """
     upstream = source.digests(
         [Slice(n, r.topic, r.partition, r.source.end, r.source.log_end) for n, r in ranges.items()]
@@ -293,16 +295,16 @@ def _tail_counts(row: Row) -> TailCounts:
     return TailCounts(row["records"], row["differing"], offset, upstream)
 
 
-# A record finds its run among those that touch the same stretch of so many offsets.
+# A record is joined only to the runs that overlap its stretch of this many offsets.
 STRETCH = 4096
-# More runs than that are not held in memory by every executor, and by the driver on their way there.
+# Up to this number of runs are broadcast, which takes memory on every executor and on the driver.
 MOST_EVERYWHERE = 100_000
 _RUN_TERMS = ("slot as of_slot", "upstream as first", "upstream + count as end", "downstream - upstream as shift")
 
 
 @dataclass(frozen=True)
 class Sum:
-    """One side of a partition: `stray` records have no place in the remote log by the ledger."""
+    """One side of a partition; the ledger has no place in the remote log for its `stray` records."""
 
     records: int
     stray: int
@@ -317,8 +319,8 @@ def screen(
 ) -> Set[int]:
     """The indices of the ranges in which every record of both logs is in the map and equals its pair.
 
-    The others may be equal too (compacted logs, a remote log that is longer) or not: they need `compare`. 128 bits of
-    differently seeded hashes stand for the records, so that two logs that differ pass with a chance of one in 10^38.
+    Other ranges may also be equal (compacted logs, a longer remote log): they need `compare`. Records are compared by
+    128 bits of differently seeded hashes, so different logs pass with a probability of 1 in 10^38.
     """
     slots = dict(enumerate(ranges))
     with run_frame(spark, ranges) as runs:
@@ -337,14 +339,14 @@ def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
 
 
 def _with_places(records: DataFrame, runs: RunFrame) -> DataFrame:
-    """Add `place`: where the ledger says that the record is in the remote log, or null."""
+    """Add `place`: the record's offset in the remote log by the ledger, or null."""
     everywhere = runs.runs <= MOST_EVERYWHERE
-    # Short runs in long stretches: each record would be held against hundreds of them.
+    # With short runs in long stretches, each record would be compared with hundreds of runs.
     stretch = STRETCH if everywhere else min(STRETCH, -(-runs.records // runs.runs))
     stretches = F.explode(F.expr(f"sequence(first div {stretch}L, (end - 1) div {stretch}L)"))
     touched = runs.rows.selectExpr(*_RUN_TERMS).withColumn("stretch", stretches)
     in_run = F.expr(f"slot = of_slot and offset div {stretch}L = stretch and offset >= first and offset < end")
-    # Spark takes rows that a worker makes for few, whatever their number, and would broadcast them by itself.
+    # Spark estimates that a worker makes few rows, regardless of their number, and would broadcast them by default.
     found = records.join(F.broadcast(touched) if everywhere else touched.hint("merge"), in_run, "left")
     return found.withColumn("place", F.expr("offset + shift"))
 

@@ -1,4 +1,4 @@
-"""Reads ranges of partitions of one cluster as digests: a DataFrame with a row for each record, without its content."""
+"""Reads offset ranges of one cluster as digests: a DataFrame with a row for each record, without its content."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mirror_lib.ledger.compaction import text_literal
 from mirror_lib.rows.origin import ORIGIN_HEADER
 from mirror_lib.spark.jobs import local_rows
 
-# Rows of Kafka's source to the rows that are digested instead, each with its position.
+# Maps rows of Kafka's source to the rows to digest instead, each with its position.
 Made = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Offsets `[from_offset, until_offset)` of one partition. Rows read from it carry `slot` instead of its name."""
+    """Offsets `[from_offset, until_offset)` of one partition. Its rows have `slot` instead of the partition's name."""
 
     slot: int
     topic: str
@@ -32,8 +32,8 @@ class Slice:
 
 
 class Feed(NamedTuple):
-    """Offsets `[first, until)` of a source partition, as one of those that go into a remote topic; `topic_id` is the
-    beginning of the topic's id as origins have it."""
+    """Offsets `[first, until)` of a source partition that is copied to a remote topic. `topic_id` is the start of the
+    topic's id, as in origins."""
 
     origin: int
     remote_topic: str
@@ -44,11 +44,11 @@ class Feed(NamedTuple):
     topic_id: str
 
 
-# What a remote record is, by its newest origin: the flow's own, of another topic of its source cluster or of one that
-# had the name before, or none of the flow's.
+# The kind of a remote record by its newest origin: the flow's own; of another topic of the source cluster, or of an
+# earlier topic of that name; or not from this flow.
 OWN, OTHER, FOREIGN = "own", "other", "foreign"
 
-# Every part says its own length or that it is null, so different records never have the same encoding.
+# Every part contains its own length or a null mark, so different records never have the same encoding.
 def _part(binary: str) -> str:
     length = f"encode(concat(length({binary}), ':'), 'UTF-8')"
     return f"coalesce(concat({length}, {binary}), encode('-', 'UTF-8'))"
@@ -57,7 +57,7 @@ def _part(binary: str) -> str:
 _NOTHING = "encode('', 'UTF-8')"
 _HEADER_KEY = "encode(header.key, 'UTF-8')"
 _HEADER = f"concat({_part(_HEADER_KEY)}, {_part('header.value')})"
-# Headers are an array or, where there are none, null: before Spark 4 `size` of that is -1. Order and repeats count.
+# Headers are an array, or null if there are none: before Spark 4 `size` of null is -1. Order and repeats count.
 _COUNT = "if(headers is null, 0, size(headers))"
 _HEADERS = (
     f"concat(encode(concat({_COUNT}, ':'), 'UTF-8'),"
@@ -67,7 +67,7 @@ _TIMESTAMP = "encode(cast(unix_millis(timestamp) as string), 'UTF-8')"
 FIELDS = {"key": _part("key"), "value": _part("value"), "headers": _HEADERS, "timestamp": _part(_TIMESTAMP)}
 
 
-# Nulls leave a hash as it was, so each part also says whether it is null.
+# A null does not change a hash, so each part also includes whether it is null.
 _HASHED = "transform(headers, header -> struct(header.key, header.value is null, header.value))"
 _HASH = f"xxhash64(%d, key is null, key, value is null, value, {_COUNT}, {_HASHED}, timestamp)"
 
@@ -75,7 +75,7 @@ _HASH = f"xxhash64(%d, key is null, key, value is null, value, {_COUNT}, {_HASHE
 _HASHES = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]
 
 
-# By field, to compare two records that are known to be copies of one.
+# By field, to compare the contents of a record and its copy.
 FIELD_HASHES = {
     "key": "xxhash64(key is null, key)",
     "value": "xxhash64(value is null, value)",
@@ -87,7 +87,7 @@ _NEWEST_ORIGIN = (
     "cast(aggregate(headers, cast(null as binary), (newest, header) -> "
     f"if(header.key = '{ORIGIN_HEADER}', header.value, newest)) as string)"
 )
-# A task of the flow's puts it last.
+# The flow's tasks add the origin as the last header.
 _WITHOUT_ORIGIN = (
     f"filter(headers, (header, n) -> not (n = size(headers) - 1 and header.key = '{ORIGIN_HEADER}'))"
 )
@@ -123,8 +123,7 @@ KEY_DIGEST = _sha256(FIELDS["key"])
 
 
 class DigestReader:
-    """Reads one cluster. `isolation_level` is the consumer's; `made` makes other records of those that are read, if
-    the flow does."""
+    """Reads digests from one cluster. `isolation_level` is the consumer's; `made` applies the flow's record change."""
 
     def __init__(
         self, spark: SparkSession, cluster: ClusterConfig, isolation_level: str, made: Optional[Made] = None
@@ -152,9 +151,11 @@ class DigestReader:
         return self._records(slices).selectExpr("slot", "offset", *_HASHES)
 
     def made_hashes(self, slices: Sequence[Slice], slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
-        """`slot, origin, upstream`, a hash of each of FIELD_HASHES as `<name>_hash`: what the flow makes of the
-        records of `slices`, each by the place among `slots` that it belongs to and the number of the feed that
-        it is of. What belongs to none is left out. The flow's own origin is not among the headers."""
+        """`slot, origin, upstream` and `<name>_hash` for each of FIELD_HASHES: the records that the flow makes from
+        `slices`.
+
+        `slot` is the record's place among `slots`, `origin` the number of its feed. Records without a slot or feed are
+        excluded. The headers do not include the flow's own origin."""
         read = [part for part in slices if part.from_offset < part.until_offset]
         if not read:
             return local_rows(self._spark, _MADE_COLUMNS, [])
@@ -165,8 +166,8 @@ class DigestReader:
         return ours.selectExpr("slot", "origin", "offset as upstream", *_FIELD_HASHES)
 
     def found_hashes(self, slots: Sequence[Slice], feeds: Sequence[Feed], cluster: str) -> DataFrame:
-        """`slot, downstream, whose`, for the flow's own records `origin, upstream, first, until`, and hashes as
-        of `made_hashes`: the records of `slots`. `cluster` is the source's name in the flow's origins."""
+        """`slot, downstream, whose`, `origin, upstream, first, until` of the flow's own records, and hashes as in
+        `made_hashes`: the records of `slots`. `cluster` is the source's name in the flow's origins."""
         reported = self._records(slots).withColumn("origin_text", F.expr(_NEWEST_ORIGIN))
         parts = reported.withColumn("parts", F.expr(f"if({_IS_ORIGIN}, split(origin_text, '/'), null)")).selectExpr(
             *("slot", "topic", "offset as downstream", "key", "value", "timestamp"),
@@ -188,7 +189,7 @@ class DigestReader:
         return local_rows(self._spark, _FEED, list(feeds))
 
     def fields(self, slices: Sequence[Slice]) -> DataFrame:
-        """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`: to see in what two records differ."""
+        """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`, to find the fields that differ."""
         parts = [f"{_sha256(binary)} as {name}_digest" for name, binary in FIELDS.items()]
         return self._records(slices).selectExpr("slot", "offset", f"{RECORD_DIGEST} as digest", *parts)
 
@@ -215,10 +216,10 @@ class DigestReader:
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "groupIdPrefix": "mirror-verify",
-            # Rows carry their offsets, so a big partition may be read by several tasks.
+            # Rows have their offsets, so several tasks may read a big partition.
             "minPartitions": str(self._spark.conf.get("spark.sql.shuffle.partitions")),
             "kafka.isolation.level": self._isolation_level,
-            # At a log's end a fetch waits so long for more, and Spark's questions for offsets queue up behind it.
+            # At a log's end a fetch waits this long for more records, and Spark's offset requests queue after it.
             "kafka.fetch.max.wait.ms": "20",
         }
 

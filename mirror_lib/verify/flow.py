@@ -1,7 +1,7 @@
 """Verifies one flow against its ledger and both clusters and returns a `VerifyReport`. Changes nothing.
 
-What record batches cannot settle, and a few records of every partition in any case, are read as any consumer reads
-them, through Spark's own Kafka source. Topics that were copied and are not in the plan any more are listed.
+Spark's own Kafka source reads, as any consumer does, the records that batches cannot settle, and a few records of every
+partition in any case. The report lists topics that were copied and are no longer in the plan.
 """
 
 from __future__ import annotations
@@ -86,12 +86,14 @@ def topic_verdicts(
     syncs: Mapping[PartitionKey, Sized],
     extra: Mapping[str, Sequence[int]] = {},
 ) -> Tuple[TopicVerdict, ...]:
-    """`ranges` and `partitions`: what was compared and what came of each; `syncs`: the whole ledger; `extra`: by remote
-    topic, partitions that the source has not and that hold records."""
+    """The verdicts by topic.
+
+    `ranges` and `partitions`: the compared ranges and their verdicts. `syncs`: the whole ledger. `extra`: by remote
+    topic, the partitions with records that the source does not have."""
     now = {(topic.source.topic_id, topic.remote_topic_id) for topic in topics}
     gone = [key for key in syncs if (key.source_topic_id, key.remote_topic_id) not in now]
     strays = {(key.source_topic, key.partition) for key in gone}
-    # The remote log holds what came of the topic that had the source's name before.
+    # The remote log has the records of an earlier topic with the source's name.
     held = {(key.source_topic, key.partition, key.remote_topic_id) for key in gone}
     found = {(r.topic, r.remote_topic, r.partition): verdict for r, verdict in zip(ranges, partitions)}
 
@@ -110,7 +112,7 @@ def topic_verdicts(
 
     def whole(topic: CopiedTopic) -> TopicVerdict:
         numbers = range(topic.partitions)
-        # Once one of its partitions is copied again, the others have had no records since.
+        # If one partition of the re-created topic has rows, the others got no records since its re-creation.
         begun = any(syncs.get(key_of(topic, number)) for number in numbers)
         further = (PartitionVerdict(n, 0, NOT_COMPARED, None, (EXTRA,)) for n in extra.get(topic.remote_topic, ()))
         own = with_none_compared([of(topic, n, begun) for n in numbers])
@@ -120,18 +122,18 @@ def topic_verdicts(
 
 
 def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
-    """What the rows of a partition of these two topics go by in the ledger."""
+    """The ledger's key for a partition of these two topics."""
     return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
 
 
 def what_was_repartitioned(
     flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, known: RangePositions
 ) -> OriginCopy:
-    """What is to be compared of a flow that repartitions records, by its ledger. Raises `ClusterError`."""
+    """The partitions to compare of a flow that repartitions records, by its ledger. Raises `ClusterError`."""
     sources = _present(known.sources, {(each.source.name, each.source.topic_id) for each in copied})
     remotes = _present(known.remotes, {(each.remote_topic, each.remote_topic_id) for each in copied})
     here, there = source.offsets(sources, flow.isolation_level), target.offsets(remotes, "read_uncommitted")
-    # Nothing can be said of the others without it: their records may have come from there, or gone there.
+    # All partitions are needed: records of the others may have come from the missing one, or been copied to it.
     for alias, places, logs in ((flow.source.alias, sources, here), (flow.target.alias, remotes, there)):
         for topic, number in (place for place in places if place not in logs):
             raise ClusterError(f"{flow.name}: {alias}: {topic}-{number} has no leader", "verify again when it has one")
@@ -152,7 +154,7 @@ def _present(stands: Mapping[TopicPartition, LogPosition], topics: Collection[Tu
 
 
 def _fed(flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster) -> FrozenSet[str]:
-    """The remote topics with a source that holds records."""
+    """The remote topics with a source topic that has records."""
     theirs = [(each.source.name, number) for each in waiting for number in range(each.partitions)]
     here = source.offsets(theirs, flow.isolation_level) if theirs else {}
     filled = {topic for (topic, _), log in here.items() if log.end > log.log_start}
@@ -162,11 +164,11 @@ def _fed(flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster)
 def extra_partitions(
     source: Cluster, target: Cluster, copied: Sequence[CopiedTopic]
 ) -> Mapping[str, Sequence[int]]:
-    """By remote topic, its partitions that no source partition has and that hold something.
+    """By remote topic, the non-empty partitions without a source partition of that number.
 
-    Only of topics whose records keep their partition's number. Raises `ClusterError`.
+    Only for topics whose records keep their partition's number. Raises `ClusterError`.
     """
-    # In this order: a flow that runs meanwhile creates remote partitions for new ones of the source.
+    # The target is read first: a running flow creates remote partitions for new partitions of the source.
     there = target.topics()
     here = source.topics()
     further = [
@@ -190,7 +192,7 @@ def _count(here: Mapping[str, TopicDescription], topic: CopiedTopic) -> int:
 
 @contextmanager
 def read_to_the_end(flow: str, spark: SparkSession) -> Iterator[None]:
-    """Turn whatever Spark raises inside into a ClusterError of `flow`, or a SparkEndedError."""
+    """Turn errors of Spark into a ClusterError of `flow`, or into a SparkEndedError."""
     try:
         yield
     except MirrorError:
@@ -200,7 +202,7 @@ def read_to_the_end(flow: str, spark: SparkSession) -> Iterator[None]:
 
 
 def unread(flow: str, error: Exception) -> ClusterError:
-    """Why a live Spark did not read both logs to the end."""
+    """The error if Spark runs, but did not read both logs to the end."""
     said = cause_of(error)
     hint = memory_hint(said, "then verify again") or _EXPIRED
     return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint, code="MIR-503")
@@ -215,7 +217,7 @@ def verify_planned(
     target: Cluster,
     scope: Scope,
 ) -> VerifyReport:
-    """`verify` of the topics of `plan` that are on the target, by the tables of `config`."""
+    """`verify` for the topics of `plan` that exist on the target, with the tables of `config`."""
     copied = [topic for topic in plan.copied if topic.create is None]
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
     ledger = OffsetSyncTable(spark, config.state)
@@ -233,12 +235,12 @@ def verify(
     mirror: str = DEFAULT_NAME,
     scope: Scope = EVERYTHING,
 ) -> VerifyReport:
-    """Compare every copied topic over its copied part (`verify.comparison` says why that proves).
+    """Compare the copied part of every copied topic (see `verify.comparison` for the proof).
 
-    `incomplete`: partitions whose logs another tool copied before the ledger's first row, which is not looked at.
-    `mirror` is the file's name for itself; what is out of `scope`, which also says how to compare, is not read. May run
-    alongside the flow. StateError if the ledger, ClusterError if a cluster cannot be read to the end, RefusedError
-    where the flow would make other records the next time, and without origins.
+    `incomplete`: partitions that another tool copied before the ledger's first row; that part is not compared. `mirror`
+    is the name in the configuration file. Records out of `scope` are not read. May run alongside the flow. Raises
+    StateError if the ledger, ClusterError if a cluster cannot be read to the end. Raises RefusedError if the flow's
+    change is not repeatable and has no origins, or if `scope` is narrowed for a comparison by origins.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     change = flow.change
@@ -249,8 +251,8 @@ def verify(
             raise RefusedError(f"{flow.name}: {why}", "verify it without them", code="MIR-350")
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
-    # In this order, because the flow may run meanwhile: the ledger's ranges must be below the remote ends, and
-    # what the remote logs hold below the ends of the sources.
+    # The order matters, because the flow may run meanwhile: the ledger's ranges must end before the remote logs' ends,
+    # and the remote logs' records must be before the ends of the sources.
     syncs = ledger.triples(flow.name)
     ranges = _ranges(flow, syncs, copied, source, target, incomplete, scope.since)
     if scope.share < 1:
@@ -273,13 +275,13 @@ def _by_origin(
     remote: DigestReader,
     mirror: str,
 ) -> Tuple[TopicVerdict, ...]:
-    """The verdicts on a flow that repartitions records, or whose records are not the same each time."""
+    """The verdicts on a flow that repartitions records, or whose change is not repeatable."""
     change = flow.change
     if change is None or not change.provenance:
         return nothing_compared(copied)
     known = ledger.range_positions(flow.name) if flow.repartitions else ledger.spans(flow.name)
     copy = what_was_repartitioned(flow, copied, *clusters, known)
-    # Which record a copy is of its origin says, so that origins are not compared.
+    # The origin identifies a copy's source record, so the origin header itself is not compared.
     bare = replace(change, provenance=False)
     made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy))
     slots, feeds = copy.slots(), copy.feeds()
@@ -290,7 +292,7 @@ def _by_origin(
             found = remote.found_hashes(slots, feeds, origin_cluster(mirror, flow.source.alias))
             counts = compare_origins(made.made_hashes(copy.source_slices(), slots, feeds), found, copy.slot_facts())
     content = check_change(spark, flow)[1]
-    # Which records there are, `select` has no say in.
+    # `select` does not affect the choice of records.
     choice = check_change(spark, replace(flow, change=replace(change, select=None)))[1] if content else ""
     by = Judging(flow.shared_remote_topics, _may_lose_sight(flow), content or None, choice or None)
     return verdicts(copied, copy, counts, by)
@@ -302,7 +304,7 @@ def _made(
     copied: Sequence[CopiedTopic],
     mirror: str,
 ) -> Optional[Made]:
-    """What the flow makes of its source's records. RefusedError where it would make others of them the next time."""
+    """The flow's record change; `None` without one. Raises RefusedError if the change is not repeatable."""
     change = flow.change
     if change is None:
         return None
@@ -322,8 +324,9 @@ def _expected(
     mirror: str,
     copy: Optional[OriginCopy] = None,
 ) -> Made:
-    """What `change` makes of records: with `copy` under their remote places, one for each record there, else
-    under their places in the source."""
+    """Returns `change` as a function of rows: with `copy` the records get their remote places, else their source ones.
+
+    With `copy`, a record has one row for each remote place."""
     now = names_of(flow, copied)
     names = replace(now, partitions={**now.partitions, **(copy.counts() if copy is not None else {})})
     ids = {topic.source.name: topic.source.topic_id for topic in copied}
@@ -374,7 +377,7 @@ def _ranges(
 
 
 def _may_lose_sight(flow: ReplicationFlow) -> bool:
-    """Whether the flow drops records or gives them other keys, for all that is known."""
+    """Whether the flow may drop records or change their keys."""
     change = flow.change
     return change is not None and any((change.where, change.select, change.transform))
 
@@ -382,7 +385,7 @@ def _may_lose_sight(flow: ReplicationFlow) -> bool:
 def _findings(
     readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange], counts: Sequence[Counts]
 ) -> List[Finding]:
-    """Compare what lies behind the ledger's end, then look closer where something differs; in the order of `ranges`."""
+    """Compare the records after the ledger's end, then classify first differences; in the order of `ranges`."""
     open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and _tail_is_comparable(r)}
     tails = compare_tails(*readers, open_ended) if open_ended else {}
     firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
@@ -398,7 +401,7 @@ def _counts(
     ranges: Sequence[CopiedRange],
     scope: Scope,
 ) -> List[Counts]:
-    """Settle what is equal: by whole batches where that can be, else by sums of hashes. Compare the rest."""
+    """Find equal parts by whole batches if possible, else by sums of hashes, and compare the rest by record."""
     by_batch: Mapping[int, Settled] = {}
     if not scope.by_record and flow.change is None:
         able = {slot: copied for slot, copied in enumerate(ranges) if comparable(copied)}
@@ -425,7 +428,7 @@ def _counts(
     return found
 
 
-# So many open stretches of a partition are screened one by one; more are one stretch with what lies between them.
+# Up to so many open stretches of a partition are screened one by one; more are joined to one stretch.
 STRETCHES = 2
 
 
@@ -436,8 +439,9 @@ def _joined(stretches: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
 def _settled(
     spark: SparkSession, flow: ReplicationFlow, ranges: Mapping[int, CopiedRange]
 ) -> Mapping[int, Settled]:
-    """What batches settle. Spark's own consumer needs no Python package on the executors, so that without one of them
-    everything is compared by record."""
+    """The parts that batches settle; none if the comparison fails, for example without a Python package on executors.
+
+    Everything is then compared by record: Spark's own consumer needs no Python package there."""
     try:
         return settle(spark, (flow.source, flow.target), flow.isolation_level, ranges)
     except Exception as error:
@@ -450,8 +454,8 @@ def _settled(
 def _unequal(
     spark: SparkSession, readers: Tuple[DigestReader, DigestReader], parts: Sequence[Tuple[int, CopiedRange]]
 ) -> Set[int]:
-    """The slots with a part that is not equal. A read has one stretch of each partition, so there are as many reads as
-    the partition with the most parts has."""
+    """The slots with a part that is not equal. A read has one part of each partition, so the largest number of parts of
+    a partition is the number of reads."""
     by_slot: Dict[int, List[CopiedRange]] = {}
     for slot, part in parts:
         by_slot.setdefault(slot, []).append(part)
@@ -465,12 +469,13 @@ def _unequal(
 
 
 def _tail_is_comparable(copied: CopiedRange) -> bool:
-    """By rank only what has no holes, and no other writers, and what begins with the same record on both sides."""
+    """Whether the records after the ledger's end can be compared by rank: no gaps, no other writers, and the same first
+    record on both sides."""
     return not (copied.compacted or copied.shared or copied.contradiction or copied.cut_behind)
 
 
 def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Optional[Facing]:
-    """Where the partition first differs, by the place in the remote log."""
+    """The partition's first difference, by the place in the remote log."""
     if lost_at_the_head(counts):
         return Facing(counts.head_upstream_first, None)
     upstream, stray = counts.first_upstream, counts.first_downstream
@@ -478,7 +483,7 @@ def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> O
         return Facing(tail.first_upstream, tail.first_downstream) if tail and tail.differing else None
     if upstream is None:
         return Facing(None, stray)
-    # A source record that the ledger leaves out belongs between two places; one that it names has but one.
+    # A source record that is not in the ledger belongs between two places; one in the ledger has exactly one.
     place = copied.runs.to_downstream(upstream) if copied.runs else None
     if place is None or place.kind == BEFORE:
         earliest, latest = copied.remote.first, copied.remote.end
@@ -495,8 +500,10 @@ DELETED = "the topic was copied, and is on neither cluster any more: not compare
 
 
 def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOut]) -> VerifyReport:
-    """`report` with what `on.error: skip` left out of each partition of the source. Verdicts stay as they are: what the
-    target refused is missing there, and what an expression failed on was not asked for."""
+    """`report` with the offsets that `on.error: skip` skipped in each source partition.
+
+    Verdicts do not change: a record that the target refused is missing there, and a record on which an expression
+    failed was not requested."""
 
     def reported(topic: str, partition: PartitionVerdict) -> PartitionVerdict:
         return replace(partition, left_out=left_out.get((topic, partition.partition)))
@@ -510,8 +517,10 @@ def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOu
 
 @dataclass(frozen=True)
 class Unlisted:
-    """Topics with their copied partitions: `gone` ones are not on the source and the flow asks for
-    them, `filtered` ones it leaves out by now, `deleted` ones are on neither cluster."""
+    """Copied topics that are not in the plan, with their copied partitions.
+
+    `gone` topics are missing on the source, `deleted` ones on both clusters. The flow's filters now exclude `filtered`
+    ones."""
 
     gone: Mapping[str, Sequence[int]]
     filtered: Mapping[str, Sequence[int]]
@@ -525,8 +534,10 @@ def unlisted(
     present: Collection[str],
     remote: Collection[str],
 ) -> Unlisted:
-    """`copied` are the partitions of the source that the ledger has rows of, read at any time; `present` are the
-    source's topics, read behind both: one that came since the plan was made is not gone. `remote` are the target's."""
+    """The copied topics that are not in `plan`.
+
+    `copied` are the source partitions with ledger rows. `present` are the source's topics; read them after plan and
+    ledger, so that a new topic does not count as gone. `remote` are the target's topics."""
     listed = {each.source.name for each in plan.copied} | {each.name for each in plan.blocked}
     skipped = {each.name for each in plan.skipped}
     gone: Dict[str, List[int]] = {}
@@ -544,7 +555,7 @@ def unlisted(
 
 
 def with_unlisted(flow: ReplicationFlow, report: VerifyReport, found: Unlisted) -> VerifyReport:
-    """`report` with a verdict for each topic that is gone; where nothing was compared, for the other ones, too."""
+    """`report` with a verdict for each `gone` topic; if nothing was compared, for `filtered` and `deleted` ones too."""
     gone = _not_compared(flow, found.gone, GONE)
     if report.topics:
         return replace(report, topics=(*report.topics, *gone))
@@ -554,7 +565,7 @@ def with_unlisted(flow: ReplicationFlow, report: VerifyReport, found: Unlisted) 
 
 def _not_compared(flow: ReplicationFlow, topics: Mapping[str, Sequence[int]], why: str) -> Tuple[TopicVerdict, ...]:
     def of(numbers: Sequence[int]) -> Tuple[PartitionVerdict, ...]:
-        # A sentence on the topic is printed once.
+        # The sentence concerns the topic, so it is printed for one partition only.
         return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, (why,) if n == numbers[0] else ()) for n in numbers)
 
     return tuple(TopicVerdict(name, ", ".join(remote_topics(flow, name)), of(each)) for name, each in topics.items())

@@ -1,7 +1,8 @@
-"""Verifies by origins the flows whose records are repartitioned or whose values differ each time.
+"""Verifies flows by origins if they repartition records, or if their change is not repeatable.
 
-Each remote partition must hold every record that the change places there, once, with its content, and the records of
-one source partition in order. Both sides are joined on the origin: a record on one side only is missing or too much.
+Each remote partition must have exactly one copy of each record that the change assigns to it, with the right content.
+The records of one source partition must be in order there. Both sides are joined on the origin: a record on one side
+only is missing or a surplus copy.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _CHANGED = ", ".join(f"if(made_{name} <> found_{name}, '{name}', null)" for name
 _FACT = "named_struct('kind', {}, 'slot', {}, 'upstream', upstream, 'downstream', downstream, 'other', {})"
 _NONE = "cast(null as int)"
 _EXTRA = _FACT.format("{}", "found_slot", "made_slot")
-# What a row of the join says: a record that lies elsewhere is missing in one place and too much in another.
+# The facts of a row of the join: a record in a wrong partition is missing in one and a surplus in the other.
 _FACTS = f"""case
     when found_slot is null then array({_FACT.format(f"'{MISSING}'", "made_slot", _NONE)})
     when made_slot is null then array({_EXTRA.format(f"'{NOT_MADE}'")})
@@ -56,8 +57,8 @@ _FACTS = f"""case
 
 
 class SlotFacts(NamedTuple):
-    """What is known of a remote partition. `expired`: its log has lost its beginning. `keeps_places`: each record must
-    lie in the partition that it is made for. `unsure`: it may lie in another one, and have expired there."""
+    """The facts about a remote partition. `expired`: the start of its log expired. `keeps_places`: each record must be
+    in its computed partition. `unsure`: a record may be in another partition, and may have expired there."""
 
     slot: int
     expired: bool
@@ -66,7 +67,7 @@ class SlotFacts(NamedTuple):
 
 
 class RecordAt(NamedTuple):
-    """The first record of a kind. `other` is the slot that holds it instead, or that it is made for."""
+    """The first record of a kind. `other` is the slot that has the record instead, or to which it belongs."""
 
     downstream: Optional[int]
     origin: Optional[int]
@@ -75,7 +76,7 @@ class RecordAt(NamedTuple):
 
 
 class ChangedRecord(NamedTuple):
-    """The first record whose content is not what the flow makes, and the `fields` in which."""
+    """The first record whose content differs from the flow's result, and the differing `fields`."""
 
     downstream: int
     origin: int
@@ -85,8 +86,10 @@ class ChangedRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class OriginCounts:
-    """What was found in one remote partition. `gone` records may have expired on the remote log; `before` and `behind`
-    are of source offsets before and behind what is compared, `other` ones of topics that the flow does not copy."""
+    """The counts of one remote partition.
+
+    `gone` records may have expired on the remote log. `before` and `behind` count records of source offsets before and
+    after the compared ones, `other` those of topics that the flow does not copy."""
 
     records: int = 0
     missing: int = 0
@@ -113,7 +116,7 @@ NOTHING = OriginCounts()
 
 
 def compare_origins(made: DataFrame, found: DataFrame, slots: Sequence[SlotFacts]) -> Mapping[int, OriginCounts]:
-    """By slot. `made` and `found` as `DigestReader.made_hashes` and `found_hashes` give them."""
+    """The counts by slot. `made` and `found` are the results of `DigestReader.made_hashes` and `found_hashes`."""
     facts_of_slots = local_rows(made.sparkSession, _SLOTS, list(slots))
     judged = _judged(_facts(made, found, facts_of_slots).unionByName(_strangers(found)), facts_of_slots)
     rows = judged.groupBy("slot").agg(*_aggregates()).collect()
@@ -121,10 +124,10 @@ def compare_origins(made: DataFrame, found: DataFrame, slots: Sequence[SlotFacts
 
 
 def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
-    """`kind, slot, origin, upstream, downstream, other, fields` of what is the flow's, or should be."""
+    """`kind, slot, origin, upstream, downstream, other, fields` of the flow's own records, and of missing ones."""
     key = ("origin", "upstream")
     own = found.where(f"whose = '{OWN}' and upstream >= first and upstream < until")
-    # By origin alone, so that all that is asked here is answered without moving a record again.
+    # Repartitioned by origin only, so that the join and all windows need no further shuffle.
     there = own.selectExpr(
         *key, "slot as found_slot", "downstream", *(f"{name}_hash as found_{name}" for name in FIELD_HASHES)
     ).repartition(*key)
@@ -136,7 +139,7 @@ def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
     both = wanted.join(there, list(key), "full_outer")
     keeps = slots.selectExpr("slot as made_slot", "keeps_places")
     both = both.join(F.broadcast(keeps), "made_slot", "left")
-    # Where keys have moved, the first place is as good as the right one.
+    # If keys have moved, the first copy in any partition counts as the right one.
     anywhere = Window.partitionBy(*key)
     in_order = anywhere.orderBy("found_slot", "downstream")
     both = both.withColumn("nth_anywhere", F.row_number().over(in_order))
@@ -150,14 +153,14 @@ def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
 
 
 def _strangers(found: DataFrame) -> DataFrame:
-    """The same of the others."""
+    """The same for all other records on the remote logs."""
     inside = f"whose = '{OWN}' and upstream >= first and upstream < until"
     before, behind = f"whose = '{OWN}' and upstream < first", f"whose = '{OWN}'"
     kind = (
         f"case when whose = '{OTHER}' then '{_OTHER}' when {before} then '{_BEFORE}' "
         f"when {behind} then '{_BEHIND}' else '{NOT_OURS}' end as kind"
     )
-    # None of them has an order to keep.
+    # These records have no order to check, so they need no origin.
     return found.where(f"not ({inside})").selectExpr(
         *("cast(null as int) as origin", "'' as fields", kind, "slot", "upstream", "downstream"),
         "cast(null as int) as other",
@@ -165,10 +168,10 @@ def _strangers(found: DataFrame) -> DataFrame:
 
 
 def _judged(facts: DataFrame, slots: DataFrame) -> DataFrame:
-    """Add what the other records of its source partition in its remote partition say of each."""
+    """Add `next_lowest` and `first_paired`, from the records of the same source and remote partition."""
     own = Window.partitionBy("slot", "origin")
     pair = f"if(kind = '{PAIR}', upstream, null)"
-    # From the end, as Spark takes time for what follows a row.
+    # Ordered from the end, because a frame of following rows is slow in Spark.
     following = own.orderBy(F.desc("downstream")).rowsBetween(Window.unboundedPreceding, -1)
     known = facts.join(F.broadcast(slots.select("slot", "expired", "unsure")), "slot")
     known = known.withColumn("next_lowest", F.min(F.expr(pair)).over(following))
@@ -216,7 +219,7 @@ NO_ORIGINS = "provenance is off, so nothing says which record of the source a co
 
 @dataclass(frozen=True)
 class Remote:
-    """A remote partition: `log` is what can be read from where the flow began; `expired` offsets of it are gone."""
+    """A remote partition: `log` is the readable part of the flow's offsets; `expired` of them are gone."""
 
     slot: int
     topic: str
@@ -227,7 +230,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Source:
-    """A source partition, as one of those that are copied into one remote topic."""
+    """A source partition that is copied to `remote_topic`; one copied to several has an entry for each."""
 
     number: int
     remote_topic: str
@@ -240,10 +243,11 @@ class Source:
 
 @dataclass(frozen=True)
 class OriginCopy:
-    """Remote partitions by slot and source partitions by number. `grown`: remote topics whose keys have moved.
-    `compacted`: remote topics that are; `thinned`: those that have a source that is. `others`: remote topics by whose
-    name the ledger knows another topic. `unknown`: the ones that it has no rows of, while a source of theirs holds
-    records."""
+    """The remote partitions by slot, and the source partitions by number.
+
+    Sets of remote topics: `grown`: keys have moved. `compacted`: the remote topic is compacted. `thinned`: a source
+    topic is compacted. `others`: the ledger has rows of another topic with that name. `unknown`: the ledger has no
+    rows, but a source topic has records."""
 
     remotes: Tuple[Remote, ...] = ()
     sources: Tuple[Source, ...] = ()
@@ -254,23 +258,23 @@ class OriginCopy:
     unknown: Collection[str] = ()
 
     def counts(self) -> Mapping[str, int]:
-        """Over how many partitions of each remote topic records were spread."""
+        """By remote topic, the number of partitions over which the flow spreads records."""
         found: Dict[str, int] = {}
         for each in self.remotes:
             found[each.topic] = found.get(each.topic, 0) + 1
         return found
 
     def slots(self) -> List[Slice]:
-        """What to read of the remote logs."""
+        """The slices to read from the remote logs."""
         return [Slice(each.slot, each.topic, each.partition, each.log.log_start, each.log.end) for each in self.remotes]
 
     def source_slices(self) -> List[Slice]:
-        """What to read of the source: each partition once, however many remote topics it is copied to."""
+        """The slices to read from the source: each partition once, even if it is copied to several remote topics."""
         once = {(each.topic, each.partition): each for each in self.sources}.values()
         return [Slice(each.number, each.topic, each.partition, each.log.log_start, each.log.end) for each in once]
 
     def feeds(self) -> List[Feed]:
-        """Which source partition goes to which remote topic."""
+        """The pairs of source partition and remote topic."""
         return [
             Feed(
                 each.number,
@@ -281,7 +285,7 @@ class OriginCopy:
         ]
 
     def slot_facts(self) -> List[SlotFacts]:
-        """What the comparison is to know of each remote partition."""
+        """The facts about each remote partition for the comparison."""
         expired = {each.topic for each in self.remotes if each.expired}
         return [
             SlotFacts(
@@ -301,13 +305,15 @@ def origin_copy(
     source: Mapping[TopicPartition, OffsetRange],
     remote: Mapping[TopicPartition, OffsetRange],
 ) -> OriginCopy:
-    """What to compare of the topics `copied`, whose present ids count. `by_number`: records keep the number of their
-    partition, so they do not move when a topic grows. `source` and `remote` are the logs as they are now."""
+    """The partitions to compare of the topics `copied`, with their current ids.
+
+    `by_number`: records keep the number of their partition, so they do not move when a topic grows. `source` and
+    `remote` are the current logs."""
     remotes: List[Remote] = []
     for name, topic_id in dict.fromkeys((each.remote_topic, each.remote_topic_id) for each in copied):
         for (_, number), stand in _own(known.remotes, name, topic_id):
             log = remote.get((name, number))
-            # To its present end: what lies behind what the ledger has is of later records, or should not be there.
+            # Read to its current end: records after the ledger's end belong to later source records, or are surplus.
             until = stand.offset if log is None else max(stand.offset, log.end)
             remotes.append(Remote(len(remotes), name, number, *_readable(stand.begin, until, log)))
     sources: List[Source] = []
@@ -329,7 +335,7 @@ def _own(
 
 
 def _readable(begin: int, end: int, log: Optional[OffsetRange]) -> Tuple[OffsetRange, int]:
-    """What of `[begin, end)` a log holds, and how many offsets of it are gone. All of it where there is no log."""
+    """The part of `[begin, end)` that a log has, and how many of these offsets are gone; all if there is no log."""
     first = end if log is None else min(end, max(begin, log.log_start))
     until = end if log is None else max(first, min(end, log.end))
     return OffsetRange(first, until), first - begin
@@ -337,9 +343,11 @@ def _readable(begin: int, end: int, log: Optional[OffsetRange]) -> Tuple[OffsetR
 
 @dataclass(frozen=True)
 class Judging:
-    """What can be judged by. `shared`: remote topics have other writers, too; `changed`: the flow drops records or
-    makes others of them. `content_unsure`: why content is not the same each time that the flow makes it, a phrase;
-    `choice_unsure`: the same of the choice of records."""
+    """The facts about the flow for the verdicts.
+
+    `shared`: remote topics have other writers too. `changed`: the flow may drop records or change their keys.
+    `content_unsure`: a phrase, the reason why the content is not repeatable. `choice_unsure`: the same for the choice
+    of records."""
 
     shared: bool = False
     changed: bool = False
@@ -350,13 +358,13 @@ class Judging:
 def verdicts(
     copied: Sequence[CopiedTopic], copy: OriginCopy, counts: Mapping[int, OriginCounts], by: Judging = Judging()
 ) -> Tuple[TopicVerdict, ...]:
-    """One verdict for each remote topic, with the names of all topics that are copied into it."""
+    """One verdict for each remote topic, with the names of all its source topics."""
     judge = _Judge(copy, by)
     return _by_remote(copied, lambda topic: judge.partitions(topic, counts))
 
 
 def nothing_compared(copied: Sequence[CopiedTopic]) -> Tuple[TopicVerdict, ...]:
-    """The same where records have no origins."""
+    """The same if records have no origins: nothing is compared."""
 
     def of(topic: CopiedTopic) -> Tuple[PartitionVerdict, ...]:
         numbers = range(topic.remote_partitions)
@@ -378,7 +386,7 @@ def _by_remote(
 
 
 class _First(NamedTuple):
-    """What is reported of a partition that differs: the first of the worst."""
+    """The reported difference of a partition: the first one of the worst kind."""
 
     kind: str
     upstream: Optional[int]
@@ -387,7 +395,7 @@ class _First(NamedTuple):
 
 
 class _Judge:
-    """Names what was found, with the places that slots and numbers stand for."""
+    """Turns counts into verdicts, with topic and partition names for slots and numbers."""
 
     def __init__(self, copy: OriginCopy, by: Judging) -> None:
         self._copy = copy
@@ -411,14 +419,14 @@ class _Judge:
     def _verdict(self, remote: Remote, found: OriginCounts, gone: int) -> PartitionVerdict:
         difference = self._difference(remote, self._judged(remote, found))
         nothing_left = (gone or remote.expired) and not found.records
-        # A compacted log may lack them all, and nothing says that it may.
+        # Compaction may have removed all records, but nothing proves it.
         unseen = NOT_COMPARED if found.missing and not found.records else EQUAL
         verdict = DIFFERS if difference else EXPIRED if nothing_left else unseen
         reported = self._unknown(remote, found, gone)
         return PartitionVerdict(remote.partition, found.records, verdict, difference, reported)
 
     def _judged(self, remote: Remote, found: OriginCounts) -> OriginCounts:
-        """`found` without what an exact copy may have as well."""
+        """`found` without differences that an exact copy may have too."""
         unsure = self._by.choice_unsure is not None
         if unsure or remote.topic in self._copy.compacted:
             found = replace(found, missing=0, first_missing=None)

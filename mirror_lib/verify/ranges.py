@@ -1,4 +1,4 @@
-"""Decides what of a partition was copied and can be compared, from the ledger and both logs' ends. Pure."""
+"""Decides which part of a partition was copied and can be compared, from the ledger and both logs' ends. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from mirror_lib.errors import StateError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import NO_RUNS, Numbers, PartitionMap, Run
 
-# A sample of a partition has at least so many records.
+# Minimum number of records in a sample of a partition.
 LEAST_SAMPLE = 10_000
-# So many of each partition are compared one by one, though their batches are equal.
+# So many records of each partition are compared one by one, even if all batches are equal.
 FEW = 100
 
 
 @dataclass(frozen=True)
 class Scope:
-    """How much of a copy is compared: records from the first one of the time `since` on (ms since 1970), and of those a
-    `share`, at places that `seed` decides. `by_record`: each as Spark's consumer reads it, none by its batch."""
+    """The part of a copy to compare: records from the time `since` on (ms since 1970), and of those a random `share`.
+
+    `seed` determines the random places. `by_record`: compare all records through Spark's consumer, none by batches."""
 
     since: Optional[int] = None
     share: float = 1.0
@@ -30,12 +31,12 @@ class Scope:
 
     @property
     def narrowed(self) -> bool:
-        """Whether a part of the copy is not compared."""
+        """Whether the scope excludes a part of the copy."""
         return self.since is not None or self.share < 1
 
     @property
     def words(self) -> str:
-        """Which part of the copy is compared, in words."""
+        """The scope as text for people."""
         at = None if self.since is None else datetime.fromtimestamp(self.since / 1000, timezone.utc)
         since = "" if at is None else f"since {at:%Y-%m-%dT%H:%M:%SZ}"
         part = "" if self.share == 1 else f"a sample of {self.share:.4g}"
@@ -47,9 +48,8 @@ EVERYTHING = Scope()
 
 @dataclass(frozen=True)
 class Bounds:
-    """One log: read from `read_from` until `read_until`; `first` until `end` is what the ledger speaks of.
-
-    Offsets, ends exclusive; `log_end` is the end of the log itself.
+    """Offsets of one log, ends exclusive: the comparison reads `[read_from, read_until)`; the ledger covers
+    `[first, end)`; `log_end` is the end of the log itself.
     """
 
     read_from: int
@@ -61,11 +61,11 @@ class Bounds:
 
 @dataclass(frozen=True)
 class CopiedRange:
-    """One partition: `runs` map its source to its remote log, both still held. Expired: records no longer comparable.
+    """The comparable part of a partition: `runs` map its source to its remote log, as far as both logs have them.
 
-    `contradiction` says in a sentence why the ledger's rows are no map at all; then there are no runs. `changed`,
-    `older`: as in `CopiedPartition`. `cut_behind`: a log begins behind what the ledger speaks of. `not_asked`: copied
-    records that are out of scope.
+    `expired_*`: copied records that no longer can be compared. `contradiction` is a sentence if the ledger's rows
+    contradict each other; then there are no runs. `changed`, `older`: as in `CopiedPartition`. `cut_behind`: a log
+    starts after the ledger's end. `not_asked`: copied records that are out of scope.
     """
 
     topic: str
@@ -87,16 +87,17 @@ class CopiedRange:
 
     @property
     def compacted(self) -> bool:
-        """Whether records may be missing on either side because a later one of the same key is there."""
+        """Whether compaction may have removed records on either side."""
         return self.source_compacted or self.remote_compacted
 
 
 @dataclass(frozen=True)
 class CopiedPartition:
-    """What is known of a partition before the comparison. `syncs` are the ledger's rows, flat as in
-    `mirror_lib.ledger.intervals`. `from_the_start`: the flow copies from the log's start. `changed`: it makes other
-    records of the source's; `older`: the remote log has some that were not compared at the take-over.
-    `since`: the source offset to begin at."""
+    """The facts about a partition before the comparison.
+
+    `syncs` are the ledger's rows, flat as in `mirror_lib.ledger.intervals`. `from_the_start`: the flow copies from the
+    log's start. `changed`: the flow drops records or changes their keys. `older`: the remote log has records that the
+    take-over did not compare. `since`: the first source offset to compare."""
 
     topic: str
     remote_topic: str
@@ -116,9 +117,9 @@ class CopiedPartition:
 def copied_range(known: CopiedPartition) -> CopiedRange:
     """Find the range to compare.
 
-    It starts at the first pair of the ledger that both logs still hold, and ends at the ledger's end. Both logs are
-    also read before that (`read_from`) where the remote log is whole and the flow copies from the start: a record
-    there that was never copied is then seen. Behind runs that expired whole it starts where these ended.
+    The range starts at the first pair of the ledger that both logs still have, and ends at the ledger's end. After
+    completely expired runs it starts at their end. If the remote log is complete and the flow copies from the start,
+    both logs are also read before the range (`read_from`). That finds records that were never copied.
     """
     merged, contradiction = NO_RUNS, None
     try:
@@ -139,7 +140,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     expired = expired_upstream + expired_downstream
     whole = not expired and not not_asked and known.remote.log_start == 0
     heads = bool(merged) and known.from_the_start and whole and not known.shared
-    # Compaction may have taken a copied record for the sake of a later one that is not copied yet.
+    # Compaction may have removed a copied record because of a later one that is not copied yet.
     source_until = known.source.end if known.source_compacted else upstream
     return CopiedRange(
         known.topic,
@@ -162,8 +163,9 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
 
 
 def sample(copied: CopiedRange, share: float, seed: int) -> CopiedRange:
-    """One stretch of the copied records that is a `share` of them, at a place that `seed` decides for each partition.
-    The range itself where that is small, or compacted, since then later records must be read too."""
+    """A stretch of consecutive copied records that is a `share` of them, at a place by `seed` and partition.
+
+    A small range is returned completely, and so is a compacted one, since its later records must be read too."""
     records = copied.runs.records
     wanted = max(math.ceil(records * share), LEAST_SAMPLE)
     if wanted >= records or copied.compacted or copied.contradiction:
@@ -173,20 +175,19 @@ def sample(copied: CopiedRange, share: float, seed: int) -> CopiedRange:
 
 
 def a_few(copied: CopiedRange, seed: int) -> CopiedRange:
-    """A hundredth of the copied records, and not fewer than `FEW` where there are so many, one after the other."""
+    """A stretch of a hundredth of the copied records, and of at least `FEW` if there are so many."""
     records = copied.runs.records
     count = min(max(math.ceil(records / 100), FEW), records)
     return stretch(copied, random.Random(seed).randrange(records - count + 1), count)
 
 
 def stretch(copied: CopiedRange, first: int, count: int) -> CopiedRange:
-    """`count` of the copied records, from the one with so many before it on, and what lies between them and the one
-    before."""
+    """The `count` copied records after the first `first` ones, and the offsets between them and the record before."""
     source_first, remote_first, passed = copied.source.first, copied.remote.first, 0
     runs: List[Tuple[int, int, int]] = []
     for upstream, downstream, length in copied.runs:
         if passed < first <= passed + length:
-            # From the record before it on, so that what lies between the two is seen.
+            # Starts after the previous record, so that the offsets between the two are read too.
             source_first, remote_first = upstream + first - passed, downstream + first - passed
         begin, end = max(first - passed, 0), min(first + count - passed, length)
         if begin < end:
@@ -202,8 +203,8 @@ def stretch(copied: CopiedRange, first: int, count: int) -> CopiedRange:
 
 
 def rest(copied: CopiedRange, first: int, until: int) -> CopiedRange:
-    """The copied records `[first, until)`, counted from the first: at either end of the range with what lies beyond
-    them in the logs, as in the range itself."""
+    """The copied records `[first, until)`, counted from 0. At the start or end of the range, the logs are also read
+    before or after these records, as for the range itself."""
     part = stretch(copied, first, until - first)
     source, remote = part.source, part.remote
     if not first:
@@ -216,8 +217,10 @@ def rest(copied: CopiedRange, first: int, until: int) -> CopiedRange:
 
 
 def _firsts(merged: PartitionMap, kept: PartitionMap, first: Run, known: CopiedPartition) -> Tuple[int, int]:
-    """From where on the logs must hold what the ledger says, and nothing else. Between the last run that expired whole
-    and the first one that is whole, no record was copied; before a run that lost its front, it may have been."""
+    """The offsets from which on the logs must have exactly the ledger's records.
+
+    Between the last completely expired run and the first complete one, no record was copied. Before a run whose start
+    expired, records may have been copied."""
     gone = len(merged) - len(kept)
     if not kept or not gone or merged[gone] != first or not merged[gone - 1].record_count:
         return first.upstream_offset, first.downstream_offset

@@ -1,4 +1,4 @@
-"""Judges what a comparison found about a flow: verdicts, lines and JSON. Pure."""
+"""Turns the result of a flow's comparison into verdicts, lines and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LEDGER = "ledger is wrong"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference of a partition. `records`: how many places of the partition differ in all.
+    """The first difference of a partition. `records`: the number of places of the partition that differ.
 
-    An offset is `None` where neither log nor ledger names one for that side. `kind` names changed fields:
+    An offset is `None` if neither log nor ledger has one for that side. `kind` includes changed fields:
     `changed key, value`.
     """
 
@@ -42,9 +42,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class PartitionVerdict:
-    """One partition: `records` pairs compared. `unknown` in sentences; `left_out` is what the flow says it skipped.
-    `waiting`: the source holds records that the ledger has not reached, and `not_copied` counts the offsets of these
-    that the remote log lacks too; `None` where that is not known."""
+    """The verdict on one partition. `records` is the number of compared pairs, `unknown` has sentences on uncompared
+    parts, `left_out` the skipped offsets.
+
+    `waiting`: the source has records after the ledger's end. `not_copied` counts their offsets without those that are
+    in the remote log; `None` if that is unknown."""
 
     partition: int
     records: int
@@ -58,7 +60,7 @@ class PartitionVerdict:
 
 @dataclass(frozen=True)
 class TopicVerdict:
-    """One topic and its remote topic."""
+    """The verdict on one topic and its remote topic."""
 
     topic: str
     remote_topic: str
@@ -66,19 +68,19 @@ class TopicVerdict:
 
     @property
     def records(self) -> int:
-        """Pairs of records compared."""
+        """The number of compared pairs of records."""
         return sum(partition.records for partition in self.partitions)
 
     @property
     def not_copied(self) -> Optional[int]:
-        """Source offsets that are not copied yet; `None` where no partition says."""
+        """Source offsets that are not copied yet; `None` if that is unknown for all partitions."""
         known = [partition.not_copied for partition in self.partitions if partition.not_copied is not None]
         return sum(known) if known else None
 
     @property
     def verdict(self) -> str:
-        """`differs` if one partition does, else `not compared` if one is not; `expired` if nothing could be compared
-        because it expired; else `equal`."""
+        """`differs` if one partition differs, else `not compared` if one was not compared; `expired` if records expired
+        and none was compared; else `equal`."""
         verdicts = {partition.verdict for partition in self.partitions}
         for worst in (DIFFERS, NOT_COMPARED):
             if worst in verdicts:
@@ -93,25 +95,25 @@ class TopicVerdict:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """All copied topics of one flow."""
+    """The verdicts on all copied topics of one flow."""
 
     flow: str
     topics: Tuple[TopicVerdict, ...]
 
     @property
     def complete(self) -> bool:
-        """Whether no topic says that something is not copied yet."""
+        """Whether no topic has offsets that are not copied yet."""
         return not any(topic.not_copied for topic in self.topics)
 
     @property
     def equal(self) -> bool:
-        """Whether all that was copied and is there was compared, and no difference found."""
+        """Whether no topic has the verdict `differs` or `not compared`."""
         return all(topic.verdict not in (DIFFERS, NOT_COMPARED) for topic in self.topics)
 
 
 @dataclass(frozen=True)
 class SeenRecord:
-    """A record as digests: of the whole (`digest`) and of each field by name."""
+    """A record as digests: of the whole record (`digest`) and of each field by name."""
 
     offset: int
     digest: bytes
@@ -126,11 +128,11 @@ class Places:
     downstream: Mapping[int, int]
 
     def surplus(self, partition: int) -> int:
-        """Copies downstream beyond those upstream; negative where some are missing."""
+        """Copies downstream minus those upstream; negative if some are missing."""
         return self.downstream.get(partition, 0) - self.upstream.get(partition, 0)
 
     def surplus_elsewhere(self, partition: int) -> Optional[int]:
-        """Another partition that holds a copy too many."""
+        """Another partition that has a surplus copy."""
         others = sorted(self.downstream.keys() - {partition})
         return next((other for other in others if self.surplus(other) > 0), None)
 
@@ -146,11 +148,11 @@ def classify(
     places: Mapping[bytes, Places],
     after_the_copy: bool = False,
 ) -> Tuple[str, str]:
-    """Name the difference between the records that face each other, as (kind, one sentence).
+    """Classify the difference between a source record and the remote record in its place, as (kind, one sentence).
 
-    It is found by counting: whether the source's record is missing in the remote partition, and whether the remote
-    record is there once too often. If neither, both records are there and only their order is wrong. `after_the_copy`:
-    the ledger does not reach so far, so the source's record is only the next to be copied.
+    Counts decide: whether the source's record is missing in the remote partition, and whether the remote record is a
+    surplus copy. If neither, both records exist and only their order is wrong. `after_the_copy`: the place is after the
+    ledger's end, so the source's record may not be copied yet.
     """
     there = places.get(upstream.digest, NOWHERE) if upstream else NOWHERE
     here = places.get(downstream.digest, NOWHERE) if downstream else NOWHERE
@@ -176,8 +178,8 @@ def classify(
 
 
 def by_the_rule(kind: str, detail: str) -> Tuple[str, str]:
-    """The same of a flow with `where`, `select` or `transform`: the one by which a record was copied is not kept, so a
-    record that the flow does not make now may be its own all the same."""
+    """The same for a flow with `where`, `select` or `transform`: the ledger does not record the expression under which
+    a record was copied. So a record that the flow does not make now may still be its own."""
     if kind == FOREIGN:
         return NOT_MADE, f"{detail}; {_MEANWHILE}, or did another producer write it?"
     if kind == LOST or kind.startswith(CHANGED):
@@ -191,8 +193,8 @@ def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:
 
 
 def report_lines(report: VerifyReport, columns: Optional[int] = None) -> List[str]:
-    """A table for a terminal of so many `columns`, a row for each topic, and below it each difference and each thing
-    that cannot be known."""
+    """A table for a terminal of `columns` characters, with a row for each topic; then each difference and each
+    uncompared part."""
     rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "NOT COPIED", "VERDICT")]
     for topic in report.topics:
         left = "-" if topic.not_copied is None else grouped(topic.not_copied)
@@ -222,7 +224,7 @@ def _skipped(left_out: LeftOut) -> str:
 
 
 def summary(report: VerifyReport, scope: Scope) -> Verification:
-    """The report in one row: the worst verdict of the topics counts."""
+    """The report as one row, with the worst verdict of the topics."""
     verdicts = [topic.verdict for topic in report.topics]
     worst = next((each for each in (DIFFERS, NOT_COMPARED) if each in verdicts), EQUAL)
     first = next(((topic, each) for topic in report.topics for each in topic.differences), None)
@@ -234,7 +236,7 @@ def summary(report: VerifyReport, scope: Scope) -> Verification:
 
 
 def report_json(report: VerifyReport) -> Dict[str, object]:
-    """The report for programs: `flow`, `equal`, `topics`; a topic has counts, verdict, `differences`, `unknown`,
+    """The report for programs: `flow`, `equal`, `topics`. A topic has counts, verdict, `differences`, `unknown`,
     `left_out`."""
     return {"flow": report.flow, "equal": report.equal, "topics": [_topic_json(topic) for topic in report.topics]}
 
@@ -263,7 +265,7 @@ def _topic_json(topic: TopicVerdict) -> Dict[str, object]:
 
 @dataclass(frozen=True)
 class Facing:
-    """The offsets that face each other where a partition first differs; `None` where a side has nothing there."""
+    """The offsets of both sides at a partition's first difference; `None` if a side has no record there."""
 
     upstream: Optional[int]
     downstream: Optional[int]
@@ -271,10 +273,10 @@ class Facing:
 
 @dataclass(frozen=True)
 class Counts:
-    """What was found in one partition. Offsets are `None` where nothing of the kind was found.
+    """The counts of one partition's comparison. An offset is `None` if there is no such record.
 
-    `first_upstream`: the first source record that differs from its pair or has none; `first_downstream`: the first
-    remote record that the map does not know. Heads and tail lie before and behind what the ledger speaks of.
+    `first_upstream`: the first source record that differs from its pair or has none. `first_downstream`: the first
+    remote record that is not in the map. Heads and tail are before and after the offsets that the ledger covers.
     """
 
     records: int = 0
@@ -290,7 +292,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class TailCounts:
-    """What was found behind the ledger's end: `records` pairs that are equal, and the first that is not."""
+    """The comparison after the ledger's end: `records` equal pairs, `differing` pairs, and the first of those."""
 
     records: int
     differing: int
@@ -298,17 +300,17 @@ class TailCounts:
     first_upstream: Optional[int]
 
 
-# So many first differences are looked at closely; further partitions are reported without a kind.
+# So many first differences are classified; further partitions are reported without a kind.
 EXAMINED = 100
-# The ledger shows where the flow began, and not why.
+# The ledger shows the offset at which the flow started, but not the reason.
 OR_BEGUN_LATER = "it was lost, or the copy began after it, by a start.position that is no longer in the file"
-# The source may hold the record that it was made of.
+# The source may have the record from which the remote one was made.
 NO_SUCH_RECORD = "the flow makes no such record of the source's"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found in a partition: `first` is where it first differs, `kind` the difference and a sentence on it."""
+    """The result for a partition: `first` is its first difference, `kind` the difference's kind and a sentence."""
 
     counts: Counts
     tail: Optional[TailCounts] = None
@@ -317,8 +319,8 @@ class Finding:
 
 
 def lost_at_the_head(counts: Counts) -> bool:
-    """Whether the source begins with records that were never copied. A remote log with records before the ledger's
-    first run was begun by someone else: nothing is known then."""
+    """Whether the source starts with records that were never copied. False if the remote log also has records before
+    the ledger's first run: another tool started the copy, so nothing is known about them."""
     return counts.head_upstream > 0 and counts.head_downstream == 0
 
 
@@ -331,7 +333,7 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
     waiting = copied.source.log_end > copied.source.end
-    # What the copier has written and not entered yet is there.
+    # Records that the copier wrote but did not commit to the ledger yet count as copied.
     not_copied = max(0, copied.source.log_end - copied.source.end - (tail.records if tail else 0))
     return PartitionVerdict(
         copied.partition, records, verdict, difference, left, waiting=waiting, not_copied=not_copied
@@ -342,7 +344,7 @@ NONE_IN_SCOPE = "no copied record of the flow is in scope (--since, --sample): n
 
 
 def with_none_in_scope(topics: Sequence[TopicVerdict]) -> Tuple[TopicVerdict, ...]:
-    """The topics of a flow when a part was to be compared; where that was nothing at all, none of them is equal."""
+    """The verdicts of a narrowed scope: if no record was in scope, `not compared` replaces `equal`."""
     if any(topic.records for topic in topics):
         return tuple(topics)
 
@@ -358,8 +360,8 @@ NONE_COMPARED = "no record of the topic was compared, and the source holds some"
 
 
 def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[PartitionVerdict, ...]:
-    """The partitions of a topic; where no record of all of them was compared, though the source holds some, none of
-    those is called equal."""
+    """The verdicts of a topic's partitions: if no record was compared although the source has some, `not compared`
+    replaces `equal` for the partitions with records."""
     waiting = [each.partition for each in partitions if each.waiting and each.verdict == EQUAL]
     if not waiting or any(each.records for each in partitions):
         return tuple(partitions)
@@ -373,15 +375,17 @@ def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[Partitio
 
 
 def _surplus(copied: CopiedRange, finding: Finding) -> bool:
-    """Whether the remote log has more records, uncompared, where the source has none: another writer wrote there, or an
-    attempt again."""
+    """Whether the remote log has uncompared records after the source's end, from another writer or a repeated
+    attempt."""
     ended = copied.source.log_end <= copied.source.end
     return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.shared or copied.cut_behind)
 
 
 def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:
-    """Of a partition without a pair of compared records: nothing is known of records that both logs hold all the same.
-    What others wrote into a shared topic, or what lay there before a take-over, is nothing that should be known."""
+    """The verdict on a partition without compared pairs: `expired` if copied records expired, `not compared` if both
+    logs have records outside the ledger, else `equal`.
+
+    Records of other writers in a shared topic, and those from before a take-over, do not count."""
     if copied.not_asked:
         return EQUAL
     if copied.expired_upstream or copied.expired_downstream:

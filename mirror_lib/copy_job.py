@@ -17,8 +17,7 @@ from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedErr
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_member import GroupMember
-from mirror_lib.ledger.records import MirrorRun, Progress
-from mirror_lib.ledger.runs import same_clusters
+from mirror_lib.ledger.records import MirrorRun, Progress, same_clusters
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
@@ -194,7 +193,7 @@ class FlowRun(SupervisedFlow):
         journal = self._journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
-        same_clusters(flow.name, clusters, last)
+        same_clusters(flow.name, clusters, None if last is None else last.clusters)
         mirror = self._mirror_of(flow, journal, source, target)
         self._check_history(mirror)
         if not self._ends_when_caught_up():

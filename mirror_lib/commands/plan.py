@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequ
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import ConfigError, MirrorError, StateError, cause_of, worst
+from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of, worst
 from mirror_lib.facts import AclBinding
 
 if TYPE_CHECKING:
@@ -62,13 +62,14 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
             delivery = settled(flow, target.guards_epochs())
             found = preview(delivery.flow, source, target, config, *known)
             retention = _retention(config, found, source)
+            recorded = _refused_by_state(config, found, (source.cluster_id(), target.cluster_id()))
     except MirrorError:
         raise
     except Exception as error:
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
-    return replace(found, warning=delivery.warning, refusal=delivery.refusal, retention=retention)
+    return replace(found, warning=delivery.warning, refusal=delivery.refusal or recorded, retention=retention)
 
 
 def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> Tuple[str, ...]:
@@ -87,6 +88,30 @@ def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -
     sentences = [f"{each.what}; {each.remedy}" for each in retention_problems(partitions)]
     unknown = unsized(partitions)
     return (*sentences, *([f"{unknown}; grant Describe on the cluster {source.alias}"] if unknown else []))
+
+
+def _refused_by_state(config: MirrorConfig, found: FlowPreview, clusters: Tuple[str, str]) -> Optional[RefusedError]:
+    """Why a run would be refused after what the tables `runs` and `offset_syncs` have of the flow: another cluster, or
+    another partitioning mode. `None` also where they cannot be read without Spark."""
+    from mirror_lib.ledger.records import TopicPair, same_clusters
+    from mirror_lib.ledger.table_reader import TableReader
+    from mirror_lib.replication.copy_ranges import refuse_other_mode
+
+    flow = found.flow
+    try:
+        reader = TableReader(config.state)
+        same_clusters(flow.name, clusters, reader.last_clusters(flow.name))
+        pairs = [
+            TopicPair(each.source.name, each.source.topic_id, each.remote_topic, each.remote_topic_id)
+            for each in found.topics.copied
+            if each.create is None
+        ]
+        refuse_other_mode(flow, pairs, *reader.copied(flow.name))
+    except RefusedError as error:
+        return error
+    except (ConfigError, StateError) as error:
+        log.info("%s: the plan is not compared with the state: %s", flow.name, error)
+    return None
 
 
 class _Known(NamedTuple):

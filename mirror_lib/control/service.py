@@ -20,8 +20,7 @@ from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
 from mirror_lib.errors import LoginError, MirrorError, cause_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.ledger.records import MirrorRun
-from mirror_lib.ledger.runs import same_clusters
+from mirror_lib.ledger.records import MirrorRun, same_clusters
 from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
 
@@ -161,7 +160,7 @@ class LastClusters:
             last = None if ids.keys().isdisjoint(sides) else self._last(flow.name)
             if last is not None:
                 source, target = ids.get(sides[0], last.source_cluster_id), ids.get(sides[1], last.target_cluster_id)
-                same_clusters(flow.name, (source, target), last)
+                same_clusters(flow.name, (source, target), last.clusters)
 
     def _last(self, flow: str) -> Optional[MirrorRun]:
         # Every duty of a flow asks at its start, and one read is enough.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar, FrozenSet, Iterator, Mapping, NamedTuple, Optional, Tuple
 
+from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.intervals import RUN_BYTES, Runs
 
@@ -214,6 +215,31 @@ class MirrorRun:
     source_cluster_id: str
     target_cluster_id: str
     checkpoint: str = ""
+
+    @property
+    def clusters(self) -> Tuple[str, str]:
+        """The ids of source and target."""
+        return self.source_cluster_id, self.target_cluster_id
+
+
+_SIDES = ("source", "target")
+
+
+def same_clusters(flow: str, now: Tuple[str, str], before: Optional[Tuple[str, str]]) -> None:
+    """Raise `RefusedError` if the ids of source and target differ from `before`, those of the flow's last run."""
+    for side, cluster_id in zip(_SIDES, now):
+        same_cluster(flow, side, cluster_id, before)
+
+
+def same_cluster(flow: str, side: str, now: str, before: Optional[Tuple[str, str]]) -> None:
+    """`same_clusters` for one side, `source` or `target`."""
+    recorded = now if before is None else dict(zip(_SIDES, before))[side]
+    if now != recorded:
+        raise RefusedError(
+            f"{flow}: the {side} cluster has id {now}, and the ledger was written for {recorded}",
+            "check bootstrap.servers; for another cluster give another `state:` or another alias",
+            code="MIR-304",
+        )
 
 
 # cluster, group, topic, partition

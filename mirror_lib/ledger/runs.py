@@ -9,9 +9,15 @@ from typing import List, Optional, Sequence, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.errors import RefusedError
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.records import HISTORY_SECONDS, SIGN_SECONDS, MirrorRun, Progress
+from mirror_lib.ledger.records import (
+    HISTORY_SECONDS,
+    SIGN_SECONDS,
+    MirrorRun,
+    Progress,
+    same_cluster,
+    same_clusters,
+)
 from mirror_lib.ledger.table_schema import Column, TableSchema
 from mirror_lib.run_lock import this_driver
 
@@ -42,24 +48,6 @@ RUNS = TableSchema(
 # Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
 
-_SIDES = ("source", "target")
-
-
-def same_clusters(flow: str, clusters: Tuple[str, str], last: Optional[MirrorRun]) -> None:
-    """Raise `RefusedError` if the cluster ids of source or target differ from the `last` run's."""
-    for side, now in zip(_SIDES, clusters):
-        same_cluster(flow, side, now, last)
-
-
-def same_cluster(flow: str, side: str, now: str, last: Optional[MirrorRun]) -> None:
-    """The same for one side, `source` or `target`."""
-    before = now if last is None else dict(zip(_SIDES, (last.source_cluster_id, last.target_cluster_id)))[side]
-    if now != before:
-        raise RefusedError(
-            f"{flow}: the {side} cluster has id {now}, and the ledger was written for {before}",
-            "check bootstrap.servers; for another cluster give another `state:` or another alias",
-            code="MIR-304",
-        )
 
 
 @dataclass(frozen=True)
@@ -145,11 +133,13 @@ class RunTable:
 
     def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
         """Raise `RefusedError` if the cluster ids of source or target differ from those of the flow's last run."""
-        same_clusters(flow, clusters, self.latest(flow))
+        last = self.latest(flow)
+        same_clusters(flow, clusters, None if last is None else last.clusters)
 
     def same_cluster(self, flow: str, alias: str, cluster_id: str) -> None:
         """The same for the flow's cluster with this alias."""
-        same_cluster(flow, "source" if flow.startswith(f"{alias}->") else "target", cluster_id, self.latest(flow))
+        side, last = "source" if flow.startswith(f"{alias}->") else "target", self.latest(flow)
+        same_cluster(flow, side, cluster_id, None if last is None else last.clusters)
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
         """`latest`, and whether that run recorded the outcome `ok`: nothing to recover."""

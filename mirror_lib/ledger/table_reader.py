@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
+from mirror_lib.ledger.records import PartitionKey, TopicPair
 from mirror_lib.text import without_logins
 
 # By scheme of `state`: deltalake's prefix for the same storage.
@@ -63,6 +64,37 @@ class TableReader:
             if name not in has:
                 found = found.append_column(name, pyarrow.nulls(found.num_rows))
         return found
+
+    def last_clusters(self, flow: str) -> Optional[Tuple[str, str]]:
+        """The ids of source and target at the last start of `flow`; `None` before the first."""
+        rows = self.rows("runs", ("kind", "at", "source_cluster_id", "target_cluster_id"), flow)
+        starts = [row for row in rows if row["kind"] == "started"]
+        if not starts:
+            return None
+        last = max(starts, key=lambda row: row["at"])
+        return last["source_cluster_id"], last["target_cluster_id"]
+
+    def copied(self, flow: str) -> Tuple[Set[PartitionKey], Set[TopicPair]]:
+        """The partitions of `flow` in the ledger with their numbers kept, and its topics that were repartitioned."""
+        columns = ("source_topic_id", "remote_topic_id", "source_topic", "remote_topic", "partition")
+        table = self.arrow("offset_syncs", (*columns, "remote_partition", "upstream_until"), flow)
+        if table is None:
+            return set(), set()
+        import pyarrow.compute as pc
+
+        is_range = pc.is_valid(table["upstream_until"])
+        plain = table.filter(pc.and_(pc.invert(is_range), pc.is_null(table["remote_partition"])))
+        kept, ranges = plain.group_by(columns).aggregate([]), table.filter(is_range).group_by(columns[:4]).aggregate([])
+        return (
+            {
+                PartitionKey(row["source_topic_id"], row["remote_topic_id"], row["source_topic"], row["partition"])
+                for row in kept.to_pylist()
+            },
+            {
+                TopicPair(row["source_topic"], row["source_topic_id"], row["remote_topic"], row["remote_topic_id"])
+                for row in ranges.to_pylist()
+            },
+        )
 
     def _unread(self, path: str, error: Exception) -> StateError:
         hint = "check the folder and this machine's access to it; `mirror state check CONFIG` finds damage"

@@ -23,9 +23,17 @@ from typing import (
 )
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.errors import ClusterError
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import Cluster, CommittedOffset, GroupCluster, OffsetRange, TopicPartition
-from mirror_lib.ledger.records import DATA_LOST, REMOTE_LOG_HEALED, TOPIC_RECREATED, Incident, PartitionKey, Position
+from mirror_lib.ledger.records import (
+    DATA_LOST,
+    REMOTE_LOG_HEALED,
+    TOPIC_RECREATED,
+    Incident,
+    PartitionKey,
+    Position,
+    TopicPair,
+)
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
@@ -208,6 +216,30 @@ class Range:
         return max(0, self.end - self.start.upstream_offset)
 
 
+def refuse_other_mode(
+    flow: ReplicationFlow, pairs: Iterable[TopicPair], kept: Iterable[PartitionKey], ranges: Collection[TopicPair]
+) -> None:
+    """Raise `RefusedError` where a topic of `pairs` was copied in the other partitioning mode.
+
+    `kept` are the partitions of the ledger that keep their numbers, `ranges` its repartitioned topics. Where the ledger
+    has both of a topic, `ranges` count.
+    """
+    in_partitions = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
+    for each in pairs:
+        repartitioned = each in ranges
+        was_kept = (each.topic, each.topic_id, each.remote_topic_id) in in_partitions
+        if (was_kept and not repartitioned) if flow.repartitions else repartitioned:
+            before, now = "in their partitions", "repartitioned"
+            raise RefusedError(
+                f"{flow.name}: {each.topic} was copied to {each.remote_topic} with records "
+                f"{before if flow.repartitions else now}, and would be copied there again with records "
+                f"{now if flow.repartitions else before}",
+                "set `partitioner` and `rename` back; or copy it again, into another remote topic or after this one is "
+                "deleted",
+                code="MIR-317",
+            )
+
+
 def first_range(
     flow: ReplicationFlow,
     key: PartitionKey,
@@ -311,7 +343,10 @@ def _source_recreated(flow: ReplicationFlow, key: PartitionKey, source: OffsetRa
 
 
 def _remote_recreated(key: PartitionKey, source: OffsetRange, target: OffsetRange) -> Range:
-    reason = "the remote topic was deleted and created again; copied again from the source's log start"
+    reason = (
+        "the flow has no rows of this remote topic: it was deleted and created again, or it has another name than "
+        "before; copied from the source's log start"
+    )
     incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
     # To be remembered: `start.position` and "latest" say something else of a partition that the ledger does not know.
     return Range(key, Position(source.log_start, target.log_start), source.end, incident, anchor=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Collection, Iterable, List, Mapping, Optional
+from typing import Iterable, List, Mapping, Optional
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.ledger.delta_table import names_flow
-from mirror_lib.ledger.records import PartitionKey, RangePositions, TopicPair
+from mirror_lib.ledger.records import RangePositions, TopicPair
+from mirror_lib.replication.copy_ranges import refuse_other_mode
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.rows.kept import KeptMirror
 from mirror_lib.rows.mirror import RowMirror
@@ -31,27 +32,6 @@ def pairs_of(
         for remote in remote_topics(flow, name)
         if remote in target_topics
     ]
-
-
-def refuse_other_mode(
-    flow: ReplicationFlow, pairs: Iterable[TopicPair], kept: Collection[PartitionKey], ranges: RangePositions
-) -> None:
-    """Raise RefusedError where a topic of `pairs` was copied in the other partitioning mode. `kept` and `ranges` are
-    the ledger's rows of both modes; where it has both of a topic, `ranges` count."""
-    in_partitions = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
-    for each in pairs:
-        repartitioned = each in ranges.pairs
-        was_kept = (each.topic, each.topic_id, each.remote_topic_id) in in_partitions
-        if (was_kept and not repartitioned) if flow.repartitions else repartitioned:
-            before, now = "in their partitions", "repartitioned"
-            raise RefusedError(
-                f"{flow.name}: {each.topic} was copied to {each.remote_topic} with records "
-                f"{before if flow.repartitions else now}, and would be copied there again with records "
-                f"{now if flow.repartitions else before}",
-                "set `partitioner` and `rename` back; or copy it again, into another remote topic or after this one is "
-                "deleted",
-                code="MIR-317",
-            )
 
 
 def refuse_row_passes(flow: ReplicationFlow, has_row_passes: bool, ranges: RangePositions) -> None:
@@ -86,7 +66,7 @@ def refuse_other_partitioning(context: FlowContext) -> None:
     kept = journal.positions() if flow.repartitions else {}
     if kept or (ranges.pairs and not flow.repartitions):
         pairs = pairs_of(flow, config.flows, context.source.topics(), context.target.topics())
-        refuse_other_mode(flow, pairs, kept, ranges)
+        refuse_other_mode(flow, pairs, kept, ranges.pairs)
 
 
 def why_not_repartitioned(flow: ReplicationFlow) -> Optional[str]:

@@ -117,6 +117,20 @@ def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
     assert checkpoints in shown("plan", config, "--all")
 
 
+def test_plan_is_refused_where_a_run_would_be(mirrored: Mirrored, capsys: pytest.CaptureFixture[str]) -> None:
+    """By what the state folder recorded: another cluster under the same alias, and another partitioning mode."""
+    path = Path(mirrored.config)
+    copied, here, there = path.read_text(), mirrored.source.bootstrap, mirrored.target.bootstrap
+    assert main(["run", mirrored.config, "--once"]) == main(["plan", mirrored.config]) == 0
+    swapped = copied.replace(here, "elsewhere").replace(there, here).replace("elsewhere", there)
+    repartitioned = copied.replace(QUIET, f"{QUIET}    partitioner: key\n")
+    for changed, code in ((swapped, "MIR-304"), (repartitioned, "MIR-317")):
+        path.write_text(changed)
+        capsys.readouterr()
+        assert main(["plan", mirrored.config]) == 3
+        assert code in capsys.readouterr().err
+
+
 def test_what_changed_on_the_source_shows_as_a_difference(mirrored: Mirrored, shown: Callable[..., str]) -> None:
     topic = f"{mirrored.team}.orders"
     remote = mirrored.target.create_topic(f"{topic}.from-{mirrored.alias}", 1, segment_ms="8000000", flush_ms="5000")

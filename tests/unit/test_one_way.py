@@ -11,7 +11,8 @@ from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
 from mirror_lib.ledger.records import PartitionKey, RangePositions, TopicPair
-from mirror_lib.rows.flow import pairs_of, refuse_other_mode, refuse_row_passes
+from mirror_lib.replication.copy_ranges import refuse_other_mode
+from mirror_lib.rows.flow import pairs_of, refuse_row_passes
 
 PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 SELECTED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(select="*"))
@@ -33,7 +34,7 @@ def start(
 ) -> None:
     source = {"orders": TopicDescription("orders", source_id, 2)}
     target = {"A.orders": TopicDescription("A.orders", remote_id, 2)}
-    refuse_other_mode(flow, pairs_of(flow, [flow], source, target), kept, ranges)
+    refuse_other_mode(flow, pairs_of(flow, [flow], source, target), kept, ranges.pairs)
 
 
 @pytest.mark.parametrize("flow", [KEYED, TOGETHER])

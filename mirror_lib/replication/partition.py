@@ -345,7 +345,7 @@ class PartitionCopy(RemotePartition[Outgoing]):
         """
         encoder, runs = self._encoder, 0
         if encoder is None or self.state is State.STOPPED or position != encoder.position:
-                return 0  # an answer to a request from before a recovery
+            return 0  # an answer to a request from before a recovery
         if found.error_code:
             self._fetch_error(found.error_code)
             return 0

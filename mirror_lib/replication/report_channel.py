@@ -353,7 +353,7 @@ class ReportServer:
                 if line in self._strangers:
                     self._strangers.remove(line)
                 else:
-                        task = None  # it was closed to make space for later connections
+                    task = None  # it was closed to make space for later connections
             if task is not None and self._joined(task):
                 self._listen(task)
 

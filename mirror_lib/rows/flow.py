@@ -23,7 +23,7 @@ def pairs_of(
     source_topics: Mapping[str, TopicDescription],
     target_topics: Mapping[str, TopicDescription],
 ) -> List[TopicPair]:
-    """What the flow copies where its remote topics are there. `flows` are all flows of the file."""
+    """The copied topics that have a remote topic on the target. `flows` are all flows of the file."""
     selected, _ = select_topics(flow, source_topics, flows)
     return [
         TopicPair(name, source_topics[name].topic_id, remote, target_topics[remote].topic_id)
@@ -36,8 +36,8 @@ def pairs_of(
 def refuse_other_mode(
     flow: ReplicationFlow, pairs: Iterable[TopicPair], kept: Collection[PartitionKey], ranges: RangePositions
 ) -> None:
-    """Raise RefusedError where a topic of `pairs` was copied in the other partitioning mode. `kept` and `ranges` are
-    the ledger's rows of both modes; where it has both of a topic, `ranges` count."""
+    """Raise `RefusedError` if a topic of `pairs` was copied in the other partitioning mode. `kept` and `ranges` are the
+    ledger's rows of the two modes; if it has both for a topic, `ranges` count."""
     in_partitions = {(key.source_topic, key.source_topic_id, key.remote_topic_id) for key in kept}
     for each in pairs:
         repartitioned = each in ranges.pairs
@@ -55,7 +55,7 @@ def refuse_other_mode(
 
 
 def refuse_row_passes(flow: ReplicationFlow, has_row_passes: bool, ranges: RangePositions) -> None:
-    """Raise RefusedError where a release of before copied the flow, whose progress is in the table `row_passes`."""
+    """Raise `RefusedError` if an earlier release copied the flow, whose progress is in the table `row_passes`."""
     if has_row_passes and not ranges.pairs:
         raise RefusedError(
             f"{flow.name}: its progress is in the table row_passes, which an earlier release wrote and this one does "
@@ -66,8 +66,8 @@ def refuse_row_passes(flow: ReplicationFlow, has_row_passes: bool, ranges: Range
 
 
 def row_mirror(context: FlowContext) -> RowMirror:
-    """The mirror of a flow that has looked at both clusters. Raises `RefusedError` where there can be none, or it would
-    copy records twice."""
+    """The mirror of a flow, after a check of both clusters. Raises `RefusedError` if it is impossible, or would copy
+    records twice."""
     flow = context.flow
     reason = why_not_repartitioned(flow)
     if reason is not None:
@@ -77,9 +77,9 @@ def row_mirror(context: FlowContext) -> RowMirror:
 
 
 def refuse_other_partitioning(context: FlowContext) -> None:
-    """Raise `RefusedError` where a topic of the flow was copied with its partitions kept and would now be
-    repartitioned, or the reverse, or where an earlier release recorded its progress in another table. This comes before
-    topics are created or grown: a remote topic with repartitioned records must not grow."""
+    """Raise `RefusedError` if a topic of the flow was copied in the other partitioning mode, or if an earlier release
+    recorded its progress in another table. Call it before topics are created or grown: a remote topic with
+    repartitioned records must not grow."""
     config, flow, journal = context.config, context.flow, context.journal
     ranges = journal.range_positions()
     refuse_row_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
@@ -90,7 +90,7 @@ def refuse_other_partitioning(context: FlowContext) -> None:
 
 
 def why_not_repartitioned(flow: ReplicationFlow) -> Optional[str]:
-    """What a flow that repartitions records cannot do, one sentence; `None` where there is nothing."""
+    """The setting that a repartitioning flow cannot have, in one sentence; `None` if there is none."""
     if flow.repartitions and flow.on_data_loss == "continue":
         return "a flow that repartitions records cannot have on.data.loss: continue"
     return None

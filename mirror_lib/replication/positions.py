@@ -250,7 +250,7 @@ class SourceGroup(Protocol):
     """A consumer group to which progress is committed."""
 
     def offer(self, offsets: Offsets) -> None:
-        """Commit these offsets in time."""
+        """Queue these offsets for a later commit."""
 
     def withdraw(self, offsets: Offsets) -> None:
         """Do not commit these offsets any more: their partitions are not copied now. Later offers are still

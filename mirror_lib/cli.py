@@ -118,7 +118,7 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """As argparse's; `--clusters`, MirrorMaker's own, takes every word behind it for a cluster."""
+        """As argparse's. MirrorMaker's own `--clusters` takes every following word for a cluster."""
         missing = "required: CONFIG" in message and "--clusters" in self.format_usage()
         super().error(f"{message}; it has to stand before --clusters" if missing else message)
 

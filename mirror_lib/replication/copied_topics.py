@@ -167,7 +167,7 @@ def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskRep
     def reported(part: PartitionReport) -> PartitionReport:
         if part.rejected_from is None or (part.topic, part.partition) not in other:
             return part
-        # Its position is behind what was passed before.
+        # The position is already past the offsets of these incidents, so they must still be recorded.
         passed = tuple(each for each in part.incidents if each.kind in PASSED)
         return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=passed)
 

@@ -1,5 +1,5 @@
-"""The `mirror` command: arguments in, an exit code out. A command is a module in `mirror_lib.commands`
-and a name in `command_line`.
+"""The `mirror` command: parses arguments, runs one command and returns its exit code. A command is a module in
+`mirror_lib.commands` and a name in `command_line`.
 
 Results go to standard output, progress and warnings to standard error.
 """
@@ -45,11 +45,11 @@ from mirror_lib.spark.java import SPARK_LINES
 
 log = logging.getLogger("mirror")
 
-# The environment variable that says how much is logged.
+# The environment variable with the log level.
 LEVEL = "MIRROR_LOG"
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
-# What comes with a Spark or belongs to one, and `pip install .` leaves out.
+# Packages that come with or belong to a Spark installation, and that `pip install .` leaves out.
 SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas", "delta")
 PACKAGES_HINT = (
     "pip install '.[spark]'; for a Spark that is there already start by spark-submit.sh, and pip install "
@@ -62,7 +62,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     entries = logging.StreamHandler(sys.stderr)
     entries.setFormatter(EntryFormatter())
     logging.basicConfig(handlers=[entries], level=logging.WARNING)
-    # Every attempt to reach a broker is a line of the client's; one sentence of ours reports the result.
+    # The client logs every attempt to reach a broker; the mirror reports the result in one sentence.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
     arguments = command_line().parse_args(json_words(sys.argv[1:] if argv is None else argv))
@@ -85,14 +85,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print_error("stopped by Ctrl-C")
         return EXIT_STOPPED
     except BrokenPipeError:
-        # The reader has closed the pipe, as `| head` does. Python would write the rest of the buffer once more as it
-        # ends.
+        # The reader has closed the pipe, as `| head` does. Python would write the rest of the buffer again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
 
 
 def _set_level(name: Optional[str]) -> None:
-    """What we log, not what libraries do, which would tell of passwords. Raises ConfigError for what is no level."""
+    """Set the level of the mirror's own logs. Libraries keep theirs: their logs would contain passwords. Raises
+    ConfigError for an invalid level."""
     if not name:
         return
     level = LEVELS.get(name.strip().lower())
@@ -103,7 +103,7 @@ def _set_level(name: Optional[str]) -> None:
 
 
 def _import_failure(package: str, error: ImportError) -> ConfigError:
-    """Whether `package` is missing, or is there and lacks the module or the name that `error` is about."""
+    """The error for a missing `package`, or for an installed one that lacks the module or the name in `error`."""
     if find_spec(package) is None:
         return ConfigError(f"the Python package {package} is missing", PACKAGES_HINT)
     version = getattr(sys.modules.get(package), "__version__", "of this environment")
@@ -112,13 +112,13 @@ def _import_failure(package: str, error: ImportError) -> ConfigError:
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """Py4J logs a Ctrl-C with a trace, by the root logger; `main` prints a sentence instead."""
+    """Filter out Py4J's log of a Ctrl-C, a trace by the root logger; `main` prints a sentence instead."""
     return record.module != "java_gateway"
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """As argparse's; `--clusters`, MirrorMaker's own, takes every word behind it for a cluster."""
+        """As argparse's. MirrorMaker's own `--clusters` takes every following word for a cluster."""
         missing = "required: CONFIG" in message and "--clusters" in self.format_usage()
         super().error(f"{message}; it has to stand before --clusters" if missing else message)
 

@@ -1,4 +1,4 @@
-"""The main job: runs every flow of a configuration, each with a thread, a streaming query and a result of its own."""
+"""The main job: runs every flow of a configuration, each with its own thread, streaming query and result."""
 
 from __future__ import annotations
 
@@ -44,61 +44,62 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_BATCH = BatchRef("", -1)
-# SIGTERM must end the job within 30 s: a pass ends by itself in `batch.max.seconds`, else its stage is cancelled.
+# SIGTERM must end the job within 30 s: a cycle ends by itself in `batch.max.seconds`, else its stage is cancelled.
 GRACE_SECONDS = 20.0
 STOP_SECONDS = 4.0
-# How long a run that has ended waits for the ledger's upkeep, where it is at work.
+# How long an ended run waits for running upkeep of the ledger.
 UPKEEP_SECONDS = 60.0
 FEW_SLOTS = (
     "%s: Spark has %d task slots, too few for %d flows to tail, so records wait for the next trigger; give it %d or "
     "more, for example by spark-submit --master 'local[8,4]'"
 )
-# How often Spark looks for records that a run with an end still waits for.
+# Spark's trigger interval in a bounded run that still waits for records.
 UNTIL_TRIGGER = "1 seconds"
 
-# How often a flow that changes records looks whether its topics are those that its query reads, and whether there is
-# anything to read where there was nothing.
+# How often a flow that changes records checks whether its query reads all its topics, and whether a flow without
+# records to read has some now.
 TOPICS_SECONDS, CHECK_SECONDS = 2.0, 1.0
 
-# So long a store may be away. Then a flow ends, for an operator to act.
+# How long a store may be unavailable. Then a flow ends, and the operator must act.
 PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class StorageTrust:
-    """Whether a flow may start again although its state could not be read or written. Each start is as safe as a
-    driver's after a crash: it reads the ledger, fences, and re-reads the ends of the remote logs.
+    """Whether a flow may restart although its state could not be read or written. Each start is as safe as a driver's
+    after a crash: it reads the ledger, fences, and re-reads the ends of the remote logs.
 
-    `proven`: this process has seen rows of the flow, or written some. Until then a folder that cannot be used is
-    more likely to be a wrong one. `away_since`: when the first of the attempts failed at it in a row, by the caller's
-    clock in seconds; None while all is well."""
+    `proven`: this process has read or written rows of the flow. Until then an unusable folder is more likely a wrong
+    one.
+    `away_since`: when the first of the consecutive failed attempts failed, by the caller's clock in seconds; None after
+    a success."""
 
     proven: bool = False
     away_since: Optional[float] = None
 
     def seen(self, history: bool) -> StorageTrust:
-        """What is known when rows of the flow were found or not."""
+        """The trust after rows of the flow were found or not."""
         return replace(self, proven=self.proven or history)
 
     def after(self, began: float, ended: float, wrote: bool, failed: bool) -> StorageTrust:
-        """What is known after an attempt that `wrote` to the ledger or did not, and `failed` at its state or did
-        not."""
+        """The trust after an attempt that wrote to the ledger or not (`wrote`), and failed at its state or not
+        (`failed`)."""
         if not failed:
             return replace(self, proven=self.proven or wrote, away_since=None)
-        # An attempt that writes, or lasts long, has not been without a store since the last failure.
+        # An attempt that writes, or lasts long, had a store after the last failure.
         restarted = self.away_since is None or wrote or ended - began > PATIENCE_SECONDS
         return replace(self, proven=self.proven or wrote, away_since=ended if restarted else self.away_since)
 
     def lasts(self, now: float) -> bool:
-        """Whether to try once more."""
+        """Whether to restart again."""
         return self.proven and self.away_since is not None and now - self.away_since < PATIENCE_SECONDS
 
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is None where everything that was to be copied is copied, or its window closed first
-    (`outside_window`). `note` says of names and patterns, where nothing was copied, that they match no topic.
-    `recovered`: records that an interrupted run had copied and this one found."""
+    """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`). `note`
+    names the configured names and patterns that match no topic, if nothing was copied. `recovered`: records that an
+    interrupted run had copied and this one found."""
 
     flow: str
     records: int
@@ -111,7 +112,7 @@ class FlowOutcome:
 
 
 class FlowRun(SupervisedFlow):
-    """One flow of the job, from its first look at the clusters to its outcome."""
+    """One flow of the job, from its first check of the clusters to its outcome."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class FlowRun(SupervisedFlow):
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
         if self._ends_when_caught_up():
             return ()
-        # Who was fenced by another process of its group stands by until that one ends.
+        # A flow that another process of its group fenced waits until that process ends.
         fenced = (FencedError,) if self._flow.commit_source_group else ()
         state = (StateError,) if self._storage.lasts(time.monotonic()) else ()
         return (ClusterError, *fenced, *state)
@@ -163,7 +164,7 @@ class FlowRun(SupervisedFlow):
         return self._config.trigger == AVAILABLE_NOW and self._until is None
 
     def _live(self) -> Optional[MirrorError]:
-        """One driver's life of the flow, from window to window where it has any."""
+        """One run of the flow's driver, from window to window if it has windows."""
         hours = self._hours
         if self._ends_when_caught_up() and hours.over():
             log.warning("%s: the copy window is closed, so nothing is copied; it opens at %s", self._name, hours.when())
@@ -177,8 +178,8 @@ class FlowRun(SupervisedFlow):
         return error
 
     def _in_window(self) -> Optional[MirrorError]:
-        """Looks at the clusters, copies, and returns why it ended if it is not done."""
-        # Connected first: a failed login is reported at once, and not after waiting for a turn.
+        """Check the clusters and copy. Returns the reason if it ended before everything was copied."""
+        # Connect first: a failed login is reported at once, before waiting for a turn.
         with clusters_of(self._flow) as (source, target):
             self._connected = True
             if not self._flow.commit_source_group:
@@ -198,12 +199,12 @@ class FlowRun(SupervisedFlow):
         self._check_history(mirror)
         if not self._ends_when_caught_up():
             self._warn_of_names(source)
-        # Spark first runs an unfinished batch again, as it was planned, and fails where topics have changed since.
-        # The ledger knows better, so only the checkpoint of a run that ended well is gone on with.
+        # Spark first repeats an unfinished batch as it was planned, and fails if topics have changed since. The ledger
+        # is more current, so only the checkpoint of a run that ended well is reused.
         checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
         run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
-        # A run that finds a micro-batch begun in a checkpoint must find the run that began it. A new checkpoint has
-        # none.
+        # A run that finds an unfinished micro-batch in a checkpoint must find its run in the table. A new checkpoint
+        # has none.
         journal.run_begins(run, checkpoint != journal.run_id, self._progress)
         error = self._query(mirror, journal, checkpoint)
         self._storage = self._storage.seen(mirror.has_history())
@@ -212,7 +213,7 @@ class FlowRun(SupervisedFlow):
         try:
             journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         finally:
-            # No later run resumes it. But a run that fenced this one may have begun with the same.
+            # No later run resumes it, except a run that fenced this one: it may have started with the same checkpoint.
             if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
@@ -248,15 +249,15 @@ class FlowRun(SupervisedFlow):
         return FlowMirror(context)
 
     def _warn_of_names(self, source: KafkaCluster) -> None:
-        """Report what matches no topic now: a continuous run has no end soon at which it could be reported."""
+        """Report names and patterns that match no topic now: a continuous run has no end at which to report them."""
         before, self._matchless = self._matchless, _note(self._flow, source)
         if self._matchless not in ("", before):
             later = "" if self._flow.refresh_topics_interval is None else "; once there is one, it is copied"
             log.warning("%s: %s%s", self._name, self._matchless, later)
 
     def _check_history(self, mirror: Union[FlowMirror, RowMirror]) -> None:
-        """Raise `StateError` where rows of the flow were there before, in this process, and are not: copying would
-        begin again."""
+        """Raise `StateError` if this process has seen rows of the flow that are now missing: the copy would start
+        over."""
         if self._storage.proven and not mirror.has_history():
             hint = "is its file system mounted? For a ledger that is lost, start again"
             raise StateError(f"{self._name}: the rows that were under {self._config.state} are not there", hint)
@@ -276,17 +277,17 @@ class FlowRun(SupervisedFlow):
             return error
         except Exception as error:
             journal.given_up()
-            return unforeseen(self._name, error)  # here, for the table of runs has its sentence as well
-        # What stopped is tried again when the window opens.
+            return unforeseen(self._name, error)  # here, since the table of runs gets its sentence too
+        # Stopped partitions are tried again when the window opens.
         reopens = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
         return None if reopens else left_over(mirror)
 
     def _batches(self, mirror: FlowMirror, checkpoint: str) -> None:
-        """Copy record batches: Spark's query says when, the ledger what."""
+        """Copy record batches: Spark's query decides when, the ledger what."""
         available_now = self._config.trigger == AVAILABLE_NOW
         if not available_now and (mirror.has_history() or not self._flow.starts_at_earliest):
-            # Spark fires a batch only for new records; what an earlier run left behind must not wait for one. And
-            # `latest` is now: looked up with the first record, it would be behind it.
+            # Spark starts a batch only for new records; records that an earlier run left must not wait for one. And
+            # `latest` means now: if it were looked up with the first record, it would be past that record.
             self._copy(mirror, self._spark, NO_BATCH)
         self._await_batches(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
         if available_now and not self._hours.is_set():
@@ -294,13 +295,14 @@ class FlowRun(SupervisedFlow):
         while self._until is not None and not (self._hours.is_set() or mirror.not_copied() or mirror.reached()):
             if not mirror.due():
                 self._await_batches(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
-            # Its time may have passed after the last look: records that came in between belong to the copy.
+            # The time of `--until` may have passed after the last check: records that came in between belong to the
+            # copy.
             if not self._hours.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
 
     def _rows(self, mirror: RowMirror, checkpoint: str) -> None:
-        """Copy through Spark's rows, query after query. Each begins where the ledger stands, with a checkpoint of its
-        own: when topics came or grew, or micro-batches are to have another size."""
+        """Copy through Spark's rows, query after query. Each starts at the ledger's positions with a new checkpoint:
+        after topics came or grew, or when micro-batches need another size."""
         ends, whole, number = self._config.trigger == AVAILABLE_NOW, 0, 0
         while not self._hours.is_set():
             passed = mirror.passed()
@@ -316,14 +318,14 @@ class FlowRun(SupervisedFlow):
             with self._busy:
                 mirror.check_end(passed)
             if ends and self._until is None and (whole >= 2 or not going):
-                break  # twice, as what came while the first one ran belongs to the copy
+                break  # twice, as records that came during the first query belong to the copy
             if ends and self._until is not None and not mirror.behind() and (mirror.reached() or mirror.not_copied()):
                 break
             if not going:
                 self._stop.wait(CHECK_SECONDS)
 
     def _await_rows(self, mirror: RowMirror, reading: Reading, checkpoint: str, trigger: str) -> bool:
-        """Whether the query came to its end by itself."""
+        """Run one query; whether it ended by itself."""
         spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
         looks, over = Every(TOPICS_SECONDS), []
 
@@ -401,7 +403,7 @@ class FlowRun(SupervisedFlow):
             mirror.copy_batch(spark, batch)
 
     def _tail(self) -> Optional[Tail]:
-        """How the flow tails, if it does. Asked for each batch: executors come and go."""
+        """The flow's tail, if it tails. Computed for each batch: executors come and go."""
         if not self._tailing or not self._flow.tails:
             return None
         slots = most_slots(self._spark)
@@ -422,7 +424,7 @@ def _note(flow: ReplicationFlow, source: KafkaCluster) -> str:
     try:
         return matchless_words(flow, source.topics())
     except ClusterError:
-        return ""  # all is copied, and no word on names is worth a failure
+        return ""  # all is copied, and a remark on names is not worth a failure
 
 
 def _member_for(flow: ReplicationFlow) -> GroupMember:
@@ -441,7 +443,7 @@ def run_flows(
 ) -> List[FlowOutcome]:
     """Run `flows` until each has ended: caught up, failed, or stopped by `stop`.
 
-    With `until`, for which the trigger must be `availableNow`, each runs until its bounds are reached.
+    With `until`, which requires the trigger `availableNow`, each runs until its bounds are reached.
     """
     continuous = config.trigger != AVAILABLE_NOW and until is None
     tailing = sum(flow.tails for flow in flows) if continuous else 0
@@ -455,7 +457,7 @@ def run_flows(
 
 
 def left_over(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
-    """Why the flow is not whole; `None` if every partition is caught up."""
+    """Why the copy is incomplete; `None` if every partition is caught up."""
     reason = _unfinished(mirror)
     if reason is None:
         return None
@@ -467,7 +469,7 @@ def left_over(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
 
 
 def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
-    """What to do where partitions stopped at records that the flow's change fails on; `None` where none did."""
+    """The settings to change if partitions stopped at records on which the flow's change fails; `None` if none did."""
     if not any(part.fails for part in stopped):
         return None
     return "name a dead.letter.topic for records that cannot be changed, or skip them by on.error: skip"

@@ -1,4 +1,4 @@
-"""Every error this product raises on purpose: what, where, and what to do, with the exit code a command ends with."""
+"""All errors that the mirror raises on purpose: what happened, where, what to do, and the command's exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_STOPPED = 143
-# The worst first: see `worst`.
+# The most severe first: see `worst`.
 _BY_WEIGHT = (EXIT_USAGE, EXIT_REFUSED, EXIT_FAILED, EXIT_STOPPED, EXIT_OK)
 
 _TRACE = "Traceback (most recent call last):"
@@ -43,7 +43,7 @@ class MirrorError(Exception):
 
     @property
     def line(self) -> str:
-        """The same for standard error. A refusal also names the command that explains it."""
+        """The error as printed on standard error. A refusal also names the command that explains it."""
         more = f"; mirror help {self.code} explains it" if self.exit_code == EXIT_REFUSED else ""
         return self.coded + more
 
@@ -62,13 +62,13 @@ class ClusterError(MirrorError):
 
 
 class LoginError(ClusterError):
-    """A cluster refused to talk with us for what we are: a login, a certificate, or the kind of listener."""
+    """A cluster refused the mirror's login, its certificate, or its kind of listener."""
 
     code = "MIR-202"
 
 
 class SparkEndedError(MirrorError):
-    """Java, or the Spark context in it, is gone: nothing can be asked of it any more."""
+    """Java, or the Spark context in it, is gone: Spark answers no further call."""
 
     code = "MIR-501"
 
@@ -86,7 +86,7 @@ class BatchError(MirrorError):
 
 
 class CustomClassError(MirrorError):
-    """A class that the user brought (a policy or a filter) raised, or answered with what cannot be used."""
+    """A class of the user's (a policy or a filter) raised an error, or returned an unusable value."""
 
     code = "MIR-102"
 
@@ -104,7 +104,7 @@ class ConflictError(StateError):
 
 
 class RefusedError(MirrorError):
-    """Going on could lose or double records; nothing more was written."""
+    """Continuing could lose or duplicate records; nothing more was written."""
 
     exit_code = EXIT_REFUSED
     code = "MIR-300"
@@ -129,7 +129,7 @@ class ForeignTableError(RefusedError):
 
 
 class FencedError(RefusedError):
-    """Another driver of the same flow took over a lane."""
+    """Another driver of the same flow fenced a lane."""
 
     code = "MIR-302"
 
@@ -149,10 +149,10 @@ def exit_code_of(errors: Iterable[MirrorError], interrupted: bool = False) -> in
 
 
 def cause_of(error: BaseException) -> str:
-    """What a library said, its first line; the error's class where it said nothing.
+    """The first line of a library's message; the error's class if it has none.
 
-    A Java exception that came through Py4J says it in its innermost cause: the rest only says that a call failed. Where
-    a Python process of Spark's failed, its error is returned.
+    For a Java exception that came through Py4J it is the message of the innermost cause: the outer ones only say that a
+    call failed. If a Python process of Spark's failed, it is that process's error.
     """
     said = _said(error)
     raised = [sentence for sentence in map(_raised, said) if sentence]
@@ -160,12 +160,12 @@ def cause_of(error: BaseException) -> str:
 
 
 def messages_of(error: BaseException) -> List[str]:
-    """What a library said, cause by cause, the innermost last, without the lines of Java's traces."""
+    """A library's messages, cause by cause, the innermost last, without the lines of Java's traces."""
     return [_JAVA_LINE.sub("", text) for text in _said(error)]
 
 
 def _said(error: BaseException) -> List[str]:
-    """The texts of Java's exceptions, the innermost last, or of the one that is Python's."""
+    """The messages of Java's exceptions, the innermost last, or the message of a Python exception."""
     java = getattr(error, "java_exception", None)
     said = []
     while java is not None:
@@ -175,11 +175,11 @@ def _said(error: BaseException) -> List[str]:
 
 
 def _raised(text: str) -> Optional[str]:
-    """The sentence of what was raised last, by the last Python trace of `text` that is before Java's own stack."""
+    """The message of the exception in the last Python trace of `text`, if one precedes Java's own stack."""
     trace = text.partition(_TRACE)[2]
     java = _JAVA_STACK.search(trace)
     last = (trace[: java.start()] if java else trace).rpartition(_TRACE)[2]
-    # Lines of the trace are indented. What follows a message's first line is more than one sentence.
+    # Lines of the trace are indented. Only the first line of the message is used: the next lines are further sentences.
     line = next((line for line in last.splitlines() if line.strip() and not line[0].isspace()), "")
     name, colon, sentence = line.partition(": ")
     module, _, short = name.rpartition(".")

@@ -1,8 +1,8 @@
 """Exports the metrics of a run to Prometheus: on a port of the driver, and in a file for node_exporter.
 
-Every value is made of the flows' `FlowMetrics`. `METRICS` is the table of all metrics: docs/run/monitoring.md, and the
-dashboard and the alert rules in conf/monitoring, are checked against it. prometheus_client is imported only where a
-setting asks for metrics.
+Every value is computed from the flows' `FlowMetrics`. `METRICS` is the table of all metrics: docs/run/monitoring.md,
+and the dashboard and the alert rules in conf/monitoring, are checked against it. prometheus_client is imported only if
+a setting asks for metrics.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ COUNTER, GAUGE, INFO = "counter", "gauge", "info"
 _FLOW = ("flow", "source", "target")
 _TOPIC = (*_FLOW, "topic")
 SIDES = ("source", "target")
-# What a flow is doing, as a label that has few values: FlowMetrics has it in words, with figures.
+# The flow's activity as a label with few values; FlowMetrics has it as text with figures.
 STARTING, LIMITED, OTHER = "starting", "rate_limited", "other"
 _STATES = {COPYING: "copying", WAITING: "waiting_for_records", WAITING_FOR_SLOT: "waiting_for_spark"}
 STATES = (STARTING, *_STATES.values(), LIMITED, OTHER)
 
-# How often the textfile is written. Prometheus reads it no more often than it scrapes node_exporter.
+# How often the textfile is written. Prometheus reads it at most once per scrape of node_exporter.
 TEXTFILE_SECONDS = 10.0
 _NOTHING_COPIED = "Nothing was copied"
 
@@ -186,14 +186,14 @@ class FlowSeries:
         self._last_cycle: Optional[float] = None
 
     def add(self, snapshot: FlowMetrics, now: float) -> None:
-        """Take what a cycle measured that ended at `now`, in seconds since 1970."""
+        """Add the metrics of a cycle that ended at `now`, in seconds since 1970."""
         self._last = snapshot
         self._throttled["source"] += snapshot.source_throttled_seconds
         self._throttled["target"] += snapshot.target_throttled_seconds
         self._sums[RECORDS] += snapshot.records
         self._sums[BYTES] += snapshot.bytes
         self._sums[RECOVERED] += snapshot.recovered
-        if not snapshot.commit_waits_seconds:  # else it is one of many reports of a wait within a cycle
+        if not snapshot.commit_waits_seconds:  # else it is one of several reports of one wait within a cycle
             self._sums[CYCLES] += 1
             self._sums[CYCLE_SECONDS] += snapshot.seconds
             self._last_cycle = now
@@ -201,7 +201,7 @@ class FlowSeries:
             self._copied[topic.topic] = _sum(self._copied.get(topic.topic, (0, 0)), topic)
 
     def outage(self, outage: Outage) -> None:
-        """Take that an outage begins or is over."""
+        """Record that an outage begins or is over."""
         self._unreachable[outage.side] = outage.seconds is None
 
     def values(
@@ -226,7 +226,7 @@ class FlowSeries:
                 yield Value(LAG_SECONDS, self._labels, self._last.behind_seconds)
             yield Value(STOPPED, self._labels, self._last.stopped)
             yield Value(COMMIT_WAIT, self._labels, self._last.commit_waits_seconds)
-            # A topic that was copied since the read has nothing left to keep.
+            # A topic that was copied since the read has no records left to expire.
             left = {each.topic: retention[each.topic] for each in self._last.topics
                     if each.behind_records and each.topic in retention}  # fmt: skip
             if left:
@@ -261,7 +261,7 @@ def _sum(before: Optional[Tuple[int, int]], topic: TopicMetrics) -> Optional[Tup
 
 
 def state_of(snapshot: FlowMetrics) -> str:
-    """What the flow is doing, as one of `STATES`."""
+    """The flow's activity, as one of `STATES`."""
     limited = LIMITED if snapshot.waiting.startswith(RATE_LIMITED) else OTHER
     return _STATES.get(snapshot.waiting, limited)
 
@@ -295,24 +295,24 @@ class Exporter:
         self.address = ""
 
     def show(self, snapshot: FlowMetrics) -> None:
-        """Take the metrics of a cycle. It may be called by several threads, and does no I/O."""
+        """Record the metrics of a cycle. It may be called by several threads, and does no I/O."""
         if self._registry is not None:
             with self._lock:
                 self._series[snapshot.flow].add(snapshot, time.time())
             self._retention.update(self._flows[snapshot.flow], snapshot.next_offsets)
 
     def outage(self, outage: Outage) -> None:
-        """Take that an outage of a flow begins or is over. It may be called by several threads, and does no I/O."""
+        """Record that an outage of a flow begins or is over. It may be called by several threads, and does no I/O."""
         with self._lock:
             self._series[outage.flow].outage(outage)
 
     def end(self, succeeded: Collection[str]) -> None:
-        """Take the names of the flows that copied what they were to copy. Of a run that ends without it, none did."""
+        """Record the flows that succeeded, by name. Without this call, every flow of the run counts as failed."""
         with self._lock:
             self._succeeded = succeeded
 
     def values(self) -> List[Value]:
-        """All series as they are now."""
+        """All series at present."""
         with self._lock:
             found = [Value(BUILD, (__version__,), 1), Value(RUNNING, (), float(self._running))]
             found.append(Value(START, (), self._started))
@@ -418,18 +418,18 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def registry_of(values: Callable[[], Iterable[Value]]) -> Any:
-    """A registry of prometheus_client that makes its families of `values` at each scrape. Raises `ImportError`."""
+    """A registry of prometheus_client that builds its families from `values` at each scrape. Raises `ImportError`."""
     from prometheus_client import CollectorRegistry
 
     class Collector:
-        """What the registry asks."""
+        """The collector that the registry calls."""
 
         def collect(self) -> Iterator[Any]:
             """The families that have series."""
             return iter(families(values()))
 
         def describe(self) -> Iterator[Any]:
-            """The names of all families; the registry finds by them the collector of a query for some."""
+            """The names of all families; with them the registry answers a query for some families."""
             return (_family(metric) for metric in METRICS)
 
     registry = CollectorRegistry()

@@ -1,5 +1,5 @@
-"""What a cluster says about itself, and the questions it can be asked: frozen answers and the `Cluster`,
-`GroupCluster` and `AclCluster` protocols.
+"""The facts that a cluster reports, as frozen values, and the requests that it accepts: the protocols `Cluster`,
+`GroupCluster` and `AclCluster`.
 
 Pure, so that decisions and their tests need no Kafka client. `mirror_lib.kafka.admin` answers from a real cluster.
 """
@@ -55,16 +55,16 @@ class OffsetRange:
 
 
 def held_back(ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """By partition how many offsets before its log end open transactions keep from readers at `read_committed`, if any.
-    `stable`: the last stable offsets. Pure."""
+    """The number of offsets before each partition's log end that open transactions hide from `read_committed` readers,
+    if any. `stable`: the last stable offsets. Pure."""
     held = {place: end - stable[place] for place, end in ends.items() if place in stable}
     return {place: count for place, count in held.items() if count > 0}
 
 
 @dataclass(frozen=True)
 class ClientQuota:
-    """A quota of the brokers (KIP-546). `entity` names whom it is for by kind, `user` or `client-id` or `ip`: the name,
-    or `None` for all that have no quota of their own. `limits`: by Kafka's key, such as `producer_byte_rate`."""
+    """A quota of the brokers (KIP-546). `entity` maps the kind, `user` or `client-id` or `ip`, to a name, or to `None`
+    for all without their own quota. `limits`: by Kafka's key, such as `producer_byte_rate`."""
 
     entity: Mapping[str, Optional[str]]
     limits: Mapping[str, float]
@@ -72,11 +72,11 @@ class ClientQuota:
 
 @dataclass(frozen=True)
 class ActiveProducer:
-    """A producer that numbers its batches, as the leader of a partition remembers it (KIP-664).
+    """A producer that numbers its batches, in the state of a partition's leader (KIP-664).
 
-    `last_sequence` and `last_timestamp` (ms since 1970) belong to its last batch. `open_since` is the first offset
-    of its open transaction, `None` without one. `transactional_id` is `None` where it has none, or none that this
-    principal may describe.
+    `last_sequence` and `last_timestamp` (ms since 1970) belong to its last batch. `open_since` is the first offset of
+    its open transaction, `None` without one. `transactional_id` is `None` if it has none, or this principal may not
+    describe it.
     """
 
     producer_id: int
@@ -95,7 +95,7 @@ class ActiveProducer:
 
 @dataclass(frozen=True)
 class CommittedOffset:
-    """The next offset a group reads, and the text it committed with it (`""` where it committed none)."""
+    """The next offset a group reads, and the metadata committed with it (`""` without any)."""
 
     offset: int
     metadata: str = ""
@@ -103,9 +103,9 @@ class CommittedOffset:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One member of a group and what it is assigned now. `host` is as Kafka prints it, e.g. `/10.0.0.1`.
+    """One member of a group and its present assignment. `host` is as Kafka prints it, e.g. `/10.0.0.1`.
 
-    `other_work` is what a group of another protocol than consumers' assigned to it, in that protocol's bytes.
+    `other_work` is the assignment in a group with another protocol than consumers', in that protocol's bytes.
     """
 
     member_id: str
@@ -121,7 +121,7 @@ class ConsumerGroup:
 
     `state` is Kafka's word: Empty, Stable, PreparingRebalance, CompletingRebalance, Assigning, Reconciling or Dead.
     `simple`: its offsets are committed without membership, by an assigning consumer or an admin client, so Kafka cannot
-    tell whether it is in use. A group that came to be by `commit_offsets` is simple until its first member joins.
+    tell whether it is in use. A group created by `commit_offsets` is simple until its first member joins.
     """
 
     group: str
@@ -131,7 +131,7 @@ class ConsumerGroup:
 
     @property
     def has_members(self) -> bool:
-        """Whether the group has a member, or a member is joining: Kafka then refuses to commit for it from outside."""
+        """Whether the group has a member, or a member is joining: Kafka then refuses commits from outside the group."""
         return bool(self.members) or self.state not in ("Empty", "Dead")
 
 
@@ -141,7 +141,7 @@ EVERY_TOPIC = "*"
 
 @dataclass(frozen=True)
 class AclBinding:
-    """One ACL of topics, in the words of Kafka's tools.
+    """One ACL of topics, with the words of Kafka's tools.
 
     `topic` is a name, a prefix (`pattern_type` PREFIXED, KIP-290), or EVERY_TOPIC, which is a LITERAL pattern.
     `principal` is e.g. `User:alice`, `operation` e.g. READ or ALL, `permission` ALLOW or DENY.
@@ -156,18 +156,18 @@ class AclBinding:
 
 
 class Cluster(Protocol):
-    """The questions and orders a Kafka cluster takes. Each raises ClusterError when it cannot be answered at all."""
+    """The requests that a Kafka cluster accepts. Each raises ClusterError if it cannot be answered at all."""
 
     alias: str
 
     def cluster_id(self) -> str:
-        """The id that the cluster gave itself."""
+        """The cluster's own id."""
 
     def broker_count(self) -> int:
-        """Brokers that can hold replicas now."""
+        """The number of brokers that can have replicas now."""
 
     def topics(self) -> Mapping[str, TopicDescription]:
-        """Every topic that can be seen, by name. One being created or deleted just now may be missing."""
+        """Every visible topic, by name. A topic that is just being created or deleted may be missing."""
 
     def topic_configs(
         self, names: Sequence[str], keys: Optional[Sequence[str]] = None
@@ -199,7 +199,7 @@ class Cluster(Protocol):
     def sure_offsets(
         self, partitions: Sequence[TopicPartition], isolation_level: str
     ) -> Mapping[TopicPartition, OffsetRange]:
-        """The same, by leaders on whom all brokers agree. Where not all of them answer, partitions are left out."""
+        """The same, from leaders on which all brokers agree. If not all brokers answer, partitions are left out."""
 
     def offsets_at(
         self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
@@ -214,10 +214,10 @@ class Cluster(Protocol):
 
 
 class GroupCluster(Protocol):
-    """The questions and orders about consumer groups. Each raises ClusterError when no broker answers.
+    """The requests about consumer groups. Each raises ClusterError if no broker answers.
 
-    Groups do not stand in each other's way: one whose coordinator stays away or that may not be seen is left out and
-    named in the log.
+    Groups do not block each other: a group is left out and named in the log if its coordinator is unavailable, or if
+    Describe is not granted.
     """
 
     alias: str
@@ -226,7 +226,7 @@ class GroupCluster(Protocol):
         """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
 
     def unlisted_brokers(self) -> Sequence[str]:
-        """The brokers that did not say at the last `group_names` which groups they coordinate, by id."""
+        """The ids of the brokers that did not list their groups at the last `group_names`."""
 
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
         """State and members by group. Absent groups are left out."""
@@ -240,7 +240,7 @@ class GroupCluster(Protocol):
     ) -> Mapping[TopicPartition, Optional[str]]:
         """Commit for a group without being a member: `None` where it is done, else the broker's reason.
 
-        `again` is asked before each further attempt, as one without an answer may have been carried out.
+        `again` is called before each further attempt: an attempt without an answer may have been carried out.
         """
 
     def delete_offsets(
@@ -250,7 +250,7 @@ class GroupCluster(Protocol):
 
 
 class AclCluster(Protocol):
-    """The questions and orders about ACLs of topics. Each raises ClusterError when it cannot be answered at all."""
+    """The requests about ACLs of topics. Each raises ClusterError if it cannot be answered at all."""
 
     alias: str
 
@@ -258,7 +258,7 @@ class AclCluster(Protocol):
         """Every ACL of topics; `None` where the cluster has no authorizer."""
 
     def create_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
-        """Create ACLs: `None` where the ACL is there now (also where it was before), else the broker's reason."""
+        """Create ACLs: `None` if the ACL exists now (or existed before), else the broker's reason."""
 
     def delete_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
-        """Delete exactly these ACLs: `None` where the ACL is gone now, else the broker's reason."""
+        """Delete exactly these ACLs: `None` if the ACL no longer exists, else the broker's reason."""

@@ -1,7 +1,7 @@
-"""The lines on standard error: time, level, flow, code and message, as text or, with `MIRROR_LOG_FORMAT=json`, as one
-JSON object a line with the same fields.
+"""Formats the lines on standard error: time, level, flow, code and message, as text or, with `MIRROR_LOG_FORMAT=json`,
+as one JSON object a line with the same fields.
 
-The flow of a line is that of the thread that logs it (`in_flow`), or the one with which the message begins.
+The flow of a line is that of the logging thread (`in_flow`), or the one with which the message begins.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Result = TypeVar("Result")
 
 
 def asks_for_json(environ: Mapping[str, str]) -> bool:
-    """Whether the environment asks for JSON. It does not where it names a format that there is not."""
+    """Whether the environment selects JSON. False for an unknown format."""
     return _given(environ) == JSON
 
 
 def wants_json(environ: Mapping[str, str]) -> bool:
-    """The same. Raises `ConfigError` for a format that there is not."""
+    """Like `asks_for_json`, but raises `ConfigError` for an unknown format."""
     if _given(environ) not in ("", TEXT, JSON):
         raise ConfigError(f"{FORMAT}={environ[FORMAT]} is no format: take one of {TEXT}, {JSON}")
     return asks_for_json(environ)
@@ -43,7 +43,7 @@ def _given(environ: Mapping[str, str]) -> str:
 
 @contextmanager
 def in_flow(name: Optional[str]) -> Iterator[None]:
-    """Inside, lines of this thread belong to the flow `name`."""
+    """During the block, lines of this thread belong to the flow `name`."""
     before = _flow.set(name)
     try:
         yield
@@ -52,7 +52,7 @@ def in_flow(name: Optional[str]) -> Iterator[None]:
 
 
 def of_this_flow(call: Callable[..., Result]) -> Callable[..., Result]:
-    """`call`, for another thread: its lines belong to the flow of the thread that asks here."""
+    """Wrap `call` for another thread: its lines belong to the flow of the thread that wraps it."""
     name = _flow.get()
 
     def called(*given: Any, **named: Any) -> Result:
@@ -65,8 +65,8 @@ def of_this_flow(call: Callable[..., Result]) -> Callable[..., Result]:
 def json_line(
     level: str, message: str, code: Optional[str] = None, at: Optional[float] = None, trace: Optional[str] = None
 ) -> str:
-    """One JSON object on one line. `at` is Unix seconds, by default the present time; `code` and `trace` are absent
-    where there is none, `flow` is null."""
+    """One JSON object on one line. `at` is Unix seconds, by default the present time. `code` and `trace` are absent if
+    there is none; a missing flow is null."""
     seconds = time.time() if at is None else at
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     fields: Dict[str, Optional[str]] = {
@@ -80,7 +80,7 @@ def json_line(
 
 
 class EntryFormatter(logging.Formatter):
-    """Log entries. A name that a user chose cannot forge a line or a field.
+    """Formats log entries. A name that a user chose cannot forge a line or a field.
 
     The code is that of the first `MirrorError` among the arguments of the log call.
     """
@@ -90,7 +90,7 @@ class EntryFormatter(logging.Formatter):
         self._json_lines = json_lines
 
     def format(self, record: logging.LogRecord) -> str:
-        """One entry, with its trace where it has one."""
+        """One entry, with its trace if it has one."""
         if not self._json_lines:
             return super().format(record)
         trace = self.formatException(record.exc_info) if record.exc_info else None

@@ -1,5 +1,5 @@
-"""What is measured of a flow while it runs: one frozen value a pass. Status lines, JSON and gauges are made of it, so a
-new metric is a field here, and where it is measured.
+"""The metrics of a flow while it runs: one frozen value per cycle. Status lines, JSON and gauges are computed from it.
+A new metric is a field here, and a measurement in the engine.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Dict, Iterable, Mapping, Optional, Tuple
 from mirror_lib.facts import TopicPartition
 
 COUNTED, CURRENT = "counted", "current"
-# What `FlowMetrics.waiting` says of a flow that nothing holds back: with records to copy, and with none.
+# Values of `FlowMetrics.waiting` for a flow that no limit delays: with records to copy, and with none.
 COPYING, WAITING, WAITING_FOR_SLOT = "copying", "waiting for records", "waiting for a task slot of Spark"
-# What follows is the rate, and perhaps the topics.
+# Followed by the rate, and perhaps the topics.
 RATE_LIMITED = "rate-limited to"
 
 
 def _reported(means: str, gauge: str = "") -> Mapping[str, str]:
-    """Of a metric what it means; `gauge` is COUNTED where Spark's metrics system adds up what passes tell, CURRENT
-    where the last one counts, and empty where it has no gauge."""
+    """The meaning of a metric, as field metadata. `gauge` is COUNTED if Spark's metrics system adds up the cycles'
+    values, CURRENT if only the last value counts, and empty without a gauge."""
     return {"means": means, "gauge": gauge}
 
 
 @dataclass(frozen=True)
 class TopicMetrics:
-    """One source topic in a pass: records and bytes copied of it, `None` where records are counted by remote topic, and
-    its upstream offsets still to go through, `worst_records` of them in `worst_partition`, which has the most. A topic
-    whose partitions have all stopped in the pass has 0 `partitions`, and -1 as the worst."""
+    """One source topic in a cycle: the records and bytes copied, `None` if records are counted by remote topic, and the
+    upstream offsets still to copy. `worst_partition` has the most of them, `worst_records`. A topic whose partitions
+    have all stopped in the cycle has 0 `partitions`, and -1 as the worst."""
 
     topic: str
     partitions: int
@@ -38,13 +38,13 @@ class TopicMetrics:
     worst_records: int
 
     def idle(self) -> TopicMetrics:
-        """The same of a pass that copied nothing."""
+        """The same topic in a cycle that copied nothing."""
         return self if self.records is None else replace(self, records=0, bytes=0)
 
 
 @dataclass(frozen=True)
 class FlowMetrics:
-    """One pass of a flow."""
+    """The metrics of one cycle of a flow."""
 
     flow: str = field(metadata=_reported("A->B"))
     batch_id: int = field(metadata=_reported("Spark's batch id, -1 outside of a batch"))
@@ -80,7 +80,7 @@ class FlowMetrics:
 
     @property
     def records_per_second(self) -> float:
-        """Records copied a second in this pass."""
+        """Records copied a second in this cycle."""
         return self.records / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -90,9 +90,9 @@ def gauges(kind: str) -> Tuple[str, ...]:
 
 
 def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]) -> Optional[float]:
-    """The age in seconds of the last record copied of the partition that is farthest back among those with more to
-    copy, `None` where it is unknown. Both by source partition: `left` are upstream offsets still to go through,
-    `times` the timestamps of the last records copied (ms)."""
+    """The age in seconds of the last record copied, in the partition with more to copy where it is oldest; `None` if
+    unknown. `left` are the upstream offsets still to copy, `times` the timestamps of the last records copied (ms), both
+    by source partition."""
     behind = [times[each] for each, count in left.items() if count and times.get(each, -1) > 0]
     return max(0.0, time.time() - min(behind) / 1000) if behind else None
 
@@ -100,8 +100,8 @@ def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartit
 def by_topic(
     left: Mapping[TopicPartition, int], copied: Optional[Iterable[Tuple[str, int, int]]]
 ) -> Tuple[TopicMetrics, ...]:
-    """The topics of a pass by name. `left`: upstream offsets still to go through of each source partition. `copied`:
-    records and bytes of source topics, each as often as it was copied from; `None` where they are not counted so."""
+    """The topics of a cycle by name. `left`: upstream offsets still to copy of each source partition. `copied`: topic,
+    records and bytes, one or more entries per source topic; `None` if they are not counted by source topic."""
     to_go: Dict[str, Dict[int, int]] = {}
     for (topic, partition), count in left.items():
         to_go.setdefault(topic, {})[partition] = count
@@ -110,7 +110,7 @@ def by_topic(
         before = done.get(topic, (0, 0))
         done[topic] = (before[0] + records, before[1] + nbytes)
     found = []
-    # A topic whose partitions have all stopped in this pass has nothing to go, and records.
+    # A topic whose partitions have all stopped in this cycle has nothing left to copy, but has copied records.
     for topic in sorted({*to_go, *done}):
         partitions = to_go.get(topic, {})
         worst = max(sorted(partitions), key=partitions.__getitem__, default=-1)
@@ -121,7 +121,7 @@ def by_topic(
 
 
 def metrics_json(snapshot: FlowMetrics) -> Dict[str, object]:
-    """The same of the flow as a JSON document, with the rate. A mirror may have thousands of topics and passes every
-    second, so these are left out."""
+    """The flow's metrics as a JSON document, with the rate. Topics are excluded: a mirror may have thousands of them,
+    and a cycle every second."""
     document = {name: value for name, value in vars(snapshot).items() if name not in ("topics", "next_offsets")}
     return {**document, "records_per_second": round(snapshot.records_per_second, 1)}

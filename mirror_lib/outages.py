@@ -1,4 +1,4 @@
-"""Reports clusters that stop answering while a continuous run is under way, and when they answer again.
+"""Reports clusters that stop answering during a continuous run, and when they answer again.
 
 A flow itself notices an outage late: the driver retries its requests for a minute, and tasks wait for their partitions.
 """
@@ -26,10 +26,10 @@ END_SECONDS = 1.0
 
 
 class OutageWatch:
-    """Checks while the block runs whether the clusters of `flows` answer, each in a thread with one connection.
+    """Checks during the block whether the clusters of `flows` answer, each in a thread with one connection.
 
-    `notify` gets an `Outage` for each flow of the cluster at its begin and at its end, from these threads. An outage
-    that lasts when the block ends has no end.
+    `notify` gets an `Outage` for each flow of the cluster at its beginning and at its end, from these threads. An
+    outage that continues at the end of the block has no end.
     """
 
     def __init__(self, flows: Sequence[ReplicationFlow], notify: Callable[[Outage], None]) -> None:
@@ -70,14 +70,14 @@ class OutageWatch:
                     else:
                         answered = client.answers(ANSWER_SECONDS * 1000)
                 except LoginError as error:
-                    # The cluster answers; the flow reports what it says.
+                    # The cluster answers; the flow itself reports the error.
                     log.debug("%s: %s", cluster.alias, error)
                     answered, pause = True, REFUSED_SECONDS
                 except MirrorError as error:
                     log.debug("%s: %s", cluster.alias, error)
                     answered = False
                 except Exception as error:
-                    # The thread's last resort. A check that fails by a mistake says nothing about the cluster.
+                    # Ends only this thread. A fault in a check says nothing about the cluster.
                     log.warning("%s is no longer checked for outages: %s", cluster.alias, cause_of(error))
                     log.debug("outage check failed", exc_info=True)
                     return

@@ -1,5 +1,5 @@
-"""What the metrics of a flow come to for people: smoothed rates, time left, the plain status line, and what fits a
-terminal. Pure: the metrics of each cycle and the time of a clock come in, values come out.
+"""Derives what people see of a flow from its metrics: smoothed rates, time left, the plain status line, and the lines
+that fit a terminal. Pure: the caller gives the metrics of each cycle and the time.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.text import DAY, HOUR, counted, duration, grouped, size
 
-# Rates are averages over this time, or over the last cycle where that was longer.
+# Rates are averages over this time, or over the last cycle if that was longer.
 WINDOW_SECONDS = 30.0
-# A flow lags when it has had a backlog for so long, or would need as long to copy it. Less than that is its latency.
+# A flow lags when it has had a backlog for this long, or would need as long to copy it. Less than that is its latency.
 LAG_SECONDS = 10.0
-# A flow whose condition does not change gets a plain line so often: while it lags, and otherwise.
+# The interval of plain lines for a flow whose condition does not change: while it lags, and otherwise.
 LAGGING_LINE_SECONDS, STEADY_LINE_SECONDS = 10.0, 60.0
-# A longer time left is no forecast.
+# A longer time left is not shown.
 LONGEST_FORECAST_SECONDS = 100 * DAY
-# The screen shows so many topics at most. A flow without a report for so long is shown with the age of the last one.
+# The most topics on the screen. A flow without a report for this long is shown with the age of its last one.
 MOST_TOPICS, OLD_REPORT_SECONDS = 10, 60.0
-# A cluster is reported as unreachable when its checks have failed for so long. An election takes less.
+# A cluster is reported as unreachable when its checks have failed for this long. An election takes less.
 OUTAGE_SECONDS = 5.0
 MINUTE = 60
 CAUGHT_UP = "caught up"
@@ -43,7 +43,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Condition:
-    """What a reader wants to hear of at once when it changes."""
+    """The state of a flow whose changes are reported immediately."""
 
     lagging: bool
     stopped: int
@@ -74,12 +74,12 @@ class FlowProgress:
 
     @property
     def lag(self) -> int:
-        """Upstream offsets still to go through."""
+        """The upstream offsets still to copy."""
         return self.metrics.behind_records
 
     @property
     def lagging(self) -> bool:
-        """Whether there is a backlog, and not just the records of the last moments."""
+        """Whether there is a backlog beyond the records of the last moments."""
         if not self.lag or self.lag_since is None:
             return False
         return self.at - self.lag_since >= LAG_SECONDS or self.lag > LAG_SECONDS * self.rates(self.at)[0]
@@ -105,7 +105,7 @@ class FlowProgress:
         return [(side, seconds) for side, seconds in (("source", source), ("target", target)) if seconds > 0]
 
     def rates(self, now: float) -> Tuple[float, float]:
-        """Records and bytes a second. What a cycle that still runs has copied is not counted, nor is its time."""
+        """Records and bytes a second. A cycle in progress counts neither with its records nor with its time."""
         first, last = self.samples[0], self.samples[-1]
         end = last.at if self.lag else max(now, last.at)
         if end - last.at > WINDOW_SECONDS:
@@ -116,7 +116,7 @@ class FlowProgress:
         return (last.records - first.records) / (end - start), (last.bytes - first.bytes) / (end - start)
 
     def seconds_left(self, now: float) -> Optional[float]:
-        """When the backlog is copied, at the rate at which the lag falls; `None` where it does not fall."""
+        """The seconds until the backlog is copied, at the rate at which the lag falls; `None` if it does not fall."""
         since = self.at if self.lag_since is None else self.lag_since
         backlog = [each for each in self.samples if each.at >= since]
         if len(backlog) > 2 and backlog[0].guessed:
@@ -130,8 +130,8 @@ class FlowProgress:
 
 
 def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> FlowProgress:
-    """The flow's progress after one more cycle, which ended at `at`. Without `before` it is the first one, and what it
-    copied counts for the backlog that it found."""
+    """The flow's progress after one more cycle, which ended at `at`. Without `before` it is the first cycle, and its
+    records count towards the backlog that it found."""
     lag = metrics.behind_records
     if before is None:
         found = lag + metrics.records + metrics.recovered if lag else 0
@@ -164,14 +164,14 @@ def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> Fl
 
 @dataclass(frozen=True)
 class ClusterChecks:
-    """What the checks found of whether a cluster answers. `since`: when the first of those that failed in a row began,
-    by the caller's clock; `None` after an answer. `unreachable`: they have failed for `OUTAGE_SECONDS`."""
+    """The results of a cluster's checks. `since`: the start of the first of the consecutive failed checks, by the
+    caller's clock; `None` after an answer. `unreachable`: they have failed for `OUTAGE_SECONDS`."""
 
     since: Optional[float] = None
     unreachable: bool = False
 
     def after(self, answered: bool, began: float, ended: float) -> ClusterChecks:
-        """The same after one more check, which ran from `began` to `ended`."""
+        """The results after one more check, which ran from `began` to `ended`."""
         if answered:
             return ClusterChecks()
         since = began if self.since is None else self.since
@@ -226,7 +226,8 @@ def status_line(progress: FlowProgress) -> str:
 
 
 def is_news(progress: FlowProgress, shown: Optional[FlowProgress]) -> bool:
-    """Whether its plain line is due, after that of `shown`: at once for a change of its condition, else by time."""
+    """Whether the flow's plain line is due, after the one of `shown`: at once if its condition changed, else by
+    time."""
     if shown is None or progress.condition != shown.condition or progress.metrics.recovered:
         return True
     seconds = LAGGING_LINE_SECONDS if progress.lagging else STEADY_LINE_SECONDS
@@ -256,18 +257,18 @@ def _rate_words(records: float, nbytes: float) -> str:
 
 
 def _activity(progress: FlowProgress) -> str:
-    """One or two words for what the flow does."""
+    """The flow's activity in one or two words."""
     metrics = progress.metrics
     if metrics.commit_waits_seconds:
         return metrics.waiting
     if progress.lag:
         return COPYING
-    # How many records stopped partitions lack is not counted.
+    # The records missing from stopped partitions are not counted.
     return f"{counted(metrics.stopped, 'partition')} stopped" if metrics.stopped else CAUGHT_UP
 
 
 def _stopped_too(progress: FlowProgress) -> List[str]:
-    """Stopped partitions of a flow that copies others."""
+    """The stopped partitions of a flow that copies others."""
     stopped = progress.metrics.stopped
     return [f"{counted(stopped, 'partition')} stopped"] if stopped and _activity(progress) == COPYING else []
 
@@ -280,7 +281,7 @@ def _lag_words(metrics: FlowMetrics) -> List[str]:
 
 
 def _hindrances(progress: FlowProgress) -> List[str]:
-    """What slows the flow down or makes it wait."""
+    """The limits and waits that delay the flow."""
     waited = progress.metrics.commit_waits_seconds
     found = [f"the ledger's commit has waited {duration(waited)}"] if waited else []
     found += [f"throttled by the {side}'s quota for {seconds:.1f} s" for side, seconds in progress.throttled]
@@ -288,7 +289,7 @@ def _hindrances(progress: FlowProgress) -> List[str]:
     return [*found, held] if held else found
 
 
-# How a line of the screen looks.
+# The styles of a line on the screen.
 PLAIN, HEADING, FAINT, ALARM = "", "heading", "faint", "alarm"
 FLOW_COLUMNS = ("FLOW", "RECORDS/S", "MB/S", "LAG RECORDS", "LAG TIME", "ETA")
 TOPIC_COLUMNS = ("TOPIC", "LAG RECORDS", "WORST PARTITION", "ITS LAG")
@@ -313,9 +314,9 @@ def screen_lines(
     lines: int,
     outages: Collection[Outage] = (),
 ) -> Sequence[Line]:
-    """What a terminal of so many columns and lines shows of flows by name: one without a cycle yet is `None`. Each flow
-    has two lines; below are the topics that lag most. Where the terminal is too low, flows that lag most come first.
-    `outages` are those that last."""
+    """The lines of a terminal of the given size for flows by name; a flow without a cycle yet is `None`. Each flow has
+    two lines, followed by the topics that lag most. If the terminal is too low, the flows that lag most come first.
+    `outages` are those that have not ended."""
     room = max(1, (lines - 2) // 2)
     names = list(known)
     if len(names) > room:
@@ -326,7 +327,7 @@ def screen_lines(
         found += _flow_lines(name, known[name], now, columns, " · ".join(away))
     found += _more(len(known) - len(names), "flow")
     topics = [(name, each) for name, progress in known.items() if progress for each in _lagging_topics(progress)]
-    # A blank line, the heading, and how many more there are take three.
+    # A blank line, the heading, and the count of omitted topics take three lines.
     free = min(MOST_TOPICS, lines - len(found) - 3)
     if not topics or free < 1:
         return found

@@ -1,4 +1,4 @@
-"""Reads once a minute, in the background, how long the source keeps what each flow has not copied yet."""
+"""Reads once a minute, in the background, how long the source retains records that each flow has not copied yet."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mirror_lib.facts import TopicPartition
 log = logging.getLogger(__name__)
 
 NextOffsets = Mapping[TopicPartition, int]
-# Reads from the source how many seconds it keeps the next records of each topic.
+# Reads from the source for how many seconds it retains the next records of each topic.
 ReadRetention = Callable[[ReplicationFlow, NextOffsets], Mapping[str, float]]
 
-# How often a flow with lag is read, and how soon after its lag began.
+# The interval of reads for a flow with lag, and the delay of the first one after its lag began.
 READ_SECONDS, WAKE_SECONDS = 60.0, 5.0
-# A flow without lag is not read, so its last time grows old. After two missed reads it counts no more.
+# A flow without lag is not read, so its last value ages. After two missed reads it no longer counts.
 VALID_SECONDS = 3 * READ_SECONDS
 # A read that waits for a cluster does not delay the end of the run.
 END_SECONDS = 2.0
-# A read fetches a record of each partition. Of a flow with more partitions with lag, the first by name are read.
+# A read fetches a record of each partition. If a flow has more partitions with lag, the first by name are read.
 PARTITIONS_READ = 2000
 
 
 class RetentionWatch:
-    """Calls `read` in a thread of its own while the block runs. A read that fails leaves no time, and is logged."""
+    """Calls `read` in its own thread during the block. A failed read leaves no value, and is logged."""
 
     def __init__(self, read: ReadRetention) -> None:
         self._read = read
@@ -39,12 +39,13 @@ class RetentionWatch:
         self._thread = threading.Thread(target=self._run, name="retention watch", daemon=True)
 
     def update(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
-        """Take the next offset to copy of each source partition with more to copy. Does no I/O."""
+        """Record the next offset to copy of each source partition with more to copy. Does no I/O."""
         with self._lock:
             self._lagging[flow.name] = (flow, next_offsets)
 
     def left(self, flow: str) -> Mapping[str, float]:
-        """Seconds by source topic, as of the last read. A topic without a lag then, or without retention, has none."""
+        """Seconds by source topic, as of the last read. A topic without lag at that time, or without retention, has
+        none."""
         with self._lock:
             read_at, found = self._left.get(flow, (0.0, {}))
         return found if time.monotonic() - read_at < VALID_SECONDS else {}
@@ -74,7 +75,7 @@ class RetentionWatch:
             found = self._read(flow, dict(sorted(next_offsets.items())[:PARTITIONS_READ]))
         except MirrorError as error:
             log.info("%s: the time to retention is unknown: %s", flow.name, error)
-        except Exception as error:  # the copy must not end for a metric
+        except Exception as error:  # a failed metric must not end the copy
             log.warning("%s: the time to retention is unknown: %s: %s", flow.name, type(error).__name__, error)
         with self._lock:
             self._left[flow.name] = (time.monotonic(), found)

@@ -1,6 +1,6 @@
-"""Which process of this machine copies a flow.
+"""The lock that lets one process of this machine copy a flow.
 
-The lock is per flow and machine: the kernel drops it when the process that holds it dies, however it dies. The table
+The lock is per flow and machine: the kernel releases it when the holding process ends, however it ends. The table
 `runs` names each driver by `this_driver`.
 """
 
@@ -20,18 +20,18 @@ from typing import Iterator, Optional, Tuple
 log = logging.getLogger(__name__)
 
 UNKNOWN_PROCESS = 0
-# A driver whose JVM was killed under spark-submit notices that within seconds.
+# Under spark-submit, a driver whose JVM was killed notices that within seconds.
 LEAVING_SECONDS, AGAIN_SECONDS = 8.0, 0.2
 
 
 @contextmanager
 def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
-    """Hold the lock of `flow`, whose tables are under `state`, while the block runs. Yields `None` where the block has
-    it, else the id of the process that holds it, which is `UNKNOWN_PROCESS` where the file does not say. A process that
-    is about to end has `LEAVING_SECONDS` for that.
+    """Hold the lock of `flow`, whose tables are under `state`, during the block. Yields `None` if the block has the
+    lock, else the id of the process that has it, or `UNKNOWN_PROCESS` if the file does not name it. A process that is
+    about to end gets `LEAVING_SECONDS` for that.
 
-    `take_over` replaces a lock that another process holds. A lock file that cannot be used is no obstacle: the fence
-    keeps the copy exact without it.
+    `take_over` replaces another process's lock. An unusable lock file does not stop the run: the fence keeps the copy
+    exact without it.
     """
     path = Path(tempfile.gettempdir()) / f"mirror-{hashlib.sha256(f'{state} {flow}'.encode()).hexdigest()[:16]}.lock"
     try:
@@ -64,8 +64,8 @@ def this_driver() -> str:
 
 
 def died_here(driver: Optional[str]) -> bool:
-    """Whether `driver`, by its name in the table `runs`, was a process of this machine and is no more. False for
-    another machine, and where a new process has its id."""
+    """Whether `driver`, by its name in the table `runs`, was a process of this machine and has ended. False for another
+    machine, and if a new process has its id."""
     host, _, process = (driver or "").rpartition(" process ")
     if host != socket.gethostname() or not process.isdigit():
         return False
@@ -73,19 +73,19 @@ def died_here(driver: Optional[str]) -> bool:
         os.kill(int(process), 0)
     except ProcessLookupError:
         return True
-    except OSError:  # of another user
+    except OSError:  # a process of another user
         return False
     return False
 
 
 def copied_by(process: int, flow: str) -> str:
-    """`A->B: process 4711 of this machine copies it`, of what `run_lock` yielded."""
+    """`A->B: process 4711 of this machine copies it`, for the process id that `run_lock` yielded."""
     return f"{flow}: process {process or 'unknown'} of this machine copies it"
 
 
 def _locked(path: Path) -> Tuple[int, bool]:
-    """The open file, and whether its lock became free in time. The file may be deleted before it is locked: then there
-    is a new one."""
+    """The open file, and whether its lock became free in time. The file may be deleted before it is locked; a new file
+    is then created."""
     given_up_at = time.monotonic() + LEAVING_SECONDS
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -1,8 +1,8 @@
-"""The live screen of `mirror run` on a terminal: a table of the flows that `rich` draws again every second.
+"""The live screen of `mirror run` on a terminal: a table of the flows that `rich` redraws every second.
 
 The JVM and libraries write to the same terminal. So while the screen is on, standard output and standard error of this
-process, and of those that it starts, are a pipe. What comes through it is printed above the table, in whole lines. The
-cursor is never hidden, so a killed process leaves nothing to repair.
+process and its children are a pipe. Text from the pipe is printed above the table, in whole lines. The cursor is never
+hidden, so a killed process leaves nothing to repair.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mirror_lib.text import visible
 
 STDOUT, STDERR = 1, 2
 DRAW_SECONDS = 1.0
-# Marks what was written to the pipe so far. Lines of others do not contain it.
+# Marks the end of the text written to the pipe so far. No other text contains it.
 _MARK = b"\x00so far\x00"
 # How long to wait for the terminal, which may be halted (Ctrl-S).
 _DRAIN_SECONDS = 2.0
@@ -46,23 +46,23 @@ class Screen:
         self._over = threading.Event()
 
     def show(self, progress: FlowProgress) -> None:
-        """Show this of its flow from now on."""
+        """Show this progress for its flow from now on."""
         self._known[progress.metrics.flow] = progress
 
     def show_outages(self, outages: Sequence[Outage]) -> None:
-        """Show these from now on, and no others."""
+        """Show these outages from now on, and no others."""
         self._outages = outages
 
     @contextmanager
     def drawn(self, stop: threading.Event) -> Iterator[None]:
-        """The table is on the terminal while the block runs, and stays there as it was last. Once `stop` is set, the
-        table says that the run ends."""
+        """Show the table on the terminal during the block; its last state stays there. Once `stop` is set, the table
+        shows that the run ends."""
         live = Live(
             self._table(stop),
             console=self._console,
             auto_refresh=False,
             vertical_overflow="crop",
-            # What is written there comes through the pipe.
+            # Text written to standard output comes through the pipe.
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -87,11 +87,11 @@ class Screen:
                     live.update(self._table(stop), refresh=True)
 
     def _table(self, stop: threading.Event) -> Text:
-        # The terminal's present size, which rich would ask of standard streams: these may be files.
+        # The terminal's present size; rich would use the standard streams, which may be files.
         columns, lines = os.get_terminal_size(self._terminal)
         self._console.size = ConsoleDimensions(columns or 80, lines or 24)
         ending = [Line(STOPPING, FAINT)] if stop.is_set() else []
-        # The last line is the cursor's: the terminal echoes keys there, such as ^C.
+        # The last line is left to the cursor: the terminal echoes keys there, such as ^C.
         free = self._console.height - 1 - len(ending)
         now, width = time.monotonic(), self._console.width
         shown = [*screen_lines(dict(self._known), now, width, free, self._outages), *ending]
@@ -105,8 +105,8 @@ class Screen:
 
 @contextmanager
 def screen_on_terminal(flows: Sequence[str]) -> Iterator[Screen]:
-    """The screen for `flows` on the terminal that is standard error. Inside, standard error is a pipe, and so is
-    standard output where it is a terminal; what is written to them comes out on the terminal."""
+    """The screen for `flows` on the terminal that is standard error. During the block standard error is a pipe, and so
+    is standard output if it is a terminal; their text is printed on the terminal."""
     saved = {fd: os.dup(fd) for fd in (STDOUT, STDERR) if os.isatty(fd)}
     terminal = saved[STDERR]
     # Never closed: other processes may write to the pipe until this one ends.
@@ -126,8 +126,8 @@ def screen_on_terminal(flows: Sequence[str]) -> Iterator[Screen]:
 
 
 class _Console(Console):
-    """`turn` is held by the thread that prints: rich decides what to erase before it writes, and a thread that wrote
-    between the two would leave a line of the table behind."""
+    """The printing thread holds `turn`: rich decides what to erase before it writes. A thread that wrote in between
+    would leave a line of the table on the terminal."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -139,7 +139,7 @@ class _Console(Console):
 
 
 class _Pipe:
-    """Prints on `console`, in whole lines, what any process writes `into` it."""
+    """Prints on `console`, in whole lines, the text that any process writes `into` it."""
 
     def __init__(self, console: _Console) -> None:
         self._console = console
@@ -148,7 +148,7 @@ class _Pipe:
         threading.Thread(target=self._read, name="above the screen", daemon=True).start()
 
     def drain(self) -> None:
-        """Wait until what was written so far is printed."""
+        """Wait until all text written so far is printed."""
         _flush()
         self._drained.clear()
         os.write(self.into, _MARK + b"\n")
@@ -169,7 +169,7 @@ class _Pipe:
     def _print(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if line and not text.startswith(_NOISE):
-            with self._console.turn, suppress(OSError):  # where the terminal is gone, writers must not wait
+            with self._console.turn, suppress(OSError):  # writers must not wait if the terminal is gone
                 self._console.print(Text(visible(text)), soft_wrap=True)
 
 

@@ -1,6 +1,6 @@
-"""Supervises one flow for both jobs: a thread, its restarts, a watched query, and an orderly end.
+"""Supervises one flow, for the main job and the groups job: a thread, its restarts, a watched query, an orderly end.
 
-`SupervisedFlow` starts the flow again after transient errors, and keeps the error that ended it.
+`SupervisedFlow` restarts the flow after transient errors, and keeps the error that ended it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 5.0
-# Who is refused again and again may lock an account.
+# Repeated refused logins may lock an account.
 REFUSED_SECONDS = 60.0
 
 
 class SupervisedFlow(ABC):
-    """A flow in a thread of its own. `_live` is one life of it, `_over` is called with what became of the last.
+    """A flow in its own thread. `_live` is one run of it; `_over` is called with the result of the last.
 
-    After an error of the kinds in `_passing()` it starts again, until `stop` is set; not where a login is refused
+    After an error of the kinds in `_passing()` it restarts, until `stop` is set. It does not if a login is refused
     before it was `_connected` for the first time. `flow` is the name in its log lines, by default `name`.
     """
 
@@ -42,11 +42,11 @@ class SupervisedFlow(ABC):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """True when it has ended."""
+        """Wait at most `seconds`; True if it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -77,13 +77,12 @@ class SupervisedFlow(ABC):
         refused = isinstance(error, LoginError) and not self._connected
         transient = isinstance(error, self._passing()) and not refused
         if self._passing() and not transient and not self._stop.is_set():
-            # Others may run without end, and a report at their end comes too late.
+            # Other flows may run without end, so a report at their end would come too late.
             log.error("%s; %s has ended", error, self._name)
         return transient
 
     def _was_ended(self, error: Optional[MirrorError], waited: bool) -> bool:
-        """Whether a flow that was stopped has not failed: it waited for a cluster, or its turn, or Java was stopped
-        too."""
+        """Whether a stopped flow has not failed: it waited for a cluster, or its turn, or Java was stopped too."""
         return isinstance(error, SparkEndedError) or (waited and isinstance(error, (ClusterError, FencedError)))
 
     def _attempt(self) -> Optional[MirrorError]:
@@ -92,18 +91,18 @@ class SupervisedFlow(ABC):
         except MirrorError as error:
             return error
         except Exception as error:
-            # The thread's last resort: without it a flow could end in silence and the job with exit code 0.
+            # The thread's last handler: without it a flow could end silently and the job with exit code 0.
             return unforeseen(self._name, error)
 
 
 def unforeseen(name: str, error: Exception) -> MirrorError:
-    """An unexpected exception, as an error of the flow `name`. Only what Spark raised may pass: a mistake does not fix
-    itself."""
+    """An unexpected exception, as an error of the flow `name`. Only Spark's exceptions may be transient: a fault in the
+    code does not fix itself."""
     gone = spark_ended(name)
     if gone is not None:
         return gone
     if is_sparks(error):
-        # A query that cannot be started, mostly: its checkpoint may be away, or another of its name not be over yet.
+        # Usually a query that cannot start: its checkpoint is unavailable, or another query of its name has not ended.
         log.debug("%s failed", name, exc_info=error)
         said = cause_of(error)
         return ClusterError(f"{name}: Spark failed: {said}", memory_hint(said), code="MIR-503")
@@ -112,7 +111,7 @@ def unforeseen(name: str, error: Exception) -> MirrorError:
 
 
 class WatchedQuery:
-    """The calls that one streaming query makes into Python, and its end. `busy` is held while one runs."""
+    """The calls that one streaming query makes into Python, and its end. `busy` is locked while one runs."""
 
     def __init__(self, stop: threading.Event, busy: threading.Lock) -> None:
         self._stop, self._busy = stop, busy
@@ -120,7 +119,8 @@ class WatchedQuery:
         self._failure: Optional[BaseException] = None
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
-        """`call`, one at a time. One that begins when the query is to end does nothing: else it would never end."""
+        """`call`, one at a time. A call that starts when the query must end does nothing: otherwise it would never
+        end."""
 
         call = of_this_flow(call)
 
@@ -132,8 +132,8 @@ class WatchedQuery:
                     call(*given)
                 except BaseException as error:
                     self._failure = error
-                    # Spark matches what it gets against a pattern that takes a stack frame for each character: a
-                    # trace of Java's overflows its stack, and Spark prints a thousand lines of that.
+                    # Spark matches the text against a pattern that takes a stack frame for each character: Java's trace
+                    # overflows its stack, and Spark prints a thousand lines of that.
                     raise RuntimeError(cause_of(error)) from None
 
         return guarded_call
@@ -141,9 +141,10 @@ class WatchedQuery:
     def until_end(
         self, query: StreamingQuery, grace_seconds: float, done: Callable[[], bool] = lambda: False
     ) -> Optional[BaseException]:
-        """Return when `query` has ended: why it failed, if so. It is stopped when `stop` is set or `done` says so.
+        """Return when `query` has ended: the failure, if it failed. The query is stopped when `stop` is set or `done`
+        returns True.
 
-        A call that is under way may take `grace_seconds` then. Raises an unexpected exception of a call.
+        A running call may take `grace_seconds` then. Raises an unexpected exception of a call.
         """
         while asked_again(lambda: query.isActive) and not self._stop.wait(0.2) and not done():
             pass
@@ -151,7 +152,7 @@ class WatchedQuery:
             self._closed = True
             if self._busy.acquire(timeout=grace_seconds):
                 self._busy.release()
-            failure = self._failure  # as of now: what the query's end breaks off has not failed
+            failure = self._failure  # read now: a call that the query's end interrupts has not failed
             query.stop()
             if failure is None or _goes_with_an_end(failure):
                 return None
@@ -163,14 +164,15 @@ class WatchedQuery:
 
 
 def _goes_with_an_end(error: BaseException) -> bool:
-    """Whether a flow that was stopped has not failed by it: a cluster is away, or Java was stopped as well."""
+    """Whether a stopped flow has not failed by this error: a cluster is unavailable, or Java was stopped as well."""
     return isinstance(error, (ClusterError, FencedError, SparkEndedError)) or is_sparks(error)
 
 
 def await_end(runs: Sequence[SupervisedFlow], stop: threading.Event, patience_seconds: float, left: str) -> None:
-    """Return when all `runs` have ended, or so long after `stop`: one may hang on a cluster that does not answer.
+    """Return when all `runs` have ended, or `patience_seconds` after `stop`: one may wait for a cluster that does not
+    answer.
 
-    `left` says what becomes of one that did not end.
+    `left` is the log text about a run that did not end.
     """
     given_up_at: Optional[float] = None
     while not all([run.wait(0.1) for run in runs]):

@@ -1,7 +1,7 @@
-"""Formats text for people: counts, sizes and durations with units, aligned columns, and what others named made visible.
+"""Formats text for people: counts, sizes and durations with units, aligned columns, and escapes in foreign names.
 
-The name of a topic, a group or a principal may have characters that terminals obey. `visible` is what every line,
-log entry and JSON document goes through.
+The name of a topic, a group or a principal may have characters that control a terminal. Every line, log entry and JSON
+document passes through `visible`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Callable, Collection, List, Match, Optional, Sequence
 
 HOUR, DAY = 3600, 86400
 
-# Control characters, those that turn the direction of what follows, other invisible ones, and separators of lines and
-# paragraphs. Spaces of any width are none of them.
+# Control characters, characters that change the text direction, other invisible ones, and separators of lines and
+# paragraphs. Spaces of any width are not among them.
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 
 
 def visible(text: str, keep: str = "\n\t") -> str:
-    """`text` with each character that a terminal would obey or not show as its escape, such as `\\x1b`; the ones of
-    `keep` stay."""
+    """`text` with each control or invisible character replaced by its escape, such as `\\x1b`; the ones of `keep`
+    stay."""
     return _escaped(text, lambda char: char if char in keep else char.encode("unicode_escape").decode("ascii"))
 
 
@@ -37,17 +37,17 @@ def without_logins(text: str) -> str:
 
 
 def one_entry(text: str) -> str:
-    """`visible`, and of several lines those after the first are indented: none passes for an entry of its own."""
+    """`visible`, with every line after the first indented, so that none looks like a separate entry."""
     return visible(text).replace("\n", "\n    ")
 
 
 def as_json(document: Any) -> str:
-    """One line of JSON that says the same to a parser and shows nothing hidden to a terminal."""
+    """One line of JSON, the same to a parser as `document`, with no hidden characters for a terminal."""
     return _escaped(json.dumps(document, ensure_ascii=False), lambda char: json.dumps(char)[1:-1])
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:
-    """`text` with `escape` of each hidden character in its place."""
+    """`text` with each hidden character replaced by its `escape`."""
 
     def shown(found: Match[str]) -> str:
         char = found.group()
@@ -57,7 +57,7 @@ def _escaped(text: str, escape: Callable[[str], str]) -> str:
 
 
 def grouped(number: int) -> str:
-    """Digits in groups of three, parted by commas."""
+    """Digits in groups of three, separated by commas."""
     return f"{number:,}"
 
 
@@ -90,8 +90,8 @@ def size(nbytes: float) -> str:
 
 
 def fitted(rows: Sequence[Sequence[str]], right: Collection[int], columns: Optional[int]) -> List[str]:
-    """As `aligned`. Where a line would be wider than a terminal of so many `columns`, the second cell of each row is
-    on a line of its own, indented: two topic names seldom fit next to numbers."""
+    """As `aligned`. If a line would be wider than `columns`, the second cell of each row goes on its own indented line:
+    two topic names seldom fit next to numbers."""
     lines = aligned(rows, right)
     if columns is None or max(map(len, lines)) <= columns:
         return lines

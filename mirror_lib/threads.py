@@ -1,4 +1,4 @@
-"""Runs calls in threads of their own: one call whose result is waited for, or the same call again and again."""
+"""Runs calls in threads: one call with an awaited result, or the same call at an interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 class BackgroundCall(Generic[Result]):
-    """`call`, begun when this is made. A process that ends does not wait for it."""
+    """Runs `call` in a thread from construction on. A process that ends does not wait for it."""
 
     def __init__(self, name: str, call: Callable[[], Result]) -> None:
         self._call = call
@@ -24,14 +24,14 @@ class BackgroundCall(Generic[Result]):
         self._thread.start()
 
     def result(self) -> Result:
-        """Wait for its end: what it returned. Raises what it raised, each time it is asked."""
+        """Wait for the end of the call; return its result or raise its error, on each call."""
         self._thread.join()
         if self._error is not None:
             raise self._error
         return self._results[0]
 
     def over(self) -> bool:
-        """Whether it has ended, so that no caller would wait for its result."""
+        """Whether the call has ended, so that `result` would not wait."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:

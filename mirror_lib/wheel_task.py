@@ -1,4 +1,4 @@
-"""The entry point of Databricks' `python_wheel_task`, which drops the code that an entry point returns."""
+"""The entry point of Databricks' `python_wheel_task`, which ignores the exit code that an entry point returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirror_lib.errors import EXIT_OK
 
 
 class CommandFailedError(Exception):
-    """The command ended with another code than 0, so that the platform marks the run as failed."""
+    """The command ended with an exit code other than 0; the platform then marks the run as failed."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"mirror ended with exit code {exit_code}; its messages above name the reason")
@@ -18,7 +18,7 @@ class CommandFailedError(Exception):
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Run one command of `mirror`; raise `CommandFailedError` where it ends with another code than 0."""
+    """Run one command of `mirror`; raise `CommandFailedError` if its exit code is not 0."""
     try:
         code = command(argv)
     except SystemExit as ended:  # argparse: --help, and bad usage

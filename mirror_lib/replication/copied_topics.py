@@ -51,7 +51,7 @@ class CopiedPartition(KeptPartition):
 
 
 class TopicWatch:
-    """Looks for new, grown and recreated topics; creates and grows remote topics before anything is copied to them."""
+    """Detects new, grown and re-created topics. Creates and grows remote topics before anything is copied to them."""
 
     def __init__(
         self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
@@ -64,12 +64,13 @@ class TopicWatch:
         self._checked_at: Optional[float] = None
         self.partitions: Mapping[PartitionKey, CopiedPartition] = {}
         self.plan = TopicPlan((), ())
-        # By remote topic, and the dead letter topic's, the largest record batch that it takes.
+        # The largest record batch that each remote topic, or the dead letter topic, accepts.
         self.limits: Mapping[str, int] = {}
 
     def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
-        """The partitions to copy. Plans again when a topic appeared, grew, vanished or changed its id, and every
-        `refresh.topics.interval.seconds` for what a listing does not show; never again where refreshing is off."""
+        """Return the partitions to copy. The topics are planned again when one appeared, grew, vanished or changed its
+        id, and every `refresh.topics.interval.seconds` for changes that a topic list does not show. With refreshing
+        off, the first plan stays."""
         interval, now = self._flow.refresh_topics_interval, time.monotonic()
         if self._checked_at is not None and interval is None:
             return self.partitions
@@ -77,13 +78,13 @@ class TopicWatch:
         if self._checked_at is None or seen != self._seen or now - self._checked_at >= (interval or 0):
             self._plan()
             self._checked_at = now
-            # Listed again, since making remote topics ready changes the target.
+            # List again: creating and growing remote topics changed the target's list.
             self._seen = (seen[0], self._target.topics())
         return self.partitions
 
     def recheck(self, topics: Collection[str]) -> None:
-        """Read again which batch sizes the remote topics of these source topics take. A larger limit of the source is
-        set before that, where topic configs are kept in step: their next turn may come too late. Raises
+        """Re-read the largest record batch that the remote topics of these source topics accept. Where topic configs
+        are synchronized, a larger source limit is set first: the next synchronization may come too late. Raises
         `ClusterError`."""
         chosen = {each.source.name: each.remote_topic for each in self.plan.copied if each.source.name in topics}
         raised = {} if self._flow.sync_topic_configs_interval is None else self._raised(chosen)
@@ -100,7 +101,7 @@ class TopicWatch:
         }
 
     def _raised(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
-        """The new limit of each remote topic that was given one."""
+        """The new limit of each remote topic whose limit was raised."""
         here = self._source.topic_configs(sorted(chosen), [MAX_MESSAGE_BYTES])
         there = self._target.topic_configs(sorted(chosen.values()), [MAX_MESSAGE_BYTES])
         orders = {
@@ -119,7 +120,7 @@ class TopicWatch:
         return {remote: _limit(configs.get(remote, {})) for remote in remotes}
 
     def present(self) -> Mapping[PartitionKey, CopiedPartition]:
-        """The partitions to copy, as far as is known: where a cluster does not answer now, the ones of before."""
+        """Return the partitions to copy. If a cluster does not answer, return the previous ones."""
         try:
             return self.refresh()
         except ClusterError as error:
@@ -166,7 +167,7 @@ def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskRep
     def reported(part: PartitionReport) -> PartitionReport:
         if part.rejected_from is None or (part.topic, part.partition) not in other:
             return part
-        # Its position is behind what was passed before.
+        # The position is already past the offsets of these incidents, so they must still be recorded.
         passed = tuple(each for each in part.incidents if each.kind in PASSED)
         return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=passed)
 

@@ -1,7 +1,7 @@
-"""Copies the lanes of one Spark task, on an executor, and returns a `TaskReport`: the task of the batch engine.
+"""The batch engine's task: copies the lanes of one Spark task on an executor and returns a `TaskReport`.
 
-Order of effects: that of `Lanes`, then a report. After a crash at any point the next task fences first and finds on the
-remote logs what was not reported.
+Order of effects: that of `Lanes`, then a report. After a crash at any point the next task fences first. It then reads
+the remote logs to find records that were not reported.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from mirror_lib.replication.report_channel import ReportClient
 
 log = logging.getLogger(__name__)
 
-# Kafka's default delivery.timeout.ms: how long a lane fights for a cluster before its task fails.
+# Kafka's default delivery.timeout.ms: how long a lane retries an unavailable cluster before its task fails.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
 CROWDED_SECONDS = 0.05
 
-# However many partitions a task has and however long their backlog is, its worker stays small.
+# Limits the worker's memory, independent of the number of partitions and the size of their backlog.
 MOST_QUEUED_BYTES = 32 * 1024 * 1024
-# Behind a target that throttles the task: what is queued must be appended before a pass can end.
+# While the target throttles the task: queued batches must be appended before a cycle can end.
 THROTTLED_QUEUE_BYTES = 1024 * 1024
 WAIT_MS = 100.0
 
 
 class FetchSource:
-    """Record batches from the source's brokers, for the partitions `copies` and as long as the connections last.
+    """Fetches record batches from the source's brokers for the partitions `copies`, until a connection breaks.
 
-    It asks a broker again as soon as that is worth it, and waits only while neither side has an answer. `source` and
-    `target` share one network.
+    It sends a broker the next request as soon as that is useful. It waits only while neither cluster has an answer.
+    `source` and `target` share one network.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class FetchSource:
         self._quota = quota
         self._copies = copies
         self._by_source: Mapping[TopicPartition, PartitionCopy] = {copy.source: copy for copy in copies}
-        # Its requests may continue from cycle to cycle.
+        # Fetch requests may stay open from one cycle to the next.
         self._fetcher = Fetcher(source, ISOLATION[plan.isolation_level], quota)
         self._stop_at = math.inf
         self._end_requested: Callable[[], bool] = lambda: False
@@ -63,7 +63,8 @@ class FetchSource:
         self._no_more = False
 
     def begin_cycle(self, stop_at: float, end_requested: Callable[[], bool]) -> None:
-        """Until the ranges are done, `stop_at` (`time.monotonic()`) is past, the pass is full or it `end_requested`."""
+        """The cycle ends when the ranges are copied, `stop_at` (`time.monotonic()`) is past, the cycle's byte limit is
+        reached, or `end_requested` returns True."""
         self._stop_at, self._end_requested, self._syncs = stop_at, end_requested, 0
         self._quota.begin_cycle()
 
@@ -82,21 +83,21 @@ class FetchSource:
         return all(copy.finished(self._no_more) for copy in self._copies) and idle and not self._hears_first()
 
     def _may_fetch(self) -> bool:
-        # What stopped is not sent any more, and takes no room from the others.
+        # Batches of stopped partitions are not sent any more, so they do not count against the queue.
         queued = sum(copy.queued_bytes for copy in self._copies if copy.stopped is None)
         return queued < (THROTTLED_QUEUE_BYTES if self._target.is_throttled() else MOST_QUEUED_BYTES)
 
     def _hears_first(self) -> bool:
-        # Over a narrow line no pass would bring anything: the next one asks over connections of its own.
+        # Dropping the answers on a slow line would mean no progress: the next cycle fetches over new connections.
         return not self._tailing and self._fetcher.hears_first()
 
     def _take(self) -> int:
-        # A function of its own: when it is left nothing looks at the answer, and its memory takes the next one.
+        # In a function of its own: on return nothing references the answer, and the next answer can reuse its memory.
         return sum(self._by_source[of].take(at, gap, found) for of, at, gap, found in self._fetcher.answers())
 
 
 class LaneCopier:
-    """One attempt at a pass over a task's lanes. `retried`: an earlier attempt may still be alive somewhere."""
+    """One attempt at a cycle over a task's lanes. `retried`: an earlier attempt may still be running."""
 
     def __init__(self, plan: TaskPlan, retried: bool) -> None:
         self._plan = plan
@@ -106,7 +107,7 @@ class LaneCopier:
         names = plan.transactional_ids
         self._copies: List[PartitionCopy] = [PartitionCopy(task, names.get(task.lane)) for task in plan.tasks]
         self._recovery = Recovery(self._source, self._target, ISOLATION[plan.isolation_level], plan.on_data_loss)
-        # A task that had to wait so long that brokers may have forgotten who fenced its lanes meanwhile fences them.
+        # After a long wait the brokers may have forgotten which process fenced the lanes, so the task fences them.
         waited = time.time() - plan.confirmed_at >= plan.epoch_kept_seconds
         self._lanes: Lanes[PartitionCopy] = Lanes(
             self._target,
@@ -122,8 +123,8 @@ class LaneCopier:
         self._quota = FetchQuota(plan.rates, retried)
 
     def run(self) -> TaskReport:
-        """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays away, unless the
-        task tails: then the driver finds out what to copy."""
+        """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays unavailable. A
+        task that tails reports instead, and its driver decides what to copy next."""
         started = time.monotonic()
         fenced = False
         try:
@@ -154,7 +155,7 @@ class LaneCopier:
                 self._make_cycles(started)
                 return
             except Disconnected as error:
-                # What was in flight may have been written or not: fence and look, as after a crash.
+                # Batches in flight may or may not be on the remote log: fence and re-read it, as after a crash.
                 log.warning("%s task %d: %s; trying again", self._plan.flow, self._plan.task, error)
                 self._let_go()
                 if self._progressed():
@@ -172,8 +173,8 @@ class LaneCopier:
         return self._acknowledged > before
 
     def _make_cycles(self, started: float) -> None:
-        """One pass; where the task tails, pass after pass until its driver or its time ends it. No further one where
-        the driver has something to write down first."""
+        """Run one cycle. A task that tails runs further cycles until its driver or its time ends it, or until the
+        driver must record something first."""
         copies, to = self._copies, self._plan.report_to
         if self._hands_back():
             return
@@ -182,8 +183,8 @@ class LaneCopier:
             self._copy(min(began + to.every, started + to.seconds))
             self._refence()
             ended = self._report_client.end_requested() or time.monotonic() >= started + to.seconds
-            # Before a report over the line: a loss is written down before the positions behind it are. And what stopped
-            # is for the driver to judge.
+            # Before a report over the connection: a loss is recorded before the positions past it. The driver decides
+            # on stopped partitions.
             if ended or any(copy.stopped is not None for copy in copies) or self._hands_back():
                 return
             self._send_report([copy for copy in copies if copy.news()], began)
@@ -192,7 +193,7 @@ class LaneCopier:
         self._refence()
 
     def _send_report(self, copies: List[PartitionCopy], began: float) -> None:
-        # Without copies too: an operator is to see that a rate limit holds the task back.
+        # Report also without copies: the operator must see that a rate limit delays the task.
         if copies or self._quota.holds():
             self._report_client.send_report(self._report(copies, False, began))
             self._recovery.reported()
@@ -207,9 +208,9 @@ class LaneCopier:
             (self._target, {copy.remote for copy in self._copies}),
         ):
             client.connect(deadline)
-            # Half of the rest, as there is more to be done than to wait for elections.
+            # Half of the remaining time: the task has more to do than to wait for leader elections.
             client.refresh_leaders_of(partitions, (time.monotonic() + deadline) / 2)
-        # A topic that was deleted and re-created answers to the old name, and its records are different.
+        # A re-created topic answers to the same name, but its records are different.
         for copy in self._copies:
             task = copy.task
             other_source = self._source.is_another(task.topic, task.source_topic_id)
@@ -219,12 +220,12 @@ class LaneCopier:
                 copy.stop(f"{name} was deleted and created again meanwhile", copy.acknowledged)
 
     def _hands_back(self) -> bool:
-        """Whether the driver has something to write down before anything is appended: a lane's producer id, a loss."""
+        """Whether the driver must record something before anything is appended: a lane's producer id, or a loss."""
         producers = {copy.task.lane: copy.producer for copy in self._copies if copy.producer is not None}
         return self._plan.has_new_ids(producers) or any(copy.lost for copy in self._copies)
 
     def _own(self, copy: PartitionCopy) -> Optional[FrozenSet[int]]:
-        """Where others write to the remote topic too: the producer ids of its lane, also of dead processes."""
+        """Where other flows write to the remote topic too: the producer ids of its lane, also of ended processes."""
         if not copy.task.shared:
             return None
         return self._plan.ids_of(copy.task.lane) | {self._lanes.producers[copy.lane].producer_id}
@@ -239,7 +240,7 @@ class LaneCopier:
         try:
             self._lanes.refence()
         except AnswerLost as error:
-            # The lanes are fenced again: by this task only where its driver still counts on it.
+            # This task may fence the lanes again only while its driver still expects it to run.
             if self._report_client.connected:
                 raise
             raise ClusterError(f"{self._plan.flow}: {error}", "the lane is fenced again") from error
@@ -248,7 +249,7 @@ class LaneCopier:
         lanes = self._lanes
         return TaskReport(
             task=self._plan.task,
-            # A lane whose producer was let go of is still ours, as far as we know: its next task names what it held.
+            # A lane whose producer was dropped still belongs to this task: the next task names the producer in `held`.
             producers={} if fenced else dict(lanes.held),
             fenced=fenced,
             partitions=tuple(copy.report(copy.lane in lanes.producers) for copy in copies),
@@ -267,7 +268,8 @@ class LaneCopier:
 def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:
     """Copy a task's lanes. `attempt` is Spark's attempt number of the task.
 
-    A task that tails is not tried again: its plan is old. It reports nothing, and the driver looks where all stands.
+    A task that tails is not retried, because its plan is outdated. A retry reports nothing, and the driver re-reads
+    both logs.
     """
     if attempt > 0 and plan.report_to is not None:
         return nothing_copied(plan.task)

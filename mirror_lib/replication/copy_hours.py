@@ -12,19 +12,19 @@ from mirror_lib.config.model import ReplicationFlow
 
 log = logging.getLogger(__name__)
 
-# A clock may be set, and a machine suspended: so the time is looked at again.
+# The system clock may be set or the machine suspended, so the time is read again after at most this long.
 CHECK_SECONDS = 60.0
 
 
 class Halt(Protocol):
-    """Says when copying is to end."""
+    """Signals that copying must end."""
 
     def is_set(self) -> bool:
-        """Whether it is to end now."""
+        """Whether copying must end now."""
 
 
 class CopyHours:
-    """One flow's. `stop` is the run's; the clock, in seconds since 1970, is the caller's."""
+    """The copy windows of one flow. `stop` ends the run; the caller gives the clock, in seconds since 1970."""
 
     def __init__(self, flow: ReplicationFlow, stop: threading.Event, clock: Callable[[], float] = time.time) -> None:
         self._flow = flow
@@ -33,22 +33,22 @@ class CopyHours:
         self._over = False
 
     def over(self) -> bool:
-        """Whether a window has closed, or none was open; once it is so, until `wait` has returned."""
+        """Whether a window has closed, or none was open. Once True, it stays True until `wait` has returned."""
         self._over = self._over or not self._flow.opening(self._clock()).is_open
         return self._over
 
     def is_set(self) -> bool:
-        """Whether what copies is to end: the run was stopped, or a window has closed."""
+        """Whether copying must end: the run was stopped, or a window has closed."""
         return self._stop.is_set() or self.over()
 
     def when(self) -> str:
-        """`22:00 (Europe/Berlin)` of the moment at which the windows open or close next, with its date."""
+        """When the windows next open or close, such as `22:00 (Europe/Berlin)`, with the date."""
         until = self._flow.opening(self._clock()).until
         zone = self._flow.copy_window_timezone
         return "never" if until is None else f"{datetime.fromtimestamp(until, zone.zone):%a %d %b %H:%M} ({zone.name})"
 
     def wait(self) -> bool:
-        """Return when a window is open, True, or when the run is stopped, False. Says so when it has to wait."""
+        """Wait for a window. True when one is open, False when the run is stopped. Logs a line if it has to wait."""
         reported: Optional[str] = None
         while not self._stop.is_set():
             state = self._flow.opening(self._clock())

@@ -1,7 +1,7 @@
-"""Decides from which offset to which each partition is copied, from the ledger and both logs. Pure.
+"""Decides which offsets of each partition are copied, from the ledger and both logs. Pure.
 
-Spark's checkpoint has no part in it: what remains to copy is the difference between the ledger and the source. A
-partition that was never copied begins where `start.position` says.
+Spark's checkpoint does not matter here: the difference between the ledger and the source remains to be copied. A
+partition that was never copied starts where `start.position` says.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ class SourceCluster(Cluster, GroupCluster, Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """Where a partition begins; `says` names who said so. `upstream_offset` -1 is the end of the source's log.
+    """Where the copy of a partition starts; `says` names the setting or group that decided it. `upstream_offset` -1 is
+    the end of the source's log.
 
-    `downstream_offset` is where its first record belongs: `None` is the start of the remote log, where the present log
-    is compared with the source before anything is written; -1 is its end, after what another writer has written.
-    `recreated`: this mirror copied to a remote topic of that name which is gone, so all is to be copied again.
+    `downstream_offset` is the remote offset of its first record. `None` is the start of the remote log, whose present
+    records are compared with the source before anything is written. -1 is its end, after the records of another writer.
+    `recreated`: this mirror copied to a remote topic of that name which was deleted, so everything is copied again.
     """
 
     upstream_offset: int
@@ -62,8 +63,8 @@ class Start:
 
 
 def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, CommittedOffset]:
-    """What a group has committed; nothing where it never did. Raises `ClusterError` where it is unknown: a copy that
-    took that for nothing would begin elsewhere, for good."""
+    """The committed offsets of a group; empty if it never committed. Raises `ClusterError` if they cannot be read:
+    without them the copy would start from a wrong offset, permanently."""
     answers = cluster.committed_offsets([group])
     if group not in answers:
         raise ClusterError(
@@ -74,14 +75,14 @@ def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, C
 
 
 class Starts:
-    """Answers for one flow."""
+    """Finds the start positions of one flow's partitions."""
 
     def __init__(self, flow: ReplicationFlow, source: SourceCluster) -> None:
         self._flow = flow
         self._source = source
 
     def of(self, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
-        """By source partition, for those that `start.position` says something of. Raises `ClusterError`."""
+        """The start of each source partition for which `start.position` gives one. Raises `ClusterError`."""
         choice = self._flow.start_position
         if choice is None or not partitions:
             return {}
@@ -95,7 +96,7 @@ class Starts:
     def without_answer(
         self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
     ) -> AbstractSet[TopicPartition]:
-        """The `partitions` that begin at a time whose offset their leaders did not return: they wait."""
+        """The `partitions` that start at a timestamp and whose leaders did not return its offset: they wait."""
         choice = self._flow.start_position
         by_time = choice is not None and choice.timestamp is not None
         return {each.source for each in partitions} - starts.keys() if by_time else frozenset()
@@ -112,7 +113,7 @@ class Starts:
     def _resumed(self, copied: CopiedPartition, start: Start, metadata: str) -> Start:
         if self._flow.commit_source_group != self._flow_group():
             return start
-        # A group that this mirror commits to either has the mirror's note, or was committed by the tool before it.
+        # A group that this mirror commits to has the mirror's offset metadata, or the previous tool's commits.
         note = read_metadata(metadata)
         if note is None or note.remote_topic != copied.remote_topic:
             return replace(start, downstream_offset=BEHIND_REMOTE_LOG)
@@ -130,7 +131,7 @@ class Starts:
 
 
 class OffsetMetadata(NamedTuple):
-    """The metadata of an offset that this product committed: where its copy resumes."""
+    """The metadata of an offset that this product committed: the place where its copy resumes."""
 
     remote_topic: str
     remote_topic_id: str
@@ -138,26 +139,26 @@ class OffsetMetadata(NamedTuple):
 
 
 def metadata_of(note: OffsetMetadata) -> str:
-    """The metadata that is committed with an offset."""
+    """The text that is committed as an offset's metadata."""
     topic = f"{note.remote_topic}, id {note.remote_topic_id}"
     return f"mirror: goes on at offset {note.downstream_offset} of remote topic {topic}"
 
 
 def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOffset:
-    """What is committed for a partition that resumes at `at`."""
+    """The offset and metadata to commit for a partition that resumes at `at`."""
     metadata = OffsetMetadata(remote_topic, remote_topic_id, at.downstream_offset)
     return CommittedOffset(at.upstream_offset, metadata_of(metadata))
 
 
 def read_metadata(metadata: str) -> Optional[OffsetMetadata]:
-    """A note as it was committed; `None` for anything else."""
+    """Parse committed offset metadata; `None` if this product did not write it."""
     match = _METADATA.fullmatch(metadata)
     return OffsetMetadata(match.group(2), match.group(3), int(match.group(1))) if match else None
 
 
 class SourceEndOffsets:
-    """Where the source's logs end, as they were last reported: at first by the `ranges` of a batch. A partition on
-    which nothing was reported since is as far behind as it was."""
+    """The ends of the source's logs as last reported, at first by the `ranges` of a batch. A partition without a report
+    since then keeps its lag."""
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._ranges = {each.source: each for each in ranges if each.refused is None}
@@ -168,8 +169,8 @@ class SourceEndOffsets:
         stopped: Collection[PartitionKey],
         ahead: Callable[[Range], Range],
     ) -> List[Range]:
-        """What is to come after these reports, of all partitions that have not `stopped`. `ahead` gives a range from
-        where its partition stands."""
+        """The ranges still to copy after these reports, of all partitions that have not `stopped`. `ahead` moves the
+        start of a range to its partition's present position."""
         for part in parts:
             known = self._ranges.get(part.source)
             if known is not None and part.source_end >= 0:
@@ -187,11 +188,11 @@ def next_offsets(ranges: Iterable[Range]) -> Dict[TopicPartition, int]:
 class Range:
     """One partition's decision: copy from `start` until `end`, or stop for the reason in `refused`.
 
-    `anchor`: the start is a fact of its own, to be written to the ledger before anything is copied from it.
-    `log_start`: where the source's log began; if that is behind the start, the lane finds out what is lost.
-    `bound`: upstream offset from which on nothing is copied, even where a record batch continues beyond it.
-    `void_from`: downstream offset from which on the ledger's facts are no longer true; see `healed`.
-    `code`: of a range that is `refused`, the code of the refusal.
+    `anchor`: the start must be written to the ledger before anything is copied from it.
+    `log_start`: the start of the source's log; if it is past `start`, the lane finds out what is lost.
+    `bound`: upstream offset from which on nothing is copied, even if a record batch extends past it.
+    `void_from`: downstream offset from which on the ledger's rows are no longer true; see `healed`.
+    `code`: the code of the refusal, if the range is `refused`.
     """
 
     key: PartitionKey
@@ -212,7 +213,7 @@ class Range:
 
     @property
     def behind(self) -> int:
-        """Upstream offsets still to go through."""
+        """The number of upstream offsets still to copy."""
         return max(0, self.end - self.start.upstream_offset)
 
 
@@ -248,14 +249,14 @@ def first_range(
     target: OffsetRange,
     begin: Optional[Start] = None,
 ) -> Range:
-    """The first decision of a driver's life for a partition, when both logs are looked at.
+    """The first decision for a partition in a driver's run, from both logs.
 
-    `begin` is what `start.position` says; it counts only where the partition was never copied.
+    `begin` is the start that `start.position` gives. It applies only if the partition was never copied.
     """
     known = positions.get(key)
     if known is not None:
         if target.end < known.downstream_offset:
-            # What belongs at the end is in the ledger: the caller looks it up, and `healed` decides.
+            # The ledger has the upstream offset that belongs at this end: the caller reads it, and `healed` decides.
             return Range(key, known, source.end, void_from=target.end)
         return _resumed(flow, key, known, source, target)
     relatives = [other for other in positions if _same_name(other, key)]
@@ -266,13 +267,13 @@ def first_range(
     if relatives or begin is not None:
         return _remote_recreated(key, source, target)
     start = source.end if flow.auto_offset_reset == "latest" else source.log_start
-    # "latest" must be remembered: by the next run the end has moved on.
+    # "latest" must be recorded: by the next run the end has moved.
     anchor = flow.auto_offset_reset == "latest"
     return Range(key, Position(start, target.log_start), source.end, anchor=anchor)
 
 
 def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange) -> Range:
-    """A later decision: only the source can have lost something. The target answers for itself when appended to."""
+    """A later decision. Only the source can have lost records: an append shows whether the target has."""
     name, at = f"{key.source_topic}-{key.partition}", position.upstream_offset
     if at < source.log_start:
         reason = left_the_log((key.source_topic, key.partition), at, source.log_start)
@@ -288,8 +289,8 @@ def _resumed(
 ) -> Range:
     """Resume from a position of an earlier process, which may have written more than it could report.
 
-    Of offsets that left the source's log, the lane finds out what is lost when it has fenced and looked at the remote
-    log. Where the source's log was cut off, what lies behind the position is copied from what is gone there.
+    If offsets left the source's log, the lane fences and reads the remote log to find out what is lost. If the source's
+    log was truncated, the records past the position are copied from the truncation point.
     """
     if known.upstream_offset < source.log_start:
         return Range(key, known, source.end, log_start=source.log_start)
@@ -317,7 +318,7 @@ def _begun(flow: ReplicationFlow, key: PartitionKey, begin: Start, source: Offse
     if at > source.end:
         reason = f"{name}: {begin.says} is at offset {at}, and the source's log ends at {source.end}"
         return _lost(flow, key, start, source, source.end, reason)
-    # To be remembered: a group moves on, and of a time another offset may be the first later.
+    # Must be recorded: a group's offset changes, and a timestamp may later resolve to another offset.
     return Range(key, start, source.end, anchor=True, log_start=source.log_start if at < source.log_start else 0)
 
 
@@ -348,15 +349,15 @@ def _remote_recreated(key: PartitionKey, source: OffsetRange, target: OffsetRang
         "before; copied from the source's log start"
     )
     incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
-    # To be remembered: `start.position` and "latest" say something else of a partition that the ledger does not know.
+    # Must be recorded: `start.position` and "latest" give another start for a partition without a row in the ledger.
     return Range(key, Position(source.log_start, target.log_start), source.end, incident, anchor=True)
 
 
 def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Position, upstream_offset: int) -> Range:
-    """What becomes of a range with `void_from`, the end of a remote log that lost its tail.
+    """Decide on a range with `void_from`, the end of a remote log that was truncated.
 
-    `first` is where the ledger's rows of the partition begin, `upstream_offset` what belongs at that end by those rows.
-    They say nothing of what lay before `first`: another tool's records, for one, which are not copied again.
+    `first` is the position of the partition's first row in the ledger. `upstream_offset` belongs at that end by those
+    rows. The rows do not describe records before `first`, such as another tool's, and those are not copied again.
     """
     end, key = each.void_from or 0, each.key
     start, name = Position(upstream_offset, end), f"{key.source_topic}-{key.partition}"
@@ -371,7 +372,7 @@ def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Posit
     else:
         reported = (key.source_topic, key.partition, upstream_offset, each.start.upstream_offset)
         incident = Incident(REMOTE_LOG_HEALED, *reported, f"{lost}; what it lost is copied again")
-    # The start has to be known before the rows behind it are gone: other choices would be made without any row.
+    # The start must be recorded before the rows past it are voided: without any row, another start would be chosen.
     return replace(each, start=start, incident=incident, anchor=True, log_start=source.log_start)
 
 

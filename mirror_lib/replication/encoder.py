@@ -16,10 +16,10 @@ from mirror_lib.kafka.record_batch import BatchHeader, Producer, Record, next_se
 from mirror_lib.kafka.reencoder import build_batches, last_offset, read_batches, read_records
 from mirror_lib.replication.messages import PartitionTask
 
-# A batch of fewer records costs more as a produce request of its own than joining it with its neighbours does. Not so
-# where it has this many bytes: then they are what costs, above all where they must be unpacked and packed again.
+# A batch of fewer records costs more as a separate produce request than joined with its neighbours. This does not
+# hold for a batch of this many bytes: unpacking and packing them again would cost more.
 JOIN_BELOW_RECORDS = 16
-# Of a backlog this many: each batch waits for an answer, and there are so many that waiting is what takes the time.
+# The same for a backlog. Each small batch waits for an answer, and these waits dominate the time.
 JOIN_BELOW_RECORDS_OF_BACKLOG = 256
 BACKLOG_BATCHES = 64
 JOIN_BELOW_BYTES = 64 * 1024
@@ -33,10 +33,10 @@ _Waiting = Tuple[memoryview, Optional[BatchHeader], int]  # an entry, and the po
 
 
 class Outgoing(NamedTuple):
-    """A batch for the remote log, in pieces. `runs` are (upstream offset, record count); `next_upstream` is where it
-    ends.
+    """A batch for the remote log, in pieces. `runs` are pairs of (upstream offset, record count); `next_upstream` is
+    the upstream offset after it.
 
-    `last_timestamp` is the newest in it, by which the target judges the age of its producer.
+    `last_timestamp` is its newest timestamp, by which the target computes the age of its producer.
     """
 
     pieces: Batch
@@ -48,12 +48,12 @@ class Outgoing(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return sum(map(len, self.pieces))
 
 
 class Encoder:
-    """Turns fetched data into outgoing batches and remembers where it is. `position` is the next upstream offset."""
+    """Turns fetched data into outgoing batches. `position` is the next upstream offset."""
 
     def __init__(self, task: PartitionTask, producer: Producer, position: int, sequence: int) -> None:
         self._task = task
@@ -66,9 +66,9 @@ class Encoder:
         self._waiting_codec = NO_LEGACY_CODEC
 
     def encode(self, found: Fetched) -> Iterator[Outgoing]:
-        """Outgoing batches for all whole batches in the answer. Raises `BatchError` for corrupt data.
+        """Yield outgoing batches for all whole batches in the answer. Raises `BatchError` for corrupt data.
 
-        What lies before the damage comes first, and the position is then the damaged batch's.
+        Batches before the damaged one are yielded first. `position` is then the damaged batch's offset.
         """
         try:
             yield from self._encode(found)
@@ -134,7 +134,7 @@ class Encoder:
             yield from self._build(group)
 
     def _read(self, waiting: List[_Waiting]) -> List[Record]:
-        """Their records, as far as they are in the range."""
+        """Decode the records of these batches that are in the range."""
         batches = [(raw, header) for raw, header, _ in waiting if header is not None]
         if len(batches) == len(waiting):
             records = read_batches(batches)
@@ -156,7 +156,8 @@ class Encoder:
 
 
 def _to_be_joined(raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:
-    """Whether a batch is so small that its neighbours should share its produce request; it came with `answer_bytes`."""
+    """Whether a batch is so small that its neighbours should share its produce request. Its answer had
+    `answer_bytes`."""
     backlog = answer_bytes >= BACKLOG_BATCHES * len(raw)
     few = JOIN_BELOW_RECORDS_OF_BACKLOG if backlog else JOIN_BELOW_RECORDS
     small = JOIN_BELOW_COMPRESSED_BYTES if header.codec else JOIN_BELOW_BYTES

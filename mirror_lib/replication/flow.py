@@ -58,17 +58,18 @@ Watcher = Callable[[FlowMetrics], None]
 
 
 class IdTable(Protocol):
-    """Where a flow's ids are kept."""
+    """Stores the producer ids of a flow's lanes."""
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
-        """By lane."""
+        """The producer ids by lane."""
 
     def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
         """Add pairs of lane and producer id."""
 
 
 class LaneIds:
-    """One flow's ids in one driver's life; without a `table` its remote topics have no other writer, and none count."""
+    """The producer ids of one flow's lanes in one process. Without a `table` the remote topics have no other writer,
+    and no ids are recorded."""
 
     def __init__(self, flow: str, table: Optional[IdTable]) -> None:
         self._flow = flow
@@ -76,7 +77,7 @@ class LaneIds:
         self._known: Dict[int, FrozenSet[int]] = dict(table.producer_ids()) if table is not None else {}
 
     def reported(self, plans: Sequence[TaskPlan]) -> List[TaskPlan]:
-        """`plans` with the ids of their lanes."""
+        """Return `plans` with the recorded ids of their lanes."""
         if self._table is None:
             return list(plans)
         return [
@@ -85,9 +86,10 @@ class LaneIds:
         ]
 
     def learn(self, reports: Sequence[TaskReport]) -> None:
-        """Write down the ids that lanes were given. To be called before anything is planned with them.
+        """Record the lanes' new producer ids. Call it before the next tasks are planned with them.
 
-        Raises `FencedError` where another driver was given ids since: what was appended under those is not known here.
+        Raises `FencedError` if another driver has recorded ids since: this driver does not know what was appended under
+        those.
         """
         given = {(lane, each.producer_id) for report in reports for lane, each in report.producers.items()}
         new = sorted((lane, number) for lane, number in given if number not in self._known.get(lane, frozenset()))
@@ -106,7 +108,7 @@ class FlowContext:
     """What both engines need to run a flow in one driver process.
 
     `watcher` is called with metrics after each cycle, and `totals` counts the copied records. `stop` ends a batch after
-    the cycle that runs. Nothing after `until` is copied. Progress is committed to `group` of the source.
+    its current cycle. Nothing after `until` is copied. Progress is committed to the source's group `group`.
     """
 
     config: MirrorConfig
@@ -131,7 +133,7 @@ class FlowMirror:
     def __init__(self, context: FlowContext) -> None:
         config, flow = context.config, context.flow
         self.flow = flow
-        # A tail waits for nothing.
+        # True once the flow tails: a tail does not wait for its commits.
         self._in_background = False
         # A run that ends by itself still has to copy what the source held when the batch began.
         self._endless = config.trigger != AVAILABLE_NOW
@@ -159,11 +161,11 @@ class FlowMirror:
         return self._positions.known > 0
 
     def reached(self) -> bool:
-        """Whether the last look that was taken found nothing left to wait for: `until` is reached."""
+        """Whether the last check found that every partition has reached `until`."""
         return self._reached
 
     def due(self) -> bool:
-        """Whether one more look may find `until` reached: its time is past."""
+        """Whether another check may find `until` reached, because its time is past."""
         return self._reached or self._positions.bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
@@ -171,16 +173,17 @@ class FlowMirror:
         return list(self._state.stopped.parts.values())
 
     def not_copied(self) -> Sequence[str]:
-        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
         copied = [each.source for each in self._topics.partitions.values()]
         return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
 
     def blocked(self) -> Sequence[str]:
-        """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
+        """One sentence for each selected topic that cannot be copied at present."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
     def give_way(self) -> None:
-        """End the tasks that tail, from any thread: they may hold the slots that the ledger's commit waits for."""
+        """End the tasks that tail: they may occupy the task slots that the ledger's commit needs. Callable from any
+        thread."""
         tail = self._tail_now
         if tail is not None:
             listener, tasks = tail
@@ -188,10 +191,10 @@ class FlowMirror:
             listener.end_all()
 
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
-        """Copy until every partition has reached the end that its source had when this was called. With `tail` then
-        continue with new records, for about as long as it says.
+        """Copy until every partition has reached the end that its source had when this was called. With `tail`, then
+        copy new records for about the time that it gives.
 
-        Raises `FencedError` when another driver took over, `ClusterError` when a cluster stays away.
+        Raises `FencedError` if another driver fenced this one, `ClusterError` if a cluster stays unavailable.
         """
         self._in_background = self._in_background or tail is not None
         partitions, ranges = self._catch_up(spark, batch)
@@ -243,7 +246,7 @@ class FlowMirror:
         return partitions, ranges
 
     def _cycle(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
-        """Copy once with every lane that has something to do; False if nothing moved."""
+        """Run one cycle over every lane with records to copy; False if no position moved."""
         started, began = time.monotonic(), time.time()
         flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
         with named(spark, self._job_name("copy")):
@@ -255,7 +258,7 @@ class FlowMirror:
         left = self._known_ends.left(commit.parts.values(), stopped, ahead) if self._endless else going
         self._watch(reports, left, batch, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
-        # Who had to wait is not stuck.
+        # A flow that a rate or a quota delayed is not stuck.
         return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
 
     def _tail(
@@ -267,11 +270,11 @@ class FlowMirror:
         clock: BatchClock,
         tasks: int,
     ) -> None:
-        """One stage that copies what comes, until the clock, a stop, other topics or something unusual ends it: fewer
-        slots than it began with, since an executor has gone or is about to go.
+        """Run one stage that copies new records. The clock, a stop, changed topics, or fewer task slots than at its
+        start (an executor is gone or about to go) end it.
 
-        Its tasks report while they run, so the ledger lags little behind the remote logs. A crash may leave it further
-        back: reconciling covers any distance.
+        Its tasks report while they run, so the ledger lags little behind the remote logs. After a crash the lag may be
+        larger: reconciling covers any distance.
         """
         began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
         flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
@@ -285,7 +288,7 @@ class FlowMirror:
                     listener.end_all()
 
             def often() -> None:
-                # A task reports little at a time, and waits when it has too many reports without an answer.
+                # A task sends small reports, and waits when too many of them are unanswered.
                 crowded, tasks = listener.crowded(), len(plans)
                 slow = crowded and not self._commit_reports(listener.take(), partitions, batch, clock, tasks)
                 if slow or self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
@@ -328,7 +331,8 @@ class FlowMirror:
     def _commit_reports(
         self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, tasks: int
     ) -> bool:
-        """Record the reports of running tasks; False where they are too few, for the driver to catch up."""
+        """Record the reports of running tasks. False if the tasks are too few or badly shared, so that the driver must
+        catch up."""
         self._ids.learn(reports)
         self._rates.learn(reports)
         commit = self._state.apply(reports, partitions)
@@ -337,7 +341,8 @@ class FlowMirror:
         return not (falls_behind(tasks, self.flow.tasks_max, records, left) or self._rates.badly_shared())
 
     def _tailed(self, commit: Commit, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
-        """Tell of what was tailed; how much it was, and how much more had come by then where something was reported."""
+        """Show the metrics of tailed records. Returns the records copied, and the records still to come in the reported
+        partitions."""
         records, parts = sum(report.records for report in commit.reports), commit.parts.values()
         left = self._known_ends.left(parts, self._state.stopped.parts, self._positions.ahead)
         self._watch(commit.reports, left, batch, clock.copied(records))

@@ -13,15 +13,16 @@ from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport
 from mirror_lib.replication.quotas import FLOW, Load, RateQuota, TaskRates, TokenBucket, joined, parts_of_rate, weights
 from mirror_lib.text import size
 
-# Held back for this part of the time, a flow is rate-limited.
+# A flow that was delayed for this fraction of the time counts as rate-limited.
 AT_LIMIT = 0.2
-# Shares are looked at after so long, and are bad where a task was held back most of the time and the bound not used.
+# Interval between checks of the shares. They are bad if a task was delayed most of the time and the rate not used up.
 CHECK_SECONDS = 30.0
 HELD_PART, USED_PART = 0.5, 0.7
 
 
 class FlowRates:
-    """Not thread-safe. Without rates it changes nothing. The clock is the caller's."""
+    """Divides one flow's rates among its tasks. Not thread-safe. Without rates it changes nothing. The caller gives the
+    clock."""
 
     def __init__(self, flow: ReplicationFlow, clock: Callable[[], float] = time.monotonic) -> None:
         self._flow = flow
@@ -40,7 +41,7 @@ class FlowRates:
 
     @property
     def has_rates(self) -> bool:
-        """Whether anything holds the flow to a rate."""
+        """Whether a rate limits the flow."""
         return bool(self._accounts)
 
     @property
@@ -49,11 +50,11 @@ class FlowRates:
         return self.has_rates or self._flow.batch_max_bytes is not None
 
     def tasks(self, slots: int) -> int:
-        """How many tasks to plan where Spark runs `slots` at a time: the share of one that waits would be lost."""
+        """The number of tasks to plan when Spark runs `slots` at a time: a task that waits would waste its share."""
         return min(self._flow.tasks_max, max(1, slots)) if self.has_rates else self._flow.tasks_max
 
     def reported(self, plans: Sequence[TaskPlan], bytes_of: Callable[[PartitionTask], int]) -> List[TaskPlan]:
-        """The plans of one stage, each with its share; `bytes_of` says how much there is to copy of a partition."""
+        """The plans of one stage, each with its share. `bytes_of` returns the bytes to copy of a partition."""
         if not self.counts_bytes:
             return list(plans)
         self._recheck()
@@ -70,15 +71,15 @@ class FlowRates:
         return shared
 
     def standing(self, topics: Iterable[str]) -> TaskRates:
-        """All that may be fetched now of these topics, for one that does all of it."""
+        """The whole amount that may be fetched now of these topics, for a caller that fetches alone."""
         known = self._numbers(topics)
         return self._rates_of(1.0, dict.fromkeys(known.values(), 1.0), known)
 
     def learn(self, reports: Sequence[TaskReport]) -> None:
-        """Take back what the tasks of the latest stage have left of their shares.
+        """Take back the unused parts of the latest stage's shares.
 
-        Their buckets have counted every second and every byte, so nothing is counted a second time here. A task that
-        did not report returns nothing, and still owes what it owed.
+        The tasks' buckets have counted every second and every byte, so nothing is counted twice. A task that did not
+        report returns nothing, and its debt remains.
         """
         nbytes, held = joined([(report.task, report.fetching) for report in reports])
         for number, count in nbytes.items():
@@ -94,14 +95,14 @@ class FlowRates:
             self._accounts[number] = TokenBucket(self._accounts[number].rate, sum(of_tasks.values()), now)
 
     def pay(self, nbytes: Mapping[int, int]) -> None:
-        """Pay for bytes by rate that were read since `standing` was last called."""
+        """Deduct the bytes, by rate, that were read since `standing` was last called."""
         now = self._clock()
         for number, count in nbytes.items():
             if number in self._accounts:
                 self._accounts[number].spend_over_time(count, now)
 
     def badly_shared(self) -> bool:
-        """Whether long tasks had better end, so that the next ones get other shares."""
+        """Whether long tasks should end, so that the next ones get other shares."""
         now = self._clock()
         seconds = now - self._checked_at
         if seconds < CHECK_SECONDS:
@@ -115,7 +116,7 @@ class FlowRates:
         return bad
 
     def word(self, reports: Sequence[TaskReport], seconds: float) -> Optional[str]:
-        """What to say of a pass of `seconds` in which a rate held the flow back; `None` where none did."""
+        """The rate that delayed a cycle of `seconds`, for the status; `None` if no rate did."""
         _, held = joined([(report.task, report.fetching) for report in reports])
         at_limit = [number for number in sorted(held) if held[number] > AT_LIMIT * seconds and number in self._accounts]
         if not at_limit:

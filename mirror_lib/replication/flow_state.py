@@ -1,7 +1,7 @@
 """The state of a flow in one driver: `FlowState.apply(reports)` returns the `Commit` that is to be recorded.
 
-It holds positions, what each lane hands to its next cycle, which task copies which lane, and which partitions have
-stopped. `apply` decides and changes nothing; `take` remembers a commit, in the order of effects that the flow gives.
+It has the positions, the state that each lane passes to its next cycle, the assignment of lanes to tasks, and the
+stopped partitions. `apply` changes nothing; `take` updates the state with a commit, when the flow has recorded it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ UNLISTED = "one of its clusters answers with no offsets of it; check that the pa
 
 
 def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
-    """Partitions that are refused, and the ones whose offsets are unknown: not copied, so not to be called caught
-    up."""
+    """Reports of the partitions that are refused or whose offsets are unknown. They are not copied, so they must not
+    count as caught up."""
     decided = {each.key for each in ranges}
     stopped = {key: of_unlisted(copied) for key, copied in partitions.items() if key not in decided}
     stopped.update(
@@ -71,15 +71,15 @@ def _report(copied: CopiedPartition, reason: str) -> PartitionReport:
 
 
 class StoppedPartitions:
-    """One flow's in one driver's life. `parts` are the reports with which they stopped."""
+    """One flow's stopped partitions in one process. `parts` are the reports with which they stopped."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
         self.parts: Dict[PartitionKey, PartitionReport] = {}
 
     def begin(self, partitions: Partitions, ranges: Sequence[Range]) -> None:
-        """All are tried again. But a refused partition stays refused until an operator starts again: more attempts
-        would fence its lane in every batch."""
+        """Try all partitions again, except refused ones: they stay refused until an operator restarts the run. More
+        attempts would fence their lanes in every batch."""
         refused = {key: part for key, part in self.parts.items() if part.refused and key in partitions}
         found = not_begun(partitions, ranges)
         self.parts = {**found, **refused}
@@ -87,16 +87,16 @@ class StoppedPartitions:
             log.error("%s: %s", self._flow, part.stopped)
 
     def stop(self, key: PartitionKey, part: PartitionReport) -> None:
-        """It is not copied further in this batch."""
+        """Do not copy this partition further in this batch."""
         self.parts[key] = part
         log.error("%s: %s", self._flow, part.stopped)
 
     def some_may_resume(self) -> bool:
-        """Whether it is worth looking at them again later."""
+        """Whether a later attempt may succeed for some of them."""
         return any(not part.refused for part in self.parts.values())
 
     def wait(self, ended: Callable[[], bool]) -> None:
-        """Return when another look is worth it, or the batch has `ended`."""
+        """Return when another attempt is due, or the batch has `ended`."""
         until = time.monotonic() + LEFT_OUT_SECONDS
         while not ended() and time.monotonic() < until:
             time.sleep(CHECK_SECONDS)
@@ -107,11 +107,11 @@ BySource = Mapping[TopicPartition, CopiedPartition]
 
 @dataclass(frozen=True)
 class Commit:
-    """What reports come to: what is to be recorded, and what `FlowState` knows once it is.
+    """The result of reports: what must be recorded, and the state of `FlowState` once it is.
 
-    `moves` are the positions that changed, which the ledger has once it has `runs` and `rows`; `parts` the reports of
-    its partitions by their keys, `stops` the stopped ones, `checked` the partitions whose lane knows what
-    lies on the remote log. `ended` are the reports of partitions whose tasks have ended.
+    `moves` are the changed positions, which the ledger has once it has `runs` and `rows`. `parts` are the reports by
+    partition key, `stops` the stopped ones. `checked` are the partitions whose lane has read the end of the remote log.
+    `ended` are the reports of partitions whose tasks have ended.
     """
 
     reports: Sequence[TaskReport]
@@ -128,13 +128,13 @@ class Commit:
 
     @property
     def plain(self) -> bool:
-        """Whether all went on, and there is nothing to tell but where to."""
+        """Whether every partition continued, and only positions changed."""
         ended = any(part.stopped is not None for part in self.parts.values())
         return not (ended or self.incidents or any(report.fenced for report in self.reports))
 
 
 class FlowState:
-    """Not thread-safe. `positions` has decided on the partitions whose reports come."""
+    """The state of one flow. Not thread-safe. `positions` must have decided on every reported partition."""
 
     def __init__(self, flow: ReplicationFlow, positions: Positions) -> None:
         self.positions = positions
@@ -142,21 +142,22 @@ class FlowState:
         self._rejections = Rejections(flow.on_error == "skip")
         self._lanes: Mapping[int, LaneState] = {}
         self._shares = LaneShares()
-        # In which cycle a partition last got records.
+        # The cycle in which each partition last got records.
         self._served: Dict[PartitionKey, int] = {}
         self._cycles = 0
 
     def plans(
         self, mirror: str, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
     ) -> List[TaskPlan]:
-        """The tasks of a pass over `todo` that `began` then (seconds since 1970); `mirror` is the file's name."""
+        """The tasks of a cycle over `todo` that began at `began` (seconds since 1970). `mirror` is the name in the
+        file."""
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         # Under a rate limit, or over a slow line, a cycle may reach few of many partitions.
         in_turn = sorted(todo, key=lambda each: self._served.get(each.key, 0))
         return plan_tasks(mirror, flow, partitions, in_turn, lanes, self._rejections.isolate_until, self._shares)
 
     def bytes_of(self, task: PartitionTask) -> int:
-        """About how much there is to copy of a partition."""
+        """The approximate number of bytes to copy of a partition."""
         return self._shares.bytes_of(task)
 
     def isolate_until(self, key: PartitionKey) -> int:
@@ -166,12 +167,13 @@ class FlowState:
     def apply(
         self, reports: Sequence[TaskReport], partitions: Partitions, last: Sequence[TaskReport] = (), began: float = 0.0
     ) -> Commit:
-        """What reports come to; the last one of a partition counts. `last` are of tasks that have ended;
-        what they hand over is for a pass behind the one that `began` then. Pure: `take` remembers it."""
+        """Compute the commit of these reports; the last report of a partition counts. `last` are the reports of tasks
+        that have ended. Their lane states pass to the cycle after the one that began at `began`. Pure: `take` updates
+        the state."""
         return commit_of(reports, partitions, self.positions.at, self._rejections, self._lanes, last, began)
 
     def take(self, commit: Commit) -> None:
-        """What `apply` said is recorded, or will be before anything that builds on it has an effect."""
+        """Update the state with a commit that is recorded, or will be before anything that depends on it."""
         for key, position in commit.moves.items():
             self.positions.move(key, position)
         self.positions.trust(commit.checked)
@@ -183,7 +185,7 @@ class FlowState:
             self.stopped.stop(key, part)
 
     def let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
-        """A task that died may still run somewhere: its lanes are fenced again, as after a failed attempt."""
+        """A task that failed may still run on an executor: fence its lanes again, as after a failed attempt."""
         lanes, sources = unsure(plans, reports)
         self._lanes = {lane: state for lane, state in self._lanes.items() if lane not in lanes}
         self.positions.doubt(key for key, each in partitions.items() if each.source in sources)
@@ -192,8 +194,8 @@ class FlowState:
 def judged_by_topics(
     reports: Sequence[TaskReport], partitions: Partitions, present: Partitions
 ) -> List[TaskReport]:
-    """The reports of `partitions`, where those that are not `present` any more have not stopped: their topic is gone,
-    and a copy of a new one of that name reads its remote log again."""
+    """Clear the stop of every reported partition that is no longer `present`: its topic was deleted. If a new topic
+    has the same name, its copy re-reads the remote log."""
     gone = {each.source for key, each in partitions.items() if key not in present}
 
     def judged(part: PartitionReport) -> PartitionReport:
@@ -206,7 +208,7 @@ def judged_by_topics(
 
 
 def unsure(plans: Sequence[TaskPlan], reports: Sequence[TaskReport]) -> Tuple[Set[int], Set[TopicPartition]]:
-    """The lanes, and the partitions of the source, that a task that died may still write."""
+    """The lanes and the source partitions that a failed task may still write."""
     tasks = [task for plan in plans for task in plan.tasks]
     parts = [part for report in reports for part in report.partitions]
     lanes = {task.lane for task in tasks} - {lane_of(*part.remote) for part in parts}
@@ -222,13 +224,13 @@ def commit_of(
     last: Sequence[TaskReport] = (),
     began: float = 0.0,
 ) -> Commit:
-    """See `FlowState.apply`. Partitions stand there, and `rejections` and `lanes` are so, before these reports."""
+    """See `FlowState.apply`. `rejections` and `lanes` are the state before these reports."""
     by_source = {each.source: each for each in partitions.values()}
     parts = {by_source[part.source].key: part for report in reports for part in report.partitions}
     moves: Dict[PartitionKey, Position] = {}
     incidents: List[Incident] = []
     for key, part in parts.items():
-        # Rejected records that are to be skipped are left behind.
+        # The position is after rejected records that are skipped.
         position = Position(rejections.position(key, part), part.downstream_offset)
         if position != stands(key):
             moves[key] = position
@@ -245,7 +247,7 @@ def commit_of(
 
 
 def _handed_over(lanes: Mapping[int, LaneState], last: Sequence[TaskReport], began: float) -> Mapping[int, LaneState]:
-    """What is known of lanes after these reports of tasks that have ended."""
+    """The state of lanes after these reports of tasks that have ended."""
     after = dict(lanes)
     for report in last:
         parts: Dict[int, List[PartitionReport]] = {}
@@ -257,8 +259,8 @@ def _handed_over(lanes: Mapping[int, LaneState], last: Sequence[TaskReport], beg
 
 
 def end_if_lost(flow: str, outcome: Commit) -> None:
-    """Raise what ends the life of `flow`: `ClusterError` where a remote log lost records, `FencedError` where another
-    driver took over."""
+    """Raise the error that ends the flow's run: `ClusterError` if a remote log lost records, `FencedError` if another
+    driver fenced a lane."""
     lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
     if lost:
         raise ClusterError(f"{flow}: {lost[0]}", "the next start copies the lost records again", code="MIR-207")
@@ -279,9 +281,9 @@ def snapshot_of(
     held: Optional[str] = None,
     next_offsets: Optional[Mapping[TopicPartition, int]] = None,
 ) -> FlowMetrics:
-    """What is shown of a pass that took `seconds`: `left` upstream offsets are to come of each source partition, from
-    `next_offsets` on, so many partitions have `stopped`, and `held` says what held it back. `behind_seconds` is the age
-    of the last record copied of the partition that is farthest back among those with more to copy."""
+    """The metrics of a cycle that took `seconds`. `left` upstream offsets remain of each source partition, from
+    `next_offsets` on. `stopped` counts the stopped partitions, and `held` names the limit that delayed the cycle.
+    `behind_seconds` is the age of the last record copied of the partition with the largest lag."""
     parts = [part for report in reports for part in report.partitions]
     times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
     to_come = sum(left.values())
@@ -305,7 +307,7 @@ def snapshot_of(
 
 
 def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRuns]:
-    # A report without an answer is repeated in the task's last report.
+    # An unanswered report is repeated in the task's last report.
     syncs = dict.fromkeys(syncs for report in reports for syncs in report.syncs)
     return [by_source[(each.topic, each.partition)].ledger_runs(each.flat) for each in syncs]
 
@@ -313,6 +315,6 @@ def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[Led
 def _position_rows(
     moves: Mapping[PartitionKey, Position], runs: Sequence[LedgerRuns], partitions: Partitions
 ) -> List[LedgerRow]:
-    """Positions that no end of a range shows: after a gap at the end of a range, or after an abort marker."""
+    """Rows for positions that are not the end of a range: after a gap at the end of a range, or an abort marker."""
     ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
     return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]

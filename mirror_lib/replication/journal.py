@@ -1,4 +1,4 @@
-"""Records a flow's facts: start and end of runs, signs of life, offset syncs, positions and incidents."""
+"""Records a flow's facts: start and end of runs, heartbeats, offset syncs, positions and incidents."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ NOTHING_LOST = "No data is lost: the next run reads them from the remote log"
 
 
 class SignsOfLife:
-    """Writes a sign every SIGN_SECONDS in a thread of its own, from `start` to `end`. A failure never ends the copy."""
+    """Writes a heartbeat every SIGN_SECONDS in its own thread, from `start` to `end`. A failure never ends the copy."""
 
     def __init__(self, spark: SparkSession, runs: RunTable, run: MirrorRun, progress: Callable[[], Progress]) -> None:
         self._spark, self._runs, self._run, self._progress = spark, runs, run, progress
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begin; the first sign comes after SIGN_SECONDS."""
+        """Begin; the first heartbeat comes after SIGN_SECONDS."""
         threading.Thread(target=of_this_flow(self._go), name=f"{self._run.flow} signs of life", daemon=True).start()
 
     def end(self) -> None:
-        """No further sign."""
+        """Write no further heartbeat."""
         self._over.set()
 
     def _go(self) -> None:
@@ -70,18 +70,18 @@ class SignsOfLife:
 
 @dataclass(frozen=True)
 class BatchRef:
-    """The Spark batch that something was done for; `batch_id` is -1 outside of one."""
+    """The Spark batch to which recorded rows belong; `batch_id` is -1 outside of one."""
 
     query_id: str
     batch_id: int
 
 
 class Journal:
-    """One flow's rows in one driver's life. Each append is one commit, and repeating it adds nothing. What is appended
-    `in_background` is in the ledger before anything else is written; the next caller gets its
-    failure.
+    """One flow's rows in one process. Each append is one commit, and repeating it adds nothing.
 
-    The ledger is read in a thread of its own, from now on: the first look at a Delta table in a process takes seconds.
+    Rows appended `in_background` are in the ledger before anything else is written. If that append fails, the next
+    caller gets the error. The ledger is read in a separate thread from construction on: the first read of a Delta table
+    in a process takes seconds.
     """
 
     def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str) -> None:
@@ -94,7 +94,7 @@ class Journal:
         self._producers = LaneProducerTable(spark, state)
         self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
         self._appends = 0
-        self.wrote = False  # whether a row of the ledger is written
+        self.wrote = False  # whether a row of the ledger was written
         self._positions = BackgroundCall(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._ranges = BackgroundCall(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
         self._begun: Optional[BackgroundCall[None]] = None
@@ -103,7 +103,7 @@ class Journal:
         self._writes_since: Optional[float] = None
 
     def waited(self) -> float:
-        """For how many seconds the write that is under way has taken; 0 where none is. From any thread."""
+        """The age in seconds of the write in progress; 0 if there is none. Callable from any thread."""
         since = self._writes_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -117,12 +117,12 @@ class Journal:
             self._writes_since = None
 
     def last_run(self) -> Tuple[Optional[MirrorRun], bool]:
-        """The flow's run before this one, if there is one, and whether it ended with nothing to recover."""
+        """The flow's previous run, if there is one, and whether it ended with nothing to recover."""
         return self._runs.latest_with_end(self._flow)
 
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
-        """Write down that `run` begins: before this returns, or else before any other row of it is written. `progress`
-        is for the signs of life, and is called in a thread of its own."""
+        """Record the start of `run`: before this returns if `wait`, else before any other row of it is written.
+        `progress` fills the heartbeats and is called in their thread."""
         self._begun = BackgroundCall(f"{self._flow} begins", lambda: self._begin_run(run))
         if wait:
             self._begun.result()
@@ -134,18 +134,18 @@ class Journal:
         self._incidents.make()  # so that a query for incidents succeeds before the first one
 
     def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
-        """Write down how `run` ended: `outcome` is `ok` or one sentence."""
+        """Record how `run` ended: `outcome` is `ok` or one sentence."""
         if self._signs is not None:
             self._signs.end()
         self.written()
         self._runs.ended(run, outcome=outcome, records=records, bytes=bytes)
 
     def positions(self) -> Mapping[PartitionKey, Position]:
-        """Where the ledger said each partition stands when this was made."""
+        """Each partition's position in the ledger, as of construction."""
         return self._positions.result()
 
     def range_positions(self) -> RangePositions:
-        """The same of a flow that repartitions records."""
+        """The same for a flow that repartitions records."""
         return self._ranges.result()
 
     def dead_letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
@@ -162,7 +162,7 @@ class Journal:
     ) -> None:
         """Add rows, and the rows of `runs`, to the ledger in one commit; nothing for none.
 
-        `in_background`: the caller continues meanwhile. A kill then may leave the ledger without the last commit.
+        `in_background`: the append runs in a thread. A kill before its end leaves the ledger without that commit.
         """
         if not rows and not runs:
             if self._background is not None and self._background.over():
@@ -183,12 +183,12 @@ class Journal:
         self._upkeep.committed()
 
     def await_upkeep(self, seconds: float, ended: Callable[[], bool]) -> None:
-        """Let the upkeep of tables, where it is at work, come to its end, for so long each, and not where all has
-        `ended`."""
+        """Wait for running upkeep of the tables, at most `seconds` for each, unless `ended` returns True."""
         self._upkeep.wait(seconds, ended)
 
     def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
-        """Add the first rows of partitions, unless another driver did, and return where each stands; none for none."""
+        """Add the first rows of partitions that another driver has not begun. Return each partition's position in the
+        ledger; empty for no rows."""
         if not rows:
             return {}
         self.written()
@@ -204,7 +204,7 @@ class Journal:
                 self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
-        """By lane, every producer id that it may have appended under."""
+        """Every producer id that each lane may have appended under."""
         return self._producers.ids(self._flow)
 
     def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
@@ -213,23 +213,24 @@ class Journal:
         self._producers.add(self._flow, ids, run_id=self.run_id)
 
     def history(self, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
-        """Where the rows of a partition begin, and the upstream offset that belongs at `downstream_offset` by them."""
+        """The position of a partition's first row, and the upstream offset that by its rows belongs at
+        `downstream_offset`."""
         self.written()
         first = self._ledger.first(self._flow, key)
         upstream = self._ledger.upstream_of(self._flow, key, downstream_offset)
         return None if first is None or upstream is None else (first, upstream)
 
     def forget_from(self, key: PartitionKey, downstream_offset: int) -> None:
-        """Void the facts about a remote log from an offset on, which the log no longer holds.
+        """Void the rows about a remote log from an offset on, which the log no longer has.
 
-        Before anything is copied again: two facts about one downstream offset would contradict each other.
+        Call it before these records are copied again: two rows about one downstream offset would contradict each other.
         """
         self.written()
         self._ledger.void_from(self._flow, key, downstream_offset)
 
     def written(self) -> None:
-        """Return when everything is recorded: that the run begins, and the rows appended in the background. Raises
-        `StateError` where that failed."""
+        """Return when the start of the run and all rows appended in the background are recorded. Raises `StateError` if
+        that failed."""
         if self._begun is not None:
             self._begun.result()
         in_background, self._background = self._background, None
@@ -237,12 +238,12 @@ class Journal:
             in_background.result()
 
     def stalled(self) -> None:
-        """The run has ended and nothing can be written: no further sign of life either."""
+        """The run has ended and nothing can be written: stop the heartbeats too."""
         if self._signs is not None:
             self._signs.end()
 
     def given_up(self) -> None:
-        """The same for who has an error of its own to tell: this one is logged."""
+        """Like `written`, for a caller that already has an error to report: an error here is only logged."""
         try:
             self.written()
         except SparkEndedError:
@@ -254,5 +255,5 @@ class Journal:
 
 
 def position_row(copied: CopiedPartition, position: Position) -> LedgerRow:
-    """The row that says where a partition stands, without a record of its own."""
+    """The row that records a partition's position, without a record of its own."""
     return copied.ledger_row(position.upstream_offset, position.downstream_offset, 0)

@@ -1,9 +1,9 @@
-"""The kernel of both engines: `Lanes` belong to one Spark task, which it opens, appends to and fences again.
+"""The kernel of both engines: opens the lanes of one Spark task, appends to them and renews their fence.
 
 A lane is a named set of remote partitions that are written under one transactional id. Order of effects: stop where a
-remote log was truncated, fence, recover, append, fence again behind old records. After a crash at any point the next
-process fences first, and finds on the remote logs what was not reported. Records to append come from a `Source`, and a
-recovery finds the records on the remote logs; each engine has its own of both.
+remote log was truncated, fence, recover, append, fence again after old records. After a crash at any point the next
+process fences first, and finds unreported records on the remote logs. Each engine has its own `Source` of records to
+append, and its own recovery, which finds records on the remote logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mirror_lib.kafka.producer import Appender
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication.partition import RemotePartition
 
-# How long a lane that is fenced again fights for its coordinator.
+# How long a lane that is fenced again retries an unavailable coordinator.
 REFENCE_SECONDS = 120.0
 
 Part = TypeVar("Part", bound=RemotePartition[Any])
@@ -44,20 +44,20 @@ class Source(Protocol):
     """Where the batches of a task's partitions come from."""
 
     def poll(self) -> float:
-        """Give the partitions what has come, and ask for more; returns how long to wait for answers at most (ms).
-        Raises `Disconnected`, `ClusterError`."""
+        """Hand new batches to the partitions and send the next requests. Returns the longest time to wait for answers
+        (ms). Raises `Disconnected`, `ClusterError`."""
 
     def ended(self, idle: bool) -> bool:
-        """Whether nothing more is to come and all that came is done with. `idle`: nothing is under way."""
+        """Whether no more batches will come and all are processed. `idle`: no request is in flight."""
 
 
 class Lanes(Generic[Part]):
-    """Of one attempt at one task, over the connections of `target`.
+    """The lanes of one attempt at one task, over the connections of `target`.
 
-    `producers` are of lanes that continue without a fence, `held` the latest that the driver knows of each lane; an
-    attempt behind another one is given neither, since a dead one used some of the sequences. `recover` finds out
-    what lies on the remote logs of partitions whose lanes are fenced. Records must be younger than `epoch_kept_seconds`
-    for the target to remember who wrote them.
+    `producers` are the producers of lanes that continue without a fence. `held` are the latest producers of all lanes,
+    as far as the driver knows. A repeated attempt gets neither, since the previous attempt used some of the sequences.
+    `recover` reads the remote logs of partitions whose lanes are fenced. Records must be younger than
+    `epoch_kept_seconds`, or the target forgets their producer.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Lanes(Generic[Part]):
         epoch_kept_seconds: float,
     ) -> None:
         self.partitions: List[Part] = []
-        # By lane, as each engine names its own.
+        # By lane; each engine has its own lane keys.
         self.producers: Dict[Any, Producer] = dict(producers)
-        # Kept when connections break: a task that has a lane by its driver's word must not take it back from another
+        # Kept when connections break: a task whose lane the driver confirmed must not take it back from another
         # process.
         self.held: Dict[Any, Producer] = dict(held)
         self._target = target
@@ -82,7 +82,7 @@ class Lanes(Generic[Part]):
         self._idempotent: Optional[Producer] = None
 
     def let_go(self) -> None:
-        """Connections broke: what was in flight may have been written or not. Lanes that are opened again fence."""
+        """Connections broke: batches in flight may or may not have been written. Reopened lanes are fenced."""
         self.producers.clear()
         self._appender = Appender(self._target)
         self._idempotent = None
@@ -90,10 +90,11 @@ class Lanes(Generic[Part]):
     def open(
         self, partitions: Sequence[Part], deadline: float, ends: Optional[Mapping[TopicPartition, int]] = None
     ) -> None:
-        """Give `partitions` a producer and a place to resume from. They are all the task's partitions of their lanes.
+        """Give `partitions` a producer and a position to resume from. They must be all partitions of their lanes in the
+        task.
 
-        `ends` are the ends of their remote logs where the caller knows them. Raises `Disconnected`, `ClusterError`, and
-        `FencedError` where another process has a lane.
+        `ends` are the ends of their remote logs, if the caller has them. Raises `Disconnected`, `ClusterError`, and
+        `FencedError` if another process has a lane.
         """
         for each in partitions:
             of_remote = self._by_remote.setdefault(each.remote, [])
@@ -102,14 +103,14 @@ class Lanes(Generic[Part]):
                 self.partitions.append(each)
         if ends is None:
             ends = self._log_ends(partitions)
-        # Before the fence: its markers would fill the offsets of acknowledged records that a log has lost.
+        # Before the fence: its markers would fill the offsets of acknowledged records that a truncated log has lost.
         self._stop_at_lost_tails([each for each in partitions if each.stopped is None], ends)
         fresh = [
             each
             for each in partitions
             if each.lane not in self.producers or not each.continues(ends.get(each.remote, -1))
         ]
-        # All lanes before anything else: two drivers that start at once then rarely take half of the lanes each.
+        # All lanes first: of two drivers that start at once, each then rarely fences half of the lanes.
         for lane, those in _by_lane(fresh).items():
             if all(each.stopped is not None for each in those):
                 continue  # nothing is to be appended, and a marker might take the place of what a log lost
@@ -131,23 +132,23 @@ class Lanes(Generic[Part]):
         """A new producer of the lane, after which no earlier one can append to these partitions."""
         name = partitions[0].transactional_id
         if name is None:
-            # One id serves all, as sequences are by partition; but not two lanes that append to one partition.
+            # One id serves all lanes, as sequences are per partition. Two lanes in one partition need two ids.
             if any(len(self._by_remote[each.remote]) > 1 for each in partitions):
                 return idempotent_producer(self._target, deadline)
             self._idempotent = self._idempotent or idempotent_producer(self._target, deadline)
             return self._idempotent
-        # Not the stopped ones: a marker would take the place of what a log has lost.
+        # Not in stopped partitions: a marker would fill the offset of a lost record.
         marked = by_topic(each.remote for each in partitions if each.stopped is None)
         return fence(self._target, name, marked, deadline, self.held.get(lane))
 
     def pump(self, source: Source) -> None:
-        """Append what `source` brings until it has ended. It may open lanes meanwhile. Raises what `source` raises, and
-        `Disconnected`, `FencedError`."""
+        """Append the batches of `source` until it has ended. It may open lanes meanwhile. Raises the errors of
+        `source`, `Disconnected` and `FencedError`."""
         while True:
-            # First of all: an answer that came during another wait would not end the wait below.
+            # Poll first: an answer that arrived during another wait would not end the wait below.
             wait_ms = source.poll()
             for ack in self._appender.acknowledgements():
-                # Of several lanes in a remote partition one alone has something under way.
+                # Of several lanes in a remote partition, only one has a batch in flight.
                 next(each for each in self._by_remote[ack.remote] if each.waits).acknowledge(ack)
             self._appender.pump(self.partitions)
             if source.ended(self._appender.idle()):
@@ -157,9 +158,9 @@ class Lanes(Generic[Part]):
     def refence(self) -> List[Part]:
         """Fence again where the last records are so old that the target would soon forget the lane's epoch.
 
-        Returns the partitions of these lanes, which are started again. Nothing may be in flight. A crash in here leaves
-        markers, which the next process skips. Raises `AnswerLost` where it is unknown whose the lane is, and what
-        `open` raises.
+        Returns the partitions of these lanes, restarted. No batch may be in flight. A crash in here leaves markers,
+        which the next process skips. Raises the errors of `open`, and `AnswerLost` if it is unknown which process has
+        the lane.
         """
         before = (time.time() - self._epoch_kept_seconds) * 1000
         old = [each for each in self.partitions if each.forgettable(before)]
@@ -200,15 +201,15 @@ class Lanes(Generic[Part]):
                 self._recover([each])
 
     def stop_at_lost_tails(self, partitions: Collection[Part]) -> None:
-        """Stop those whose remote log ends before what was acknowledged.
+        """Stop partitions whose remote log ends before the last acknowledged record.
 
-        In every pass: a broker that lost a log's tail may have forgotten the producer too (it does so by the records'
-        timestamps), and would take any sequence at any offset. Raises `Disconnected`.
+        Needed in every cycle: a broker that truncated a log may have forgotten the producer too (it does so by the
+        records' timestamps), and would accept any sequence at any offset. Raises `Disconnected`.
         """
         self._stop_at_lost_tails(partitions, self._log_ends(partitions))
 
     def _log_ends(self, partitions: Iterable[Part]) -> Mapping[TopicPartition, int]:
-        # Several lanes may be in a remote partition, and a broker answers no question that names one twice.
+        # Several lanes may share a remote partition, and a broker refuses a request that names a partition twice.
         return log_ends(self._target, {each.remote for each in partitions})
 
     def _stop_at_lost_tails(self, partitions: Collection[Part], ends: Mapping[TopicPartition, int]) -> None:

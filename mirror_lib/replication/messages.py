@@ -20,12 +20,12 @@ from mirror_lib.replication.quotas import NO_RATES, NOTHING_FETCHED, Fetching, T
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
 
-# A broker forgets a producer, and with it the lane's epoch, when the newest time in its last batch is a day past
-# (producer.id.expiration.ms). Half of that leaves room for clocks that differ and for what comes in between.
+# A broker forgets a producer, and with it the lane's epoch, when the newest timestamp in its last batch is a day old
+# (producer.id.expiration.ms). Half of that allows for clock differences and delays.
 EPOCH_KEPT_SECONDS = 12 * 3600.0
 
-# Offset syncs of a task in one report: some six megabytes on their way to the driver. A log full of gaps, or a filter,
-# reaches this number in seconds. The cycle ends then.
+# The most offset syncs of a task in one report: about 6 MB to the driver. A log full of gaps, or a filter, reaches this
+# number in seconds. The cycle then ends.
 MOST_SYNCS = 250_000
 
 # The end of a partition that is tailed: its lane continues until the cycle's time is up.
@@ -33,14 +33,14 @@ NO_END = 2**63 - 1
 
 
 def to_text(report: TaskReport) -> str:
-    """A task's report as one line of JSON, as it travels from the task to its driver."""
+    """A task's report as one line of JSON, as the task sends it to its driver."""
     bare = asdict(replace(report, syncs=()))
     syncs = [(each.topic, each.partition, b64encode(each.flat).decode("ascii")) for each in report.syncs]
     return json.dumps({**bare, "syncs": syncs})
 
 
 def from_text(text: str) -> TaskReport:
-    """The report of a line that `to_text` of this release wrote. Raises `ValueError` for anything else."""
+    """Parse a line that `to_text` of this release wrote. Raises `ValueError` for anything else."""
     try:
         return _report(json.loads(text))
     except (LookupError, TypeError, AttributeError) as error:
@@ -59,13 +59,13 @@ def _report(fields: Dict[str, Any]) -> TaskReport:
 
 
 def partition_report(fields: Dict[str, Any]) -> PartitionReport:
-    """That of its fields, as JSON has them."""
+    """Build a partition's report from its JSON fields."""
     incidents = fields.pop("incidents")
     return PartitionReport(**fields, incidents=tuple(Incident(**incident) for incident in incidents))
 
 
 class KeptPartition:
-    """A source partition and its remote partition, which has the same number. A base without fields of its own."""
+    """A source partition and its remote partition, which has the same number. A base class without fields."""
 
     topic: str
     remote_topic: str
@@ -84,13 +84,13 @@ class KeptPartition:
 
 @dataclass(frozen=True)
 class PartitionTask(KeptPartition):
-    """One partition's share of a pass: copy from `upstream_offset` until at least `end`, or `NO_END`.
+    """One partition's part of a cycle: copy from `upstream_offset` until at least `end`, or `NO_END`.
 
-    `downstream_offset` is where the ledger says the next record belongs. `sequence` is the producer sequence to
-    continue with, None where the lane must fence and reconcile first. Batches that start before `isolate_until` are
-    sent one record at a time, so that a refused one can be identified. `shared`: other flows write to the remote topic
-    too. Nothing from `bound` on is copied, where it is given. `log_start`: where the source's log began when it was
-    planned, known where that may be behind `upstream_offset`. Nothing is copied where the topics have other ids by now.
+    `downstream_offset` is the offset of the next record by the ledger. `sequence` is the producer sequence to continue
+    with; None makes the lane fence and reconcile first. Batches that start before `isolate_until` are sent one record
+    at a time, so that a refused one can be identified. `shared`: other flows write to the remote topic too. Nothing
+    from `bound` on is copied, if it is set. `log_start`: the start of the source's log at planning, set if it may be
+    past `upstream_offset`. Nothing is copied if the topics' ids have changed since.
     """
 
     topic: str
@@ -116,8 +116,8 @@ class PartitionTask(KeptPartition):
 
 @dataclass(frozen=True)
 class ReportTo:
-    """Where a task that tails finds its driver, how often it reports there and how long it then continues, in
-    seconds."""
+    """The driver's address for a task that tails. Also how often the task reports there and how long it then continues,
+    in seconds."""
 
     host: str
     port: int
@@ -130,13 +130,12 @@ class ReportTo:
 class TaskPlan:
     """Everything a Spark task needs to copy its lanes once.
 
-    `transactional_ids` holds each lane's, none for `at-least-once`; `producers` the ones of lanes that are fenced
-    already, and `confirmed_at` is when the one confirmed longest ago was confirmed (seconds since 1970).
-    `epoch_kept_seconds` is how long brokers are trusted to know a lane's epoch. `known_ids`: the producer ids that each
-    lane may have appended under, where others write to its remote topics too: nothing is appended under any other. None
-    where no other flow does. A task with `report_to` tails: it makes cycle after cycle and reports each to its driver,
-    and it reports at the end of its time also where a cluster is away. `rates` is the task's share of what the flow may
-    fetch.
+    `transactional_ids` are by lane, empty for `at-least-once`. `producers` are those of lanes that are already fenced;
+    `confirmed_at` is the oldest time at which one of them was confirmed (seconds since 1970). `epoch_kept_seconds` is
+    how long brokers are trusted to remember a lane's epoch. `known_ids` are the producer ids that each lane may have
+    appended under, and nothing is appended under any other id. It is None if no other flow writes to the remote topics.
+    A task with `report_to` tails: it runs cycle after cycle and reports each one to its driver. At the end of its time
+    it reports even if a cluster is unavailable. `rates` is the task's share of the flow's fetch rates.
     """
 
     task: int
@@ -159,27 +158,26 @@ class TaskPlan:
     most_syncs: int = MOST_SYNCS
 
     def ids_of(self, lane: int) -> FrozenSet[int]:
-        """The producer ids that the lane may have appended under, as far as the driver knows them."""
+        """The producer ids that the lane may have appended under, as recorded by the driver."""
         return (self.known_ids or {}).get(lane, frozenset())
 
     def has_new_ids(self, producers: Mapping[int, Producer]) -> bool:
-        """Whether the driver has one of these ids of lanes to write down before anything is appended under it."""
+        """Whether the driver must record one of these lanes' ids before anything is appended under it."""
         given = producers.items()
         return self.known_ids is not None and any(each.producer_id not in self.ids_of(lane) for lane, each in given)
 
 
 @dataclass(frozen=True)
 class PartitionReport(KeptPartition):
-    """The position of a partition after a cycle. `stopped` is the reason it is stopped, None if it is not; `refused`
-    says that the reason is safety, not failure, and `code` which refusal it is; `lost_tail` says that the remote log
-    lost acknowledged records; the target refused what lies between the `rejected`
-    offsets (upstream, end exclusive).
+    """The position of a partition after a cycle. `stopped` is the reason it is stopped, None if it is not. `refused`
+    means that the reason is safety, not failure, and `code` is the code of the refusal. `lost_tail` means that the
+    remote log lost acknowledged records. The target refused the upstream offsets from `rejected_from` to
+    `rejected_until` (exclusive).
 
-    `position` is the upstream offset up to which everything was copied or does not exist; `upstream_offset` and
-    `downstream_offset` are the ends of what was acknowledged; `sequence` is the producer's next one, None where it is
-    not known. `source_end` is the end of the source's log as the last answer gave it, -1 without one.
-    `seconds` is from the first fetch to the last acknowledgement. `fails`: it stopped at a record that the flow's
-    change can make none.
+    Every source record before `position` was copied or does not exist. `downstream_offset` is the end of the
+    acknowledged records on the remote log; `sequence` is the producer's next one, None if it is unknown. `source_end`
+    is the end of the source's log by the last answer, -1 without one. `seconds` is from the first fetch to the last
+    acknowledgement. `fails`: it stopped at a record on which the flow's change fails.
     """
 
     topic: str
@@ -205,10 +203,10 @@ class PartitionReport(KeptPartition):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What became of a task's pass. `syncs` are the offset syncs to append to the ledger, also those found on the
-    remote log from an attempt that could not report them. `producers` belong to its lanes, to be handed over.
-    `fenced` says that another driver took a lane over. `fetching` is what the rates count, and for so many seconds
-    brokers throttled the task by their quotas."""
+    """The result of a task's cycle. `syncs` are the offset syncs to append to the ledger, including those of an earlier
+    attempt's unreported records, found on the remote log. `producers` belong to its lanes and pass to the next task.
+    `fenced` means that another driver fenced a lane. `fetching` is what the rates count. The throttled seconds are the
+    times for which brokers throttled the task by their quotas."""
 
     task: int
     producers: Mapping[int, Producer]
@@ -226,17 +224,18 @@ class TaskReport:
 
     @property
     def was_held(self) -> bool:
-        """Whether a bound or a quota kept it waiting: that it copied little does not mean that it is stuck."""
+        """Whether a rate or a quota delayed the task: that it copied little does not mean that it is stuck."""
         return any(self.fetching.held_seconds.values()) or self.throttled_seconds > 0
 
     @property
     def throttled_seconds(self) -> float:
-        """By both clusters."""
+        """Seconds for which both clusters throttled the task."""
         return self.source_throttled_seconds + self.target_throttled_seconds
 
 
 def lane_of(remote_topic: str, partition: int) -> int:
-    """The lane of a partition: neighbours of a topic have different lanes, topics start at different ones."""
+    """The lane of a partition. Neighbouring partitions of a topic have different lanes; topics start at different
+    ones."""
     return (zlib.crc32(remote_topic.encode()) + partition) % LANES
 
 
@@ -246,5 +245,5 @@ def transactional_id(name: str, flow: str, lane: int) -> str:
 
 
 def nothing_copied(task: int, fenced: bool = False) -> TaskReport:
-    """What a task reports that moved no partition."""
+    """The report of a task that moved no partition."""
     return TaskReport(task, {}, fenced, (), (), 0, 0, 0, 0, 0.0)

@@ -1,9 +1,9 @@
-"""One partition on its way through a lane: what is queued, in flight and acknowledged, and how it ends.
+"""One partition in a lane: its queued, in-flight and acknowledged batches, and how it stops.
 
-`RemotePartition` is shared by both engines and holds the rules by which a batch counts as written. After an error the
+`RemotePartition` is shared by both engines and has the rules by which a batch counts as written. After an error the
 batch stays in flight, because the error does not say whether the batch is on the remote log. In `PartitionCopy` every
-source record before `acknowledged` is on the remote log. Two things alone advance it: an acknowledged batch, and a gap
-in the source's log once no batch before the gap is unacknowledged.
+source record before `acknowledged` is on the remote log. Only an acknowledged batch advances it, or a gap in the
+source's log once no batch before the gap is unacknowledged.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from mirror_lib.replication.rejections import FOREIGN_WRITER, OF_THE_TOPIC, REJE
 
 
 class Appended(Protocol):
-    """A record batch on its way. `runs` are upstream offsets and record counts of each stretch without a gap;
-    `next_upstream` is where it ends."""
+    """A record batch to append. `runs` are the upstream offset and record count of each stretch without a gap;
+    `next_upstream` is the upstream offset after it."""
 
     @property
     def pieces(self) -> Batch:
@@ -44,27 +44,27 @@ class Appended(Protocol):
 
     @property
     def runs(self) -> Tuple[Tuple[int, int], ...]:
-        """See above."""
+        """See the class."""
 
     @property
     def next_upstream(self) -> int:
-        """See above."""
+        """See the class."""
 
     @property
     def size(self) -> int:
-        """Its bytes, counted."""
+        """Its size in bytes."""
 
     @property
     def last_timestamp(self) -> int:
-        """The newest in it (ms), by which the target judges the age of its producer."""
+        """Its newest timestamp (ms), by which the target computes the age of its producer."""
 
 
 Queued = TypeVar("Queued", bound=Appended)
 
 
 class State(Enum):
-    """Where a remote partition is. It moves down this list, and back to the first alone where its lane is fenced, by
-    its own methods."""
+    """The state of a remote partition. It moves down this list by its own methods. It returns to the first state only
+    when its lane is fenced."""
 
     RECOVERING = "the end of the remote log is not known yet"
     COPYING = "batches are queued and appended"
@@ -73,8 +73,8 @@ class State(Enum):
 
 
 class RemotePartition(ABC, Generic[Queued]):
-    """One of a lane. `source` names it in messages and incidents; `downstream` is where the next acknowledged record
-    belongs, and `sequence` its place in the producer's sequence, given where a producer was handed over with it.
+    """One remote partition of a lane. `source` names it in messages and incidents. `downstream` is the offset of the
+    next acknowledged record, and `sequence` its producer sequence, set if a producer was handed over with it.
     `shared`: others write to it too. Without a `transactional_id` its lane fences no process."""
 
     def __init__(
@@ -109,19 +109,19 @@ class RemotePartition(ABC, Generic[Queued]):
         self._of_last_batch: Optional[int] = None
 
     def continues(self, end: int) -> bool:
-        """Whether it may be appended to without a fence, by the producer that was handed over. `end`: of its log."""
+        """Whether the handed-over producer may append without a fence. `end`: the end of the remote log."""
         return self._handed_over
 
     def fenced(self) -> None:
-        """A marker with the present time is on the remote log, behind all that was appended; what else is, is to be
-        found out."""
+        """A marker with the present time is on the remote log, after all appended records. Records before the marker
+        are still to be found out."""
         self._of_last_batch = None
         if self.stopped is None:
             self.state = State.RECOVERING
 
     def start(self, producer: Producer) -> None:
-        """Append as `producer` from `downstream` on, with `sequence`. What was queued or in flight is dropped: the
-        remote log has been read since, or nothing was."""
+        """Append as `producer` from `downstream` on, with `sequence`. Drops queued and in-flight batches: the remote
+        log was re-read since, or nothing was in flight."""
         self.producer = producer
         if self.stopped is None:
             self.state = State.COPYING
@@ -130,7 +130,7 @@ class RemotePartition(ABC, Generic[Queued]):
         self._proven, self._final_report = False, None
 
     def drop(self) -> None:
-        """Forget what was queued or in flight: its connection is gone, and no answer will come."""
+        """Drop queued and in-flight batches: the connection is gone, and no answer will come."""
         self._queue.clear()
         self._in_flight.clear()
         self.queued_bytes = 0
@@ -142,19 +142,19 @@ class RemotePartition(ABC, Generic[Queued]):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for an answer."""
+        """Whether a batch is in flight."""
         return bool(self._in_flight)
 
     @property
     def busy(self) -> bool:
-        """Whether anything of it is queued or waits for an answer."""
+        """Whether a batch is queued or in flight."""
         return bool(self._in_flight or (self._queue and self.stopped is None))
 
     def ready_bytes(self) -> int:
         """Size of the next batch to append; 0 if there is none.
 
-        The first batch goes alone: a broker that does not know the producer yet takes any sequence, so a second
-        batch must not be there before the first is accepted.
+        The first batch goes alone. A broker that has no state of the producer accepts any sequence, so a second batch
+        must not arrive before the first is accepted.
         """
         if not self._queue or self.stopped is not None or (self._in_flight and not self._proven):
             return 0
@@ -169,10 +169,10 @@ class RemotePartition(ABC, Generic[Queued]):
         return outgoing.pieces
 
     def acknowledge(self, ack: Acknowledgement) -> None:
-        """Take the answer for the oldest batch in flight.
+        """Process the answer for the oldest batch in flight.
 
-        Raises `FencedError` (the lane is lost) or `Disconnected` (fence, look and try again); the batch then counts as
-        in flight still. A foreign writer in the remote topic stops the partition.
+        Raises `FencedError` (the lane is lost) or `Disconnected` (fence, re-read the remote log and retry); the batch
+        then still counts as in flight. A foreign writer in the remote topic stops the partition.
         """
         outgoing, expected = self._in_flight[0]
         if self.stopped is None and ack.error_code in FENCED:
@@ -200,17 +200,17 @@ class RemotePartition(ABC, Generic[Queued]):
             self._stop_if_drained()
 
     def _accepted(self, outgoing: Queued, base_offset: int) -> None:
-        """A batch is on the remote log from there on."""
+        """A batch is on the remote log, starting at `base_offset`."""
 
     def _settled(self) -> None:
-        """All is counted of a batch that was accepted."""
+        """An accepted batch is completely accounted for."""
 
     @abstractmethod
     def _stands(self) -> int:
         """The upstream offset at which it would stop now."""
 
     def drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
-        """Stop once what lies before is acknowledged: to skip one record skips no other."""
+        """Stop once all records before `from_offset` are acknowledged: skipping one record must not skip others."""
         if self.stopped is None:
             self.state = State.DRAINING
         self._final_report = (reason, from_offset, until_offset)
@@ -221,33 +221,33 @@ class RemotePartition(ABC, Generic[Queued]):
             self.stop(*self._final_report)
 
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
-        """Stop this partition; the others continue. The offsets name the place: with `until_offset` these
-        records alone block it, and may be skipped."""
+        """Stop this partition; the others continue. Without `until_offset` the offset is only the place. With it, just
+        the records from `from_offset` to `until_offset` block the partition, and may be skipped."""
         self.state = State.STOPPED
         self.rejected = (None, -1) if until_offset < 0 else (from_offset, until_offset)
         self.stopped = f"{name_of(self.source)} at offset {from_offset}: {reason}"
         self.incidents.append(Incident(PARTITION_STOPPED, *self.source, from_offset, until_offset, reason))
 
     def refuse(self, reason: str, at: Optional[int] = None, *, code: str) -> None:
-        """Stop for safety, by default at the present offset: to continue could lose or duplicate records."""
+        """Stop for safety, by default at the present offset: continuing could lose or duplicate records."""
         self.refused, self.code = True, code
         self.stop(reason, self._stands() if at is None else at)
 
     def lose_tail(self, reason: str) -> None:
-        """Stop because acknowledged records are gone from the remote log; the flow heals it when it starts again."""
+        """Stop because acknowledged records are gone from the remote log. The next start of the flow repairs it."""
         self.lost_tail, self.code = True, "MIR-312"
         self.stop(reason, self._stands())
 
     def forgettable(self, before: float) -> bool:
-        """True where the target may soon forget who wrote last: the last batch has no time after `before` (ms).
+        """True if the target may soon forget the producer: the last batch has no timestamp after `before` (ms).
 
-        A log that is not as it should be is left alone, and without a fence there is nothing to forget.
+        False after a refusal or a truncated log, which are left unchanged, and without a transactional id.
         """
         left_alone = self.refused or self.lost_tail or self.transactional_id is None
         return self._of_last_batch is not None and self._of_last_batch < before and not left_alone
 
     def report(self, known: bool = True) -> PartitionReport:
-        """Its position. Not `known`: the connections broke, and the fate of the records in flight is unknown."""
+        """Its report. Not `known`: the connections broke, and the fate of in-flight records is unknown."""
         return PartitionReport(
             topic=self.source[0],
             remote_topic=self.remote[0],
@@ -270,12 +270,12 @@ class RemotePartition(ABC, Generic[Queued]):
 
 
 ENDING = (State.DRAINING, State.STOPPED)
-# Enough to keep five produce requests in flight, little enough that a lane of many partitions stays small.
+# Enough for five produce requests in flight, and small enough for lanes with many partitions.
 QUEUE_BYTES = 4 * 1024 * 1024
 
 
 class PartitionCopy(RemotePartition[Outgoing]):
-    """Copies one partition's range. Fed by the lane; see `Fetchable` and `Appendable` for what it offers."""
+    """Copies one partition's range. The lane feeds it; `Fetchable` and `Appendable` describe its interface."""
 
     def __init__(self, task: PartitionTask, transactional_id: Optional[str] = None) -> None:
         lane, at = task.lane, task.downstream_offset
@@ -288,28 +288,29 @@ class PartitionCopy(RemotePartition[Outgoing]):
         self.re_encoded = 0
         self.seconds = self._started_at = 0.0
         self._encoder: Optional[Encoder] = None
-        # The end of the last gap that was fetched: from the last record put before it up to here the source has none.
+        # The end of the last fetched gap: the source has no records from the last queued record up to here.
         self._gap_end = task.upstream_offset
         self._reported: Tuple[Position, Optional[str]] = (self.position, None)
 
     def reported(self) -> None:
-        """All that was reported is the driver's now; counting starts again."""
+        """The driver has all that was reported; counting starts again."""
         self.syncs = Runs()
         self._reported = (self.position, self.stopped)
         self.records = self.bytes = self.re_encoded = 0
         self.seconds, self._started_at = 0.0, time.monotonic()
 
     def news(self) -> bool:
-        """Whether there is something that was not reported yet."""
+        """Whether there is something unreported."""
         return len(self.syncs) > 0 or (self.position, self.stopped) != self._reported
 
     @property
     def position(self) -> Position:
-        """Where the next attempt may resume: every record of the source before it is on the remote log before it."""
+        """Where the next attempt may resume. Every source record before its upstream offset is on the remote log before
+        its downstream offset."""
         return Position(self.acknowledged, self.downstream)
 
     def start(self, producer: Producer) -> None:
-        """See `RemotePartition`; it resumes from what is acknowledged, and what was fetched is dropped."""
+        """See `RemotePartition`. Copying resumes from the acknowledged position, and fetched records are dropped."""
         super().start(producer)
         self._gap_end = self.acknowledged
         self._encoder = Encoder(self.task, producer, self.acknowledged, self.sequence)
@@ -321,15 +322,15 @@ class PartitionCopy(RemotePartition[Outgoing]):
         return self._encoder.position if self._encoder is not None else self.acknowledged
 
     def hungry(self) -> bool:
-        """True while the range is not fetched and the queue has room."""
+        """True while the range is not completely fetched and the queue has space."""
         return self.state not in ENDING and self.fetch_position < self.task.end and self.queued_bytes < QUEUE_BYTES
 
     def full(self) -> bool:
-        """True while only the queue's lack of room keeps it from asking for more."""
+        """True while only the full queue prevents a fetch."""
         return self.state not in ENDING and self.fetch_position < self.task.end and self.queued_bytes >= QUEUE_BYTES
 
     def finished(self, no_more: bool) -> bool:
-        """True when nothing is queued or in flight, and all is fetched or nothing more shall be (`no_more`)."""
+        """True when nothing is queued or in flight, and all is fetched or no more shall be fetched (`no_more`)."""
         if self.busy:
             return False
         if self.state is State.DRAINING:
@@ -337,14 +338,14 @@ class PartitionCopy(RemotePartition[Outgoing]):
         return no_more or self.state is State.STOPPED or self.fetch_position >= self.task.end
 
     def take(self, position: int, gap: bool, found: Fetched) -> int:
-        """Encode what a fetch brought; return how many runs of records it was. `gap`: it brought nothing as there is
-        nothing up to the end.
+        """Encode a fetch answer; return the number of record stretches in it. `gap`: the answer has no records because
+        there are none up to the end.
 
-        Raises `Disconnected` where the leader must be looked up again.
+        Raises `Disconnected` if the leader must be looked up again.
         """
         encoder, runs = self._encoder, 0
         if encoder is None or self.state is State.STOPPED or position != encoder.position:
-            return 0  # an answer to a question from before a recovery
+            return 0  # an answer to a request from before a recovery
         if found.error_code:
             self._fetch_error(found.error_code)
             return 0
@@ -365,12 +366,13 @@ class PartitionCopy(RemotePartition[Outgoing]):
         return runs
 
     def _pass_gap(self) -> None:
-        """Move over a gap, once no batch before it is queued or waits for the target to accept it."""
+        """Move past a gap, once no batch before it is queued or in flight."""
         if not self._queue and not self.waits and self.state is not State.STOPPED:
             self.acknowledged = max(self.acknowledged, self._gap_end)
 
     def reject(self, upstream_offset: int, reason: str) -> None:
-        """Stop at a record that cannot be sent, once what lies before it is acknowledged: to skip it skips no other."""
+        """Stop at a record that cannot be sent, once all records before it are acknowledged: skipping it must not skip
+        others."""
         self.drain_then_stop(reason, upstream_offset, upstream_offset + 1)
 
     def _fetch_error(self, code: int) -> None:
@@ -394,14 +396,14 @@ class PartitionCopy(RemotePartition[Outgoing]):
         return self.acknowledged
 
     def recover(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
-        """Take over what reconciliation found on the remote log; a count of 0 is a position only."""
+        """Count a range that reconciliation found on the remote log; a count of 0 is only a position."""
         if count:
             self.syncs.append(upstream_offset, downstream_offset, count)
         self.acknowledged = upstream_offset + count
         self.downstream = downstream_offset + count
 
     def lose(self, from_offset: int, until_offset: int, reason: str, kind: str = DATA_LOST) -> None:
-        """Pass over upstream offsets. Nothing behind them may be copied before that is written down."""
+        """Skip lost upstream offsets. Nothing past them may be copied before the loss is recorded."""
         self.lost = True
         self.incidents.append(Incident(kind, *self.source, from_offset, until_offset, reason))
 

@@ -1,7 +1,7 @@
-"""The positions of a flow's partitions: from the ledger at first, then from this driver's memory; and their bounds.
+"""The positions of a flow's partitions, at first from the ledger, later from this driver's memory; and their bounds.
 
-Progress for a consumer group of the source is committed after the ledger, so the group is never ahead of the copy. The
-offset metadata lets a driver with another ledger, or none, find what was written since.
+Progress for a consumer group of the source is committed after the ledger, so the group is never ahead of the copy. With
+the offset metadata a driver with another ledger, or none, finds the records written since.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class Bounds:
         self._until = until
         self._source = source
         self._isolation_level = isolation_level
-        # Kept once found: retention may remove the record that showed it.
+        # Kept once found: retention may remove the record that determined it.
         self._found: Dict[TopicPartition, int] = {}
 
     def passed(self) -> bool:
-        """Whether the time of `--until` is past, so that what has no later record by now needs none."""
+        """Whether the time of `--until` is past. A partition without a later record then needs no bound."""
         return self._timestamp is not None and time.time() * 1000 >= self._timestamp
 
     def of(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The bound of each partition that has one by now. Raises `ClusterError`."""
+        """The bound of each partition that has one now. Raises `ClusterError`."""
         if self._timestamp is None:
             return self._named
         open_ones = [each for each in partitions if each not in self._found]
@@ -64,8 +64,9 @@ class Bounds:
         return self._found
 
     def reached(self, positions: Mapping[TopicPartition, int], passed: bool) -> bool:
-        """Whether there is nothing to wait for. `positions` are upstream, of partitions that are not stopped and are
-        copied to their present end or their bound; `passed` is what `passed()` said before that end was looked up."""
+        """Whether there is nothing to wait for. `positions` are the upstream offsets of partitions that are not stopped
+        and are copied to their present end or their bound. `passed` is the result of `passed()` before that end was
+        read."""
         if self._until is None:
             return False
         if self._timestamp is not None:
@@ -73,17 +74,17 @@ class Bounds:
         return all(positions[each] >= bound for each, bound in self._named.items() if each in positions)
 
     def unknown(self, partitions: Sequence[TopicPartition]) -> List[TopicPartition]:
-        """What `--until` names and the flow does not copy."""
+        """The partitions in `--until` that the flow does not copy."""
         return sorted(set(self._named) - set(partitions))
 
 
 def source_logs(
     source: Cluster, partitions: Sequence[TopicPartition], stands: Mapping[TopicPartition, int], isolation_level: str
 ) -> Mapping[TopicPartition, OffsetRange]:
-    """Where the logs of `partitions` begin and end, of those that tell it. Raises `ClusterError`.
+    """The start and end of the logs of `partitions`, if their leaders report them. Raises `ClusterError`.
 
-    One that ends before its copy is believed only where all brokers agree on who leads it. Past the last stable offset
-    but within the log a copy was not cut off: it was made under another isolation level.
+    A log that ends before its copy is accepted only if all brokers agree on its leader. If the copy is past the last
+    stable offset but within the log, nothing was truncated: the copy was made under another isolation level.
     """
     found = source.offsets(partitions, isolation_level)
     beyond = _beyond(found, stands)
@@ -104,8 +105,8 @@ def _beyond(found: Mapping[TopicPartition, OffsetRange], stands: Mapping[TopicPa
 
 
 class Positions:
-    """`known` counts the partitions that the ledger has rows of. Nothing is copied beyond `until`, where it is
-    given."""
+    """The positions of one flow. `known` counts the partitions with rows in the ledger. Nothing past `until` is copied,
+    if it is set."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class Positions:
         self.known = len(self._in_ledger)
 
     def at(self, key: PartitionKey) -> Position:
-        """Where a partition stands that `ranges` has decided on."""
+        """The position of a partition; `ranges` must have decided on it."""
         return self._now[key]
 
     def move(self, key: PartitionKey, position: Position) -> None:
@@ -135,21 +136,21 @@ class Positions:
         self._now[key] = position
 
     def doubt(self, keys: Iterable[PartitionKey]) -> None:
-        """The remote logs may hold more than is known: a lane's last appends could not be reported."""
+        """The remote logs may have more records than recorded: a lane's last appends could not be reported."""
         self._doubted.update(keys)
 
     def trust(self, keys: Iterable[PartitionKey]) -> None:
-        """A lane has looked, and reported."""
+        """A lane has read the remote logs, and reported."""
         self._doubted.difference_update(keys)
 
     def ahead(self, each: Range) -> Range:
-        """The range from where its partition stands by now."""
+        """The range from its partition's present position on."""
         return replace(each, start=self._now.get(each.key, each.start))
 
     def ranges(self, partitions: Partitions, batch: BatchRef) -> List[Range]:
-        """Decide for every partition, and write down what has to be true before anything is copied.
+        """Decide for every partition, and record what must be in the ledger before anything is copied.
 
-        A partition whose logs cannot be listed now is left out; it is decided on in a later batch.
+        A partition whose logs cannot be listed now is excluded; a later batch decides on it.
         """
         unknown = [each for key, each in partitions.items() if key not in self._now and key not in self._in_ledger]
         starts = self._starts.of(unknown)
@@ -180,14 +181,14 @@ class Positions:
         return self._settle(partitions, ranges, batch)
 
     def _recheck(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
-        # Decided as at a start: records that left the source's log may have been copied, which the fence will show.
+        # Decided as at a start: records that left the source's log may have been copied, as the fence will show.
         for key in [key for key in self._doubted if key in partitions and key in self._now]:
             source, at = sources.get(partitions[key].source), self._now[key].upstream_offset
             if source is not None and not source.log_start <= at <= source.end:
                 self._in_ledger[key] = self._now.pop(key)
 
     def _by_name(self) -> Mapping[TopicPartition, Mapping[PartitionKey, Position]]:
-        """What is known of partitions of each name, also under the ids of topics that were deleted."""
+        """The positions of partitions by name, including those under ids of deleted topics."""
         known: Dict[TopicPartition, Dict[PartitionKey, Position]] = {}
         # Records copied since the ledger was read count as well: a topic may be re-created during one run.
         for key, at in {**self._in_ledger, **self._now}.items():
@@ -216,7 +217,7 @@ class Positions:
     def _heal(self, each: Range, source: OffsetRange) -> Range:
         if each.void_from is None:
             return each
-        # Without a row by now: another driver voided them at this moment.
+        # Without a row: another driver voided the rows at this moment.
         known = self._journal.history(each.key, each.void_from) or (each.start, each.start.upstream_offset)
         return healed(self._flow, each, source, *known)
 
@@ -227,12 +228,12 @@ class Positions:
         known = {**self._in_ledger, **self._now}
         anchors = {each.key: position_row(partitions[each.key], each.start) for each in going if each.anchor}
         self._journal.append([row for key, row in anchors.items() if key in known], batch)
-        # Another driver may have begun elsewhere by now. What it began with counts: it may have copied from there on.
+        # Another driver may have started from another offset. Its start counts, as it may have copied from there on.
         begun = self._journal.begin([row for key, row in anchors.items() if key not in known], batch)
         settled = [replace(each, start=begun.get(each.key, each.start)) for each in ranges]
         for each in (each for each in settled if each.refused is None):
             if each.void_from is not None:
-                # Last: killed before, the next life finds the log too short again.
+                # Last: after a crash before this, the next run finds the remote log too short again.
                 self._journal.forget_from(each.key, each.void_from)
             self._now[each.key] = each.start
         return settled
@@ -246,19 +247,20 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class SourceGroup(Protocol):
-    """A consumer group that takes progress."""
+    """A consumer group to which progress is committed."""
 
     def offer(self, offsets: Offsets) -> None:
-        """To be committed in time."""
+        """Queue these offsets for a later commit."""
 
     def withdraw(self, offsets: Offsets) -> None:
-        """Not to be committed any more, as these partitions are not copied now; what was offered since still is."""
+        """Do not commit these offsets any more: their partitions are not copied now. Later offers are still
+        committed."""
 
     def commit(self, offsets: Offsets) -> None:
-        """To be committed before this returns. Raises `ClusterError`."""
+        """Commit these offsets before returning. Raises `ClusterError`."""
 
     def has_turn(self) -> bool:
-        """Whether this process is the one that copies."""
+        """Whether this process is the group's copying process."""
 
 
 class SourceProgress:
@@ -269,11 +271,11 @@ class SourceProgress:
         self._reported: Dict[PartitionKey, CommittedOffset] = {}
 
     def begun(self, partitions: Mapping[PartitionKey, CopiedPartition], ranges: Sequence[Range]) -> None:
-        """Tell of partitions that this driver begins with, and forget those that it copies no more. Raises
-        `ClusterError`.
+        """Offer the positions of partitions that this driver starts, and drop partitions that it no longer copies.
+        Raises `ClusterError`.
 
-        A beginning that only this ledger knows is committed before anything is copied: else a driver with another
-        ledger would begin there too, after the records copied by then.
+        A start that only this ledger has is committed before anything is copied. Otherwise a driver with another ledger
+        would start there too, after the records copied by then.
         """
         if self._group is None:
             return
@@ -292,11 +294,11 @@ class SourceProgress:
         return self._group is not None
 
     def has_turn(self) -> bool:
-        """False where another process of the group is the one that copies by now."""
+        """False if another process of the group is now the copying one."""
         return self._group is None or self._group.has_turn()
 
     def moved(self, partitions: Mapping[PartitionKey, CopiedPartition], moves: Mapping[PartitionKey, Position]) -> None:
-        """Tell of positions that are in the ledger."""
+        """Offer positions that are in the ledger."""
         if self._group is not None:
             found = _offsets(partitions, moves)
             self._group.offer(_by_source(found))

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 CopyBatch = Callable[[SparkSession, str, int], None]
 CopyRows = Callable[[DataFrame, str, int, Mapping[TopicPartition, int]], None]
 
-# What a consumer of rows asks for at once, where the file does not say: Kafka's 1 MB of a partition and 500 records a
-# poll keep Spark waiting between answers.
+# Fetch sizes of a consumer of rows, unless the file sets them. With Kafka's defaults, 1 MB of a partition and 500
+# records a poll, Spark waits between answers.
 FETCH = {
     "kafka.fetch.max.bytes": str(16 * 1024 * 1024),
     "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
@@ -45,12 +45,12 @@ def start_query(
 ) -> StreamingQuery:
     """Start the flow's query. `copy_batch` gets the batch's session, the query's id and the batch id.
 
-    Raises StateError where its checkpoint cannot be begun, SparkEndedError.
+    Raises `StateError` if its checkpoint cannot be created, and `SparkEndedError`.
     """
     options = {**source_options(flow, spark.version), "subscribePattern": subscribe_pattern(flow)}
 
     def copy(batch: DataFrame, query_id: str, batch_id: int) -> None:
-        # The batch says that there is something new; what to copy is decided by the ledger. Its rows stay unread.
+        # The batch only signals new records; the ledger decides what to copy. The batch's rows are not read.
         copy_batch(batch.sparkSession, query_id, batch_id)
 
     return _started(spark, flow, _source(spark, options), checkpoint_location, trigger, copy)
@@ -66,11 +66,11 @@ def start_rows_query(
     filtered: Callable[[DataFrame], DataFrame],
     copy_rows: CopyRows,
 ) -> StreamingQuery:
-    """Start the query of a flow that changes records: it reads the partitions of `starts` from there on, with at most
-    `most_offsets` offsets in a micro-batch, and drops the rows that `filtered` drops.
+    """Start the query of a flow that changes records. It reads the partitions of `starts` from these offsets on, with
+    at most `most_offsets` offsets in a micro-batch, and drops the rows that `filtered` drops.
 
     `copy_rows` gets the rows, the query's id, the batch id and the end offset of each partition in the micro-batch. The
-    checkpoint must be a new one. Raises as `start_query` does.
+    checkpoint must be a new one. Raises the errors of `start_query`.
     """
     assigned: Dict[str, List[int]] = {}
     begins: Dict[str, Dict[str, int]] = {}
@@ -82,7 +82,7 @@ def start_rows_query(
         **source_options(flow, spark.version),
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(begins),
-        # Offsets that have left the source's log must not be passed over in silence.
+        # Offsets that have left the source's log must not be skipped silently.
         "failOnDataLoss": "true",
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(most_offsets),
@@ -95,8 +95,8 @@ def start_rows_query(
 
 
 def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:
-    """Where a micro-batch ends in each partition, exclusive: from the checkpoint's log of offsets, which Spark writes
-    before it runs the batch (a line with the version, one with metadata, then one for each source)."""
+    """The end offset of a micro-batch in each partition, exclusive, from the checkpoint's offset log. Spark writes it
+    before it runs the batch: a line with the version, one with metadata, then one for each source."""
     ends = json.loads(read_file(spark, f"{checkpoint_location}/offsets/{batch_id}").strip().split("\n")[-1])
     return {(topic, int(number)): offset for topic, own in ends.items() for number, offset in own.items()}
 
@@ -137,7 +137,7 @@ def _started(
 
 def source_options(flow: ReplicationFlow, spark_version: str) -> Dict[str, str]:
     """Options of Spark's Kafka source. It starts at the earliest offset and never fails on lost data: the ledger
-    decides where copying starts, and `on.data.loss` what happens where the source lost something."""
+    decides where copying starts, and `on.data.loss` decides about records that the source lost."""
     return {
         **spark_kafka_options(flow.source.client_properties("consumer"), spark_version),
         "kafka.isolation.level": flow.isolation_level,

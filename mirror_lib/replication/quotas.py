@@ -12,7 +12,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetcher import FETCH_BYTES, PARTITION_FETCH_BYTES, Grant
 
-# A task with next to nothing to do gets this part of an equal share all the same: records may come.
+# A task with almost nothing to do still gets this fraction of an equal share: records may come.
 LEAST_SHARE = 0.05
 
 # The flow's own rate, among the numbers of topic rates.
@@ -24,7 +24,7 @@ Load = Mapping[Optional[int], float]
 
 @dataclass(frozen=True)
 class RateQuota:
-    """Bytes a second, and what may be fetched at once; a negative balance is paid back first."""
+    """A rate in bytes a second, and the bytes that may be fetched at once. A negative balance is paid back first."""
 
     rate: float
     balance: float = 0.0
@@ -32,9 +32,9 @@ class RateQuota:
 
 @dataclass(frozen=True)
 class TaskRates:
-    """A task's shares: of the flow's rate, of the rate of each topic rate, and of the bytes of a pass.
+    """A task's shares: of the flow's rate, of each topic rate, and of a cycle's byte limit.
 
-    `rate_of` holds the number of the topic rate for each source topic that has one.
+    `rate_of` is the number of the topic rate for each source topic that has one.
     """
 
     flow: Optional[RateQuota] = None
@@ -48,10 +48,11 @@ NO_RATES = TaskRates()
 
 @dataclass(frozen=True)
 class Fetching:
-    """The bytes fetched since the last report, by topic rate and in all (`FLOW`), and for how long a rate held back.
+    """The bytes fetched since the last report, by topic rate and in total (`FLOW`), and for how long a rate delayed the
+    task.
 
-    A batch is counted as it came, also a part of one that has to be fetched again. `left` is the balance of the task's
-    buckets at the time of the report, by rate; what was requested and may still arrive is deducted.
+    A batch is counted as received, including a partial one that is fetched again. `left` is the balance of the task's
+    buckets at the time of the report, by rate, less requested bytes that may still arrive.
     """
 
     nbytes: Mapping[int, int] = field(default_factory=dict)
@@ -60,9 +61,9 @@ class Fetching:
 
 
 def weights(loads: Sequence[Load], rates: Sequence[float], seconds: float) -> List[float]:
-    """Which part of the flow's rate each task gets; they add up to 1.
+    """The fraction of the flow's rate for each task; they add up to 1.
 
-    What a topic rate lets through in `seconds` counts, and not all that waits behind it.
+    Of topics with a rate, only the bytes that the rate admits in `seconds` count, not their whole backlog.
     """
     passing: Dict[Optional[int], float] = {None: 1.0}
     for number, rate in enumerate(rates):
@@ -72,7 +73,7 @@ def weights(loads: Sequence[Load], rates: Sequence[float], seconds: float) -> Li
 
 
 def parts_of_rate(loads: Sequence[Load], number: int) -> List[float]:
-    """Which part of a topic rate each task gets; tasks without such topics get none, the others add up to 1."""
+    """The fraction of a topic rate for each task: 0 for tasks without such topics; the others add up to 1."""
     having = [load[number] for load in loads if number in load]
     parts = iter(_parts(having))
     return [next(parts) if number in load else 0.0 for load in loads]
@@ -89,7 +90,7 @@ NOTHING_FETCHED = Fetching()
 
 
 def fetching_from(fields: Mapping[str, Mapping[str, float]]) -> Fetching:
-    """A `Fetching` that was JSON meanwhile, which has no numbers as keys."""
+    """Restore a `Fetching` from JSON, which cannot have numbers as keys."""
     nbytes, held, left = fields["nbytes"], fields["held_seconds"], fields["left"]
     return Fetching(
         {int(number): int(count) for number, count in nbytes.items()},
@@ -99,7 +100,7 @@ def fetching_from(fields: Mapping[str, Mapping[str, float]]) -> Fetching:
 
 
 def joined(parts: Sequence[Tuple[int, Fetching]]) -> Tuple[Dict[int, int], Dict[int, float]]:
-    """Bytes by rate of all reports of tasks, each with its number; and how long the task was held back that was so
+    """The bytes by rate over all reports of tasks, each with its number, and the delay of the task that was delayed
     longest."""
     nbytes: Dict[int, int] = {}
     by_task: Dict[Tuple[int, int], float] = {}
@@ -115,10 +116,10 @@ def joined(parts: Sequence[Tuple[int, Fetching]]) -> Tuple[Dict[int, int], Dict[
 
 
 class TokenBucket:
-    """Fills with `rate` bytes a second, up to `burst_seconds` of them. `balance` is what is in it at `now`.
+    """Fills with `rate` bytes a second, up to `burst_seconds` of them. `balance` is its content at `now`.
 
-    What was brought is taken out afterwards, since only the broker knows how large a batch is: the balance may then be
-    negative, and nothing more is given until that is paid.
+    Received bytes are deducted afterwards, since only the broker knows how large a batch is. The balance may then be
+    negative, and no bytes are granted until it is paid back.
     """
 
     def __init__(self, rate: float, balance: float, now: float, burst_seconds: float = 1.0) -> None:
@@ -129,45 +130,45 @@ class TokenBucket:
         self._reserved = 0.0
 
     def balance(self, now: float) -> float:
-        """What is in it, without regard to what is reserved."""
+        """Its content, without deducting reservations."""
         self._balance = min(self.size, self._balance + self.rate * max(0.0, now - self._at))
         self._at = max(self._at, now)
         return self._balance
 
     def free(self, now: float) -> float:
-        """How many bytes may be asked for now; negative where more was brought than there was."""
+        """How many bytes may be requested now; negative after more was received than the bucket had."""
         return self.balance(now) - self._reserved
 
     def reserve(self, nbytes: float) -> None:
-        """So many are asked for."""
+        """Reserve the bytes of a request."""
         self._reserved += nbytes
 
     def settle(self, reserved: float, brought: float, now: float) -> None:
-        """An answer to a question for `reserved` bytes brought so many."""
+        """Replace a reservation of `reserved` bytes by the bytes that the answer brought."""
         self._reserved -= reserved
         self.spend(brought, now)
 
     def spend(self, nbytes: float, now: float) -> None:
-        """Take bytes out that are gone."""
+        """Deduct bytes that were spent now."""
         self._balance = self.balance(now) - nbytes
 
     def spend_over_time(self, nbytes: float, now: float) -> None:
-        """Take out bytes that were spent since the balance was last read. The bucket overflows only after that: else a
-        payment at the end of ten seconds would be set against one second of the rate."""
+        """Deduct bytes that were spent since the balance was last read. The bucket overflows only after that: otherwise
+        a payment after ten seconds would be set against one second of the rate."""
         self._balance = min(self.size, self._balance + self.rate * max(0.0, now - self._at) - nbytes)
         self._at = max(self._at, now)
 
     def forget_reserved(self) -> None:
-        """No answer will come to the request."""
+        """Cancel reservations: no answer will come to the request."""
         self._reserved = 0.0
 
 
-# No request is smaller than the rate allows: each answer may end in a part of a batch, which is fetched in vain.
+# The minimum request, however low the rate: each answer may end in a partial batch, which is fetched in vain.
 WORTH_ASKING_BYTES = 1024 * 1024
 NOTHING = Grant(0, {})
 
 class FetchQuota:
-    """One attempt's. A `retried` one begins without what had been saved up: the attempt before may have used it."""
+    """The fetch quota of one attempt. A `retried` one starts without burst: the earlier attempt may have used it."""
 
     def __init__(self, rates: TaskRates, retried: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = rates
@@ -181,27 +182,27 @@ class FetchQuota:
         if rates.flow is not None:
             self._buckets[FLOW] = bucket(rates.flow)
         self._cycle_left = rates.cycle_bytes
-        # Of partitions that brought nothing the last time little is expected.
+        # Partitions whose last answer was empty are expected to bring little.
         self._busy: Set[TopicPartition] = set()
         self._nbytes: Dict[int, int] = {}
         self._held: Dict[int, float] = {}
         self._held_from: Dict[int, float] = {}
 
     def begin_cycle(self) -> None:
-        """From here on the bytes of a cycle are counted from 0."""
+        """Count the bytes of a cycle from 0 again."""
         self._cycle_left = self._rates.cycle_bytes
 
     def cycle_is_full(self) -> bool:
-        """Whether the pass has fetched all that it may."""
+        """Whether the cycle has fetched as many bytes as it may."""
         return self._cycle_left is not None and self._cycle_left <= 0
 
     def forget_asked(self) -> None:
-        """No answer will come to the request."""
+        """Cancel requests to which no answer will come."""
         for bucket in self._buckets.values():
             bucket.forget_reserved()
 
     def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
-        """What one of `brokers` brokers may be asked for now; nothing where a bound holds the task back."""
+        """The bytes to request now from one of `brokers` brokers; none while a rate delays the task."""
         if not self._buckets and self._cycle_left is None:
             return Grant(FETCH_BYTES, dict.fromkeys(wanted, PARTITION_FETCH_BYTES))
         now = self._clock()
@@ -217,7 +218,7 @@ class FetchQuota:
         return granted
 
     def settle(self, granted: Grant, brought: Mapping[TopicPartition, int]) -> None:
-        """The answer to what was granted brought so many bytes."""
+        """Account for the answer to a granted request, by partition."""
         counted = self._counted(brought)
         for number, nbytes in counted.items():
             self._nbytes[number] = self._nbytes.get(number, 0) + nbytes
@@ -238,12 +239,12 @@ class FetchQuota:
         return counted
 
     def holds(self) -> bool:
-        """Whether a rate keeps the task waiting."""
+        """Whether a rate delays the task."""
         return bool(self._held_from)
 
     def taken(self) -> Fetching:
-        """What was fetched since the last time that this was asked, how long rates held the task back, and what is
-        left of its shares."""
+        """The bytes fetched since the last call, how long rates delayed the task, and the remaining balance of its
+        shares."""
         now = self._clock()
         for number in list(self._held_from):
             self._held[number] = self._held.get(number, 0.0) + now - self._held_from[number]
@@ -276,7 +277,7 @@ class FetchQuota:
         return {each: min(PARTITION_FETCH_BYTES, most.get(each, of_idle)) for each in partitions}
 
     def _remaining(self, number: int, most: int, brokers: int, now: float) -> int:
-        """How many bytes a bound lets through at once, 0 while it is better to wait."""
+        """How many bytes a rate admits at once; 0 while waiting is better."""
         bucket = self._buckets.get(number)
         if bucket is None:
             return most
@@ -299,6 +300,6 @@ class FetchQuota:
 
 
 def _rounded(nbytes: float) -> int:
-    """Down to a power of two: within a fetch session each change has to be said."""
+    """Round down to a power of two: in a fetch session each changed size must be sent."""
     whole = max(1, int(nbytes))
     return 1 << (whole.bit_length() - 1)

@@ -1,8 +1,8 @@
 """Matches records of the remote log with records of the source, also after compaction or retention. Pure.
 
 Compaction leaves a hole in the offsets for each record that it removes: one with a later record of the same key, an old
-tombstone, or a record without a key. Where retention removed source records, the first ones that remain tell what was
-copied; where that cannot be proven the partition is refused.
+tombstone, or a record without a key. Where retention removed source records, the first remaining ones determine what
+was copied. Without that proof the partition is refused.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Entry = Tuple[memoryview, Optional[BatchHeader], bool]
 
 
 class Records:
-    """One log's data, read a batch or a record at a time, whichever the comparison needs.
+    """One log's data, read a batch or a record at a time.
 
-    `not_data` counts the offsets of control and aborted batches passed since it was last set to 0, `log_append_time`
-    says whether the timestamps of the last batch read are the broker's.
+    `not_data` counts the offsets of control and aborted batches passed since it was last set to 0. `log_append_time` is
+    True if the broker set the timestamps of the last batch read.
     """
 
     def __init__(self, entries: Iterator[Entry], position: int) -> None:
@@ -39,7 +39,7 @@ class Records:
         self.log_append_time = False
 
     def batch(self) -> Optional[Entry]:
-        """The next whole data batch, not taken yet; None if part of it was taken or lies before the position."""
+        """The next whole data batch, without taking it; None if part of it was taken or is before the position."""
         if self._records:
             return None
         if self._batch is None:
@@ -62,7 +62,7 @@ class Records:
         return self._records.pop()
 
     def put_back(self, records: List[Record]) -> None:
-        """Return records that were taken, first one first."""
+        """Put back records that were taken, first one first."""
         self._records.extend(reversed(records))
 
     def _next_data(self) -> Optional[Entry]:
@@ -77,7 +77,7 @@ class Records:
 
 
 def equal(original: Record, copy: Record, log_append_time: bool) -> bool:
-    """Whether `copy` may be the source's record; under the remote topic's `log_append_time` whatever its timestamp."""
+    """Whether `copy` may be the source's record. Under the remote topic's `log_append_time` timestamps do not count."""
     return original.body == copy.body and (log_append_time or original.timestamp == copy.timestamp)
 
 
@@ -89,38 +89,38 @@ def key_of(body: bytes) -> Tuple[Optional[bytes], bool]:
 
 
 SourceEnd = Callable[[], int]
-# Called with the upstream offset where copying resumes, and with the reason of a loss.
+# Called with the upstream offset at which copying resumes, and with the reason of a loss.
 Lost = Callable[[int, str], None]
 
 
 class Awaited:
-    """By key the offset of the last record that needs a later one, of those that have none yet.
+    """The keys that await a later record, each with the offset of its last record.
 
-    Compaction removes no record but those that a later one of their key follows, old tombstones, and records without a
-    key. So a later record shows that compaction may have removed one: it was there, or is not needed any more.
+    Compaction removes only records with a later record of their key, old tombstones, and records without a key. So a
+    later record of the key shows that compaction may have removed the earlier one.
     """
 
     def __init__(self) -> None:
         self._offsets: Dict[Optional[bytes], int] = {}
 
     def __len__(self) -> int:
-        """How many keys are left."""
+        """How many keys still await a record."""
         return len(self._offsets)
 
     @property
     def first(self) -> int:
-        """The lowest offset of those that are left."""
+        """The lowest offset that still awaits a later record."""
         return min(self._offsets.values())
 
     def add(self, offset: int, key: Optional[bytes], tombstone: bool) -> None:
-        """Behind a tombstone none has to come: cleaners take it too when it is old. Nor behind what has no key."""
+        """Await a later record, except after a tombstone, which compaction also removes when old, or without a key."""
         if key is not None and tombstone:
             self._offsets.pop(key, None)
         elif key is not None:
             self._offsets[key] = offset
 
     def came(self, record: Record) -> None:
-        """A later record was seen."""
+        """A later record was read: its key awaits nothing any more."""
         key = key_of(record.body)[0] if self._offsets else None
         if key is not None:
             self._offsets.pop(key, None)
@@ -132,10 +132,10 @@ def refuse_lost(_: int, reason: str) -> None:
 
 
 class Survivors:
-    """The records that the source still has from `position` on, with a look ahead. `end` is the end of its log once
-    all of it was read.
+    """The records that the source still has from `position` on, with read-ahead. `end` is the end of its log, once all
+    of it was read.
 
-    A record's place is its offset, less the offsets of markers and aborted batches that were passed.
+    A record's place is its offset, less the offsets of markers and aborted batches passed before it.
     """
 
     def __init__(self, source: Records, position: int, end: SourceEnd) -> None:
@@ -144,15 +144,15 @@ class Survivors:
         self._next = position - source.not_data
         self._ahead: Deque[Tuple[int, Record]] = deque()
         self._taken = 0
-        # By body, those ahead: their numbers, counted from the first that was ever looked at, and timestamps.
+        # By body: the numbers, counted from the first record ever read ahead, and timestamps of the records ahead.
         self._alike: Dict[bytes, List[Tuple[int, int]]] = {}
 
     def __len__(self) -> int:
-        """How many are ahead."""
+        """How many records are read ahead."""
         return len(self._ahead)
 
     def peek(self, count: int) -> int:
-        """Have so many ahead, or all that there are; says how many of `count`."""
+        """Read ahead up to `count` records; return how many of `count` there are."""
         while len(self._ahead) < count:
             record = self._source.record()
             if record is None:
@@ -162,24 +162,24 @@ class Survivors:
         return min(count, len(self._ahead))
 
     def alike(self, copy: Record, log_append_time: bool, reach: int) -> List[int]:
-        """Which of the first `reach` that are ahead `copy` may have been made from, whatever its timestamp under the
-        remote topic's `log_append_time`."""
+        """The indexes among the first `reach` records ahead of which `copy` may be the copy. Under the remote topic's
+        `log_append_time` timestamps do not count."""
         found = self._alike.get(copy.body, ())
         numbers = [number - self._taken for number, time in found if log_append_time or time == copy.timestamp]
         return [index for index in numbers if index < reach]
 
     def holes(self, index: int) -> int:
-        """Of how many offsets before the one at `index`, or before the end, the cleaner took what they held."""
+        """The number of offsets before the record at `index`, or before the end, whose records compaction removed."""
         if index < len(self._ahead):
             return self._ahead[index][0] - self._next - index
         return self._end() - self._source.not_data - self._next - len(self._ahead)
 
     def next_offset(self) -> int:
-        """The offset of the first one, or the end of the log."""
+        """The offset of the first record ahead, or the end of the log."""
         return self._ahead[0][1].offset if self.peek(1) else self._end()
 
     def take(self, count: int) -> List[Record]:
-        """The first `count` of those that are ahead."""
+        """Take the first `count` records ahead."""
         taken: List[Record] = []
         for _ in range(count):
             place, record = self._ahead.popleft()
@@ -193,12 +193,12 @@ class Survivors:
         return taken
 
     def passed(self, upstream_offset: int) -> None:
-        """All before that offset was taken past this; nothing is ahead."""
+        """All records before that offset were matched elsewhere; none is read ahead."""
         self._next = upstream_offset - self._source.not_data
 
 
 class _Orphan(NamedTuple):
-    """A copy without a source record: its downstream offset, its key, whether it is a tombstone."""
+    """A copy without a source record: its downstream offset, its key, and whether it is a tombstone."""
 
     offset: int
     key: Optional[bytes]
@@ -206,38 +206,38 @@ class _Orphan(NamedTuple):
 
 
 class Cleaned:
-    """Pairs copies with `survivors`, one after the other. `name` is the remote partition's."""
+    """Pairs copies with `survivors` in order. `name` is the remote partition's."""
 
     def __init__(self, survivors: Survivors, name: str) -> None:
         self._survivors = survivors
         self._name = name
         self._orphans: List[_Orphan] = []
-        # By key, the downstream offset of an orphan without a later record on the source so far.
+        # By key: the downstream offset of an orphan without a later record on the source so far.
         self._suspects = Awaited()
-        # By key, the downstream offset behind a copy that is said to be gone from the remote log, though it may never
-        # have been made, and of whose key no later copy was seen there yet.
+        # By key: the downstream offset after a copy that compaction seems to have removed from the remote log. It may
+        # never have been made, as no later copy of its key was read there yet.
         self._unproven = Awaited()
-        # By key, the downstream offset of a copy that may have come from a hole and was found equal to a survivor.
+        # By key: the downstream offset of a copy that equals a survivor, but may be the copy of a removed record.
         self._doubtful: Dict[bytes, int] = {}
 
     def nothing_suspect(self) -> bool:
-        """Whether all that was matched is proven."""
+        """Whether all matches are proven."""
         return not (self._orphans or self._suspects or self._unproven)
 
     def nothing_awaited(self) -> bool:
-        """Whether both logs may be read on without this."""
+        """Whether both logs may be read on without this object."""
         return self.nothing_suspect() and not self._doubtful and not len(self._survivors)
 
     def passed(self, pair: Run) -> None:
-        """Both logs were read on so far."""
+        """Both logs were read up to the end of `pair`."""
         self._survivors.passed(pair.upstream_end)
 
     def match(self, copy: Record, missing: int, log_append_time: bool) -> List[Run]:
-        """The matches that `copy` settles; none where its source record seems to be gone.
+        """The matches that `copy` proves; none if its source record seems to be gone.
 
-        So many offsets are `missing` between the last match and `copy`: the offsets of orphans, and of copies that are
-        gone from the remote log. The source may have lost some of the latter too, so any record within reach may be the
-        one; where more than one is equal, compaction took what would tell them apart.
+        `missing` offsets lie between the last match and `copy`: those of orphans, and of copies that are gone from the
+        remote log. The source may have lost the records of such copies too, so any record within reach may be the
+        original. If several are equal, compaction removed what would distinguish them.
         """
         self._unproven.came(copy)
         gone = missing - len(self._orphans)
@@ -254,7 +254,7 @@ class Cleaned:
             return self._pair(alike[0], copy)
         orphan = _Orphan(copy.offset, *key_of(copy.body))
         if orphan.key in self._doubtful:
-            # No cleaner takes a record and leaves an earlier one of its key. So that one is not copied yet.
+            # Compaction never removes a record and leaves an earlier one of its key. So that record is not copied yet.
             raise self._may_be_another(self._doubtful[orphan.key])
         self._orphans.append(orphan)
         if self._survivors.holes(gone) < len(self._orphans):
@@ -267,7 +267,7 @@ class Cleaned:
             "copied and not yet in the ledger; compare both, then give the flow an empty remote topic"
         )
         if offset == 0:
-            # A batch is sent to a topic's name, and a topic that is new takes any sequence.
+            # A produce request names the topic, not its id, and a new topic accepts any sequence.
             hint += "; if it was re-created while a record was on its way, delete it again: it is filled again"
         return RefusedError(
             f"{self._name}: the record at offset {offset} of the remote log is not the source's next one",
@@ -284,10 +284,11 @@ class Cleaned:
         )
 
     def _pair(self, index: int, copy: Record) -> List[Run]:
-        """`copy` with the survivor at `index`. Those before it were copied too, and are gone from the remote log.
+        """Pair `copy` with the survivor at `index`. The survivors before it were copied too, and compaction removed
+        their copies.
 
-        Unless there is a hole from which `copy` may have come, being equal by chance: then none of them was copied. So
-        the remote log has to have a later record of their key, without which no cleaner takes one.
+        Exception: `copy` may be the copy of a removed record and equal by chance. Then none of them was copied. So the
+        remote log must have a later record of their key, without which compaction removes none.
         """
         doubtful = self._survivors.holes(index) > len(self._orphans)
         *others, original = self._survivors.take(index + 1)
@@ -304,8 +305,8 @@ class Cleaned:
         return [*found, Run(original.offset, copy.offset, 1)]
 
     def _orphans_in_holes(self, before: int, kept: Collection[int] = ()) -> List[Run]:
-        """The orphans, at the last holes before that upstream offset in which they may have been: a group that stands
-        between two of them then reads one too many, never one too few."""
+        """Place the orphans at the last holes before that upstream offset that they can fit. A consumer group between
+        two holes then reads one record too many, never one too few."""
         found: List[Run] = []
         offset = before
         for orphan in reversed(self._orphans):
@@ -319,8 +320,8 @@ class Cleaned:
         return found[::-1]
 
     def end(self, lost: Lost) -> Sequence[Run]:
-        """The matches that are left when all copies were looked at. Reads the source on until it has seen a later
-        record of each key of an orphan; `lost` is called for the ones that have none."""
+        """The remaining matches, after all copies were read. Reads the source on until it has a later record of each
+        orphan's key; `lost` is called for keys without one."""
         if self._unproven:
             raise self._may_be_another(self._unproven.first)
         if self.nothing_suspect():
@@ -328,7 +329,7 @@ class Cleaned:
         passed = 0
         while self._orphans and self._survivors.holes(passed) < len(self._orphans):
             passed += 1
-        # What lies before the holes was copied as well, and is gone from the remote log.
+        # The survivors before the holes were copied as well, and compaction removed their copies.
         others = self._survivors.take(passed)
         for record in others:
             self._suspects.came(record)
@@ -346,21 +347,21 @@ class Cleaned:
         return found
 
 
-# How many of the source's first records must lie on the remote log in a row, as far as that goes.
+# How many of the source's first records must be on the remote log in sequence, as far as it has that many.
 WINDOW = 1000
 CONTINUE_HINT = "set on.data.loss: continue to resume from there"
 
 
 def left_the_log(source: TopicPartition, first: int, log_start: int) -> str:
-    """What is said of the upstream offsets from `first` to `log_start`."""
+    """The text that describes the loss of the upstream offsets from `first` to `log_start`."""
     return f"{source[0]}-{source[1]}: offsets {first} to {log_start - 1} left the source's log before they were copied"
 
 
 class Settled(NamedTuple):
-    """`downstream_offset` is where the copy of the source's first record lies, `None` where it was not copied.
+    """`downstream_offset` is the offset of the copy of the source's first record, `None` if it was not copied.
 
-    `matches` pair the copies of the offsets that are gone, where every one was copied. `lost_from` is the first
-    offset that was not copied; `None` if all were. Where the log had gaps, some from there on may have been copied.
+    `matches` pair the copies of the lost offsets, if every one was copied. `lost_from` is the first offset that was not
+    copied; `None` if all were. If the log had gaps, some records from there on may have been copied.
     """
 
     downstream_offset: Optional[int]
@@ -371,11 +372,11 @@ class Settled(NamedTuple):
 def settle(source: Records, remote: Records, start: Position, log_start: int, name: str) -> Settled:
     """Find the copies of the upstream offsets from `start` to `log_start`, which have left the source's log.
 
-    `source` reads from `log_start`, `remote` from the start's downstream offset, behind which are only copies of what
-    follows the start upstream. N records stand for N upstream offsets or more, as a log may have gaps. So if N reach
-    beyond `log_start`, the last of them must be the source's first ones, at one place. If N do not, that none of them
-    is like the source's first one must show that there were no such gaps. Raises `RefusedError` naming `name` where
-    things are otherwise.
+    `source` reads from `log_start`. `remote` reads from the start's downstream offset, after which there are only
+    copies of records after the start. N records cover N upstream offsets or more, as a log may have gaps. If N reach
+    past `log_start`, the last of them must equal the source's first records, at exactly one place. If N do not, there
+    may have been gaps, unless no record equals the source's first one. Raises `RefusedError` naming `name` if neither
+    is proven.
     """
     tail = _Tail(source, remote, log_start - start.upstream_offset, start.downstream_offset)
     tail.read(name)
@@ -395,8 +396,8 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
 
 
 class _Tail:
-    """The records behind the position: `count` of them. `candidates` are the places, index and downstream offset, from
-    which on they equal the source's first records. `gone` is how many upstream offsets lie before those."""
+    """The records after the position: `count` of them. `candidates` are the places (index and downstream offset) from
+    which on they equal the source's first records. `gone` is the number of upstream offsets before those."""
 
     def __init__(self, source: Records, remote: Records, gone: int, first_downstream: int) -> None:
         self._first = list(_taken(source, WINDOW))
@@ -409,7 +410,7 @@ class _Tail:
         self.candidates: Sequence[Tuple[int, int]] = ()
 
     def read(self, name: str) -> None:
-        """Read all of it. Raises `RefusedError` where records are missing in between."""
+        """Read all of it. Raises `RefusedError` if records are missing within it."""
         while True:
             copy = self._remote.record()
             if copy is None:
@@ -437,7 +438,7 @@ class _Tail:
         return index >= len(self._first) or equal(self._first[index], copy, self._remote.log_append_time)
 
     def matches(self, upstream_offset: int, count: int) -> Iterator[Run]:
-        """The first `count` records as copies of what lay from `upstream_offset` on; none if there were gaps."""
+        """The first `count` records as copies of the records from `upstream_offset` on; none if there were gaps."""
         if count != self._gone:
             return
         for index, offset, length in self._pieces:
@@ -458,12 +459,12 @@ def reconcile(
 ) -> Iterator[Run]:
     """Match every record of the remote range, which starts at `start`, with its source record. Pure.
 
-    The remote log is believed only where its records equal the source's, in order. Records that compaction has removed
-    from either log since are allowed for by their offsets, which it keeps.
+    The remote log is accepted only if its records equal the source's, in order. Compaction keeps offsets, so records
+    that it removed from either log since are accounted for.
 
-    `source_end` returns the end of the source's log once all of it was read; `lost` is called where the source's
-    cleaner took the last word on a key before it was copied. Raises `RefusedError` naming `name` and the downstream
-    offset where the remote log holds something else.
+    `source_end` returns the end of the source's log once all of it was read. `lost` is called if the source's
+    compaction removed the last record of a key before it was copied. Raises `RefusedError` naming `name` and the
+    downstream offset if the remote log has other records.
     """
     cleaned = Cleaned(Survivors(source, start.upstream_offset, source_end), name)
     expected, held = start.downstream_offset, []
@@ -484,16 +485,16 @@ def reconcile(
         if cleaned.nothing_suspect():
             yield from held
             held = []
-    # The last records of the last batch may be gone from the remote log (old tombstones). Which ones they were cannot
-    # be known, as the source may have lost them too: those it still has are copied again, or new ones could be passed.
+    # Compaction may have removed the last records of the last batch (old tombstones) from the remote log. It cannot be
+    # determined which: the source may have lost them too. Those that it still has are copied again, so none is skipped.
     held.extend(cleaned.end(lost))
     yield from held
 
 
 def _same_batch(source: Records, remote: Records, expected: int) -> Optional[Run]:
-    """Both next batches, taken, if one is the other re-headed: no record needs to be decoded."""
+    """Match both next batches as one re-headed copy, without decoding records; take them if they match."""
     ours = remote.batch()
-    theirs = None if ours is None else source.batch()  # not asked for where there is nothing to compare
+    theirs = None if ours is None else source.batch()  # not requested if there is nothing to compare
     if theirs is None or ours is None or theirs[1] is None or ours[1] is None:
         return None
     header, copied = theirs[1], ours[1]

@@ -1,6 +1,6 @@
-"""Recovers a partition after an interruption from its remote log after the recorded position.
+"""Recovers a partition after an interruption: reads its remote log after the recorded position.
 
-What it finds there is compared with the source and counted as if it had just been acknowledged.
+The records found are compared with the source and counted as if they had just been acknowledged.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this o
 
 
 class Recovery:
-    """For the partitions of one task, over the connections that will append. Every call raises `Disconnected` where a
-    leader does not answer. `records` counts what was found and not reported yet; `isolation` is the source's."""
+    """Recovers the partitions of one task over the connections that will append. Every call raises `Disconnected` if a
+    leader does not answer. `records` counts found and unreported records; `isolation` is the source's."""
 
     def __init__(self, source: LogClient, target: LogClient, isolation: int, on_data_loss: str) -> None:
         self._source = source
@@ -41,15 +41,15 @@ class Recovery:
         self.records = 0
 
     def reported(self) -> None:
-        """All that was found is the driver's now; counting starts again."""
+        """The driver has all that was found; counting starts again."""
         self.records = 0
 
     def recover(self, copies: Sequence[PartitionCopy], own: Callable[[PartitionCopy], Own]) -> None:
         """Move `copies` to the ends of their remote logs, or refuse them. Their lanes must be fenced.
 
-        `own` returns the producer ids whose batches count, where others write to the remote topic too. Raises
-        `ClusterError` where a broker refuses. Most remote logs hold nothing but a marker, so all are glanced at before
-        any is read by itself.
+        `own` returns the producer ids whose batches count, if others write to the remote topic too. Raises
+        `ClusterError` if a broker refuses. Most remote logs have nothing but a marker, so one short read of all logs
+        comes before any is read by itself.
         """
         ends = required_ends(self._target, [copy.remote for copy in copies])
         written = glances(self._target, {copy.remote: copy.downstream for copy in copies}, READ_UNCOMMITTED)
@@ -60,8 +60,8 @@ class Recovery:
             try:
                 self._recover(copy, own(copy), ends[copy.remote], written.get(copy.remote), ours.get(copy.source))
             except (RefusedError, Disconnected) as error:
-                # Equal records may be equal by chance, which only the rest of the log shows: a copy that resumes
-                # from there would not ask any more.
+                # Records may be equal by chance, as only the rest of the log shows. A copy that resumed from here would
+                # not compare the rest any more.
                 at, self.records = copy.acknowledged, found
                 take_back()
                 if isinstance(error, Disconnected):
@@ -72,7 +72,7 @@ class Recovery:
         self, copy: PartitionCopy, own: Own, end: int, written: Optional[Fetched], ours: Optional[Fetched]
     ) -> None:
         source = self._source_entries(copy, ours)
-        # Nothing to compare, and the driver saw that the source still has what comes next: no need to ask it again.
+        # Nothing to compare, and the driver saw that the source still has the next records: no request to the source.
         if may_hold_records(written) or copy.task.log_start > copy.acknowledged:
             while source.begin() > copy.acknowledged:
                 self._settle(copy, source, own, end)
@@ -97,8 +97,9 @@ class Recovery:
         return ends[copy.source] == copy.acknowledged
 
     def _pass_expired(self, remote: LogEntries, copy: PartitionCopy) -> None:
-        """What others write to a shared topic drives everything out of it that is old, also where this flow had nothing
-        to copy for long. What an interrupted attempt may have left there is gone, so its copies will lie there once."""
+        """Skip expired records of a shared topic. Other writers' records push all old records out of it, even if this
+        flow had nothing to copy for long. An interrupted attempt's expired copies are gone, so no copy is
+        duplicated."""
         if not copy.task.shared:
             raise RefusedError(_expired(remote, copy), EMPTY_HINT, code="MIR-315")
         if not self._passes_loss:
@@ -112,7 +113,7 @@ class Recovery:
         copy.lose(on_at, on_at, reason)
 
     def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own, end: int) -> None:
-        """Move `copy` to the start of the source's log, from an offset that is gone there."""
+        """Move `copy` to the start of the source's log, from an offset that the source no longer has."""
         at, log_start, remote = Position(copy.acknowledged, copy.downstream), source.start, self._remote_entries(copy)
         written = Records(own_entries(up_to(remote, end, name_of(copy.remote)), own), copy.downstream)
         settled = settle(Records(source, log_start), written, at, log_start, name_of(copy.remote))
@@ -136,12 +137,12 @@ class Recovery:
 
 
 def may_hold_records(found: Optional[Fetched]) -> bool:
-    """Whether what a glance found may be more than markers; None is more than it had room for."""
+    """Whether a short read may have found more than markers. None means that the log had more than fits into it."""
     return found is None or len(found.data) > MARKER_BYTES or any(is_data for _, _, is_data in entries(found))
 
 
 def _unchanged(copy: PartitionCopy) -> Callable[[], None]:
-    """To be called where what is found from now on is not to count."""
+    """Return a function that undoes what is found from now on."""
     stood, incidents = (copy.acknowledged, copy.downstream, copy.lost), list(copy.incidents)
     syncs = copy.syncs.tobytes()
 
@@ -156,9 +157,10 @@ def _unchanged(copy: PartitionCopy) -> Callable[[], None]:
 def required_ends(
     client: LogClient, partitions: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED
 ) -> Mapping[TopicPartition, int]:
-    """Where logs end by their leaders' own word. Raises `Disconnected` where a leader does not tell it.
+    """The ends of logs as reported by their leaders. Raises `Disconnected` if a leader does not report it.
 
-    To be asked for behind the fence and before the logs are read, for `up_to`: what others append later does not count.
+    Request them after the fence and before reading the logs, for `up_to`: records that others append later do not
+    count.
     """
     ends = log_ends(client, partitions, isolation)
     for each in partitions:
@@ -168,9 +170,9 @@ def required_ends(
 
 
 def up_to(log: LogEntries, end: int, name: str) -> Iterator[Entry]:
-    """The same entries. Raises `Disconnected` where the log seems to end before `end`.
+    """The entries of `log`. Raises `Disconnected` if the log seems to end before `end`.
 
-    A follower answers who reads as well (KIP-392), perhaps one that led a moment ago, and it may not have all: what it
+    A follower may answer reads too (KIP-392), for example the previous leader, and may lack records. Records that it
     does not show would be copied again.
     """
     yield from log
@@ -179,7 +181,7 @@ def up_to(log: LogEntries, end: int, name: str) -> Iterator[Entry]:
 
 
 def own_entries(log: Iterator[Entry], own: Own) -> Iterator[Entry]:
-    """In a remote topic that several flows write to, only this lane's batches count as data."""
+    """Filter the log of a remote topic that several flows write to: only this lane's batches count as data."""
     for raw, header, is_data in log:
         yield raw, header, is_data and (own is None or (header is not None and header.producer_id in own))
 

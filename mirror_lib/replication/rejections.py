@@ -1,4 +1,4 @@
-"""What becomes of records that the target refuses: `on.error: fail` stops their partition, `skip` leaves them out.
+"""Handles records that the target refuses: `on.error: fail` stops their partition, `skip` skips them.
 
 A refused batch is sent again one record at a time, so only the refused record is skipped.
 """
@@ -12,10 +12,10 @@ from mirror_lib.kafka.connection import error_name, is_retriable
 from mirror_lib.ledger.records import COPIED_AGAIN, DATA_LOST, OFFSETS_SKIPPED, Incident, PartitionKey
 from mirror_lib.replication.messages import PartitionReport
 
-# The report of a partition that continues.
+# The incidents of a partition that continues.
 PASSED = (DATA_LOST, OFFSETS_SKIPPED, COPIED_AGAIN)
 
-# Errors by which the target refuses this batch: the partition stops, the flow continues.
+# Errors by which the target refuses one batch: the partition stops, the flow continues.
 REJECTED = {
     10: "the batch is larger than the remote topic's max.message.bytes",
     18: "the batch is larger than the remote topic's segment.bytes",
@@ -26,7 +26,7 @@ REJECTED = {
     87: "the target refuses a record, for example one without a key in a compacted topic",
 }
 TOPIC_AUTHORIZATION_FAILED = 29
-# Not about a record, so no record is left out for it: it may be taken as soon as a right is granted.
+# Not about a record, so no record is skipped for it: the batch may be accepted once an ACL is granted.
 OF_THE_TOPIC = frozenset([TOPIC_AUTHORIZATION_FAILED])
 FOREIGN_WRITER = (
     "the batch expected at offset {} of {} was written at {}, so another producer writes to this remote topic; stop "
@@ -36,12 +36,12 @@ OFFSET_OUT_OF_RANGE = 1
 
 
 def why_rejected(code: int, message: str) -> str:
-    """What is said of a batch that the target answered with a code of `REJECTED`, and perhaps a `message`."""
+    """The reason for a batch that the target refused with a code of `REJECTED`, and perhaps a `message`."""
     return f"{REJECTED[code]}: {message}" if message else REJECTED[code]
 
 
 def why_not_fetched(code: int) -> Optional[str]:
-    """Why a partition cannot be fetched from; None where it may go better later."""
+    """Why a partition cannot be fetched from; None if a later fetch may succeed."""
     if code == TOPIC_AUTHORIZATION_FAILED:
         return "not authorised to fetch; the source principal needs Read on the topic"
     if code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
@@ -51,16 +51,16 @@ def why_not_fetched(code: int) -> Optional[str]:
 
 @dataclass(frozen=True)
 class Rejections:
-    """What a flow knows of refused records, a value. `isolate` holds the upstream offset before which records of a
-    partition are written one by one, and `noted` where it stopped by the last report. `skips`: refused records are
-    skipped."""
+    """The state of a flow's refused records, an immutable value. `isolate` is the upstream offset before which records
+    of a partition are written one by one. `noted` is the offset at which it stopped by the last report. `skips`:
+    refused records are skipped."""
 
     skips: bool
     isolate: Mapping[PartitionKey, int] = field(default_factory=dict)
     noted: FrozenSet[Tuple[PartitionKey, int]] = frozenset()
 
     def isolate_until(self, key: PartitionKey) -> int:
-        """Upstream offset before which records are written one by one; -1 for none."""
+        """The upstream offset before which records are written one by one; -1 for none."""
         return self.isolate.get(key, -1)
 
     def continues(self, part: PartitionReport) -> bool:
@@ -68,11 +68,11 @@ class Rejections:
         return self.skips and part.rejected_from is not None
 
     def position(self, key: PartitionKey, part: PartitionReport) -> int:
-        """Where the partition stands: behind the refused record if that is skipped."""
+        """The upstream offset of the partition: after the refused record if that is skipped."""
         return part.rejected_until if self._skipped(key, part) else part.position
 
     def incidents(self, key: PartitionKey, part: PartitionReport) -> List[Incident]:
-        """What an operator must be able to look up about this pass; a partition that stays stopped is reported once."""
+        """The incidents of this cycle for the operator. A partition that stays stopped is reported once."""
         passed = [each for each in part.incidents if each.kind in PASSED]
         if self._skipped(key, part):
             skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")
@@ -82,7 +82,7 @@ class Rejections:
         return [] if (key, part.position) in self.noted else list(part.incidents)
 
     def after(self, parts: Mapping[PartitionKey, PartitionReport]) -> Rejections:
-        """What is known once these reports are recorded."""
+        """The state once these reports are recorded."""
         stopped = {key: part for key, part in parts.items() if part.stopped is not None}
         going = {key: part for key, part in stopped.items() if self.continues(part)}
         isolated = {key: max(self.isolate_until(key), part.rejected_until) for key, part in going.items()}

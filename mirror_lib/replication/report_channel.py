@@ -1,10 +1,10 @@
-"""Reports of running tasks to their driver over TCP, and the driver's order to end, back.
+"""Sends reports of running tasks to their driver over TCP, and the driver's order to end back.
 
-Both ends prove that they know the stage's secret, which Spark gave them and which is never sent: each answers a random
-number of the other by an HMAC. Every message has an HMAC over its text and its number, under a key of this connection
-alone, so no machine in between can forge, change, repeat or omit one. What is said (names of topics, offsets) can be
-read on the way. The driver answers each report with TAKEN when it is taken, and says END when the task shall end. An
-unanswered report is repeated in the task's last report, through Spark.
+Both ends prove that they have the stage's secret, which Spark distributed and which is never sent: each answers a
+random number of the other with an HMAC. Every message has an HMAC over its text and its number, under a key of this
+connection alone, so no machine in between can forge, change, repeat or omit one. The text (names of topics, offsets) is
+not encrypted. The driver answers each accepted report with TAKEN, and sends END when the task must end. An unanswered
+report is repeated in the task's last report, through Spark.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ TAKEN, END = b".", b"!"
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 10.0
 COMPLETE_SECONDS = 20.0
-# A driver that has answered nothing for so long, or for as many cycles as may be unanswered, is taken for gone.
+# A driver without an answer for this long, or for the most cycles that may be unanswered, counts as gone.
 ANSWER_SECONDS = 120.0
-# A peer that has gone without a word is noticed within a minute.
+# A peer that disappeared without closing the connection is detected within a minute.
 KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
-# How often a task tries to reach its driver where the connection is closed again, as in a crowd of strangers.
+# How often a task tries to reach its driver if the connection is closed again, as by many unproven connections.
 ATTEMPTS = 3
 AGAIN_SECONDS = 0.5
-# A driver that writes down more slowly than is copied holds its tasks up, and its memory stays small.
+# If the driver commits more slowly than its tasks copy, the tasks wait, and the driver's memory stays small.
 PENDING_REPORTS = 16
-# Spark's default for `spark.port.maxRetries` as well.
+# The same as Spark's default for `spark.port.maxRetries`.
 PORTS = 16
-# Connections that have not proved anything yet. Beyond these the oldest one is closed: a task needs a moment for it.
+# The most connections without proof of the secret. Past it the oldest is closed: a task proves itself in a moment.
 STRANGERS = 64
-# How long to wait before the next `accept` where one failed, as where no file is left to be opened.
+# How long to wait before the next `accept` after a failed one, for example without a free file descriptor.
 ACCEPT_AGAIN_SECONDS = 0.2
 
 NONCE_BYTES = MAC_BYTES = 32
 _HEAD = struct.Struct(">I32s")
-# MOST_SYNCS in Base64 with all the rest are some ten megabytes.
+# A report with MOST_SYNCS in Base64 has about 10 MB.
 LARGEST_REPORT_BYTES = 64 * 1024 * 1024
 TASK, DRIVER, KEY = b"task", b"driver", b"key"
 
 
 class ForgedError(OSError):
-    """What came was not said by the other end of this stage."""
+    """A message that the other end of this stage did not send."""
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:
-    """An HMAC-SHA256 over `parts`; all but the last have a length that both ends know."""
+    """An HMAC-SHA256 over `parts`; all but the last have a length that both ends expect."""
     return hmac.new(key, b"".join(parts), "sha256").digest()
 
 
 def numbered(key: bytes, who: bytes, number: int, text: bytes) -> bytes:
-    """The HMAC of the message `number` that `who` says on a connection."""
+    """The HMAC of the message `number` that the end `who` sends on a connection."""
     return mac(key, who, struct.pack(">Q", number), text)
 
 
 def received(line: socket.socket, count: int, deadline: float) -> bytes:
-    """The next `count` bytes. Raises `OSError` where they have not come at `deadline` (`time.monotonic()`)."""
+    """The next `count` bytes. Raises `OSError` if they have not arrived at `deadline` (`time.monotonic()`)."""
     found = b""
     while len(found) < count:
         line.settimeout(max(0.001, deadline - time.monotonic()))
@@ -82,7 +82,7 @@ def received(line: socket.socket, count: int, deadline: float) -> bytes:
 
 
 def kept_alive(line: socket.socket) -> None:
-    """Small messages go at once, and a peer that is not there any more ends the connection."""
+    """Send small messages immediately, and end the connection if the peer is gone."""
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE:
@@ -91,7 +91,7 @@ def kept_alive(line: socket.socket) -> None:
 
 
 class ReportClient:
-    """A task's end. Without a driver to be reached `connected` is False, and the task ends early to report."""
+    """A task's end. If the driver cannot be reached, `connected` is False, and the task ends early to report."""
 
     def __init__(self, to: Optional[ReportTo]) -> None:
         self._unreported: Deque[Tuple[OffsetSyncs, ...]] = deque()
@@ -135,7 +135,7 @@ class ReportClient:
         return self._line is not None
 
     def send_report(self, report: TaskReport) -> None:
-        """Send a report; its offset syncs are kept until the driver has them."""
+        """Send a report; its offset syncs are kept until the driver has accepted them."""
         if not self._unreported:
             self._answered_at = time.monotonic()
         self._unreported.append(report.syncs)
@@ -150,7 +150,7 @@ class ReportClient:
             self._lost(error)
 
     def end_requested(self) -> bool:
-        """Whether the driver said so, or is gone. To be asked often."""
+        """Whether the driver ordered the end, or is gone. Call it often."""
         if self._line is not None:
             try:
                 self._line.setblocking(False)
@@ -187,7 +187,7 @@ class ReportClient:
         return [sync for syncs in self._unreported for sync in syncs]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._line is not None:
             self._line.close()
             self._line = None
@@ -199,7 +199,7 @@ class ReportClient:
 
 
 class _Task:
-    """The driver's end of one connection to a task that has proved itself."""
+    """The driver's end of one connection to a task that has proved the secret."""
 
     def __init__(self, line: socket.socket, key: bytes) -> None:
         self.line = line
@@ -209,8 +209,8 @@ class _Task:
         self._lock = threading.Lock()
 
     def receive(self) -> Optional[TaskReport]:
-        """The next report; `None` where the connection ended, also in the middle of one: it was not answered, so it
-        comes again. Raises `ForgedError`, and `ValueError` for a report that this release cannot read."""
+        """The next report; `None` if the connection ended. A partial report was not answered, so it is repeated. Raises
+        `ForgedError`, and `ValueError` for a report that this release cannot read."""
         head = self._read(_HEAD.size)
         if head is None:
             return None
@@ -230,7 +230,7 @@ class _Task:
             raise ValueError(f"a report cannot be read ({error}); {hint}") from error
 
     def say(self, what: bytes) -> None:
-        """From any thread. One that has hung up does not hear it."""
+        """Send a message, from any thread. Does nothing if the task has closed the connection."""
         with self._lock, contextlib.suppress(OSError):
             self.line.sendall(what + numbered(self._key, DRIVER, self._input, what))
             self._input += 1
@@ -268,18 +268,18 @@ class ReportServer:
         with self._lock:
             self._closed = True
             lines = [*(task.line for task in self._tasks), *self._strangers]
-        # Closing alone would not wake the thread that accepts, or those that read.
+        # Closing alone would not wake the threads that accept or read.
         for line in [self._server, *lines]:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
         self._server.close()
 
     def expect(self, plans: Sequence[TaskPlan]) -> None:
-        """Hear only of what these plans have tasks do. To be called before they run."""
+        """Accept only reports about the partitions of these plans. Call it before they run."""
         self._expected = {plan.task: frozenset(task.source for task in plan.tasks) for plan in plans}
 
     def take(self) -> List[TaskReport]:
-        """All reports that came since the last call, in each task's order. They are the caller's now."""
+        """All reports since the last call, in each task's order. Each report is returned once."""
         reports: List[TaskReport] = []
         with self._lock:
             for task in self._tasks:
@@ -292,20 +292,20 @@ class ReportServer:
         return reports
 
     def crowded(self) -> bool:
-        """Whether so much of one task waits to be taken that it may have to wait soon."""
+        """Whether one task has so many waiting reports that it may have to wait soon."""
         with self._lock:
             return max((task.untaken for task in self._tasks), default=0) >= PENDING_REPORTS // 2
 
     def unheard(self, tasks: int) -> bool:
-        """Whether one of so many tasks has not reached us in the time that it had."""
+        """Whether one of `tasks` tasks has not connected in the time that it had."""
         return self._came < tasks and time.monotonic() >= self._complete_by
 
     def whole(self, tasks: int) -> bool:
-        """False where one of so many tasks has gone already, or cannot reach us: its partitions wait for the others."""
+        """False if one of `tasks` tasks has gone already, or cannot connect: its partitions wait for the others."""
         return not self._hung_up and (self._came >= tasks or time.monotonic() < self._complete_by)
 
     def end_all(self) -> None:
-        """Tell every task to end, also one that is not there yet."""
+        """Order every task to end, including tasks that connect later."""
         with self._lock:
             if self._ending:
                 return
@@ -319,7 +319,7 @@ class ReportServer:
             try:
                 line, _ = self._server.accept()
             except OSError as error:
-                # Also for a while where no file is left to be opened, or a connection was broken before it came.
+                # Reached also without a free file descriptor, or when a connection broke before it was accepted.
                 if not self._closed:
                     self._warn("a connection for reports could not be accepted; tried again", error)
                     time.sleep(ACCEPT_AGAIN_SECONDS)
@@ -337,7 +337,7 @@ class ReportServer:
                 line.close()
 
     def _warn(self, sentence: str, error: Exception) -> None:
-        # Once each: any client that can connect could fill the log otherwise.
+        # Once per sentence: otherwise any client that can connect could fill the log.
         if sentence not in self._warned:
             self._warned.add(sentence)
             log.warning("%s: %s", sentence, error)
@@ -354,12 +354,12 @@ class ReportServer:
                 if line in self._strangers:
                     self._strangers.remove(line)
                 else:
-                    task = None  # it was closed for others, who came later
+                    task = None  # it was closed to make space for later connections
             if task is not None and self._joined(task):
                 self._listen(task)
 
     def _proved(self, line: socket.socket) -> _Task:
-        """Raises `OSError` where the peer does not know the secret, or takes too long to say so."""
+        """Raises `OSError` if the peer does not prove the secret, or not in time."""
         deadline, ours = time.monotonic() + CONNECT_SECONDS, secrets.token_bytes(NONCE_BYTES)
         secret = self.address.secret.encode()
         line.settimeout(CONNECT_SECONDS)
@@ -409,9 +409,9 @@ class ReportServer:
 
 
 def _server(bind_to: str, port: int) -> socket.socket:
-    """A server at `port`, or at one of those after it, as Spark's own; 0 is any. Raises `OSError`."""
+    """A server at `port`, or at one of the ports after it, as Spark does; 0 is any port. Raises `OSError`."""
     found = socket.getaddrinfo(bind_to or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # As Java does: a name may have both, and executors one.
+    # IPv4 first, as Java does: a name may resolve to both, and executors may have only one.
     family = socket.AF_INET if socket.AF_INET in {each[0] for each in found} else socket.AF_INET6
     last = min(port + PORTS, 65536) - 1
     for number in range(port, last):

@@ -19,32 +19,32 @@ from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, shipped
 
 REPORT = "report"
-# No bound on executors is no bound on slots.
+# Without a limit of executors there is no limit of slots.
 MANY = 2**31 - 1
 
 
 def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> ReportServer:
-    """Where the tasks of a stage that tails can tell of their passes: a port of the driver. Raises `ClusterError`."""
-    # Spark writes an address of IPv6 in brackets.
+    """A server at a port of the driver, for the cycle reports of a stage that tails. Raises `ClusterError`."""
+    # Spark puts an IPv6 address in brackets.
     host = str(spark.conf.get("spark.driver.host")).strip("[]")
     bind_to = str(spark.conf.get("spark.driver.bindAddress", host)).strip("[]")
     try:
         return ReportServer(bind_to, host, tail.cycle_seconds, tail.batch_seconds, port)
     except OSError as error:
-        # A name that is not resolved for a while, or too many open files: the next life may have better luck.
+        # The name may not resolve for a while, or there are too many open files: the next start may succeed.
         hint = "see report.port, spark.driver.bindAddress and spark.driver.host"
         raise ClusterError(f"{flow}: no port of {bind_to} for reports can be opened: {error}", hint) from error
 
 
 def task_slots(spark: SparkSession) -> int:
-    """How many tasks Spark can run at once by now; `spark.default.parallelism` says so only where it is not set."""
+    """How many tasks Spark can run at once now. `spark.default.parallelism` gives that only if it is not set."""
     context = spark.sparkContext._jsc.sc()
     return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
 
 def most_slots(spark: SparkSession) -> int:
-    """How many tasks Spark may come to run at once: where it allocates executors by need, the slots of the most that it
-    may have, else `task_slots`."""
+    """How many tasks Spark may later run at once: with dynamic allocation the slots of the maximum number of executors,
+    else `task_slots`."""
     conf = spark.sparkContext.getConf()
     now = task_slots(spark)
     if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":
@@ -55,12 +55,12 @@ def most_slots(spark: SparkSession) -> int:
 
 
 def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
-    """Copy with every task, in parallel as the cluster's cores allow. Raises `ClusterError` in its words if one keeps
-    failing, and `SparkEndedError`."""
+    """Run every plan as a Spark task, in parallel as the cluster's cores allow. Raises `ClusterError` with the task's
+    message if one keeps failing, and `SparkEndedError`."""
     if not plans:
         return []
-    # Row i of the range is plan i: a plan travels with the task, so a driver's state is never needed on an executor.
-    first = plans[0]  # these are the same in all
+    # Row i of the range is plan i. A plan travels with its task, so executors never need the driver's state.
+    first = plans[0]  # these fields are the same in all plans
     secret = {name: getattr(first, name) for name in ("source_options", "target_options", "report_to")}
     bare = tuple(replace(plan, source_options={}, target_options={}, report_to=None) for plan in plans)
     try:

@@ -1,7 +1,7 @@
-"""Tails the partitions of a continuous flow: with how many of Spark's task slots, and when a tail yields its slot.
+"""Tails the partitions of a continuous flow: decides on its number of task slots, and when a tail yields its slot.
 
-Executors disappear: a spot machine, a queue at its capacity, an autoscaler. If the ledger's commit then waits for a
-slot, first a tail ends, and at last the flow.
+Executors disappear: a spot machine, a full queue, an autoscaler. If the ledger's commit then waits for a slot, first a
+tail ends, and at last the flow.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mirror_lib.replication.messages import NO_END
 
 # How often tasks that tail report, at least; their offset syncs are committed every `batch.max.seconds`.
 CYCLE_SECONDS = 2.0
-# Spark commits its own progress between two batches, which makes records wait some seconds: about once in so long.
+# Spark commits its own progress between two batches, which delays records by some seconds: about once in this time.
 BATCH_SECONDS = 3600.0
-# How soon a job that is to end notifies its tasks.
+# How soon the tasks of a job that must end are notified.
 CHECK_SECONDS = 0.1
-# How long what could not be begun with, for want of a leader for one, or stopped waits to be tried again.
+# How long stopped partitions, and partitions without a leader at the start, wait for the next attempt.
 LEFT_OUT_SECONDS = 60.0
-# Looks and commits take a tenth of the driver's time at most, unless its tasks would have to wait for them.
+# Checks and commits take at most a tenth of the driver's time, unless its tasks would have to wait for them.
 REST, LONGEST_REST_SECONDS = 9, 10.0
 # The trigger of a flow that tails: only the first record after a start waits for it.
 TAIL_TRIGGER = "1 second"
@@ -34,7 +34,7 @@ TAIL_TRIGGER = "1 second"
 
 @dataclass(frozen=True)
 class Tail:
-    """Each of so many `flows` tails with its part of Spark's slots.
+    """Limits of a flow that tails. Each of `flows` flows tails with its part of Spark's slots.
 
     Tasks report every `cycle_seconds`. The driver commits the reports every `commit_seconds`, and Spark's batch ends
     after `batch_seconds`.
@@ -47,9 +47,9 @@ class Tail:
 
 
 def tail_tasks(slots: int, flows: int, tasks_max: int) -> int:
-    """How many of Spark's `slots` a flow may hold all the time, when `flows` share them; 0 if there are too few.
+    """How many of Spark's `slots` a flow may occupy permanently, when `flows` share them; 0 if there are too few.
 
-    One is left for the ledger's commits and the other queries.
+    One slot stays free for the ledger's commits and the other queries.
     """
     return max(0, min(tasks_max, (slots - 1) // max(1, flows)))
 
@@ -61,8 +61,8 @@ def tailed(ranges: Iterable[Range], stopped: Collection[PartitionKey], ahead: Ca
 
 
 class BatchClock:
-    """Says when Spark is to have its batch back. Never before something was copied: Spark calls again only for records
-    that are newer than the batch's beginning, and what comes first must not wait for its trigger."""
+    """Decides when Spark's batch ends. It never ends before something was copied: Spark starts the next batch only for
+    records newer than the start of this one, and the first records must not wait for its trigger."""
 
     def __init__(self, tail: Tail) -> None:
         self.tail = tail
@@ -71,7 +71,7 @@ class BatchClock:
         self._copied = False
 
     def copied(self, records: int) -> float:
-        """Count the copied records, and return the seconds since it was last counted."""
+        """Count the copied records, and return the seconds since the last call."""
         before, self._reported_at = self._reported_at, time.monotonic()
         self._copied = self._copied or records > 0
         return self._reported_at - before
@@ -82,25 +82,25 @@ class BatchClock:
 
 
 def falls_behind(tasks: int, tasks_max: int, records: int, left: int) -> bool:
-    """Whether a flow that tails with fewer tasks than it may have shall catch up with all of them: more came in a while
-    than was copied in it."""
+    """Whether a flow that tails with fewer tasks than it may have must catch up with all of them: in the last interval
+    more records came than were copied."""
     return tasks < tasks_max and left > records
 
 
 def rest_after(seconds: float, took: float) -> float:
-    """How long to wait for the next turn, which is due every `seconds`, after one that took so long."""
+    """How long to wait for the next turn, which is due every `seconds`, after one that took `took` seconds."""
     return max(seconds, min(REST * took, LONGEST_REST_SECONDS))
 
 
 class Every:
-    """Says once in `seconds` that it is time, for the first time so long after it was made."""
+    """A timer: due once in `seconds`, for the first time `seconds` after construction."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._due = time.monotonic() + seconds
 
     def due(self) -> bool:
-        """Whether it is time; what is due is then taken for done."""
+        """Whether the interval is over. If so, the next one starts."""
         now = time.monotonic()
         if now < self._due:
             return False
@@ -109,10 +109,10 @@ class Every:
 
 
 class PeriodicTask:
-    """Calls `turn` about every `seconds` in a thread of its own while the block runs.
+    """Calls `turn` about every `seconds` in its own thread while the block runs.
 
-    `often` is called several times a second. What either raises ends the turns; `failed` is called then, and leaving
-    the block raises it. A turn that is not over at the block's end is waited for, but not once `stalled` raises.
+    `often` is called several times a second. An error of either ends the turns and calls `failed`; leaving the block
+    raises it. At its end the block waits for a running turn, unless `stalled` raises.
     """
 
     def __init__(
@@ -155,33 +155,33 @@ class PeriodicTask:
             self._failed()
 
 
-# A commit takes 0.3 s, and some seconds alongside a compaction. After so long the tail ends its tasks, and leaves one
-# slot more to others for a while.
+# A commit takes 0.3 s, and some seconds alongside a compaction. After this time the tail ends its tasks, and leaves one
+# more slot to others for a while.
 GIVE_WAY_SECONDS, SMALLER_SECONDS = 15.0, 600.0
-# After so long the flow ends with an error: Spark has lost its slots for good.
+# After this time the flow ends with an error: Spark has lost its slots for good.
 STALL_SECONDS = 600.0
-# How often a snapshot reports it.
+# The interval of snapshots that report the wait.
 REPORT_SECONDS = 15.0
 
 
 class TailLimit:
-    """How many tasks may tail after the tail gave way to a commit: one less than it had, for `SMALLER_SECONDS`."""
+    """Limits the tasks that may tail after the tail yielded to a commit: one fewer, for `SMALLER_SECONDS`."""
 
     def __init__(self) -> None:
         self._most = 0
         self._until = 0.0
 
     def gave_way(self, tasks: int, now: float) -> None:
-        """The commit waited while so many tasks tailed."""
+        """The commit waited while `tasks` tasks tailed."""
         self._most, self._until = max(0, tasks - 1), now + SMALLER_SECONDS
 
     def of(self, tasks: int, now: float) -> int:
-        """How many of so many tasks may tail; 0: the flow copies once per trigger."""
+        """How many of `tasks` tasks may tail; 0: the flow copies once per trigger."""
         return tasks if now >= self._until else min(tasks, self._most)
 
 
 def refuse_stalled(flow: str, waited: float) -> None:
-    """Raise `StalledError` where the commit has waited `STALL_SECONDS`."""
+    """Raise `StalledError` if the commit has waited `STALL_SECONDS`."""
     if waited >= STALL_SECONDS:
         raise StalledError(
             f"{flow}: the ledger's commit got no task slot of Spark for {waited:.0f} s. No data is lost: the next run "
@@ -191,9 +191,9 @@ def refuse_stalled(flow: str, waited: float) -> None:
 
 
 class CommitWatch:
-    """Looks how long the ledger's commit of a flow has waited, and lets the watcher and the tail know.
+    """Watches how long the ledger's commit of a flow has waited, and notifies the watcher and the tail.
 
-    `watcher` gets the flow's snapshots through `show`, so that what is shown of a wait keeps what was known before.
+    `watcher` gets the flow's snapshots through `show`, so that a snapshot about a wait keeps the last values.
     """
 
     def __init__(self, flow: str, watcher: Callable[[FlowMetrics], None]) -> None:
@@ -209,11 +209,12 @@ class CommitWatch:
 
     @property
     def last(self) -> Optional[FlowMetrics]:
-        """The last snapshot; `None` before the first pass."""
+        """The last snapshot; `None` before the first cycle."""
         return self._last if self._shown else None
 
     def check(self, waited: float, give_way: Callable[[], None]) -> None:
-        """To be called often while a batch runs; the commit has waited for so many seconds. Raises `StalledError`."""
+        """Check the wait; the commit has waited `waited` seconds. Call it often during a batch. Raises
+        `StalledError`."""
         now = time.monotonic()
         if waited < GIVE_WAY_SECONDS:
             return
@@ -225,7 +226,8 @@ class CommitWatch:
 
 
 def stalled_snapshot(last: FlowMetrics, waited: float) -> FlowMetrics:
-    """What is shown while the ledger's commit has waited so many seconds for Spark, after `last` was shown. Pure."""
+    """The snapshot to show while the ledger's commit has waited `waited` seconds for Spark. `last` was shown before.
+    Pure."""
     return replace(
         _nothing_copied(last.flow),
         seconds=waited,

@@ -1,4 +1,4 @@
-"""Deals a flow's lanes out to tasks and makes the `TaskPlan` of each, with what earlier passes handed over. Pure."""
+"""Assigns a flow's lanes to tasks and makes each task's `TaskPlan`, with the lane states of earlier cycles. Pure."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ FENCE_LASTS_SECONDS = 24 * 3600.0
 
 
 def fence_holds(now: float, fenced_at: float, confirmed_at: float) -> bool:
-    """Whether a driver may continue the sequences of a lane that it fenced then, and last had confirmed then.
+    """Whether a driver may continue the sequences of a lane that it fenced at `fenced_at` and last confirmed at
+    `confirmed_at`.
 
-    One that stood still for too long must ask the coordinator: brokers may have forgotten that it was fenced.
+    A driver that was suspended for too long must ask the coordinator: brokers may have forgotten the fence.
     """
     return 0 <= now - fenced_at < FENCE_LASTS_SECONDS and 0 <= now - confirmed_at < EPOCH_KEPT_SECONDS
 
 
 @dataclass(frozen=True)
 class LaneState:
-    """`sequences` holds every remote partition that this driver has fenced for the lane.
+    """The state of a lane between cycles. `sequences` has every remote partition that this driver has fenced for it.
 
-    `fenced_at` and `confirmed_at` are when the passes began in which the coordinator, or at least a broker that took an
-    append, last confirmed that the lane is this driver's. Seconds since 1970: other clocks stand still with the
-    machine.
+    At the start of the cycles of `fenced_at` and `confirmed_at`, the coordinator, or at least a broker that accepted an
+    append, last confirmed that the lane is this driver's. Both are seconds since 1970: other clocks stop while the
+    machine is suspended.
     """
 
     producer: Optional[Producer] = None
@@ -50,13 +51,14 @@ class LaneState:
     confirmed_at: float = 0.0
 
     def current(self, now: float) -> LaneState:
-        """Itself, or without sequences where the fence has become too old to rely on and must be put up again."""
+        """This state, or one without sequences if the fence is too old to rely on and must be renewed."""
         return self if fence_holds(now, self.fenced_at, self.confirmed_at) else replace(self, sequences={})
 
     def after(self, producer: Optional[Producer], partitions: Sequence[PartitionReport], began: float) -> LaneState:
-        """The state after a pass over `partitions` of this lane that `began` then; no producer, nothing to hand over.
+        """The state after a cycle over `partitions` of this lane that started at `began`. Without a producer nothing is
+        handed over.
 
-        A new epoch counts sequences from 0 again, also where nothing was copied.
+        A new epoch counts sequences from 0 again, even if nothing was copied.
         """
         if producer is None:
             return LaneState()
@@ -65,7 +67,7 @@ class LaneState:
         for part in partitions:
             remote = (part.remote_topic, part.partition)
             if part.refused or part.sequence is None:
-                # The end of its remote log is unknown: the next copy of it has to read it again.
+                # The end of its remote log is unknown: the next copy must read it again.
                 kept.pop(remote, None)
             else:
                 kept[remote] = part.sequence
@@ -74,16 +76,16 @@ class LaneState:
             producer=producer,
             sequences=kept,
             fenced_at=began if fresh else self.fenced_at,
-            # Behind old records, which confirm nothing, the task has fenced.
+            # After old records, which confirm nothing, the task has fenced.
             confirmed_at=began if fresh or any(part.records for part in partitions) else self.confirmed_at,
         )
 
 
-# What looking after a partition costs, though it has nothing to copy.
+# The cost of a partition without records to copy, in bytes.
 PARTITION_BYTES = 1024
-# Of a partition that was not copied yet.
+# The assumed record size of a partition that was not copied yet.
 RECORD_BYTES = 512.0
-# Lanes move to other tasks where the busiest then has so many bytes less, and a good part of its share.
+# A lane moves to another task only if the busiest task then has this many bytes less, and a good part of its share.
 WORTH_MOVING_BYTES = 16 * 1024 * 1024
 WORTH_MOVING_SHARE = 0.2
 ENDLESS = 2**62
@@ -92,7 +94,7 @@ Loads = Mapping[int, int]
 
 
 class LaneShares:
-    """One flow's shares in one driver's life."""
+    """The assignment of one flow's lanes to tasks in one process."""
 
     def __init__(self) -> None:
         self._task_of: Dict[int, int] = {}
@@ -100,7 +102,7 @@ class LaneShares:
         self._latest: Dict[TopicPartition, int] = {}
 
     def learn(self, parts: Iterable[PartitionReport]) -> None:
-        """Remember how much of each partition came in the pass that has ended, and how large its records were."""
+        """Record how much of each partition was copied in the last cycle, and how large its records were."""
         for part in parts:
             name = (part.topic, part.partition)
             self._latest[name] = part.bytes
@@ -108,14 +110,14 @@ class LaneShares:
                 self._record_bytes[name] = part.bytes / part.records
 
     def bytes_of(self, task: PartitionTask) -> int:
-        """What is to be copied, as far as one can know: of what has no end, as much as came last time."""
+        """The estimated bytes to copy; for a range without an end, as many as were copied last time."""
         behind = task.end - task.upstream_offset
         if behind > ENDLESS:
             return PARTITION_BYTES + self._latest.get(task.source, 0)
         return PARTITION_BYTES + round(behind * self._record_bytes.get(task.source, RECORD_BYTES))
 
     def tasks_of(self, loads: Loads, tasks: int) -> Mapping[int, int]:
-        """Share out the lanes of `loads` (bytes by lane) among `tasks` tasks."""
+        """Assign the lanes of `loads` (bytes by lane) to `tasks` tasks."""
         staying = {lane: task for lane, task in self._task_of.items() if task < tasks}
         kept, best = shared_out(loads, tasks, staying), shared_out(loads, tasks, {})
         busiest, at_best = _busiest(loads, kept), _busiest(loads, best)
@@ -126,7 +128,7 @@ class LaneShares:
 
 
 def shared_out(loads: Loads, tasks: int, staying: Mapping[int, int]) -> Dict[int, int]:
-    """The lanes of `staying` where they are, the others one by one to the task with least to do, largest first."""
+    """Keep the lanes of `staying` in their tasks; assign the others, largest first, to the task with the least load."""
     task_of = {lane: staying[lane] for lane in loads if lane in staying}
     sums = [0] * tasks
     for lane, task in staying.items():
@@ -144,7 +146,7 @@ def _busiest(loads: Loads, task_of: Mapping[int, int]) -> int:
     return max(sums.values(), default=0)
 
 
-# Offset syncs of all tasks of a stage, whose reports reach the driver at once.
+# The most offset syncs of all tasks of a stage, whose reports reach the driver at once.
 MOST_SYNCS_OF_STAGE = 2_000_000
 
 
@@ -157,7 +159,7 @@ def plan_tasks(
     isolate_until: Callable[[PartitionKey], int],
     shares: LaneShares,
 ) -> List[TaskPlan]:
-    """At most `tasks.max` plans. `lanes` holds what earlier passes handed over; `name` is the mirror's. A task begins
+    """At most `tasks.max` plans. `lanes` are the lane states of earlier cycles; `name` is the mirror's. A task starts
     with the partitions that come first in `todo`."""
     tasks: List[PartitionTask] = []
     loads: Dict[int, int] = {}

@@ -12,7 +12,7 @@ from mirror_lib.text import fitted, grouped, size
 
 @dataclass(frozen=True)
 class TopicTotal:
-    """One topic's copy in a run. `seconds` is the longest that one of its partitions was being copied."""
+    """One topic's copy in a run. `seconds` is the longest copy time of one of its partitions."""
 
     topic: str
     remote_topic: str
@@ -23,7 +23,8 @@ class TopicTotal:
 
 
 class Totals:
-    """Adds up cycles. `records` and `bytes` are of the whole run, `recovered` records it found on the target."""
+    """Adds up cycles. `records` and `bytes` are those of the whole run; `recovered` records were found on the
+    target."""
 
     def __init__(self) -> None:
         self._parts: Dict[Tuple[str, str, int], List[float]] = defaultdict(lambda: [0, 0, 0.0])
@@ -32,7 +33,7 @@ class Totals:
         self.recovered = 0
 
     def add(self, parts: Iterable[PartitionReport], recovered: int) -> None:
-        """Count one pass."""
+        """Count one cycle."""
         self.recovered += recovered
         for part in parts:
             self.records += part.records
@@ -61,14 +62,14 @@ class Totals:
 
 
 def total_lines(flow: str, topics: Iterable[TopicTotal], columns: Optional[int] = None) -> List[str]:
-    """The closing table of a run, for a terminal of so many `columns`."""
+    """The closing table of a run, for a terminal of `columns` columns."""
     rows: List[Tuple[str, ...]] = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "SECONDS", "RECORDS/S")]
     rows += [_row(each) for each in topics]
     return [flow, *fitted(rows, range(2, 7), columns)]
 
 
 def total_json(total: TopicTotal) -> Dict[str, object]:
-    """One topic for programs, with its rate."""
+    """One topic as JSON fields, with its rate."""
     return {**asdict(total), "records_per_second": round(_rate(total), 1)}
 
 

@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 def forget_archives() -> None:
-    """Make the next task of this Python worker begin sooner. What was imported stays.
+    """Make the next task of this Python worker start sooner. Imported modules stay.
 
-    At the start of each task Spark invalidates Python's caches of folders. Since Python 3.10 that reads the directory
-    of `pyspark.zip` again for each of its packages, a tenth of a second of CPU and more. Archives that are forgotten
-    here are opened again for what is imported later.
+    At the start of each task Spark invalidates Python's caches of folders. Since Python 3.10 the directory of
+    `pyspark.zip` is then read again for each of its packages, which takes a tenth of a second of CPU or more. Forgotten
+    archives are opened again for later imports.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter):
@@ -32,8 +32,7 @@ def forget_archives() -> None:
 def warm_workers(spark: SparkSession, tasks: int) -> None:
     """Start a stage that copies nothing, and do not wait for it: `tasks` tasks, at most one for each core.
 
-    Spark keeps the workers for the stages to come. Whatever blocks it blocks the first cycle too,
-    which will tell.
+    Spark keeps the workers for later stages. An obstacle to this stage also blocks the first cycle, which reports it.
     """
     count = min(tasks, spark.sparkContext.defaultParallelism)
 

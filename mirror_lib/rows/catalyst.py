@@ -1,7 +1,7 @@
-"""Reaches Spark's expressions and plans in the JVM: murmur2 partitioning, and checks that SQL and PySpark cannot make.
+"""Accesses Spark's expressions and plans in the JVM: murmur2 partitioning, and checks impossible in SQL and PySpark.
 
 `plan_shape` decides whether a change could reorder, drop or add records, and whether it is deterministic; names are
-the ones of Spark's classes. Written for Spark 3.3 to 4.2, which convert between columns and expressions differently.
+those of Spark's classes. Written for Spark 3.3 to 4.2, which convert between columns and expressions differently.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-# Kafka's own class, and what Databricks calls it.
+# Kafka's own class, and Databricks' name for it.
 _KAFKA_UTILS = "org.apache.kafka.common.utils.Utils"
 _SHADED_KAFKA_UTILS = f"kafkashaded.{_KAFKA_UTILS}"
 _STATIC_INVOKE = "org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke"
 
-# A node of a plan or an expression, as Spark's JSON of a plan has it: `class` is its Scala class.
+# A node of a plan or an expression in Spark's JSON of a plan: `class` is its Scala class.
 Node = Dict[str, Any]
 
 
@@ -34,10 +34,10 @@ class SelectItem:
 
 
 def guarded(spark: SparkSession, column: Column, condition: Column) -> Column:
-    """`column`, or null where evaluating it raises (Spark's `TryEval`) and where `condition` is not true.
+    """`column`, or null if evaluating it raises (Spark's `TryEval`) or if `condition` is not true.
 
-    `condition` must not be a constant. What stands in a CASE is not evaluated ahead of it as a common subexpression,
-    which would be outside of the guard.
+    `condition` must not be a constant. Spark does not evaluate a CASE branch early as a common subexpression, which
+    would be outside of the guard.
     """
     jvm: Any = spark._jvm
     expression = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(_expression(spark, column))
@@ -45,7 +45,7 @@ def guarded(spark: SparkSession, column: Column, condition: Column) -> Column:
 
 
 def murmur2_column(spark: SparkSession, key: Column) -> Column:
-    """Kafka's own `Utils.murmur2(key)`, an int; null where the key is."""
+    """Kafka's own `Utils.murmur2(key)`, an int; null for a null key."""
     jvm: Any = spark._jvm
     objects = jvm.org.apache.spark.sql.catalyst.expressions.objects
     parameters = jvm.java.lang.Class.forName(_STATIC_INVOKE).getConstructors()[0].getParameterCount()
@@ -59,7 +59,7 @@ def murmur2_column(spark: SparkSession, key: Column) -> Column:
 
 
 def select_items(spark: SparkSession, text: str) -> List[SelectItem]:
-    """The items of a select list; empty where `text` is more or less than one. Spark's ParseException as it is."""
+    """The items of a select list; empty unless `text` is exactly one. Spark's ParseException is not converted."""
     session: Any = spark
     plan = session._jsparkSession.sessionState().sqlParser().parsePlan(f"SELECT {text}")
     if (_simple(plan), _simple(plan.children().head()) if plan.children().nonEmpty() else "") != (
@@ -126,7 +126,7 @@ def _column(spark: SparkSession, expression: Any) -> Column:
 
 
 def _is_old(spark: SparkSession) -> bool:
-    """Whether a column is no more than its expression: before Spark 4."""
+    """Whether a column is only a wrapper of its expression: before Spark 4."""
     return int(spark.version.partition(".")[0]) < 4
 
 
@@ -134,7 +134,7 @@ def _any(value: object) -> Any:
     return value
 
 
-# What takes one row at a time, in order, and gives at most one for each.
+# Nodes that take one row at a time, in order, and return at most one for each.
 _NARROW = ("Project", "Filter", "SubqueryAlias", "View", "MapInPandas", "MapInArrow", "PythonMapInArrow")
 _FUNCTIONS_OF_ROWS = ("MapInPandas", "MapInArrow", "PythonMapInArrow")
 
@@ -154,7 +154,7 @@ _LIMITS = ("GlobalLimit", "LocalLimit", "Limit", "Offset", "Tail", "LimitAndOffs
 _SHUFFLES = ("Repartition", "RepartitionByExpression", "RebalancePartitions")
 
 _OTHER_VALUE = "gives another value each time it is asked; use a hash of the key, as in pmod(xxhash64(key), 10) = 0"
-# Expressions whose value depends on more than the record, by what a user writes for them.
+# Expressions whose value depends on more than the record, by the SQL names that users write.
 _UNLIKE: Mapping[str, str] = {
     "Rand": f"rand() {_OTHER_VALUE}",
     "Randn": f"randn() {_OTHER_VALUE}",
@@ -176,8 +176,7 @@ _UNLIKE: Mapping[str, str] = {
 }
 
 def shape_fault(base: Sequence[Node], nodes: Sequence[Node]) -> Optional[str]:
-    """Why rows of `nodes` may differ from the rows of `base`, in order and one for one or none; `None` where they
-    are."""
+    """Why rows of `nodes` may not be the rows of `base` in order, at most one for each; `None` if they are."""
     before, after = Counter(map(_name, base)), Counter(map(_name, nodes))
     for name in (after - before).elements():
         if name not in (*_NARROW, "Sample"):
@@ -190,7 +189,7 @@ def shape_fault(base: Sequence[Node], nodes: Sequence[Node]) -> Optional[str]:
 
 
 def has_functions_of_rows(nodes: Sequence[Node]) -> bool:
-    """Whether a Python function was given whole rows, and Spark knows no more of it than the types."""
+    """Whether a Python function takes whole rows, so that Spark sees only its types."""
     return any(_name(each) in _FUNCTIONS_OF_ROWS for each in nodes)
 
 
@@ -203,9 +202,9 @@ def _fault(name: str) -> str:
 
 
 def why_not_repeatable(nodes: Sequence[Node]) -> Optional[str]:
-    """Why the same records may become others the next time, in one sentence; `None` where they cannot.
+    """Why the same records may be changed differently the next time, in one sentence; `None` if they cannot.
 
-    Of a function that Spark cannot look into its own word counts: whether it was declared non-deterministic.
+    Spark cannot inspect a Python function, so the function's own declaration (non-deterministic or not) counts.
     """
     for each in [*nodes, *_expressions(nodes)]:
         name = _name(each)
@@ -221,7 +220,7 @@ def _name(node: Node) -> str:
 
 
 def _expressions(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Every expression of the nodes: their fields hold lists, and lists of lists, of nodes."""
+    """Every expression of the nodes: their fields have lists, and lists of lists, of nodes."""
     waiting: List[object] = [value for node in nodes for value in node.values()]
     while waiting:
         value = waiting.pop()

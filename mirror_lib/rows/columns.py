@@ -25,13 +25,13 @@ _NO_BYTES = pa.scalar(0, pa.int64())
 _ORIGIN_NAME = pa.scalar(encode_varint(len(ORIGIN_HEADER)) + ORIGIN_HEADER.encode(), BYTES)
 _ONE_HEADER = pa.scalar(encode_varint(1), BYTES)
 
-# One for each row, or the same for all of them.
+# An array with one value for each row, or a scalar for all of them.
 Piece = Union[pa.Array, pa.Scalar]
 
 
 @dataclass(frozen=True)
 class RowColumns:
-    """Rows in order: upstream offsets, timestamps (ms), the pieces of each body, and how many bytes these have."""
+    """Rows in order: upstream offsets, timestamps (ms), the pieces of each body, and the size of each body in bytes."""
 
     offsets: pa.Array
     timestamps: pa.Array
@@ -58,7 +58,7 @@ class RowColumns:
 
     @property
     def widest(self) -> int:
-        """What the largest row needs at most."""
+        """The most bytes that the largest row needs."""
         return int(pc.max(self.sizes).as_py() or 0) + RECORD_OVERHEAD
 
     def part(self, start: int, end: int) -> RowColumns:
@@ -76,7 +76,7 @@ class RowColumns:
         return self.part(first, max(first, after))
 
     def out_of_order(self, behind: int) -> Optional[int]:
-        """The first offset that is not above the one before it, which is `behind` for the first row."""
+        """The first offset that is not above the one before it; for the first row that is `behind`."""
         if not len(self) or self.first <= behind:
             return self.first if len(self) else None
         fallen = pc.less_equal(self.offsets[1:], self.offsets[:-1])
@@ -88,13 +88,13 @@ class RowColumns:
         return ((self.first, len(self)),) if whole else runs_of(_numbers(self.offsets).tolist())
 
     def records(self) -> List[Record]:
-        """Row by row."""
+        """The rows as records, one by one."""
         bodies = pc.binary_join_element_wise(*self.pieces, _BETWEEN)
         columns = (column.to_pylist() for column in (self.offsets, self.timestamps, bodies))
         return [tuple.__new__(Record, (*row, 0)) for row in zip(*columns)]
 
     def cut(self, most_bytes: int) -> Iterator[RowColumns]:
-        """In parts that need at most `most_bytes` plain bytes, or of one row; as `reencode.cut` does it."""
+        """Split into parts of at most `most_bytes` plain bytes, or of one row; the same as `reencode.cut`."""
         ends = _numbers(pc.cumulative_sum(pc.add(self.sizes, RECORD_OVERHEAD)))
         start = done = 0
         while start < len(self):
@@ -103,7 +103,7 @@ class RowColumns:
             start, done = end, ends[end - 1]
 
     def payload(self) -> bytes:
-        """The rows as the records of one batch, not compressed, offset deltas from 0 on."""
+        """The rows as the records of one uncompressed batch, with offset deltas from 0 on."""
         deltas = varints(pc.subtract(self.timestamps, self.timestamps[0]))  # wraps, as Java's does
         numbers = _VARINTS.slice(SMALL, len(self)) if len(self) <= SMALL else varints(pa.array(range(len(self))))
         inner = (_NOTHING, deltas, numbers)
@@ -117,8 +117,8 @@ NO_ROWS = RowColumns(*(pa.array([], pa.int64()),) * 2, (pa.array([], BYTES),), p
 
 
 class PartitionRows(NamedTuple):
-    """Rows of one source partition that go to one remote partition, in order; `remote` is None where there are none, or
-    the rows do not tell it. `failures`: upstream offsets of its rows that became no record, and why."""
+    """Rows of one source partition for one remote partition, in order. `remote` is None if there are no rows, or they
+    do not name it. `failures`: the upstream offsets of rows that became no record, with the reasons."""
 
     source: TopicPartition
     remote: Optional[TopicPartition]
@@ -127,10 +127,10 @@ class PartitionRows(NamedTuple):
 
 
 def partition_rows(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> Iterator[PartitionRows]:
-    """The rows of `CHANGED_DDL`, perhaps without REMOTE, the rows of each source and remote partition together and in
-    the order that they came in; all that failed of a source partition comes with its first stretch.
+    """Group the rows of `CHANGED_DDL`, perhaps without REMOTE, by source and remote partition, in their order. All
+    failures of a source partition come with its first group.
 
-    Records get an origin where `provenance` is given. ValueError for a row without an offset or a timestamp, or a
+    Records get an origin if `provenance` is given. Raises ValueError for a row without an offset or a timestamp, or a
     header without a name.
     """
     reported = REMOTE[0] in rows.schema.names
@@ -150,7 +150,7 @@ def partition_rows(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> It
 
 
 def columns_of(rows: pa.RecordBatch, provenance: Optional[Provenance]) -> RowColumns:
-    """The rows of `CHANGED_DDL` of one source partition. ValueError as of `partition_rows`."""
+    """The rows of `CHANGED_DDL` of one source partition as columns. Raises ValueError as `partition_rows` does."""
     offsets, timestamps = rows.column("source_offset"), rows.column("timestamp")
     if offsets.null_count or timestamps.null_count:
         raise ValueError("a changed row has no offset or no timestamp")
@@ -176,7 +176,7 @@ def _failures(rows: pa.RecordBatch) -> Sequence[Tuple[int, str]]:
 
 
 def _parts(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows that have the same in the columns `names`, together."""
+    """The rows grouped by equal values in the columns `names`."""
     codes = pa.nulls(rows.num_rows, pa.int64()).fill_null(0)
     for name in names:
         column = pc.dictionary_encode(rows.column(name))
@@ -195,7 +195,7 @@ def _place(rows: pa.RecordBatch, names: Tuple[str, str]) -> TopicPartition:
 
 
 def varints(numbers: pa.Array) -> pa.Array:
-    """Each as a varint. Integers of 64 bits without nulls."""
+    """Each number as a varint. Takes 64-bit integers without nulls."""
     ends = pc.min_max(numbers)
     if len(numbers) and ends["min"].as_py() >= -SMALL and ends["max"].as_py() < SMALL:
         return _VARINTS.take(pc.add(numbers, SMALL))
@@ -203,7 +203,7 @@ def varints(numbers: pa.Array) -> pa.Array:
 
 
 def _sized(column: pa.Array) -> Tuple[Piece, pa.Array]:
-    """Each value's length, that of null being -1, and its bytes."""
+    """Each value's length, -1 for null, and its bytes."""
     values = column.cast(BYTES)
     if values.null_count == len(values):
         return _NULL, values.fill_null(b"")
@@ -212,7 +212,7 @@ def _sized(column: pa.Array) -> Tuple[Piece, pa.Array]:
 
 
 def _headers(column: pa.Array, more: int) -> Sequence[Piece]:
-    """The headers of each row: their count, to which `more` is added, then each name and value. Null is no headers."""
+    """The headers of each row: their count plus `more`, then each name and value. Null means no headers."""
     counts = pc.list_value_length(column).fill_null(0).cast(pa.int64())
     structs = column.flatten()
     if not len(structs):
@@ -226,6 +226,6 @@ def _headers(column: pa.Array, more: int) -> Sequence[Piece]:
 
 
 def _numbers(column: pa.Array, buffer: int = 1, count: Optional[int] = None) -> memoryview:
-    """The integers of 64 bits in a buffer, without making an object of each."""
+    """The 64-bit integers in a buffer, without an object for each."""
     length = len(column) if count is None else count
     return memoryview(column.buffers()[buffer]).cast("q")[column.offset : column.offset + length]

@@ -24,7 +24,7 @@ def pairs_of(
     source_topics: Mapping[str, TopicDescription],
     target_topics: Mapping[str, TopicDescription],
 ) -> List[TopicPair]:
-    """What the flow copies where its remote topics are there. `flows` are all flows of the file."""
+    """The copied topics that have a remote topic on the target. `flows` are all flows of the file."""
     selected, _ = select_topics(flow, source_topics, flows)
     return [
         TopicPair(name, source_topics[name].topic_id, remote, target_topics[remote].topic_id)
@@ -35,7 +35,7 @@ def pairs_of(
 
 
 def refuse_row_passes(flow: ReplicationFlow, has_row_passes: bool, ranges: RangePositions) -> None:
-    """Raise RefusedError where a release of before copied the flow, whose progress is in the table `row_passes`."""
+    """Raise `RefusedError` if an earlier release copied the flow, whose progress is in the table `row_passes`."""
     if has_row_passes and not ranges.pairs:
         raise RefusedError(
             f"{flow.name}: its progress is in the table row_passes, which an earlier release wrote and this one does "
@@ -46,8 +46,8 @@ def refuse_row_passes(flow: ReplicationFlow, has_row_passes: bool, ranges: Range
 
 
 def row_mirror(context: FlowContext) -> RowMirror:
-    """The mirror of a flow that has looked at both clusters. Raises `RefusedError` where there can be none, or it would
-    copy records twice."""
+    """The mirror of a flow, after a check of both clusters. Raises `RefusedError` if it is impossible, or would copy
+    records twice."""
     flow = context.flow
     reason = why_not_repartitioned(flow)
     if reason is not None:
@@ -57,9 +57,9 @@ def row_mirror(context: FlowContext) -> RowMirror:
 
 
 def refuse_other_partitioning(context: FlowContext) -> None:
-    """Raise `RefusedError` where a topic of the flow was copied with its partitions kept and would now be
-    repartitioned, or the reverse, or where an earlier release recorded its progress in another table. This comes before
-    topics are created or grown: a remote topic with repartitioned records must not grow."""
+    """Raise `RefusedError` if a topic of the flow was copied in the other partitioning mode, or if an earlier release
+    recorded its progress in another table. Call it before topics are created or grown: a remote topic with
+    repartitioned records must not grow."""
     config, flow, journal = context.config, context.flow, context.journal
     ranges = journal.range_positions()
     refuse_row_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
@@ -70,7 +70,7 @@ def refuse_other_partitioning(context: FlowContext) -> None:
 
 
 def why_not_repartitioned(flow: ReplicationFlow) -> Optional[str]:
-    """What a flow that repartitions records cannot do, one sentence; `None` where there is nothing."""
+    """The setting that a repartitioning flow cannot have, in one sentence; `None` if there is none."""
     if flow.repartitions and flow.on_data_loss == "continue":
         return "a flow that repartitions records cannot have on.data.loss: continue"
     return None

@@ -31,7 +31,7 @@ from mirror_lib.rows.writer import RowsReport
 
 
 class KeptMirror(RowMirror):
-    """See `RowMirror`."""
+    """A `RowMirror` whose records keep their partitions."""
 
     def __init__(self, context: FlowContext) -> None:
         super().__init__(context)
@@ -40,7 +40,8 @@ class KeptMirror(RowMirror):
         self._progress = SourceProgress(self._group)
         self._state = FlowState(flow, self._positions)
         self._going: Dict[TopicPartition, Range] = {}
-        # Where dead-letter records of each source partition resume, by partition of the dead letter topic.
+        # The offset at which dead-letter records of each source partition resume, by partition of the dead letter
+        # topic.
         self._dead_letters_at: Dict[DeadLetterPlace, int] = {}
         if self._change.dead_letter_topic is not None:
             found = self._journal.dead_letters_at(self._change.dead_letter_topic, self._dead_topic_id())
@@ -51,7 +52,7 @@ class KeptMirror(RowMirror):
         return self._positions.known > 0
 
     def due(self) -> bool:
-        """Whether one more look may find `--until` reached: its time is past."""
+        """Whether another check may find `--until` reached, because its time is past."""
         return self._reached or self._positions.bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
@@ -59,18 +60,18 @@ class KeptMirror(RowMirror):
         return list(self._state.stopped.parts.values())
 
     def not_copied(self) -> Sequence[str]:
-        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
         copied = [each.source for each in self._partitions.values()]
         return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
 
     def behind(self) -> bool:
-        """Whether the source had more at the last look than is copied by now."""
+        """Whether the source had more at the last check than is copied now."""
         stopped = self._state.stopped.parts
         return any(self._positions.ahead(each).behind for each in self._going.values() if each.key not in stopped)
 
     def check_end(self, passed: bool) -> None:
-        """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
-        flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
+        """Check whether `--until` is reached, and show the flow's metrics. Call it when the query has ended, or there
+        was nothing to read. `passed` is the result of `passed()` before the ends of logs were read."""
         self._reached = self._positions.reached(self._partitions, self._state.stopped.parts, passed)
         self._watch([], BatchRef("", -1), 0.0)
 
@@ -89,8 +90,8 @@ class KeptMirror(RowMirror):
         return {source: self._positions.at(each.key).upstream_offset for source, each in self._going.items()}
 
     def _pass_over_losses(self, lost: Sequence[Range], batch: BatchRef) -> None:
-        """Of partitions whose log on the source begins behind where their copy ends: what an interrupted attempt wrote
-        of that is found by its origins all the same."""
+        """Record the loss of partitions whose source log starts past the end of their copy. Records of an interrupted
+        attempt in that range are still found by their origins."""
         continues = self.flow.on_data_loss == "continue"
         for each in lost:
             at, reason = each.start, left_the_log(each.source, each.start.upstream_offset, each.log_start)
@@ -98,7 +99,7 @@ class KeptMirror(RowMirror):
             if not continues:
                 self._state.stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}", "MIR-310"))
                 continue
-            # The incident first: a crash in between records it twice, and never moves past records in silence.
+            # The incident first: a crash in between records it twice, and never moves past records silently.
             self._journal.note([Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)], batch)
             behind = Position(each.log_start, at.downstream_offset)
             self._journal.append([position_row(copied, behind)], batch)
@@ -121,7 +122,7 @@ class KeptMirror(RowMirror):
         lanes: List[LaneTask] = []
         for source in ranges:
             key = self._going[source].key
-            # What a remote topic takes may have been looked up since.
+            # The size limit of a remote topic may have been re-read since.
             copied = self._topics.partitions.get(key, self._partitions[key])
             lanes.append(
                 LaneTask(
@@ -143,7 +144,7 @@ class KeptMirror(RowMirror):
         return lanes
 
     def _shuffled(self, rows: DataFrame) -> DataFrame:
-        # Narrow: the rows of a source partition stay together and in order.
+        # `coalesce` is a narrow dependency: the rows of a source partition stay together and in order.
         return rows.coalesce(self._rates.tasks(self.flow.tasks_max))
 
     def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
@@ -151,7 +152,7 @@ class KeptMirror(RowMirror):
         reports = recheck_size_limits(self.flow.name, self._topics, self._reports(found, ranges, seconds))
         commit = self._state.apply(reports, partitions, reports)
         skipped = [each for report in found for each in report.incidents]
-        # Incidents first: a crash in between records one twice, and never moves past records in silence.
+        # Incidents first: a crash in between records one twice, and never moves past records silently.
         self._journal.note([*commit.incidents, *skipped], batch)
         dead_letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
         in_background = commit.plain and not self._progress.waits_for_ledger()
@@ -179,7 +180,7 @@ class KeptMirror(RowMirror):
         return found
 
     def _reports(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float) -> List[TaskReport]:
-        """Of a stage that is whole. Partitions without a row are done as well."""
+        """The task reports of a completed stage. Partitions without a row are complete as well."""
         reports = [self._task_report(report, seconds) for report in found]
         seen = {part.source for report in reports for part in report.partitions}
         silent: List[PartitionReport] = []
@@ -195,7 +196,8 @@ class KeptMirror(RowMirror):
         lanes = [lane for lane in report.lanes if not self._is_dead(lane.remote)]
         return replace(
             nothing_copied(report.task),
-            # A task times what it sends; Spark read and changed that before, for all partitions of the micro-batch.
+            # A task measures only its appends. Spark read and changed the rows before, for all partitions of the
+            # micro-batch.
             partitions=tuple(replace(lane.part, seconds=seconds if lane.part.records else 0.0) for lane in lanes),
             syncs=tuple(OffsetSyncs(*lane.source, lane.syncs) for lane in lanes if lane.source and lane.syncs),
             records=sum(lane.part.records for lane in lanes),

@@ -1,9 +1,9 @@
-"""Runs a row flow in one driver process: what its query reads, and how each micro-batch is written and recorded.
+"""Runs a row flow in one driver process: configures its query, and writes and records each micro-batch.
 
 Order of effects for a micro-batch: fence lanes, read their remote logs back, append rows, commit to the ledger. After a
 crash at any point the next driver starts its query at the ledger's positions and finds written rows by their origins.
-Spark reads the rows of a micro-batch at full speed, so a rate limits its size to about five seconds of the rate, and
-the next one waits until the bytes that were read are within the rate. Bytes are counted uncompressed.
+Spark reads the rows of a micro-batch at full speed. So a rate limits its size to about five seconds of the rate, and
+the next one waits until the bytes read are within the rate. Bytes are counted uncompressed.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from mirror_lib.spark.jobs import named
 log = logging.getLogger(__name__)
 
 BATCH_SECONDS = 5.0
-# Where no rate bounds it. Some seconds' worth, where a micro-batch costs one in addition to its rows.
+# The most offsets of a micro-batch without a rate: some seconds of copying, as a micro-batch costs about one more.
 MOST_OFFSETS = 2_000_000
 FEWEST_OFFSETS = 1_000
-# The size of records is unknown before the first micro-batch: as large as brokers take them, by default. Later ones
-# are at most so many times as large.
+# The size of records is unknown before the first micro-batch; brokers' default limit is assumed. A later micro-batch is
+# at most RESIZE times as large.
 LARGEST_RECORD = 1024 * 1024
 GROWTH = 20
-# A query keeps its limit unless it should be so many times smaller or larger.
+# A query keeps its limit unless the right one is this many times smaller or larger.
 RESIZE = 3
-# So long at once, for a stop to be heard.
+# The longest single wait, so that a stop is noticed.
 WAIT_SECONDS = 0.5
-# Among the numbers of rates, the bytes of a micro-batch (`batch.max.bytes`).
+# The number of `batch.max.bytes`, the limit of a micro-batch, among the numbers of rates.
 BATCH = -2
-# Lengths, deltas and attributes of a record (format v2), and its part of a batch's header.
+# Bytes of lengths, deltas and attributes of a record (format v2), and its part of a batch's header.
 AROUND = 12
-# Spark compiles these; it runs a lambda row by row, so the bytes of headers are counted in one text.
+# Spark compiles these expressions, but runs a lambda row by row. So the bytes of headers are counted in one text.
 _HEADERS = tuple(f"octet_length(array_join(cast(headers.{part} as array<string>), ''))" for part in ("key", "value"))
 _CONTENT = " + ".join(f"coalesce({part}, 0)" for part in ("octet_length(key)", "octet_length(value)", *_HEADERS))
 _BYTES = f"cast({AROUND} + {_CONTENT} as bigint)"
 
 
 class RowQuota:
-    """One flow's in one driver's life. Not thread-safe. `rates` keeps the account."""
+    """Keeps one flow's micro-batches within its rates. Not thread-safe. `rates` has the account."""
 
     def __init__(self, flow: ReplicationFlow, rates: FlowRates) -> None:
         self._seconds = flow.batch_max_seconds
@@ -72,7 +72,7 @@ class RowQuota:
         self._standing: TaskRates = rates.standing(())
         self._observed: Optional[Observation] = None
         self._most = MOST_OFFSETS
-        # Bytes by number of the rate for each offset of a micro-batch.
+        # The bytes per offset of a micro-batch, by number of the rate.
         self._nbytes: Dict[int, float] = {}
         self._last = 0
         self._waited: Dict[int, float] = {}
@@ -88,12 +88,12 @@ class RowQuota:
         return max(1, min(found))
 
     def resize(self, present: int, topics: Collection[str]) -> bool:
-        """Whether micro-batches of at most `present` offsets had better have another bound."""
+        """Whether micro-batches limited to `present` offsets should get another limit."""
         wanted = self.offsets(topics)
         return wanted * RESIZE <= present or (wanted >= present * RESIZE and self._last * 2 >= present)
 
     def counted(self, rows: DataFrame, topics: Collection[str]) -> DataFrame:
-        """`rows` of Spark's Kafka source; the next action counts their bytes."""
+        """`rows` of Spark's Kafka source, with an observation: the next action counts their bytes."""
         rates = self._standing = self._rates.standing(topics)
         self._observed = None
         if not self._bounds():
@@ -106,7 +106,7 @@ class RowQuota:
         return rows.observe(self._observed, *sums)
 
     def pay(self, offsets: int, seconds: float) -> None:
-        """The action has ended well: take what it read from the account."""
+        """Deduct the bytes that a successful action read."""
         slow, quick = seconds > self._seconds * RESIZE, seconds * RESIZE < self._seconds
         if slow or (quick and offsets * 2 >= self._most):
             wanted = int(offsets / max(seconds, 0.1) * self._seconds)
@@ -121,7 +121,7 @@ class RowQuota:
             self._nbytes = {number: count / offsets for number, count in {**found, BATCH: found[FLOW]}.items()}
 
     def wait(self, stop: Halt) -> None:
-        """Return when nothing is owed, or all is to end."""
+        """Return when no rate is in debt, or the flow must stop."""
         self._waited = {}
         while not stop.is_set():
             owed = self._owed()
@@ -133,7 +133,7 @@ class RowQuota:
                 self._waited[number] = self._waited.get(number, 0.0) + seconds
 
     def word(self, seconds: float) -> Optional[str]:
-        """What to say of a micro-batch of `seconds` behind the last wait; `None` where no rate held the flow back."""
+        """The rate that delayed a micro-batch of `seconds` after the last wait, for the status; `None` if none did."""
         reported = replace(nothing_copied(0), fetching=Fetching({}, self._waited))
         return self._rates.word([reported], seconds + max(self._waited.values(), default=0.0))
 
@@ -144,28 +144,28 @@ class RowQuota:
         return found if rates.cycle_bytes is None else {**found, BATCH: float(rates.cycle_bytes)}
 
     def _owed(self) -> Dict[int, float]:
-        """For how many seconds the rates that are in debt admit nothing, by number."""
+        """The seconds for which each rate in debt admits nothing, by number."""
         rates = self._standing = self._rates.standing(self._standing.rate_of)
         shares: Dict[int, Optional[RateQuota]] = {FLOW: rates.flow, **rates.topics}
         return {n: -each.balance / each.rate for n, each in shares.items() if each is not None and each.balance < 0}
 
 
-# How long a micro-batch is tried again that brings nothing further, and how long to wait before that.
+# How long a micro-batch without progress is retried, and the wait before each retry.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.5
 AT_LEAST_ONCE = "%s: without provenance what an interrupted attempt has written is written again"
 
 
 class Reading(NamedTuple):
-    """What a query is to read: where each source partition begins, and how many offsets a micro-batch may have."""
+    """What a query must read: the start of each source partition, and the most offsets of a micro-batch."""
 
     starts: Mapping[TopicPartition, int]
     most_offsets: int
 
 
 class RowMirror(ABC):
-    """Not thread-safe: one caller at a time. Reads the ledger and makes remote topics ready when made; raises
-    `ClusterError`, `StateError`, `ConfigError`, `RefusedError`."""
+    """Copies one row flow. Not thread-safe: one caller at a time. Construction reads the ledger and creates or grows
+    remote topics; raises `ClusterError`, `StateError`, `ConfigError`, `RefusedError`."""
 
     def __init__(self, context: FlowContext) -> None:
         flow, config = context.flow, context.config
@@ -192,7 +192,7 @@ class RowMirror(ABC):
         self._quota = RowQuota(flow, self._rates)
         self._held: Dict[LaneKey, LaneState] = {}
         self._counts: Dict[str, int] = {}
-        # Up to where the query has read each source partition.
+        # The upstream offset up to which the query has read each source partition.
         self._read_to: Dict[TopicPartition, int] = {}
         # The partitions of the query.
         self._partitions: Partitions = {}
@@ -204,16 +204,16 @@ class RowMirror(ABC):
             log.warning(AT_LEAST_ONCE, flow.name)
 
     def reached(self) -> bool:
-        """Whether the last look found nothing left to wait for: `--until` is reached."""
+        """Whether the last check found that every partition has reached `--until`."""
         return self._reached
 
     def blocked(self) -> Sequence[str]:
-        """Sentences on the topics that the flow asks for and that cannot be copied as things are."""
+        """One sentence for each selected topic that cannot be copied at present."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
     def begin(self, batch: BatchRef) -> Optional[Reading]:
-        """Read both clusters and decide where each partition resumes; what the flow's query is to read, or `None`
-        where every partition is stopped. What has to be true before anything is copied is in the ledger afterwards."""
+        """Read both clusters and decide where each partition resumes. Returns what the flow's query must read, or
+        `None` if every partition is stopped. All prerequisites of the copy are then in the ledger."""
         self._topics.refresh()
         self._partitions = self._topics.partitions
         self._begun_at = time.monotonic()
@@ -226,17 +226,17 @@ class RowMirror(ABC):
         return Reading(starts, self._most_offsets)
 
     def filtered(self, rows: DataFrame) -> DataFrame:
-        """What the query hands to `copy_rows` of the `rows` that it reads: those that `where` takes.
+        """The `rows` read by the query that reach `copy_rows`: those that `where` accepts.
 
-        A filter in the query itself sees a row before Spark copies it for `foreachBatch`. Where a rate bounds the flow
-        all rows are counted first, and a `transform` is called for each micro-batch, so there all rows are handed over.
+        A filter in the query drops a row before Spark copies it for `foreachBatch`. With a rate all rows must be
+        counted first, and a `transform` is called for each micro-batch. In both cases all rows are passed on.
         """
         early = self._change.where is not None and self._change.transform is None
-        # What is wrong with a filter was found when this was made.
+        # Faults of a filter were found at construction.
         return filtered(rows, self._change, again=True) if early and not self._rates.counts_bytes else rows
 
     def outdated(self) -> bool:
-        """Whether the query reads something else than it should by now, and is to be started again."""
+        """Whether the query no longer reads what it should, so that it must be restarted."""
         if self._quota.resize(self._most_offsets, {each.topic for each in self._partitions.values()}):
             return True
         if self._left_out() and time.monotonic() - self._begun_at > LEFT_OUT_SECONDS:
@@ -244,15 +244,15 @@ class RowMirror(ABC):
         return self._topics.present().keys() != self._partitions.keys()
 
     def copy_rows(self, rows: DataFrame, batch: BatchRef, ends: Mapping[TopicPartition, int]) -> None:
-        """Write the rows of a micro-batch, which goes to before these `ends`. Raises `FencedError` when another driver
-        took over, `ClusterError` when a cluster stays away, `MirrorError` where a record stops the flow."""
+        """Write the rows of a micro-batch, which ends before the offsets `ends`. Raises `FencedError` if another driver
+        fenced this one, `ClusterError` if a cluster stays unavailable, `MirrorError` if a record stops the flow."""
         self._quota.wait(self._stop)
         read = {source: (self._read_to[source], end) for source, end in ends.items()}
         self._read_to.update(ends)
         ranges, offsets, started = self._ranges(ends), None, time.monotonic()
         for (topic, number), (at, _) in ranges.items():
             if at < read[(topic, number)][0]:
-                # This query has read beyond what is written, as another process had the turn: its rows would be lost.
+                # The query has read past the written rows while another process copied: its rows would be lost.
                 beyond = f"{topic}-{number} was read beyond offset {at}, where its copy ends"
                 raise ClusterError(f"{self.flow.name}: {beyond}", "the next start resumes there")
         deadline = started + PATIENCE_SECONDS
@@ -280,7 +280,7 @@ class RowMirror(ABC):
 
     @abstractmethod
     def due(self) -> bool:
-        """Whether one more look may find `--until` reached: its time is past."""
+        """Whether another check may find `--until` reached, because its time is past."""
 
     @abstractmethod
     def stopped(self) -> Sequence[PartitionReport]:
@@ -288,11 +288,11 @@ class RowMirror(ABC):
 
     @abstractmethod
     def not_copied(self) -> Sequence[str]:
-        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
 
     @abstractmethod
     def behind(self) -> bool:
-        """Whether the source had more at the last look than is copied by now."""
+        """Whether the source had more at the last check than is copied now."""
 
     @abstractmethod
     def passed(self) -> bool:
@@ -300,22 +300,22 @@ class RowMirror(ABC):
 
     @abstractmethod
     def check_end(self, passed: bool) -> None:
-        """The query has ended, or there was nothing to read: find out whether `--until` is reached, and show where the
-        flow stands. `passed` is what `passed()` said before the ends of logs were looked up."""
+        """Check whether `--until` is reached, and show the flow's metrics. Call it when the query has ended, or there
+        was nothing to read. `passed` is the result of `passed()` before the ends of logs were read."""
 
     @abstractmethod
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]: ...
 
     @abstractmethod
     def _left_out(self) -> bool:
-        """Whether a partition that the query does not read may continue later."""
+        """Whether a partition that the query does not read may resume later."""
 
     @abstractmethod
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
-        """The offsets of each source partition still to copy before these ends, where there is anything."""
+        """The offsets of each source partition still to copy before `ends`, without empty ranges."""
 
     def _idle(self) -> Ranges:
-        """Empty ranges of source partitions whose records an earlier attempt may have written, if any do."""
+        """Empty ranges of source partitions whose records an earlier attempt may have written."""
         return {}
 
     @abstractmethod
@@ -323,7 +323,7 @@ class RowMirror(ABC):
 
     @abstractmethod
     def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
-        """Write down what became of a stage all of whose tasks came to their end."""
+        """Record the results of a stage whose tasks have all completed."""
 
     @abstractmethod
     def _shuffled(self, rows: DataFrame) -> DataFrame: ...
@@ -373,7 +373,7 @@ class RowMirror(ABC):
         )
 
     def _transactional_id(self, remote: TopicPartition, source: Optional[TopicPartition] = None) -> Optional[str]:
-        """Of the lane of a remote partition, or of one source partition's records in it."""
+        """The transactional id of a remote partition's lane, or of the lane of one source partition's records in it."""
         if self.flow.delivery != "exactly-once":
             return None
         places = (remote,) if source is None else (remote, source)
@@ -381,9 +381,9 @@ class RowMirror(ABC):
 
     def _remember(self, found: Sequence[RowsReport], began: float) -> None:
         if any(report.retried for report in found):
-            # An attempt without a report may have fenced lanes that no further one needed.
+            # An attempt without a report may have fenced lanes that no later attempt needed.
             self._held = {}
-        # The same rows come again, and lanes that wrote theirs have to find them.
+        # The same rows come again, and the lanes that wrote them must read them back.
         again = any(report.broken for report in found)
         for lane in (lane for report in found for lane in report.lanes):
             key, (topic, number) = (lane.remote, lane.source), lane.remote
@@ -392,7 +392,7 @@ class RowMirror(ABC):
             self._held[key] = self._held.get(key, LaneState()).after(lane.producer, [part], began)
 
     def _is_whole(self, found: Sequence[RowsReport]) -> bool:
-        """Whether all tasks came to their end. Raises what ends the flow."""
+        """Whether all tasks completed. Raises the error that ends the flow."""
         if any(report.fenced for report in found):
             raise FencedError(
                 f"{self.flow.name}: another driver fenced this flow. This driver stops; no record is lost or doubled",
@@ -415,7 +415,7 @@ class RowMirror(ABC):
         return remote[0] == self._change.dead_letter_topic
 
     def _look_up_counts(self) -> None:
-        """How many partitions remote topics have. Raises `ClusterError` where one is not there."""
+        """Read the partition counts of remote topics. Raises `ClusterError` if one does not exist."""
         there, dead = self._target.topics(), self._change.dead_letter_topic
         names = {each.remote_topic for each in self._partitions.values()}
         for name in names | ({dead} if dead is not None and names else set()):

@@ -1,9 +1,9 @@
-"""The header `mirror.origin`, which says of a copied record where it came from. Pure.
+"""The header `mirror.origin`, which names the source of a copied record. Pure.
 
 Its value is text: `CLUSTER/TOPIC/PARTITION/OFFSET/ID`, as in `A/orders/3/1234/Qx7f2k`. CLUSTER is the alias of the
-source, behind `NAME:` where the mirror's file has a `name` of its own. ID is the beginning of the topic's id, empty
-where brokers have none: a topic that was deleted and created again is another one. No name of Kafka's holds a `/`. A
-copy of a copy has one header for each hop, the newest last.
+source, after `NAME:` if the mirror's file has a `name`. ID is the beginning of the topic's id, empty if brokers have
+none: a re-created topic has another one. No Kafka name contains a `/`. A copy of a copy has one header for each hop,
+the newest last.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class Origin(NamedTuple):
-    """A record of the source, by the cluster's name and the topic's in it."""
+    """The source record of a copy. `cluster` and `topic` are names as in the header."""
 
     cluster: str
     topic: str
@@ -37,35 +37,34 @@ class Origin(NamedTuple):
 
 
 class Provenance(NamedTuple):
-    """What stands in the origins of a flow's records: its source cluster, and the ids of the topics there as far as
-    they have any."""
+    """The common part of a flow's origins: its source cluster, and the ids of the topics there, if they have any."""
 
     cluster: str
     topic_ids: Mapping[str, str]
 
 
 def origin_cluster(name: str, alias: str) -> str:
-    """What stands for the source cluster `alias` in the origins that the mirror `name` writes. Together they are in
-    every transactional id too: two mirrors that share both would shut each other out."""
+    """The name of the source cluster `alias` in the origins that the mirror `name` writes. Every transactional id has
+    both names too: two mirrors that share both would fence each other."""
     return alias if name == DEFAULT_NAME else f"{name}:{alias}"
 
 
 def same_topic(one: str, other: str) -> bool:
-    """Whether two ids may be of one topic, each as a broker returns it or as an origin has it."""
+    """Whether two ids may be of one topic. Each may be complete, as from a broker, or shortened, as in an origin."""
     return not (one and other) or one[:ID_LENGTH] == other[:ID_LENGTH]
 
 
 def origin_sql(cluster: str, columns: Mapping[str, str]) -> str:
-    """Spark SQL for the header of a row, as a struct of `key` and `value`. `columns` names those with the `topic`, the
-    `partition`, the `offset` and the topic's `id`."""
+    """Spark SQL for the header of a row, as a struct of `key` and `value`. `columns` are the names of the columns with
+    the `topic`, the `partition`, the `offset` and the topic's `id`."""
     parts = ", ".join(f"cast({columns[name]} as string)" for name in ("topic", "partition", "offset"))
     value = f"concat_ws('/', '{cluster}', {parts}, substring({columns['id']}, 1, {ID_LENGTH}))"
     return f"struct('{ORIGIN_HEADER}' as key, cast({value} as binary) as value)"
 
 
 def origin_of(body: bytes) -> Optional[Origin]:
-    """Where the record of a `body` (key, value and headers of format v2, with their lengths) came from by its newest
-    origin; `None` where it has none that can be read."""
+    """The newest origin in a record's `body` (key, value and headers of format v2, with their lengths); `None` if it
+    has none that can be parsed."""
     last: Optional[bytes] = None
     for name, value in headers_of(body):
         if name == _NAME:
@@ -92,6 +91,6 @@ def _behind(body: bytes, at: int) -> int:
 
 
 def _value_at(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
-    """A value with its length before it, and where the next thing starts."""
+    """A value with its length before it, and the index after it."""
     length, at = decode_varint(body, at)
     return (None, at) if length < 0 else (body[at : at + length], at + length)

@@ -1,6 +1,6 @@
-"""One remote partition that a task writes rows to: its present records, what is appended, how it is reported.
+"""One remote partition to which a task writes rows: its present records, its appends, its report.
 
-The remote log after the ledger's position is read for its origins, and only rows with offsets greater than the highest
+The remote log after the ledger's position is read for its origins. Only rows with offsets greater than the highest
 origin of their source partition are appended. So a row that any attempt has written is not written again, and none is
 skipped.
 """
@@ -29,22 +29,22 @@ from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_to
 
 Flat = bytes
 
-# Plain bytes of a record batch: a few requests in flight fill the pipe, and other partitions get in between.
+# Plain bytes of a record batch: small enough for a few requests in flight, and for other partitions in between.
 BATCH_BYTES = 512 * 1024
 NO_CODEC = 0
 
-# Upstream offsets of the micro-batch by source partition: first, and behind the last.
+# Upstream offsets of the micro-batch by source partition: the first, and the end (exclusive).
 Ranges = Mapping[TopicPartition, Tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class LaneTask:
-    """What a task gets of a remote partition.
+    """A remote partition as a task gets it.
 
-    `source`: where all its rows come from; `None` where several source partitions may feed it. `transactional_id` is
-    `None` under at-least-once. What the remote log holds from `downstream_offset` on is not in the ledger. `producer`
-    is the last one that the driver knows of; with a `sequence` it is gone on with, else the lane is fenced. `shared`:
-    others write to the partition too. Records before the upstream offset `isolate_until` are written one by one.
+    `source`: the source partition of all its rows; `None` if several may feed it. `transactional_id` is `None` under
+    at-least-once. Records of the remote log from `downstream_offset` on are not in the ledger. `producer` is the last
+    one that the driver has. With a `sequence` the producer continues, otherwise the lane is fenced. `shared`: others
+    write to the partition too. Records before the upstream offset `isolate_until` are written one by one.
     """
 
     remote: TopicPartition
@@ -60,13 +60,13 @@ class LaneTask:
 
 @dataclass(frozen=True)
 class LaneReport:
-    """Where a lane stands after a task.
+    """The state of a lane after a task.
 
-    `part` is of its `source`; of lanes without one its position means nothing. A `part.sequence` of `None`: the next
-    task has to look. `ahead`: the remote log holds records of behind the micro-batch, which an earlier attempt wrote.
-    `syncs` are the runs of `source` as `Runs.tobytes` gives them; `counts` has, where `source` is `None`, how many
-    records of the micro-batch the remote log holds now of each source partition. `newest` is the highest timestamp (ms)
-    of each. `recovered` records were found on the remote log.
+    `part` is the report of its `source`; for lanes without one its position has no meaning. A `part.sequence` of `None`
+    means that the next task must read the remote log. `ahead`: the remote log has records past the micro-batch, from an
+    earlier attempt. `syncs` are the ranges of `source` as `Runs.tobytes` gives them. If `source` is `None`, `counts`
+    has the number of the micro-batch's records on the remote log by source partition. `newest` is the highest timestamp
+    (ms) of each. `recovered` records were found on the remote log.
     """
 
     remote: TopicPartition
@@ -81,9 +81,8 @@ class LaneReport:
 
 
 class Written(NamedTuple):
-    """What a remote log holds that is not in the ledger: the highest upstream offset of each source partition, the runs
-    of `LaneTask.source`, where the log ends, and how many records of the micro-batch it holds of each source
-    partition."""
+    """The records of a remote log that are not in the ledger: the highest upstream offset of each source partition, the
+    ranges of `LaneTask.source`, the end of the log, and the number of the micro-batch's records by source partition."""
 
     highest: Mapping[TopicPartition, int]
     runs: Sequence[Run]
@@ -92,9 +91,9 @@ class Written(NamedTuple):
 
 
 def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sources: Ranges) -> Written:
-    """The origins that are on a remote log from the lane's position on. Pure.
+    """Read the origins on a remote log from the lane's position on. Pure.
 
-    Raises `RefusedError` at a record that this flow did not write, where no other writer is allowed.
+    Raises `RefusedError` at a record that this flow did not write, unless other writers are allowed.
     """
     highest: Dict[TopicPartition, int] = {}
     runs = Runs()
@@ -130,7 +129,8 @@ def _foreign(remote: TopicPartition, offset: int, has_origin: bool) -> str:
 
 
 class RowPartition(RemotePartition[Outgoing]):
-    """One in one task, a lane of its own. Fed by `RowSource`, driven by `Lanes`. `ranges` are the micro-batch's."""
+    """A remote partition in one task; it is its own lane. `RowSource` feeds it, `Lanes` drives it. `ranges` are the
+    micro-batch's."""
 
     def __init__(self, task: LaneTask, ranges: Ranges, skips: bool) -> None:
         source, lane = task.source or task.remote, (task.remote, task.source)
@@ -146,7 +146,7 @@ class RowPartition(RemotePartition[Outgoing]):
         self._syncs = Runs()
         self._newest: Dict[TopicPartition, int] = {}
         self._counts: Dict[TopicPartition, int] = {}
-        # Where the rows of each batch in flight come from, the oldest first.
+        # The source partition of the rows in each batch in flight, the oldest first.
         self._sources: Deque[TopicPartition] = deque()
         self._taken: Dict[TopicPartition, int] = {}
         self._known, self._ahead = True, False
@@ -154,10 +154,10 @@ class RowPartition(RemotePartition[Outgoing]):
         self._batch_bytes = task.max_message_bytes - HEADER_SIZE
 
     def continues(self, end: int) -> bool:
-        """See `RemotePartition`. Raises `Disconnected` where its log ends elsewhere than it should: the next attempt
-        looks."""
+        """See `RemotePartition`. Raises `Disconnected` if its log does not end at the acknowledged offset: the next
+        attempt reads the log."""
         if self._handed_over and end != self.downstream and self.stopped is None and not self.task.shared:
-            # A zombie's or another writer's records.
+            # Records of a fenced process or of another writer.
             raise Disconnected(f"{name_of(self.remote)} ends at {end}, not at {self.downstream} as was acknowledged")
         return self._handed_over
 
@@ -167,10 +167,10 @@ class RowPartition(RemotePartition[Outgoing]):
         self._next_sequence = self.sequence
 
     def recover(self, client: LogClient, provenance: Optional[Provenance]) -> None:
-        """Find out what lies on the remote log; its fence is up. Without `provenance` no record has an origin, and
-        nothing is read. Raises `Disconnected`, `ClusterError`."""
+        """Read the remote log after its fence. Without `provenance` no record has an origin, and nothing is read.
+        Raises `Disconnected`, `ClusterError`."""
         if self.records:
-            # Fenced again behind what it appended, and there is more than the marker: the next task looks.
+            # The lane was fenced again after its appends, and the log has more than the marker: the next task reads it.
             if self.task.shared:
                 self.downstream += 1
             else:
@@ -212,7 +212,7 @@ class RowPartition(RemotePartition[Outgoing]):
                 self._acknowledged = max(self._acknowledged, run.upstream_offset + count)
                 self._recovered += count - skipped
             if run.upstream_end > self._end:
-                # The next record belongs to a later micro-batch, which is to look from here on.
+                # The next record belongs to a later micro-batch, which must read the log from here on.
                 self.downstream = run.downstream_offset + max(0, count)
                 break
         if self.task.source is None:
@@ -220,8 +220,8 @@ class RowPartition(RemotePartition[Outgoing]):
             self._recovered = sum(found.counts.values())
 
     def take(self, source: TopicPartition, rows: RowColumns, failures: Sequence[Tuple[int, str]]) -> None:
-        """Encode and queue what is not on the remote log yet. The rows of a source partition come in its order; a
-        failure stops a lane of one source partition behind the rows before it, unless failures are skipped."""
+        """Encode and queue the rows that are not on the remote log yet. The rows of a source partition come in its
+        order. A failure stops a lane of one source partition after the rows before it, unless failures are skipped."""
         if self.state is not State.COPYING:
             return
         begin, end = self._ranges[source]
@@ -264,7 +264,7 @@ class RowPartition(RemotePartition[Outgoing]):
                 self._put_rows(source, part)
 
     def _put_rows(self, source: TopicPartition, rows: RowColumns) -> None:
-        """Queue one batch. It has the bytes that `build_batches` would give it."""
+        """Queue one batch, with the same bytes as `build_batches` would make."""
         producer, count, newest = self._appends_as(), len(rows), rows.newest
         oldest, payload = rows.timestamps[0].as_py(), rows.payload()
         pieces = new_batch(
@@ -273,7 +273,7 @@ class RowPartition(RemotePartition[Outgoing]):
         self._put_of(source, Outgoing(pieces, count, rows.runs(), rows.last + 1, newest, True))
 
     def _append_one_by_one(self, source: TopicPartition, records: List[Record]) -> None:
-        """The same row by row, where one may be too large, or has to go alone."""
+        """Queue row by row, if one may be too large, or must be sent alone."""
         alone = sum(record.offset < self.task.isolate_until for record in records)
         producer, limit = self._appends_as(), self.task.max_message_bytes
         for piece in [[record] for record in records[:alone]] + cut(records[alone:], BATCH_BYTES):
@@ -321,17 +321,17 @@ class RowPartition(RemotePartition[Outgoing]):
         return max(0, self._acknowledged)
 
     def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
-        """See `RemotePartition`. Upstream offsets are of the source partition whose batch is the oldest in flight."""
+        """See `RemotePartition`. Upstream offsets are of the source partition of the oldest batch in flight."""
         if self.task.source is None and self._sources:
             self.source = self._sources[0]
         super().stop(reason, from_offset, until_offset)
 
     def doubt(self) -> None:
-        """The result of its fence is unknown: the next task has to check."""
+        """The result of its fence is unknown: the next task must check."""
         self._known = False
 
     def lane_report(self, broken: bool, producer: Optional[Producer]) -> LaneReport:
-        """Its position. `broken`: the fate of the records in flight is unknown. `producer`: the lane's latest."""
+        """Its report. `broken`: the fate of the records in flight is unknown. `producer`: the lane's latest."""
         whole = not broken and self.stopped is None
         part = self.report(whole and self._known and not self._ahead)
         return LaneReport(

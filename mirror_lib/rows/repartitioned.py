@@ -1,7 +1,7 @@
-"""Repartitioning flows: records are placed by key, or topics are merged or fanned out.
+"""Repartitioning flows: records are assigned to partitions by key, or topics are merged or fanned out.
 
 A shuffle brings the rows of each remote partition together. The ledger records, for each micro-batch, the upstream and
-downstream ranges of each pair of partitions. A new flow begins where the ledger and both logs allow.
+downstream ranges of each pair of partitions. A new flow starts from offsets that the ledger and both logs allow.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def beginnings(
 ) -> Dict[TopicPartition, int]:
     """The upstream offset at which each partition of `logs` resumes. `log_positions` are the positions of the ledger.
 
-    One that was never copied begins where `starts` says, else at its log's start, or with `latest` at its end. Raises
-    `RefusedError` where the source lost what is to come next, or its topic is another one by now.
+    A partition that was never copied starts at its offset in `starts`, else at its log's start, or with `latest` at its
+    end. Raises `RefusedError` if the source lost the next records, or its topic was re-created.
     """
     found: Dict[TopicPartition, int] = {}
     for source, log in logs.items():
@@ -69,7 +69,7 @@ def _first(start: Optional[Start], log: OffsetRange, latest: bool) -> int:
 
 
 def refuse_new_remote_topics(known: RangePositions, partitions: Sequence[CopiedPartition]) -> None:
-    """Raise RefusedError for a remote topic that would lack earlier copied records of its source."""
+    """Raise `RefusedError` for a remote topic that would lack earlier copied records of its source."""
     begun = {topic for topic, _ in known.sources}
     before = {(pair.topic, pair.remote_topic) for pair in known.pairs}
     for each in partitions:
@@ -86,22 +86,22 @@ NAMES_SHOWN = 3
 
 
 class RepartitioningMirror(RowMirror):
-    """See `RowMirror`."""
+    """A `RowMirror` whose records are repartitioned."""
 
     def __init__(self, context: FlowContext) -> None:
         super().__init__(context)
         self._starts = Starts(self.flow, self._source)
         self._bounds = Bounds(context.until, self._source, self.flow.isolation_level)
         self._ledger = self._journal.range_positions()
-        # By id as well: what stands under another id of a name is of a topic that is gone.
+        # By id as well: a position under another id of the same name belongs to a deleted topic.
         self._source_ids = {place: stand.topic_id for place, stand in self._ledger.sources.items()}
         self._remote_ids = {topic: stand.topic_id for (topic, _), stand in self._ledger.remotes.items()}
         self._positions = {place: stand.offset for place, stand in self._ledger.sources.items()}
         self._at = {place: stand.offset for place, stand in self._ledger.remotes.items()}
         # By source partition and remote topic.
         self._named: Dict[Tuple[TopicPartition, str], CopiedPartition] = {}
-        # Of micro-batches that are not in the ledger yet: where the source and the remote partitions stood before them,
-        # and how many records of a source partition went to a remote one.
+        # For micro-batches that are not in the ledger yet: the positions of the source and the remote partitions before
+        # them, and the number of records from each source partition to each remote one.
         self._before: Optional[Tuple[Dict[TopicPartition, int], Dict[TopicPartition, int]]] = None
         self._brought: Dict[Tuple[TopicPartition, TopicPartition], int] = {}
         self._ends: Dict[TopicPartition, int] = {}
@@ -118,7 +118,7 @@ class RepartitioningMirror(RowMirror):
         return bool(self._ledger.pairs)
 
     def due(self) -> bool:
-        """Whether one more look may find `--until` reached: its time is past."""
+        """Whether another check may find `--until` reached, because its time is past."""
         return self._reached or self._bounds.passed()
 
     def passed(self) -> bool:
@@ -126,17 +126,17 @@ class RepartitioningMirror(RowMirror):
         return self._bounds.passed()
 
     def stopped(self) -> Sequence[PartitionReport]:
-        """The partitions that the source did not report at the last check. What else stops a partition ends the
+        """The partitions that the source did not report at the last check. Any other stopped partition ends the
         flow."""
         unlisted = {each.source: each for each in self._partitions.values() if each.source in self._without_answer}
         return [of_unlisted(each) for each in unlisted.values()]
 
     def not_copied(self) -> Sequence[str]:
-        """What `--until` names and the flow does not copy, as `topic-partition`."""
+        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
         return [f"{topic}-{number}" for topic, number in self._bounds.unknown(self._copied())]
 
     def behind(self) -> bool:
-        """Whether the source had more at the last look than is copied by now."""
+        """Whether the source had more at the last check than is copied now."""
         return any(self._left().values())
 
     def check_end(self, passed: bool) -> None:
@@ -170,7 +170,7 @@ class RepartitioningMirror(RowMirror):
     def _anchor(
         self, sources: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int], batch: BatchRef
     ) -> None:
-        """Write down where these partitions begin, before anything is copied: the next life begins there too."""
+        """Record where these partitions start, before anything is copied: the next run starts there too."""
         self._positions.update(sources)
         self._at.update(remotes)
         if self._before is not None:
@@ -190,8 +190,8 @@ class RepartitioningMirror(RowMirror):
         self._journal.append(rows, batch)
 
     def _new_remotes(self) -> Dict[TopicPartition, int]:
-        """The remote partitions that the ledger does not know, as they stand: what others wrote to a shared one is not
-        looked at. Raises `ClusterError`, and `RefusedError` where a remote topic is another one by now."""
+        """The ends of the remote partitions that are not in the ledger. Other writers' records in a shared one are not
+        read. Raises `ClusterError`, and `RefusedError` if a remote topic was re-created."""
         there, flow = self._target.topics(), self.flow
         names = {each.remote_topic for each in self._partitions.values()}
         for name in names:
@@ -224,7 +224,7 @@ class RepartitioningMirror(RowMirror):
         return found
 
     def _idle(self) -> Ranges:
-        # Without a row in this micro-batch they may have had some in the one of an earlier attempt.
+        # Source partitions without a row in this micro-batch may have had some in an earlier attempt's.
         return {source: (at, at) for source, at in self._positions.items()}
 
     def _lanes(self, ranges: Ranges) -> List[LaneTask]:
@@ -264,7 +264,7 @@ class RepartitioningMirror(RowMirror):
                 place = ((topic, number), lane.remote)
                 self._brought[place] = self._brought.get(place, 0) + count
         if any(lane.ahead for lane in lanes):
-            # An earlier attempt went further. Until this one has come so far, no other task is to begin after it.
+            # An earlier attempt went further. Until this one has reached its end, no other task may start after it.
             self._before = before, remotes
         else:
             rows = [*self._range_rows(before, remotes), *self._dead_letter_rows(lanes, ranges)]
@@ -281,7 +281,7 @@ class RepartitioningMirror(RowMirror):
     def _range_rows(
         self, before: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int]
     ) -> Iterator[LedgerRow]:
-        """What came between these places, as the ledger has it: a source partition that moved has a row at least."""
+        """The ranges between these positions as ledger rows: at least one for each source partition that moved."""
         moved = {source: at for source, at in before.items() if self._positions[source] > at}
         for (source, remote), count in self._brought.items():
             upstream, downstream = (before[source], self._positions[source]), (remotes[remote], self._at[remote])
@@ -292,7 +292,7 @@ class RepartitioningMirror(RowMirror):
                 yield _range_row(each, NO_PARTITION, (moved.pop(source), self._positions[source]), (0, 0), 0)
 
     def _dead_letter_rows(self, lanes: Iterable[LaneReport], ranges: Ranges) -> List[LedgerRow]:
-        """Up to where the dead letter topic's partitions need not be read back any more."""
+        """Rows for the offset from which the dead letter topic's partitions must be read back."""
         rows: List[LedgerRow] = []
         source = next(iter(ranges))
         copied = next(each for each in self._partitions.values() if each.source == source)
@@ -305,7 +305,7 @@ class RepartitioningMirror(RowMirror):
         return rows
 
     def _offer(self) -> None:
-        """Tell the flow's group on the source, if it has one, what is in the ledger."""
+        """Offer the positions in the ledger to the flow's group on the source, if it has one."""
         if self._group is not None:
             copied = set(self._copied())
             reported = {source: CommittedOffset(at, "") for source, at in self._positions.items() if source in copied}
@@ -318,7 +318,7 @@ class RepartitioningMirror(RowMirror):
         return {source: max(0, end - self._positions.get(source, end)) for source, end in self._ends.items()}
 
     def _part(self, remote: TopicPartition, records: int, nbytes: int, seconds: float) -> PartitionReport:
-        """What the table at a run's end counts, under the source topics of a remote topic."""
+        """The report of a remote partition for the closing table, which counts it under its source topics."""
         topics = sorted({each.topic for each in self._partitions.values() if each.remote_topic == remote[0]})
         more = len(topics) - NAMES_SHOWN
         name = ", ".join(topics[:NAMES_SHOWN] or [remote[0]]) + (f" and {more} more" if more > 0 else "")
@@ -352,6 +352,6 @@ class RepartitioningMirror(RowMirror):
 def _range_row(
     copied: CopiedPartition, remote_partition: int, upstream: Tuple[int, int], downstream: Tuple[int, int], count: int
 ) -> LedgerRow:
-    """A range of both logs, ends exclusive, in which so many records of the partition lie."""
+    """A range of both logs, ends exclusive, with `count` records of the partition."""
     row = copied.ledger_row(upstream[0], downstream[0], count)
     return replace(row, remote_partition=remote_partition, upstream_until=upstream[1], downstream_until=downstream[1])

@@ -23,8 +23,8 @@ from mirror_lib.spark.jobs import Shipped, shipped
 
 REPORT_DDL = "report string"
 
-# Spark puts rows together for Python by their number. Since 4.0 it also minds their bytes; before, so few that large
-# records do not take the executor's memory.
+# Spark passes rows to Python in groups of so many. Since 4.0 it also limits the bytes of a group. Earlier releases get
+# small groups, so that large records do not exhaust the executor's memory.
 ROWS_KEY, MOST_ROWS, MOST_ROWS_BEFORE_4 = "spark.sql.execution.arrow.maxRecordsPerBatch", 10_000, 1_000
 BYTES_KEY, MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch", 16 * 1024 * 1024
 
@@ -32,9 +32,9 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
-    """Append `rows`, in columns of `CHANGED_DDL`, with a task for each of their partitions, in which all rows of a
-    remote partition are together, the rows of each source partition in order. Raises `ClusterError`, in the words of
-    what failed, if the rows cannot be computed or appended.
+    """Append `rows`, in columns of `CHANGED_DDL`, with one task for each of their partitions. All rows of a remote
+    partition must be in one of them, the rows of each source partition in order. Raises `ClusterError` with the message
+    of the failure, if the rows cannot be computed or appended.
 
     No other thread may run anything in the session of `rows` meanwhile.
     """
@@ -71,7 +71,7 @@ def report_text(report: RowsReport) -> str:
 
 
 def report_from(text: str) -> RowsReport:
-    """The report of a line that `report_text` wrote."""
+    """Parse a line that `report_text` wrote."""
     fields: Dict[str, Any] = json.loads(text)
     fields["lanes"] = tuple(_lane(lane) for lane in fields["lanes"])
     fields["failed"] = tuple(((topic, n), at, why) for (topic, n), at, why in fields["failed"])

@@ -1,4 +1,4 @@
-"""Builds the Spark SQL of a flow's change: Kafka source rows become rows to write, with place and origin."""
+"""Builds the Spark SQL of a flow's change: Kafka source rows become rows to write, with partition and origin."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RemoteNames:
         return all(len(names) <= 1 for names in self.topics.values())
 
     def as_json(self) -> str:
-        """`{source topic: [{"topic": …, "partitions": …}, …]}`, for Spark to look up in."""
+        """`{source topic: [{"topic": …, "partitions": …}, …]}`, the lookup table for Spark."""
         return json.dumps({topic: [self._entry(name) for name in names] for topic, names in self.topics.items()})
 
     def _entry(self, name: str) -> Mapping[str, object]:
@@ -53,7 +53,7 @@ class RemoteNames:
 
 
 def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteNames:
-    """The facts of the flow's copied topics; its dead letter topic counts as one partition."""
+    """The remote topics and partition counts of the flow's topics; its dead letter topic counts as one partition."""
     dead = None if flow.change is None else flow.change.dead_letter_topic
     counts = {topic.remote_topic: topic.remote_partitions for topic in copied}
     pairs = [(topic.source.name, topic.remote_topic) for topic in copied]
@@ -64,15 +64,16 @@ _NO_COLUMN = re.compile(r"with name `(?P<new>[^`]+)`(?:\.`[^`]+`)* cannot be res
 _CODE = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: \w+;?")
 
 
-# Spark 3.3 has them there only, and later ones no longer say so to type checkers.
+# Spark 3.3 has these classes only there, and type stubs of later releases omit them.
 _SAID = tuple(getattr(utils, name) for name in ("AnalysisException", "ParseException"))
-# The column of our own that says why a record failed. Who writes an expression has no such column.
+# The internal column with the reason of a failed record. It does not exist in users' expressions.
 FAILURE = "failure"
 
 
 @contextmanager
 def explained(key: str, place: str, columns: Sequence[str]) -> Iterator[None]:
-    """Turn what Spark says of setting `key` into a ConfigError: an unknown column with the nearest of `columns`."""
+    """Turn Spark's error about setting `key` into a ConfigError. For an unknown column it names the nearest of
+    `columns`."""
     try:
         yield
     except _SAID as error:
@@ -94,7 +95,7 @@ def _advice(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_other_rows(before: DataFrame, after: DataFrame, what: str, place: str) -> None:
-    """Raise ConfigError where `what` makes rows of `before` that are not these, one for one or none, in order."""
+    """Raise ConfigError if `what` does not return the rows of `before` in order, at most one for each."""
     fault = shape_fault(plan_nodes(before), plan_nodes(after))
     if fault is not None:
         raise config_error(f"{what} {fault}", place)
@@ -102,7 +103,7 @@ def refuse_other_rows(before: DataFrame, after: DataFrame, what: str, place: str
 
 REMOTE_TOPIC = "remote_topic"
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
-# What a record is made of, and the types that a select may give it in.
+# The parts of a record, and the types that a select may give them.
 PARTS: Mapping[str, Tuple[str, ...]] = {
     "key": ("binary", "string", "void"),
     "value": ("binary", "string", "void"),
@@ -111,7 +112,7 @@ PARTS: Mapping[str, Tuple[str, ...]] = {
     REMOTE_TOPIC: ("string",),
 }
 NEEDED = ("key", "value", "headers", "timestamp")
-# What a record cannot be given, since it says where the record came from.
+# Columns that a select cannot set, since they identify the source record.
 ORIGIN = ("topic", "partition", "offset", "timestampType")
 _TYPE_HINTS = {
     "key": "make it text or bytes, e.g. with to_json() or cast(... as string)",
@@ -123,7 +124,7 @@ _TYPE_HINTS = {
 
 @dataclass(frozen=True)
 class Output:
-    """One part of the record that the select gives: `column` in the part's own type, `text` as it was written."""
+    """One part of the record in the select: `column` in the part's own type, `text` as the user wrote it."""
 
     name: str
     column: Column
@@ -131,17 +132,18 @@ class Output:
 
     @property
     def as_it_came(self) -> bool:
-        """Whether it is the column of that name."""
+        """Whether it is the unchanged column of that name."""
         return self.text == self.name
 
 
 def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[Output]:
-    """What `change.select` makes of `rows`, all their columns where there is none: every needed part of a record, and
-    REMOTE_TOPIC where it gives one.
+    """The parts of the record that `change.select` makes of `rows`, or all their columns without a select. Every needed
+    part is there, and REMOTE_TOPIC if the select sets it.
 
-    Raises ConfigError for what is no select list, loses a part, or gives what no record has; `again`, as of `changed`.
+    Raises ConfigError if the text is no select list, lacks a part, or sets a column that no record has; `again`, as of
+    `changed`.
     """
-    # Without a select, rows that do not make a record are the transform's doing.
+    # Without a select, rows that do not make a record are the transform's fault.
     given = _Given("select" if change.select else "transform", change)
     with explained(given.key, given.place, rows.columns):
         items = select_items(rows.sparkSession, change.select or "*")
@@ -161,14 +163,14 @@ def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[
 
 
 class _Given:
-    """The setting that gives the parts, and its place."""
+    """The setting that gives the parts, and its place in the file."""
 
     def __init__(self, key: str, change: RecordChange) -> None:
         self.key = key
         self.place = change.place(key)
 
     def refused(self, sentence: str) -> ConfigError:
-        """The error that says so of this setting."""
+        """The error about this setting."""
         return config_error(f"{self.key} {sentence}", self.place)
 
 
@@ -207,11 +209,11 @@ _POSITION = ("topic", "partition", "offset")
 
 
 def transformed(rows: DataFrame, change: RecordChange) -> DataFrame:
-    """`rows` behind `change.transform`, with a column FAILURE: the reason, where the function gives one.
+    """`rows` after `change.transform`, with a column FAILURE: the reason, if the function gives one.
 
-    Rows have headers: an empty list where the record has none. New columns of the function may be used by `where` and
-    `select`; key, value, headers and timestamp stay what a record may have. ConfigError where the function cannot be
-    found, raises, or returns what is no DataFrame of these records.
+    Rows have headers: an empty list if the record has none. `where` and `select` may use new columns of the function.
+    Key, value, headers and timestamp must keep types of a record. Raises ConfigError if the function cannot be found,
+    raises, or does not return a DataFrame of these records.
     """
     taken = rows.withColumn("headers", F.coalesce("headers", F.expr(f"cast(array() as {HEADERS_TYPE})")))
     if change.transform is None:
@@ -234,7 +236,7 @@ def _called(rows: DataFrame, name: str, place: str) -> DataFrame:
         raise config_error(f"transform: {name} returned {type(made).__name__}; it must return a DataFrame", place)
     refuse_other_rows(rows, made, f"transform: {name}", place)
     lost = [column for column in _POSITION if column not in made.columns]
-    # Behind a function over whole rows Spark knows all columns as new ones.
+    # After a function over whole rows Spark reports all columns as new.
     new = [] if has_functions_of_rows(plan_nodes(made)) else replaced(rows, made, _POSITION)
     if lost or new:
         sentence = f"loses {' and '.join(lost)}" if lost else f"changes {' and '.join(new)}"
@@ -254,9 +256,9 @@ KAFKA_ROWS_DDL = (
 ERROR_HEADER = "mirror.error"
 
 _NAMES = "map<string, array<struct<topic: string, partitions: int>>>"
-# Columns of our own on the way. No column of Kafka's or of a user's is likely to have a blank in its name.
+# Internal columns. No column of Kafka's or of a user's is likely to have a blank in its name.
 _NEW, _MADE, _NAMED, _TO = "`mirror new`", "`mirror made`", "`mirror named`", "`mirror to`"
-# Why no record can be made of new parts, where that is so. Kafka's own are never so, and Spark runs what stands behind
+# Why no record can be made of new parts, if so. Kafka's own parts always can, and Spark evaluates the expressions after
 # `exists` row by row.
 _UNUSABLE = {
     "timestamp": f"case when {_MADE}.timestamp is null then 'timestamp is null' end",
@@ -265,7 +267,7 @@ _UNUSABLE = {
 
 
 def partition_column(spark: SparkSession, key: Column, partition: Column, count: Column) -> Column:
-    """The partition, an int, of `count` partitions, of a record with `key` that came from `partition`."""
+    """The partition, an int, out of `count` partitions, for a record with `key` from source partition `partition`."""
     hashed = murmur2_column(spark, key).bitwiseAND(F.lit(0x7FFFFFFF))
     return F.coalesce(hashed, partition) % count
 
@@ -273,16 +275,16 @@ def partition_column(spark: SparkSession, key: Column, partition: Column, count:
 def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: bool = False) -> DataFrame:
     """The records that `rows` (KAFKA_ROWS_DDL) become, as CHANGED_DDL: one row for each remote topic of each record.
 
-    A record on which an expression fails has a `failure`: the reason. It goes to the dead letter topic as it came, with
-    the reason in a header; where there is none, it stands for itself, at no place. `transform` comes first,
-    then `where`, then `select`. Raises ConfigError where the change cannot be made as it is written.
+    A record on which an expression fails has a `failure`: the reason. It goes to the dead letter topic unchanged, with
+    the reason in a header. Without a dead letter topic the row has no remote partition. `transform` comes first, then
+    `where`, then `select`. Raises ConfigError if the change is invalid.
 
-    `again`: it was made before of rows with these columns. What Spark's plans come to, and Spark is long in saying, is
-    the same then and not looked at. `rows` may also be those that `filtered` gave.
+    `again`: the change was made before, for rows with these columns. The results of Spark's slow plan analysis are then
+    the same, and not checked again. `rows` may also be the result of `filtered`.
     """
     kept = rows if FAILURE in rows.columns else filtered(rows, change, again)
     parts = outputs(kept, change, again)
-    # Columns as they came cannot fail; the columns of a `transform` may, once Spark has put both together.
+    # Unchanged columns cannot fail. Columns of a `transform` may, once Spark has merged both projections.
     new = [part for part in parts if change.transform is not None or not part.as_it_came]
     return _addressed(_made(kept, change, parts, new), change, remote, [part.name for part in new])
 
@@ -293,8 +295,8 @@ def filtered(rows: DataFrame, change: RecordChange, again: bool = False) -> Data
 
 
 def partitioning(rows: DataFrame, change: RecordChange) -> Optional[DataFrame]:
-    """The columns of `rows` on which it hangs where a record goes; `None` where that is its topic and partition alone.
-    Raises ConfigError where the change cannot be made."""
+    """The columns of `rows` that determine a record's remote partition; `None` if only its topic and partition do.
+    Raises ConfigError if the change is invalid."""
     kept = filtered(rows, change)
     names = {REMOTE_TOPIC} if change.partitioner == SOURCE else {REMOTE_TOPIC, "key"}
     chosen = [part.column.alias(part.name) for part in outputs(kept, change, False) if part.name in names]
@@ -302,20 +304,20 @@ def partitioning(rows: DataFrame, change: RecordChange) -> Optional[DataFrame]:
 
 
 def no_rows(spark: SparkSession) -> DataFrame:
-    """Rows as Kafka's source gives them, but none: to look at a change before anything is read."""
+    """An empty DataFrame with the columns of Kafka's source: to check a change before anything is read."""
     columns = (pair.strip().split(" ", 1) for pair in KAFKA_ROWS_DDL.split(", "))
     nothing = [F.lit(None).cast(kind).alias(name) for name, kind in columns]
     return spark.range(0).select(*nothing)
 
 
 def _kept(rows: DataFrame, change: RecordChange, again: bool) -> DataFrame:
-    """The rows that `where` takes, and those on which it fails, which have a FAILURE then."""
+    """The rows that `where` accepts, and those on which it fails, which then have a FAILURE."""
     if change.where is None:
         return rows
     where = f"struct(coalesce(cast(({change.where}) as boolean), false) as taken)"
     with explained("where", change.place("where"), rows.columns):
         decided = guarded(rows.sparkSession, F.expr(where), _whole())
-        # A row that failed before, or fails here, has no decision.
+        # A row that failed before, or fails here, has no result.
         taken = rows.where(F.coalesce(decided.getField("taken"), F.lit(True)))
     if not again:
         refuse_other_rows(rows, taken, "where", change.place("where"))
@@ -324,7 +326,7 @@ def _kept(rows: DataFrame, change: RecordChange, again: bool) -> DataFrame:
 
 
 def _made(rows: DataFrame, change: RecordChange, parts: List[Output], new: List[Output]) -> DataFrame:
-    """Add the record's parts as one struct, and the reason where some cannot be computed: then none of them counts."""
+    """Add the record's parts as one struct, and the reason if some cannot be computed: then no part counts."""
     if change.select is None or not new:
         return rows.withColumn(_bare(_MADE), F.struct(*(part.column.alias(part.name) for part in parts)))
     spark = rows.sparkSession
@@ -337,7 +339,7 @@ def _made(rows: DataFrame, change: RecordChange, parts: List[Output], new: List[
 
 
 def _reason(spark: SparkSession, parts: List[Output]) -> Column:
-    """Which parts cannot be computed: looked at one by one, and only for a row that failed."""
+    """The parts that cannot be computed. They are checked one by one, only for a row that failed."""
     reported = []
     for part in parts:
         alone = guarded(spark, F.struct(part.column.alias("part")), F.col(_NEW).isNull())
@@ -350,15 +352,15 @@ def _whole() -> Column:
 
 
 def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, new: List[str]) -> DataFrame:
-    """Add where each record goes, and why those fail that can go nowhere; the parts `new` were given by the change."""
+    """Add each record's remote partition, and the reason if it has none. The change gave the parts `new`."""
     chooses = REMOTE_TOPIC in new
-    # Spark makes a constant of the map, once for each pass.
+    # Spark makes a constant of the map, once in each execution.
     names = f"from_json('{remote.as_json()}', '{_NAMES}')[topic]"
     named = f"filter({names}, name -> name.topic = {_MADE}.{REMOTE_TOPIC})" if chooses else names
     unusable = [why for name, why in _UNUSABLE.items() if name in new]
     faults = [*unusable, f"case when coalesce(size({_NAMED}), 0) < 1 then {_nowhere(chooses)} end"]
     place = f"case when {FAILURE} is null then {_NAMED} else {_dead(change, remote)} end"
-    # Most flows have one remote topic for each: then nothing has to be spread out.
+    # Most flows have one remote topic for each topic: then no explode is needed.
     to = f"({place})[0]" if remote.one_each or chooses else f"explode_outer({place})"
     found = rows.withColumn(_bare(_NAMED), F.expr(named))
     found = found.withColumn(FAILURE, F.expr(f"coalesce({FAILURE}, {', '.join(faults)})"))
@@ -397,7 +399,7 @@ def _finished(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> Dat
 
 
 def _new_or(name: str) -> str:
-    """The record's new part, or the one that it came with."""
+    """The record's new part, or the unchanged one."""
     return f"case when {FAILURE} is null then {_MADE}.{name} else {name} end"
 
 
@@ -417,8 +419,7 @@ def _bare(name: str) -> str:
 
 
 class FlowChange:
-    """What the change comes to is looked at once: each micro-batch has the same, but for what a function of the user's
-    makes."""
+    """Checks the change once: each micro-batch has the same plan, except for a user's function."""
 
     def __init__(self, change: RecordChange) -> None:
         self._change = change
@@ -432,12 +433,12 @@ class FlowChange:
 
 
 def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:
-    """Columns of changed rows that a task can do without, as each costs Spark time on the way to Python: REMOTE where
-    each source partition has one remote partition, the topic where there is one, the failure where nothing can fail."""
+    """Columns of changed rows that tasks do not need; each costs time from Spark to Python. REMOTE is not needed if
+    each source partition has one remote partition, the topic if there is only one, the failure if nothing can fail."""
     found: List[str] = []
     if change.dead_letter_topic is None and not change.repartitions:
         found += ("remote_topic", "remote_partition")
-    # A function of the user's may change topics, and is then refused.
+    # A user's function may change topics, which is then refused.
     if change.transform is None and len(names.topics) == 1:
         found.append("source_topic")
     if change.transform is None and change.where is None and change.select in (None, "*"):
@@ -446,7 +447,7 @@ def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:
 
 
 def remote_names(copied: Collection[Tuple[str, str]], partitions: Mapping[str, int]) -> RemoteNames:
-    """Where the topics of pairs of topic and remote topic may go; `partitions` are the counts of remote topics."""
+    """The remote topics of each topic, from pairs of both. `partitions` are the counts of remote topics."""
     topics: Dict[str, Sequence[str]] = {}
     for topic, remote in copied:
         topics[topic] = (*topics.get(topic, ()), remote)
@@ -454,10 +455,10 @@ def remote_names(copied: Collection[Tuple[str, str]], partitions: Mapping[str, i
 
 
 def check_change(spark: SparkSession, flow: ReplicationFlow) -> Tuple[bool, str]:
-    """`(True, "")` where the flow makes the same of the same records each time, for all that Spark knows of its
-    expressions, else `(False, reason)`: the copied records cannot be made again then, to compare them.
+    """`(True, "")` if the flow changes the same records in the same way each time, as far as Spark can tell. Else
+    `(False, reason)`: the copied records can then not be computed again for a comparison.
 
-    Raises ConfigError, with the line, where its change cannot be made as it is written.
+    Raises ConfigError, with the line, if its change is invalid.
     """
     if flow.change is None:
         return True, ""
@@ -466,10 +467,10 @@ def check_change(spark: SparkSession, flow: ReplicationFlow) -> Tuple[bool, str]
 
 
 def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]:
-    """Why a record might go to one remote partition at one time and to another the next time, one sentence; `None`
-    where it cannot. Raises ConfigError as `check_change` does.
+    """Why a record might go to different remote partitions at different times, one sentence; `None` if it cannot.
+    Raises ConfigError as `check_change` does.
 
-    What an interrupted attempt wrote is looked for in the partition that a record belongs to.
+    A record of an interrupted attempt is searched only in the partition to which the record belongs.
     """
     if flow.change is None:
         return None
@@ -477,7 +478,7 @@ def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]
     if chosen is None:
         return None
     nodes = plan_nodes(chosen)
-    # Behind a function of the user's all that it does may count; else what stands in the select list alone does.
+    # After a user's function everything that it does may matter; otherwise only the select list does.
     reason = why_not_repeatable(nodes if flow.change.transform is not None else nodes[:1])
     return None if reason is None else f"its partitioner is not deterministic: {reason}"
 
@@ -486,7 +487,7 @@ def expected(
     rows: DataFrame, change: RecordChange, remote: RemoteNames, provenance: Provenance, there: bool
 ) -> DataFrame:
     """`topic, partition, offset, key, value, headers, timestamp` as Kafka's source has them; dead-letter records
-    excluded. `provenance` is what their origins say.
+    excluded. `provenance` is the common part of their origins.
 
     Topic and partition are the source's, or with `there` the remote ones; `source_topic`, `source_partition` and the
     offset are always the source's.

@@ -27,11 +27,11 @@ CONNECT_SECONDS = 30.0
 
 
 class SourceTopics:
-    """Which topics that a micro-batch is of are others by now. One task's, which asks the cluster `alias`. `ids` are by
-    topic, empty where brokers have none; no broker is asked then.
+    """Finds topics of the micro-batch that were re-created, for one task, by requests to the cluster `alias`. `ids` are
+    by topic, empty if brokers have none; then no broker is asked.
 
-    Spark's Kafka source reads by name. An id only ever changes to a later topic's: where it is the planned one after
-    rows have come, they came from that topic.
+    Spark's Kafka source reads by name. A topic's id only changes when the topic is re-created: if the id is still the
+    planned one after rows have come, the rows are of that topic.
     """
 
     def __init__(self, network: Network, alias: str, options: Mapping[str, Any], ids: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ class SourceTopics:
         self._asked: Optional[Future] = None
 
     def ask(self) -> None:
-        """Ask about the rows that have come, without waiting. Raises `ClusterError`."""
+        """Send the request about the rows that have come, without waiting. Raises `ClusterError`."""
         if self._ids and not self._connected:
             self._client.connect(time.monotonic() + CONNECT_SECONDS)
             self._connected = True
@@ -52,7 +52,7 @@ class SourceTopics:
         return self._asked is not None and not self._asked.is_done
 
     def others(self) -> FrozenSet[str]:
-        """Those that were deleted and created again, by the answer to the last `ask`. Raises `Disconnected`."""
+        """The topics that were re-created, by the answer to the last `ask`. Raises `Disconnected`."""
         if self._asked is None:
             return frozenset()
         now = self._client.read_topic_ids(self._asked)
@@ -65,9 +65,9 @@ class SourceTopics:
 
 QUEUE_BYTES = 8 * 1024 * 1024
 WAIT_MS = 100.0
-# While rows wait for a lane whose answer is about to come.
+# The longest poll (ms) while rows wait for a lane whose answer is about to come.
 BUSY_MS = 1.0
-# How long a lane that is opened fights for the target.
+# How long a newly opened lane retries an unavailable target.
 PATIENCE_SECONDS = 30.0
 MOST_FAILED = 10
 NO_SUCH_ORIGIN = (
@@ -76,19 +76,18 @@ NO_SUCH_ORIGIN = (
 )
 NO_SUCH_PLACE = "the flow gives it a place that is not one of the flow's, where it would be lost"
 
-# A remote partition, and the source partition where only its rows go by the lane.
+# A remote partition; and the source partition, if the lane has only its rows.
 LaneKey = Tuple[TopicPartition, Optional[TopicPartition]]
 
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """What every task of a stage gets.
+    """The part of a stage's plan that every task gets.
 
-    `read` is the micro-batch, and `ranges` what of it is to be written; its other rows are left out. `lanes` are all
-    that rows may need. Rows without a remote partition go to `only_remote` of their source partition, those without a
-    topic are of `only_topic`. Without `provenance` records get no origin, and what is done again is written again.
-    `skips`: a row that failed and has no place is skipped. `source_ids` are the ids of the source's topics, as far as
-    they have any.
+    `read` is the micro-batch, and `ranges` the part of it to write; other rows are excluded. `lanes` are all that rows
+    may need. Rows without a remote partition go to `only_remote` of their source partition; rows without a topic are of
+    `only_topic`. Without `provenance` records get no origin, and repeated rows are written again. `skips`: a failed row
+    without a remote partition is skipped. `source_ids` are the ids of the source's topics, if they have any.
     """
 
     flow: str
@@ -110,8 +109,8 @@ class RowsPlan:
 @dataclass(frozen=True)
 class RowsReport:
     """The result of a task. `broken`: it ended early, and the fate of its records in flight is unknown. `fenced`:
-    another driver took a lane over. `retried`: it was not the first attempt, so that producers of before it are void.
-    `failed`: the first rows that became no record and have no lane to tell it."""
+    another driver fenced a lane. `retried`: it was not the first attempt, so producers from before it are invalid.
+    `failed`: the first rows that became no record and have no lane to report it."""
 
     task: int
     lanes: Tuple[LaneReport, ...]
@@ -123,10 +122,10 @@ class RowsReport:
 
 
 class RowSource:
-    """The rows of one Spark task, as the `batches` that Spark gives it, for the lanes that they need.
+    """The rows of one Spark task, from the `batches` that Spark gives it, for the lanes that they need.
 
-    `start` opens a lane. `failed` are rows that became no record and have no lane to tell it. `other` is a topic that
-    was deleted and created again meanwhile, so that nothing more of the task's rows is taken.
+    `start` opens a lane. `failed` are rows that became no record and have no lane to report it. `other` is a topic that
+    was re-created meanwhile, so no further rows of the task are taken.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class RowSource:
         self._batches = iter(batches)
         self._topics = topics
         self._start = start
-        # Rows that have come and are not given to a lane yet.
+        # Rows that have come and have no lane yet.
         self._coming: Deque[PartitionRows] = deque()
         self._by_remote: Dict[TopicPartition, List[RowPartition]] = {}
         self._exhausted = False
@@ -160,10 +159,10 @@ class RowSource:
             if batch is None:
                 self._exhausted = True
                 return WAIT_MS
-            # The rows may be of another topic that was given the name meanwhile.
+            # The rows may be of a re-created topic of that name.
             self._topics.ask()
             self._coming.extend(partition_rows(_widened(batch, self._plan.only_topic), self._plan.provenance))
-        # Earlier rows are still appended while the answer is under way.
+        # Earlier rows are still appended while the answer is pending.
         if self._topics.waits():
             return WAIT_MS
         self.other = min(self._topics.others(), default=None)
@@ -182,7 +181,7 @@ class RowSource:
         return sum(lane.queued_bytes for lane in self.lanes.values() if lane.stopped is None)
 
     def _take(self, rows: PartitionRows) -> bool:
-        """Give rows to their lane; False where that has to wait for another one."""
+        """Give rows to their lane; False if the lane must wait for another one."""
         source, plan = rows.source, self._plan
         begin, end = plan.read.get(source, (0, 0))
         reported = [at for at, _ in rows.failures]
@@ -196,14 +195,14 @@ class RowSource:
         remote = rows.remote or plan.only_remote.get(source)
         key = next((each for each in ((remote, source), (remote, None)) if each in plan.lanes), None)
         if key is not None and key[0] is not None:
-            # Requests and answers name a partition alone, so one lane at a time has something under way to it.
+            # Requests and answers name only a partition, so one lane at a time has a batch in flight to it.
             if any(other.busy and other.lane != key for other in self._by_remote.get(key[0], ())):
                 return False
             self._lane((key[0], key[1])).take(source, rows.rows, rows.failures)
             return True
         if len(rows.rows):
             self.failed.append((source, rows.rows.first, NO_SUCH_PLACE))
-        # A failure in a lane of several source partitions, or of a row whose place is not known.
+        # A failure in a lane of several source partitions, or of a row without a remote partition.
         begin, end = plan.ranges[source]
         own = [each for each in rows.failures if begin <= each[0] < end]
         if plan.skips:
@@ -214,7 +213,7 @@ class RowSource:
 
     def _lane(self, key: LaneKey) -> RowPartition:
         if key not in self.lanes:
-            # Known before it is fenced: after any error then, its driver knows the last producer.
+            # Recorded before it is fenced: after any error the driver then has the last producer.
             self.lanes[key] = lane = RowPartition(self._plan.lanes[key], self._plan.ranges, self._plan.skips)
             self._by_remote.setdefault(lane.remote, []).append(lane)
             self._start(lane)
@@ -222,7 +221,7 @@ class RowSource:
 
 
 class RowWriter:
-    """One attempt at one task's rows. `retried`: an earlier one may be alive."""
+    """One attempt at one task's rows. `retried`: an earlier attempt may still be running."""
 
     def __init__(self, plan: RowsPlan, number: int, retried: bool) -> None:
         self._plan = plan
@@ -242,7 +241,8 @@ class RowWriter:
         self._ends: Optional[Mapping[TopicPartition, int]] = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RowsReport:
-        """Append until there are no more rows. A broken connection ends it early: the driver then asks again."""
+        """Append until there are no more rows. A broken connection ends it early: the driver then runs the stage
+        again."""
         fenced = broken = False
         source = RowSource(self._plan, batches, self._topics, self._start)
         try:
@@ -272,7 +272,7 @@ class RowWriter:
         )
 
     def _refence(self, source: RowSource) -> None:
-        """Fence again, when all rows are written. If that fails, the next task reads the remote logs first."""
+        """Fence again after all rows are written. If that fails, the next task reads the remote logs first."""
         try:
             self._lanes.refence()
         except Disconnected as error:
@@ -289,7 +289,7 @@ class RowWriter:
             lane.recover(self._client, self._plan.provenance)
 
     def _connected(self, deadline: float) -> Mapping[TopicPartition, int]:
-        """The ends of the logs of all lanes, as they were before this task appended."""
+        """Connect; return the ends of the logs of all lanes before this task's appends."""
         if self._ends is None:
             remotes = {task.remote for task in self._plan.lanes.values()}
             self._client.connect(deadline)
@@ -299,7 +299,7 @@ class RowWriter:
 
 
 def _widened(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
-    """Rows with a topic and a failure, where they came without."""
+    """Add the columns topic and failure to rows that came without."""
     reported = dict(zip(rows.schema.names, rows.columns))
     reported.setdefault(SOURCE[0], pa.repeat(topic, rows.num_rows))
     reported.setdefault("failure", pa.nulls(rows.num_rows, pa.string()))

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[SparkEndedError]:
-    """The error of `what` where Java is gone, or the context of `spark` in it, by default of the running one; else
+    """The error of `what` if Java is gone, or the context of `spark` in it (by default the running one); else
     `None`."""
     context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
     if context is None or _is_alive(context):
@@ -27,20 +27,20 @@ def spark_ended(what: str, spark: Optional[SparkSession] = None) -> Optional[Spa
 
 
 def memory_hint(said: str, then: str = "the next run resumes here") -> Optional[str]:
-    """What to do where Java had no room for what it was asked, and `then`; `None` where it said something else."""
+    """A hint if Java ran out of memory, followed by `then`; `None` for any other error."""
     if "OutOfMemoryError" not in said:
         return None
     return f"give the driver more memory: `--driver-memory 2g`, where Spark's default is 1g; {then}"
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Whether Spark raised it, or the way to Java. By its name: the classes have moved between versions."""
+    """Whether Spark or Py4J raised it, by the module's name: the classes have moved between versions."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def asked_again(ask: Callable[[], Answer]) -> Answer:
-    """The answer to a question to Java, asked once more where this thread's connection to it broke: that is not the end
-    of the call."""
+    """The answer of a call to Java, repeated once if this thread's connection to Java broke: Java itself may still be
+    running."""
     try:
         return ask()
     except Py4JJavaError:
@@ -51,7 +51,7 @@ def asked_again(ask: Callable[[], Answer]) -> Answer:
 
 
 def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError:
-    """Why a stage of `flow` failed for good, in the words of the task that failed: these may name the flow already."""
+    """Why a stage of `flow` failed for good, with the message of the failed task, which may name the flow already."""
     gone = spark_ended(flow, spark)
     if gone is not None:
         return gone
@@ -61,10 +61,10 @@ def stage_error(flow: str, spark: SparkSession, error: Exception) -> MirrorError
 
 
 def _is_alive(context: Any) -> bool:
-    java = context._jsc  # None once it was stopped from Python
+    java = context._jsc  # None once Python has stopped it
     try:
         return java is not None and not java.sc().isStopped()
     except Py4JJavaError:
-        return True  # at least it answers
+        return True  # the context answers
     except (Py4JError, OSError):
         return False

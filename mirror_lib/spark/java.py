@@ -28,15 +28,15 @@ _LINES: Mapping[Tuple[int, int], Tuple[str, str, str]] = {
 }
 SPARK_LINES = ", ".join(f"{major}.{minor}" for major, minor in _LINES)
 
-# The same that spark-submit.sh gives: the mirror's own lines are what an operator wants to see.
+# The same file that spark-submit.sh passes: it leaves mainly the mirror's own log lines.
 LOGGING = Path(__file__).resolve().parents[1] / "log4j2.properties"
-# As in spark-submit.sh: Java's second compiler is for what runs a hundred thousand times, such as a row's way through
-# Spark, and otherwise takes cores from brokers and workers for code that will not run long. Twenty times the defaults.
+# As in spark-submit.sh: Java's second compiler pays off for code that runs a hundred thousand times, such as Spark's
+# row processing. For other code it only takes cores from brokers and workers. Twenty times the default thresholds.
 LATE_COMPILER = (
     "-XX:Tier4InvocationThreshold=100000 -XX:Tier4MinInvocationThreshold=12000 -XX:Tier4CompileThreshold=300000 "
     "-XX:Tier4BackEdgeThreshold=800000"
 )
-# As in spark-submit.sh: rows come and go by the megabyte and leave nothing behind, so throughput counts.
+# As in spark-submit.sh: rows are short-lived and come by the megabyte, so throughput matters, not pauses.
 COLLECTOR = "-XX:+UseParallelGC"
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
@@ -55,8 +55,8 @@ def packages(spark_version: str) -> List[str]:
 
 
 def connector_settings(spark_version: str, environ: Mapping[str, str], checkout: Path = CHECKOUT) -> Dict[str, str]:
-    """Where Spark gets the connectors from: the folder that the environment names, else the one that `make setup`
-    filled (as spark-submit.sh does), else Ivy."""
+    """The settings by which Spark finds the connectors: in the folder that the environment names, else in the one that
+    `make setup` filled (as spark-submit.sh does), else by Ivy."""
     folder = environ.get(JARS_DIR) or str(checkout / ".cache" / f"spark-{spark_version}-jars")
     if not environ.get(JARS_DIR) and not Path(folder).is_dir():
         print(f"Spark fetches its connectors by Ivy, which says so here; {JARS_DIR}=FOLDER saves that", file=sys.stderr)
@@ -70,9 +70,9 @@ def connector_settings(spark_version: str, environ: Mapping[str, str], checkout:
 def kept_classes(
     spark_version: str, environ: Mapping[str, str], spark_home: Path, checkout: Path = CHECKOUT
 ) -> Optional[Path]:
-    """The archive of Java classes for a quick start, as spark-submit.sh finds it; `None` where none can be used.
+    """The archive of Java classes for a quick start, as spark-submit.sh finds it; `None` if none can be used.
 
-    It holds classes of one class path alone, so a path of the user's own goes without it.
+    It fits only one class path, so a class path set by the user excludes it.
     """
     found = environ.get(CLASSES, str(checkout / ".cache" / f"spark-{spark_version}-classes.jsa"))
     own = _default("spark.driver.extraClassPath", environ, spark_home)
@@ -80,18 +80,18 @@ def kept_classes(
 
 
 def _default(name: str, environ: Mapping[str, str], spark_home: Path) -> str:
-    """The line of spark-defaults.conf that sets `name`, or nothing."""
+    """The line of spark-defaults.conf that sets `name`, or an empty string."""
     defaults = Path(environ.get("SPARK_CONF_DIR") or spark_home / "conf", "spark-defaults.conf")
     return next((line for line in _lines(defaults) if re.match(rf"{re.escape(name)}[\s=]", line)), "")
 
 
 def _lines(file: Path) -> List[str]:
-    """Of a file that need not be there."""
+    """The lines of a file; empty if it does not exist."""
     return [line.strip() for line in file.read_text(errors="replace").splitlines()] if file.is_file() else []
 
 
 def _collector(environ: Mapping[str, str], spark_home: Path) -> str:
-    """One more option, `COLLECTOR`, unless the user's own settings name one: Java does not start with two."""
+    """The option `COLLECTOR`, unless the user's own settings name one: Java does not start with two."""
     names = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
     own = [environ.get(name, "") for name in names]
     own.append(_default("spark.driver.defaultJavaOptions", environ, spark_home))
@@ -102,9 +102,9 @@ def _collector(environ: Mapping[str, str], spark_home: Path) -> str:
 
 
 def on_class_path(connectors: Mapping[str, str], spark_home: Path) -> Dict[str, str]:
-    """Connectors that lie in a folder as a part of Java's class path, where archived classes are of use.
+    """Put connectors in a folder on Java's class path, where archived classes can be used.
 
-    They come before Spark's own jars there, so what Spark brings stays Spark's.
+    They come before Spark's own jars there, so a jar that Spark also has is left out.
     """
     jars = [Path(jar) for jar in connectors["spark.jars"].split(",")]
     named = ((jar, re.match(r"(.*)-\d", jar.name)) for jar in jars)
@@ -113,19 +113,19 @@ def on_class_path(connectors: Mapping[str, str], spark_home: Path) -> Dict[str, 
 
 
 def java_settings(spark_version: str, environ: Mapping[str, str], spark_home: Path) -> Dict[str, str]:
-    """The options of the local driver's Java, and its connectors."""
+    """The options of the local driver's JVM, and its connectors."""
     options = f"-Dlog4j2.configurationFile={LOGGING.as_uri()} {LATE_COMPILER}{_collector(environ, spark_home)}"
     connectors = connector_settings(spark_version, environ)
     classes = kept_classes(spark_version, environ, spark_home)
     if classes is not None and "spark.jars" in connectors:
-        # Java checks whether it fits, and does without it where not. It would say so on standard output.
+        # Java checks whether the archive fits, and ignores it otherwise. Without these log options it would print that.
         options += f' -XX:SharedArchiveFile="{classes}" -Xshare:auto -Xlog:cds=off -Xlog:class+path=off'
         connectors = on_class_path(connectors, spark_home)
     return {"spark.driver.extraJavaOptions": options, **connectors}
 
 
 def require_java(environ: Mapping[str, str]) -> None:
-    """Raise `ConfigError` where Spark would find no Java; PySpark's own words for it are a stack trace."""
+    """Raise `ConfigError` if Spark would find no Java; PySpark itself prints a stack trace."""
     home = environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     if shutil.which(java, path=environ.get("PATH")) is None:

@@ -1,4 +1,4 @@
-"""What every Spark job of the mirror uses: its name in Spark's UI, values for its tasks, and small DataFrames.
+"""Helpers for every Spark job of the mirror: its name in Spark's UI, values for its tasks, and small DataFrames.
 
 `shipped` makes a driver-side value available to the tasks of one job. Spark turns a pickled function of more than 1 MB
 into a broadcast whose file stays on the driver's disk until the driver ends, and a mirror runs many jobs; `shipped`
@@ -22,14 +22,14 @@ from mirror_lib.spark.errors import spark_ended
 log = logging.getLogger(__name__)
 
 DESCRIPTION = "spark.job.description"
-# Spark describes the jobs of a streaming query too, so a description alone does not say that it is ours.
+# Spark describes the jobs of a streaming query too, so a description alone does not identify the mirror's.
 _OURS = "mirror.job.description"
 
 
 @contextmanager
 def named(spark: SparkSession, name: str, *, again: bool = True) -> Iterator[None]:
-    """The jobs that this thread starts in the block are described by `name`; not `again` where they have one of ours
-    already. Their stages keep the names that PySpark gives them, such as `collect at runs.py:72`."""
+    """Describe the jobs that this thread starts in the block by `name`. Without `again`, a description that the mirror
+    set before stays. Their stages keep PySpark's names, such as `collect at runs.py:72`."""
     context = spark.sparkContext
     before = [(each, context.getLocalProperty(each)) for each in (DESCRIPTION, _OURS)]
     if before[1][1] is not None and not again:
@@ -40,21 +40,21 @@ def named(spark: SparkSession, name: str, *, again: bool = True) -> Iterator[Non
     try:
         yield
     finally:
-        # A context that has ended has no properties, and its end is for others to report.
+        # An ended context has no properties; another call reports its end.
         if spark_ended(name, spark) is None:
             for each, value in before:
                 context.setLocalProperty(each, value)  # type: ignore[arg-type]  # null removes it
 
 
 class WorkDone(NamedTuple):
-    """Of the stages that run now."""
+    """The progress of the stages that run now."""
 
     tasks_done: int
     tasks: int
 
 
 def work_done(spark: SparkSession) -> Optional[WorkDone]:
-    """How far Spark is with what it does now; `None` where it does nothing, or has ended."""
+    """The progress of Spark's current stages; `None` if none runs, or Spark has ended."""
     try:
         tracker = spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
@@ -67,7 +67,7 @@ def work_done(spark: SparkSession) -> Optional[WorkDone]:
     return found if known else None
 
 
-# What is smaller travels with the function, which costs less than a broadcast.
+# A smaller value travels with the function, which costs less than a broadcast.
 SMALL_BYTES = 900 * 1024
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Shipped(Protocol[T_co]):
-    """To be referred to by the function."""
+    """A value that a job's function may reference."""
 
     @property
     def value(self) -> T_co:
@@ -83,11 +83,11 @@ class Shipped(Protocol[T_co]):
 
     @property
     def secret(self) -> Any:
-        """What travels with the function in any case."""
+        """The part that always travels with the function."""
 
 
 class _Held(Generic[T]):
-    """A value, or the broadcast that has it."""
+    """A value, or its broadcast."""
 
     def __init__(self, held: Any, is_broadcast: bool, secret: Any) -> None:
         self._held, self._is_broadcast, self.secret = held, is_broadcast, secret
@@ -100,10 +100,10 @@ class _Held(Generic[T]):
 
 @contextmanager
 def shipped(spark: SparkSession, value: T, secret: object = None) -> Iterator[Shipped[T]]:
-    """What the jobs that are run inside may refer to; nothing of it is left behind.
+    """Make `value` and `secret` available to the jobs in the block; the broadcast is removed after it.
 
-    A large `value` is broadcast, which disks hold. `secret` never is: it goes with the function, which is kept so small
-    that Spark does not broadcast it itself.
+    A large `value` is broadcast, which is stored on disks. `secret` never is: it travels with the function, which is
+    kept too small for Spark to broadcast it.
     """
     if len(pickle.dumps(value)) + len(pickle.dumps(secret)) <= SMALL_BYTES:
         yield _Held(value, False, secret)
@@ -114,18 +114,19 @@ def shipped(spark: SparkSession, value: T, secret: object = None) -> Iterator[Sh
     finally:
         try:
             held.destroy()
-        except Exception as error:  # Spark has ended, and takes its files along; what it was asked for says so
+        except Exception as error:  # Spark has ended, which deletes its files; the job's own call reports it
             log.debug("a broadcast was not deleted: %s", error)
 
 
-# So many rows to one text: a plan with texts of many megabytes is slow to print and to optimise.
+# Rows per text: a plan with texts of many megabytes is slow to print and to optimise.
 ROWS_TO_A_TEXT = 50_000
 
 
 def local_rows(
     spark: SparkSession, columns: Sequence[Tuple[str, str]], rows: Sequence[Tuple[object, ...]]
 ) -> DataFrame:
-    """`rows` under `columns` (name, Spark SQL type: numbers, booleans, strings). A value of another type fails late."""
+    """`rows` under `columns` (name, Spark SQL type: numbers, booleans, strings). A value of another type fails when the
+    DataFrame is evaluated."""
     row_type = ", ".join(f"{name}: {type_name}" for name, type_name in columns)
     texts = [_text(columns, rows[first : first + ROWS_TO_A_TEXT]) for first in range(0, len(rows), ROWS_TO_A_TEXT)]
     parsed = F.from_json(F.col("text"), f"array<struct<{row_type}>>", {"mode": "FAILFAST"})

@@ -1,8 +1,8 @@
-"""Publishes what a flow copies where Spark shows its own work: gauges for every sink of Spark's metrics system, and the
-input rows of its streaming query.
+"""Publishes the copied records in Spark's own metrics: gauges for every sink of Spark's metrics system, and the input
+rows of its streaming query.
 
-The batch engine copies record batches and asks Spark for no row, so Spark by itself would count none. Only this file
-uses private parts of Spark for that. A Spark that lacks them shows less, and copies the same.
+The batch engine copies record batches and asks Spark for no row, so Spark itself would count none. Only this module
+uses private parts of Spark for that. A Spark release that lacks them shows less, and the copy is unaffected.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from mirror_lib.metrics import COUNTED, CURRENT, FlowMetrics, gauges
 
 log = logging.getLogger(__name__)
 
-# Their unit is in the name; a gauge is a whole number.
+# The unit is in the name; a gauge is an integer.
 _COUNTED, _CURRENT = gauges(COUNTED), gauges(CURRENT)
 
 
 def gauges_for(spark: SparkSession, flows: Sequence[str]) -> Callable[[FlowMetrics], None]:
-    """What shows the metrics of these flows in Spark's metrics. A Spark whose private parts differ has no gauges: a
-    warning names the reason, and the copy is unaffected."""
+    """A function that shows the metrics of these flows in Spark's metrics. If Spark's private parts differ, there are
+    no gauges: a warning names the reason, and the copy is unaffected."""
     try:
         return FlowGauges(spark, flows).show
-    except Exception as error:  # py4j has several, and a fork of Spark may raise another
+    except Exception as error:  # py4j has several classes, and a fork of Spark may raise another
         log.warning("this Spark shows no gauges of the mirror, copying is unaffected: %s", cause_of(error))
         return lambda snapshot: None
 
@@ -40,7 +40,7 @@ class InputRows:
         self._able = True
 
     def add(self, query_id: str, records: int) -> None:
-        """Count `records` in the present micro-batch of that query."""
+        """Count `records` in the current micro-batch of that query."""
         if not (self._able and records):
             return
         try:
@@ -53,7 +53,7 @@ class InputRows:
 
 
 class FlowGauges:
-    """Gauges `mirror.FLOW.NAME` of a run's flows, with `->` in their names as `-`. Spark keeps them until it ends."""
+    """Gauges `mirror.FLOW.NAME` of a run's flows, where `->` in names becomes `-`. Spark keeps them until it ends."""
 
     def __init__(self, spark: SparkSession, flows: Sequence[str]) -> None:
         java: Any = spark._jvm
@@ -70,7 +70,7 @@ class FlowGauges:
         source.register(context, java.org.apache.spark.api.python.PythonUtils.toScalaMap(registered))
 
     def show(self, snapshot: FlowMetrics) -> None:
-        """Add the copied records, and set what is current."""
+        """Add the copied records, and set the current values."""
         gauges = self._gauges[snapshot.flow]
         for name in _COUNTED:
             gauges[name].add(int(getattr(snapshot, name)))
@@ -80,5 +80,5 @@ class FlowGauges:
 
 
 def current(snapshot: FlowMetrics) -> Mapping[str, int]:
-    """What replaces the value before it. A lag in seconds that is unknown, as where nothing is behind, is 0. Pure."""
+    """The gauges that replace their last value. An unknown lag in seconds, as of a flow without lag, is 0. Pure."""
     return {name: round(getattr(snapshot, name) or 0) for name in _CURRENT}

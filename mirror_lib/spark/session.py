@@ -1,4 +1,4 @@
-"""Provides the Spark session of a command: the one that spark-submit made, or a local one with its connectors."""
+"""Provides the Spark session of a command: the one of spark-submit, or a local one with its connectors."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OPTIONS = "spark.sql.redaction.options.regex"
-# An option that holds a secret, as a plan's text has it: up to the next option or the end of them.
+# An option with a secret in the text of a plan: up to the next option or the end of the options.
 PRINTED_SECRET = (
     r"(?is)\b(?:kafka\.)?(?:sasl\.jaas\.config|(?:sasl|ssl)\.[a-z.]*(?:password|secret)|ssl\.keystore\.key) -> "
     r".*?(?=, [\w.]+ -> |\),None|\),Some|$)"
 )
 
-# Small tables, small stages: Spark's defaults for these are made for warehouses.
+# Spark's defaults for these are meant for warehouses; the mirror's tables and stages are small.
 SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Rows travel in plans (mirror_lib.spark.jobs), and Spark writes each plan down for its UI.
+    # Rows travel in plans (mirror_lib.spark.jobs), and Spark writes each plan to its UI.
     "spark.sql.maxPlanStringLength": "10000",
     "spark.sql.shuffle.partitions": "2",
-    # Each read of rows has consumers of its own. Spark keeps them, and the last that each fetched, for the next read.
+    # Each read of rows has its own consumers. By default Spark keeps them, with their last fetched records, for reuse.
     "spark.kafka.consumer.cache.timeout": "1s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "1s",
     "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Options hold what clients need to log in; Spark prints options in plans and in its UI.
+    # Options have the clients' login secrets; Spark prints options in plans and in its UI.
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|keystore[.]key|private.?key|jaas|credential",
     _OPTIONS: r"(?i)url|secret|password|token|keystore[.]key|private.?key|jaas|credential",
 }
 # Loggers of what fails inside `foreachBatch`, and of expressions that Spark 4 refuses.
 REMIND_SECONDS = ("py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
-# Plain `local[N]` gives a task no second chance.
+# Plain `local[N]` does not retry a failed task.
 LOCAL_MASTER = "local[*,4]"
-# Either makes every new session one of Spark Connect.
+# Each of these makes every new session a Spark Connect session.
 REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
 def open_session(name: str) -> SparkSession:
-    """The active Spark session, or a local one. Under spark-submit its settings are the ones that count.
+    """The active Spark session, or a local one. Under spark-submit its settings apply.
 
-    A session of the user's or the platform's keeps its context, its settings and its log level. Raises `ConfigError`
-    for a session without a driver's JVM.
+    A session of the user or the platform keeps its context, its settings and its log level. Raises `ConfigError` for a
+    session without a driver JVM.
     """
     refuse_remote(os.environ)
     import pyspark  # late: `--help` and `plan` must not wait for it
@@ -76,7 +76,7 @@ def open_session(name: str) -> SparkSession:
     refuse_working_folder(pyspark.__version__, os.getcwd())
     builder, conf = SparkSession.Builder().appName(name), SparkConf().setAppName(name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Workers are started by name: without this the PATH decides, and its Python may not be this one.
+        # Workers are started by name: without this PATH decides, which may find another Python.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         require_java(os.environ)
         spark_home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -97,7 +97,7 @@ def open_session(name: str) -> SparkSession:
 
 @contextmanager
 def _standard_output_kept() -> Iterator[None]:
-    """A JVM that is started inside writes to standard error. Delta prints a line at each VACUUM, and the mirror's
+    """Let a JVM that starts in the block write to standard error. Delta prints a line at each VACUUM, and the mirror's
     standard output is for results: JSON documents."""
     sys.stdout.flush()
     try:
@@ -114,8 +114,8 @@ def _standard_output_kept() -> Iterator[None]:
 
 
 def refuse_working_folder(spark_version: str, folder: str) -> None:
-    """Raise `ConfigError` where Spark would fail at a folder of its own in the working directory. Spark 4.0.0 creates
-    `artifacts` there and has no setting for it; later releases use the temporary directory (SPARK-52396)."""
+    """Raise `ConfigError` if Spark would fail at its folder in the working directory. Spark 4.0.0 creates `artifacts`
+    there and has no setting for it; later releases use the temporary directory (SPARK-52396)."""
     if spark_version != "4.0.0":
         return
     present = os.path.join(folder, "artifacts")
@@ -133,7 +133,7 @@ def refuse_working_folder(spark_version: str, folder: str) -> None:
 
 
 def refuse_remote(environ: Mapping[str, str]) -> None:
-    """Raise `ConfigError` where the environment makes every session one of Spark Connect. Pure."""
+    """Raise `ConfigError` if the environment makes every session a Spark Connect session. Pure."""
     for name in REMOTE:
         if environ.get(name):
             raise _no_jvm(f"{name} is set")
@@ -143,7 +143,7 @@ def refuse_without_jvm(session: SparkSession) -> None:
     """Raise `ConfigError` for a session whose context or JVM cannot be reached, as with Spark Connect."""
     try:
         reached: object = session.sparkContext and session._jvm
-    except Exception as error:  # each platform and version has another class for it
+    except Exception as error:  # each platform and version raises another class
         raise _no_jvm(cause_of(error)) from error
     if reached is None:
         raise _no_jvm("the session has no JVM")
@@ -159,7 +159,7 @@ def _no_jvm(reason: str) -> ConfigError:
 
 
 def cloned(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """A session like `session` with `settings`, which reach no other query. It shares the context."""
+    """A session like `session` with `settings` that affect no other query. It shares the context."""
     from pyspark.sql import SparkSession
 
     java: Any = session._jsparkSession
@@ -171,10 +171,10 @@ def cloned(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def active(session: SparkSession) -> Iterator[None]:
-    """Inside, this thread's active session in the JVM is `session`.
+    """Make `session` this thread's active session in the JVM during the block.
 
-    What Delta computes of a table's log goes by the settings of the active session, whichever session the table is read
-    by; a thread of Python's has the one that last ran something in it.
+    Delta computes a table's log with the settings of the active session, whichever session reads the table. For a
+    Python thread the active session is the one that last ran something in it.
     """
     java: Any = session._jsparkSession
     sessions: Any = session._jvm
@@ -185,7 +185,7 @@ def active(session: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        # A context that has ended has no sessions, and its end is for others to report.
+        # An ended context has no sessions; another call reports its end.
         if spark_ended("the session", session) is None:
             if before.isDefined():
                 sessions.setActiveSession(before.get())
@@ -194,14 +194,14 @@ def active(session: SparkSession) -> Iterator[None]:
 
 
 def silence_traces() -> None:
-    """An error of Spark is reported in one sentence by its caller, not by a trace as well."""
+    """Log no traces of Spark's errors: the caller reports each error in one sentence."""
     for name in REMIND_SECONDS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
 def running_session(name: str) -> Iterator[SparkSession]:
-    """A session for one command. One that was there before, such as a notebook's or Databricks', stays afterwards."""
+    """A session for one command. An existing session, such as a notebook's or Databricks', is not stopped."""
     from pyspark.sql import SparkSession
 
     refuse_remote(os.environ)
@@ -219,8 +219,8 @@ def running_session(name: str) -> Iterator[SparkSession]:
 
 
 def _began_with_interrupt(error: BaseException) -> bool:
-    """Whether it was raised on the way out of a Ctrl-C. Py4J then has Java close the connection of the question that is
-    open, and Java closes each one that it has at that moment: pyspark's next question may meet a closed one."""
+    """Whether it was raised while a Ctrl-C was handled. Py4J then makes Java close the connection of the open call, and
+    Java closes all its connections of that moment: pyspark's next call may use a closed one."""
     before: Optional[BaseException] = error
     while before is not None and not isinstance(before, KeyboardInterrupt):
         before = before.__context__
@@ -235,34 +235,35 @@ def _stop(session: SparkSession) -> None:
         session.sparkContext.setLogLevel("OFF")
         session.stop()
     except (Py4JError, OSError):
-        # Every caller of Java has had an error that it is gone.
+        # Every caller of Java has already had the error that Java is gone.
         log.debug("Java had ended before", exc_info=True)
 
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """A new Spark context takes Ctrl-C over, asks Java to cancel its jobs, and fails where a question to Java is open
-    already, as it mostly is. Our commands end by KeyboardInterrupt, or by a handler of their own."""
+    """Restore the command's handler of Ctrl-C after the block. A new Spark context installs its own, which asks Java to
+    cancel jobs. That fails if a call to Java is open, as it usually is."""
     handler = signal.getsignal(signal.SIGINT)
     yield
-    # None: it was not installed from Python, and cannot be put back from here.
+    # None: the handler was not installed from Python, and cannot be restored from here.
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
 
 
 def _leave_sigterm_to_python(session: SparkSession) -> None:
-    """The JVM that this process started ignores SIGTERM, which systemd and others send to every process at once: the
-    JVM would end before the cycle is in the ledger. It ends with this process in any case, also where that is killed.
+    """Make the JVM that this process started ignore SIGTERM, which systemd and others send to every process at once.
+    Otherwise the JVM would end before the cycle is in the ledger. It always ends with this process, even if that is
+    killed.
     """
     jvm: Any = session._jvm
     try:
         jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
-    except Exception as error:  # Java's option -Xrs, or another Java
+    except Exception as error:  # Java's option -Xrs, or another JVM
         log.debug("the JVM does not ignore SIGTERM: %s", cause_of(error))
 
 
 def _redact(session: SparkSession) -> None:
-    """Spark hides options by its own pattern, which knows no private keys, and in logical plans it hides none."""
+    """Redact options in plans: Spark's own pattern matches no private keys, and in logical plans it redacts nothing."""
     for name, own in {_OPTIONS: SETTINGS[_OPTIONS], "spark.sql.redaction.string.regex": PRINTED_SECRET}.items():
         present = str(session.conf.get(name, ""))
         if own not in present:

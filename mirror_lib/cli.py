@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Callable, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
@@ -50,10 +51,10 @@ LEVEL = "MIRROR_LOG"
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 # Packages that come with or belong to a Spark installation, and that `pip install .` leaves out.
-SPARKS_PACKAGES = ("pyspark", "pyarrow", "pandas", "delta")
+SPARKS_PACKAGES = ("pyspark", "py4j", "pyarrow", "pandas", "delta")
 PACKAGES_HINT = (
-    "pip install '.[spark]'; for a Spark that is there already start by spark-submit.sh, and pip install "
-    "'.[platform]', with MIRROR_JARS_DIR also --no-deps delta-spark"
+    "pip install '.[spark]'; for a Spark that is there already set SPARK_HOME or start by spark-submit.sh, and pip "
+    "install '.[platform]', with MIRROR_JARS_DIR also --no-deps delta-spark"
 )
 
 
@@ -65,6 +66,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     # The client logs every attempt to reach a broker; the mirror reports the result in one sentence.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
+    find_spark(os.environ.get("SPARK_HOME"))
     arguments = command_line().parse_args(json_words(sys.argv[1:] if argv is None else argv))
     try:
         entries.setFormatter(EntryFormatter(wants_json(os.environ)))
@@ -88,6 +90,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # The reader has closed the pipe, as `| head` does. Python would write the rest of the buffer again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+def find_spark(home: Optional[str]) -> None:
+    """Make the PySpark and Py4J of the Spark in the folder `home` importable, as spark-submit does, where no other
+    PySpark is installed."""
+    if home and find_spec("pyspark") is None:
+        sys.path += [str(Path(home, "python")), *map(str, Path(home, "python", "lib").glob("py4j-*-src.zip"))]
 
 
 def _set_level(name: Optional[str]) -> None:

@@ -313,5 +313,7 @@ def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
         return "stopped before it had copied anything new"
     if outcome.recovered:
         return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found from an interrupted attempt"
+    if outcome.outside_window:
+        return "nothing was copied, because the copy window is closed"
     note = f"{outcome.note}; " if outcome.note else ""
-    return f"nothing was copied; {note}mirror plan shows which topics it copies"
+    return f"no new records; {note}mirror plan shows which topics the flow copies"

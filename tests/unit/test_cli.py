@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
+import pyspark
 import pytest
 
 from mirror_lib import __version__, cli
@@ -190,6 +192,24 @@ def run_without(module: str, config: str) -> str:
 @pytest.mark.parametrize("package", ["pyspark", "delta"])
 def test_missing_spark_is_named_with_what_to_do(config: str, package: str) -> None:
     assert f"package {package} is missing (pip install '.[spark]'; for a Spark that is" in run_without(package, config)
+
+
+@pytest.mark.parametrize("with_spark_home", [True, False])
+def test_platforms_spark_is_found_by_spark_home(tmp_path: Path, with_spark_home: bool) -> None:
+    """In a Python without PySpark, as `pip install '.[platform]'` leaves it. Py4J comes as an archive there."""
+    installed = Path(pyspark.__file__).parents[1]
+    packages, home = tmp_path / "packages", tmp_path / "spark"
+    packages.mkdir()
+    (home / "python" / "lib").mkdir(parents=True)
+    for each in installed.iterdir():
+        if not each.name.startswith(("pyspark", "py4j")):
+            (packages / each.name).symlink_to(each)
+    (home / "python" / "pyspark").symlink_to(installed / "pyspark")
+    shutil.make_archive(str(home / "python" / "lib" / "py4j-0.10.9-src"), "zip", installed, "py4j")
+    code = "import os; from mirror_lib.cli import find_spark; find_spark(os.environ.get('SPARK_HOME')); import pyspark.sql"
+    env = {"PYTHONPATH": f"{ROOT}:{packages}", **({"SPARK_HOME": str(home)} if with_spark_home else {})}
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True)
+    assert (done.returncode == 0) is with_spark_home, done.stderr
 
 
 @pytest.mark.parametrize("module", ["pyspark.sql.types", "delta.tables"])

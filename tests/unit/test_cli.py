@@ -206,7 +206,7 @@ def test_platforms_spark_is_found_by_spark_home(tmp_path: Path, with_spark_home:
             (packages / each.name).symlink_to(each)
     (home / "python" / "pyspark").symlink_to(installed / "pyspark")
     shutil.make_archive(str(home / "python" / "lib" / "py4j-0.10.9-src"), "zip", installed, "py4j")
-    code = "import os; from mirror_lib.cli import find_spark; find_spark(os.environ.get('SPARK_HOME')); import pyspark.sql"
+    code = "import os, mirror_lib.cli as cli; cli.find_spark(os.environ.get('SPARK_HOME')); import pyspark.sql"
     env = {"PYTHONPATH": f"{ROOT}:{packages}", **({"SPARK_HOME": str(home)} if with_spark_home else {})}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True)
     assert (done.returncode == 0) is with_spark_home, done.stderr

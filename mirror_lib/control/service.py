@@ -18,7 +18,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
-from mirror_lib.errors import LoginError, MirrorError, cause_of
+from mirror_lib.errors import LoginError, MirrorError, RefusedError, cause_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import MirrorRun, same_clusters
 from mirror_lib.text import counted
@@ -255,7 +255,12 @@ class _FlowControl:
         )
         once = config.trigger == AVAILABLE_NOW
         self.duties = [
-            Duty(f"{flow.name} {what}", None if once else interval, turn, partial(self._take, what))
+            Duty(
+                f"{flow.name} {what}",
+                None if once else interval,
+                partial(_unless_refused, turn) if copies else turn,
+                partial(self._take, what),
+            )
             for what, interval, turn in turns
             if interval is not None
         ]
@@ -314,6 +319,15 @@ class _FlowControl:
                 log.warning("%s: %s", self._flow.name, problem)
         if what != HEARTBEATS and synced.changed + synced.deleted:
             self.show()
+
+
+def _unless_refused(turn: Callable[[], Synced]) -> Synced:
+    """The turn of a flow that is copied. A refusal is not a problem of its own: it ends the copy, which reports it."""
+    try:
+        return turn()
+    except RefusedError as error:
+        log.debug("nothing is changed: %s", error)
+        return Synced()
 
 
 def _sentences(standing: Mapping[str, Tuple[str, ...]]) -> Tuple[str, ...]:

@@ -46,7 +46,7 @@ GROUPS: Mapping[str, str] = {
 
 _NOTHING_COPIED = "No record was copied, and nothing was changed."
 _STOPS = "The copy is exact up to the position in the ledger. The mirror writes nothing more to the partition."
-_RESUMES = "No record is lost. The next run finds what was written last and resumes there."
+_RESUMES = "No record is lost. The next run finds the last written record and resumes after it."
 
 ENTRIES: Tuple[Entry, ...] = (
     Entry(
@@ -97,7 +97,7 @@ ENTRIES: Tuple[Entry, ...] = (
         "A partition or a topic was not copied",
         "The target refused a record batch, or a remote topic cannot be created, lacks partitions or an ACL.",
         "The partition is copied up to the offset in the message. Other partitions and topics are copied.",
-        "Follow the message, often to raise `max.message.bytes`, grant an ACL or add partitions. `mirror plan CONFIG`"
+        "Follow the message: raise `max.message.bytes`, grant an ACL or add partitions. `mirror plan CONFIG`"
         " lists blocked topics.",
     ),
     Entry(
@@ -105,7 +105,7 @@ ENTRIES: Tuple[Entry, ...] = (
         "The change of a flow fails on a record",
         "`where`, `transform` or `partitioner` failed on a record, or the dead-letter topic refused a record.",
         "The records before it are copied. The record is not.",
-        "Name a `dead.letter.topic` for such records, exclude them by `on.error: skip`, or correct the expression.",
+        "Set a `dead.letter.topic`, skip such records with `on.error: skip`, or correct the expression.",
     ),
     Entry(
         "MIR-207",
@@ -126,8 +126,8 @@ ENTRIES: Tuple[Entry, ...] = (
         "Another process copies the flow",
         "A run of the same flow is active on this machine or on another one. This command needs the flow for itself.",
         "This command copied and changed nothing. The other run continues.",
-        "Stop the other run, or give `--take-over` where the command has that option. A killed run of another machine"
-        " counts as active for ten minutes.",
+        "Stop the other run, or give `--take-over` where the command has that option. A killed run"
+        " can count as active for ten minutes.",
     ),
     Entry(
         "MIR-302",
@@ -196,7 +196,7 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-311",
         "The log of the source was truncated",
         "The log of the source ends before an offset that was copied, or before the configured start.",
-        "The target may hold records that the source lost. The source gives their offsets again.",
+        "The target may hold records that the source lost. The source assigns their offsets to new records.",
         "Find out whether the election of an unclean leader or a restored backup is the cause. Set"
         " `on.data.loss: continue` to resume at the end of the source.",
     ),
@@ -227,14 +227,14 @@ ENTRIES: Tuple[Entry, ...] = (
         "Retention removed what an interrupted run wrote",
         "An interrupted run wrote records after the position in the ledger. The remote log or the source no longer has"
         " them.",
-        f"{_STOPS} It is unknown which records after it were copied.",
+        f"{_STOPS} It is unknown which records after the position were copied.",
         "Give the flow an empty remote topic. For a shared remote topic set `on.data.loss: continue`: the records of"
         " that run are copied again.",
     ),
     Entry(
         "MIR-316",
         "A topic was deleted and created again",
-        "A topic has the name, but not the id, that the ledger has. Its offsets start again.",
+        "A topic has a name from the ledger but another id. Its offsets start again.",
         "The records of the old topic stay on the target. No record of the new topic was copied.",
         "Set `on.data.loss: continue` to append the records of the new topic. A flow that repartitions needs another"
         " `name`, `state` and remote topic.",
@@ -250,8 +250,8 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-318",
         "The change of a flow cannot be repeated",
-        "`transform` or `partitioner` places records by what differs at each run, makes several records of one for the"
-        " same remote topic, or changes their order.",
+        "`partitioner` or `transform` chooses partitions by a value that differs at each run. Or `transform` changes"
+        " the order, or makes several records of one for the same remote topic.",
         _STOPS,
         "Compute partitions from fields of the record. Let `transform` keep the order, and send each record that it"
         " makes of a source record to another remote topic.",
@@ -281,7 +281,7 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-322",
         "A state table has foreign columns",
-        "A table under `state` has or lacks columns, unlike every release of the mirror.",
+        "The columns of a table under `state` match no release of the mirror.",
         "Nothing was read or written there.",
         "Restore an earlier version of the table, or name another folder as `state`.",
     ),
@@ -304,7 +304,7 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-330",
         "Producers or consumers are still active",
-        "A cut-over or a cut-back found a producer or a consumer that has not stopped, or was itself stopped.",
+        "A cut-over or a cut-back found a producer or a consumer that has not stopped, or was itself interrupted.",
         "Records that were written meanwhile are on one cluster only. This step changed no offset of a group.",
         "Stop the clients that the message names. Call the command again: it resumes at this step.",
     ),
@@ -339,7 +339,8 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-341",
         "The positions of the other tool are missing or ambiguous",
-        "There is no committed position, a position is not an offset, or two connectors have one for a partition.",
+        "There is no committed position, a position is not an offset, or two connectors have committed one for"
+        " the same partition.",
         "The take-over did not start.",
         "Name the offsets topic, the group or the connector that wrote to the remote topics, by `--from` or"
         " `--connector`.",

@@ -280,7 +280,7 @@ class FlowRun(SupervisedFlow):
             return unforeseen(self._name, error)  # here, since the table of runs gets its sentence too
         # Stopped partitions are tried again when the window opens.
         reopens = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
-        return None if reopens else left_over(mirror)
+        return None if reopens else incomplete_copy(mirror)
 
     def _batches(self, mirror: FlowMirror, checkpoint: str) -> None:
         """Copy record batches: Spark's query decides when, the ledger what."""
@@ -456,7 +456,7 @@ def run_flows(
     return [run.outcome for run in runs if run.outcome is not None]
 
 
-def left_over(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
+def incomplete_copy(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
     """Why the copy is incomplete; `None` if every partition is caught up."""
     reason = _unfinished(mirror)
     if reason is None:

@@ -13,7 +13,7 @@ from mirror_lib import errors
 from mirror_lib.cli import main
 from mirror_lib.codes import ENTRIES, GROUPS, INCIDENT_CODES, PREFIX, Entry, entry, grouped_entries
 from mirror_lib.commands.output import print_error
-from mirror_lib.copy_job import left_over
+from mirror_lib.copy_job import incomplete_copy
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.kafka.log_reader import LostTail
 from mirror_lib.ledger.records import INCIDENT_KINDS
@@ -155,7 +155,7 @@ class _Mirror:
 def test_run_ends_with_the_code_of_the_first_partition_that_was_refused() -> None:
     failed = PartitionReport("a", "A.a", 0, 1, 1, 0, -1, stopped="a-0: too large")
     refused = PartitionReport("a", "A.a", 1, 1, 1, 0, -1, stopped="a-1: gone", refused=True, code="MIR-310")
-    error = left_over(_Mirror(failed, refused))  # type: ignore[arg-type]
+    error = incomplete_copy(_Mirror(failed, refused))  # type: ignore[arg-type]
     assert isinstance(error, RefusedError) and error.code == "MIR-310"
-    other = left_over(_Mirror(failed))  # type: ignore[arg-type]
+    other = incomplete_copy(_Mirror(failed))  # type: ignore[arg-type]
     assert other is not None and other.code == "MIR-205"

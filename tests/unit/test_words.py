@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 from typing import Iterator, Set, Tuple
 
@@ -40,6 +42,15 @@ def in_strings(source: str) -> Iterator[Tuple[int, str]]:
                 yield each.lineno, found.group()
 
 
+def in_names(source: str) -> Iterator[Tuple[int, str]]:
+    """Line numbers with names of which a part between capitals or underscores is a banned word."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", token.string.replace("_", " "))
+            if BANNED.search(words):
+                yield token.start[0], token.string
+
+
 @pytest.mark.parametrize("page", sorted(PAGES), ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page: Path) -> None:
     assert list(in_prose(page.read_text(encoding="utf-8"))) == []
@@ -51,6 +62,15 @@ def test_help_messages_and_log_lines() -> None:
     assert found == []
 
 
+def test_names() -> None:
+    modules = sorted((ROOT / "mirror_lib").rglob("*.py"))
+    found = [(path.relative_to(ROOT), *each) for path in modules for each in in_names(path.read_text("utf-8"))]
+    assert found == []
+
+
 def test_words_are_found_where_they_stand() -> None:
+    assert list(in_names("x = is_told or NOBODY\nclass WalkAnew: mirrored = toldest")) == [
+        *((1, "is_told"), (1, "NOBODY"), (2, "WalkAnew")),
+    ]
     assert list(in_prose("`told`\nThe group is told of it.")) == [(2, "told")]
     assert list(in_strings('"""Anew."""\nname = "told"\nraise E(f"nobody {name} knows")')) == [(3, "nobody")]

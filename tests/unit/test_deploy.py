@@ -260,6 +260,24 @@ def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_pat
     assert written.read_text() == config.read_text() and written.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("saved", ["home", "home.old"], ids=["first attempt", "after a killed one"])
+def test_install_that_fails_leaves_the_former_installation(tmp_path: Path, saved: str) -> None:
+    """The stand-in for Python cannot make an environment, as without a network."""
+    subprocess.run([str(DEPLOY / "yarn" / "pack.sh")], cwd=tmp_path, check=True, capture_output=True)
+    for folder in {"home", saved}:
+        (tmp_path / folder).mkdir()
+    (tmp_path / saved / "former").touch()
+    python = tmp_path / "a-python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
+    python.chmod(0o755)
+    environ = {**os.environ, "MIRROR_HOME": str(tmp_path / "home"), "MIRROR_ETC": str(tmp_path / "etc")}
+    command = [str(DEPLOY / "yarn" / "install.sh"), str(tmp_path / "mirror.tar.gz"), str(python)]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert ran.returncode != 0 and "the former installation" in ran.stderr
+    assert [each.name for each in (tmp_path / "home").iterdir()] == ["former"]
+    assert not (tmp_path / "home.old").exists() and not (tmp_path / "home.new").exists()
+
+
 def test_submit_names_what_is_missing() -> None:
     for words in (["--queue", "etl"], ["--queue"]):
         ran = subprocess.run([str(DEPLOY / "yarn" / "submit.sh"), *words], capture_output=True, text=True)

@@ -4,7 +4,8 @@
 # ARCHIVE is mirror.tar.gz of pack.sh: a path, or an abfs://, wasb://, s3://, gs:// or https:// address. PYTHON is 3.8 or newer,
 # by default python3. CONFIG, an address too, becomes /etc/mirror/mirror.yaml. Where arguments cannot be given, as on Dataproc,
 # the metadata mirror-archive, mirror-python and mirror-config count.
-# Every node gets the same folder, so driver and executors find the same Python under the same path. It can run again.
+# Every node gets the same folder, so driver and executors find the same Python under the same path. It can run again: if that
+# fails, the former installation stays.
 set -euo pipefail
 fail() { printf 'install.sh: %s\n' "$*" >&2; exit 1; }
 home=${MIRROR_HOME:-/opt/mirror} etc=${MIRROR_ETC:-/etc/mirror}
@@ -19,8 +20,15 @@ python=${python:-python3}
 [[ -n $archive ]] || fail "usage: install.sh ARCHIVE [PYTHON [CONFIG]]"
 "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 8))' ||
     fail "$python is older than 3.8, or has no venv: name another Python as the second argument"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+scratch=$(mktemp -d) done=
+end() {
+    rm -rf "$scratch"
+    if [[ -z $done && -d $home.old ]]; then
+        rm -rf "$home" && mv "$home.old" "$home"
+        echo "install.sh: failed, and the former installation in $home is back" >&2
+    fi
+}
+trap end EXIT
 fetch() { # address, file
     case $1 in
         s3://*) aws s3 cp --quiet "$1" "$2" ;;
@@ -43,8 +51,8 @@ mkdir -p "$(dirname "$home")"
 rm -rf "$home.new"
 mv "$scratch/mirror" "$home.new"
 # An environment keeps its path in its scripts, so it is made where it stays.
-rm -rf "$home.old"
-if [[ -d $home ]]; then mv "$home" "$home.old"; fi
+# A former installation that is there already was saved by a run that was killed; what it left is incomplete.
+if [[ -d $home.old ]]; then rm -rf "$home"; elif [[ -d $home ]]; then mv "$home" "$home.old"; fi
 mv "$home.new" "$home"
 chmod -R a+rX "$home"
 "$python" -m venv "$home/.venv"
@@ -58,4 +66,5 @@ else
     "${pip[@]}" "${home}[platform]"
 fi
 "$home/.venv/bin/python" -c 'import mirror_lib, kafka, pyarrow, pandas'
+done=1
 rm -rf "$home.old"

@@ -2,7 +2,7 @@
 # Makes mirror.tar.gz, which install.sh unpacks on each node: ./pack.sh [SPARK-VERSION PYTHON-VERSION]
 #   ./pack.sh                the checkout alone; nodes fetch packages from PyPI, and Spark its connectors by Ivy
 #   ./pack.sh 3.3.1 3.8      for a closed network: also the wheels for that Python and the jars for that Spark
-# The jars come from .cache/spark-VERSION-jars, which `make setup` fills, or from MIRROR_JARS_DIR.
+# The jars come from .cache/spark-VERSION-jars, which `make setup SPARK=3.3` fills, or from MIRROR_JARS_DIR.
 set -euo pipefail
 home=$(cd "$(dirname "$0")/../../.." && pwd)
 spark=${1:-} python=${2:-}
@@ -23,7 +23,9 @@ if [[ -n $spark ]]; then
     wheels=$scratch/mirror/wheels
     python3 -m pip wheel -q --no-deps --wheel-dir "$wheels" "$scratch/mirror"
     rm -rf "$scratch/mirror"/{build,*.egg-info}
-    for_nodes=(--dest "$wheels" --find-links "$wheels" --only-binary ":all:" --python-version "$python")
+    # For the oldest nodes: HDInsight 5.1 has glibc 2.27, and pip would take wheels for this machine's glibc.
+    for_nodes=(--dest "$wheels" --find-links "$wheels" --only-binary ":all:" --python-version "$python"
+        --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64)
     python3 -m pip download -q "${for_nodes[@]}" "spark-kafka-mirror[platform]" importlib_metadata setuptools wheel
     python3 -m pip download -q "${for_nodes[@]}" --no-deps "delta-spark==${delta##*:}"
 fi

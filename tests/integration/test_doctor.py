@@ -106,9 +106,9 @@ def test_default_quota_of_the_brokers_is_a_warning_and_not_known_where_that_may_
 
     page = [each for each in rights() if each.cluster == "B"]
     allow(brokers["B"], [each for each in page if each.kind != "Cluster"])
-    until(lambda: "not known" in on_target()[1])
+    until(lambda: "cannot read" in on_target()[1])
     allow(brokers["B"], [*page, Right("doctor", "B", "Cluster", "kafka-cluster", "DescribeConfigs")])
-    until(lambda: on_target()[0] == "ok" and "not known" not in on_target()[1])
+    until(lambda: on_target()[0] == "ok" and "cannot read" not in on_target()[1])
     set_quota(brokers["B"], "consumer_byte_rate", 1000.0)  # the mirror is a producer there
     set_quota(brokers["B"], "producer_byte_rate", 1_500_000.0)
     until(lambda: on_target()[0] == "warning")

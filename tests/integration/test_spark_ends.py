@@ -115,7 +115,7 @@ def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlo
         os.kill(java_of(run), signal.SIGKILL)
         assert run.wait(60) == 1, run.output
     (error,) = [line for line in run.output.splitlines() if "error: " in line]
-    assert "Spark has ended (was it stopped" in error
+    assert "Spark has ended (check whether it was stopped" in error
     assert "check that Spark may read and write" not in run.output
     flow.trigger = "availableNow"
     assert flow.run(spark).error is None

@@ -90,7 +90,7 @@ def size(nbytes: float) -> str:
 
 
 def fitted(rows: Sequence[Sequence[str]], right: Collection[int], columns: Optional[int]) -> List[str]:
-    """As `aligned`. If a line would be wider than `columns`, the second cell of each row goes on its own indented line:
+    """As `aligned`. If a line would be wider than `columns`, the second cell of each row gets its own indented line:
     two topic names seldom fit next to numbers."""
     lines = aligned(rows, right)
     if columns is None or max(map(len, lines)) <= columns:

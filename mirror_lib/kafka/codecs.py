@@ -205,7 +205,7 @@ _DECOMPRESS: Dict[int, Callable[[Buffer, int], bytes]] = {
 
 
 def _joinable() -> FrozenSet[int]:
-    """Codecs of which this cramjam release unpacks several concatenated frames in one call.
+    """The codecs whose concatenated frames this cramjam release unpacks in one call.
 
     Version 2.11, the last for Python 3.8, stops after the first frame of LZ4.
     """

@@ -88,7 +88,7 @@ def may_pass(outcome: Any) -> bool:
 
 
 def blocking_error(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaError]:
-    """The error because of which `outcomes` must be requested again or fail; `None` if they are final.
+    """The error that makes `outcomes` incomplete, so that they are requested again or fail; `None` if they are final.
 
     That is a client error that is not retriable, a failure if no broker responds at all, and while `patient` any
     retriable failure.

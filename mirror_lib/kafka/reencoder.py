@@ -139,7 +139,7 @@ def _field(content: Optional[bytes]) -> bytes:
 
 __all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records", "same_records"]
 
-# Maximum bytes of a record besides its body: length 5, attributes 1, timestamp delta 10, offset delta 5.
+# Maximum bytes of a record without its body: length 5, attributes 1, timestamp delta 10, offset delta 5.
 RECORD_OVERHEAD = 21
 # A part compresses worse than the whole; the margin avoids a second split.
 _SPLIT_MARGIN = 0.9

@@ -17,7 +17,7 @@ LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)")
-# By operation: the metric of `commitInfo.operationMetrics` and the action of which the commit has at least that many.
+# By operation: the metric of `commitInfo.operationMetrics` and the action that the commit has at least as often.
 _COUNTS: Mapping[str, Sequence[Tuple[str, str]]] = {
     "WRITE": (("numFiles", "add"),),
     "MERGE": (("numTargetFilesAdded", "add"), ("numTargetFilesRemoved", "remove")),

@@ -226,7 +226,7 @@ _SIDES = ("source", "target")
 
 
 def same_clusters(flow: str, now: Tuple[str, str], before: Optional[Tuple[str, str]]) -> None:
-    """Raise `RefusedError` if the ids of source and target differ from `before`, those of the flow's last run."""
+    """Raise `RefusedError` if the ids of source and target differ from `before`, the ids at the flow's last run."""
     for side, cluster_id in zip(_SIDES, now):
         same_cluster(flow, side, cluster_id, before)
 

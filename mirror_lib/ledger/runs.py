@@ -132,7 +132,7 @@ class RunTable:
         return self.latest_with_end(flow)[0]
 
     def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
-        """Raise `RefusedError` if the cluster ids of source or target differ from those of the flow's last run."""
+        """Raise `RefusedError` if the cluster ids of source or target differ from the ids at the flow's last run."""
         last = self.latest(flow)
         same_clusters(flow, clusters, None if last is None else last.clusters)
 

@@ -130,7 +130,7 @@ class ReportTo:
 class TaskPlan:
     """Everything a Spark task needs to copy its lanes once.
 
-    `transactional_ids` are by lane, empty for `at-least-once`. `producers` are those of lanes that are already fenced;
+    `transactional_ids` are by lane, empty for `at-least-once`. `producers` belong to lanes that are already fenced;
     `confirmed_at` is the oldest time at which one of them was confirmed (seconds since 1970). `epoch_kept_seconds` is
     how long brokers are trusted to remember a lane's epoch. `known_ids` are the producer ids that each lane may have
     appended under, and nothing is appended under any other id. It is None if no other flow writes to the remote topics.
@@ -203,7 +203,7 @@ class PartitionReport(KeptPartition):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The result of a task's cycle. `syncs` are the offset syncs to append to the ledger, including those of an earlier
+    """The result of a task's cycle. `syncs` are the offset syncs to append to the ledger, also the ones of an earlier
     attempt's unreported records, found on the remote log. `producers` belong to its lanes and pass to the next task.
     `fenced` means that another driver fenced a lane. `fetching` is what the rates count. The throttled seconds are the
     times for which brokers throttled the task by their quotas."""

@@ -162,8 +162,8 @@ class Survivors:
         return min(count, len(self._ahead))
 
     def alike(self, copy: Record, log_append_time: bool, reach: int) -> List[int]:
-        """The indexes among the first `reach` records ahead of which `copy` may be the copy. Under the remote topic's
-        `log_append_time` timestamps do not count."""
+        """The indexes of the records that may be the original of `copy`, among the first `reach` records ahead. Under
+        the remote topic's `log_append_time` timestamps do not count."""
         found = self._alike.get(copy.body, ())
         numbers = [number - self._taken for number, time in found if log_append_time or time == copy.timestamp]
         return [index for index in numbers if index < reach]
@@ -235,7 +235,7 @@ class Cleaned:
     def match(self, copy: Record, missing: int, log_append_time: bool) -> List[Run]:
         """The matches that `copy` proves; none if its source record seems to be gone.
 
-        `missing` offsets lie between the last match and `copy`: those of orphans, and of copies that are gone from the
+        `missing` offsets lie between the last match and `copy`: offsets of orphans, and of copies gone from the
         remote log. The source may have lost the records of such copies too, so any record within reach may be the
         original. If several are equal, compaction removed what would distinguish them.
         """

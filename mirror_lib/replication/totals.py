@@ -23,7 +23,7 @@ class TopicTotal:
 
 
 class Totals:
-    """Adds up cycles. `records` and `bytes` are those of the whole run; `recovered` records were found on the
+    """Adds up cycles. `records` and `bytes` count the whole run; `recovered` records were found on the
     target."""
 
     def __init__(self) -> None:

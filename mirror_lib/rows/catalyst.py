@@ -1,7 +1,7 @@
 """Accesses Spark's expressions and plans in the JVM: murmur2 partitioning, and checks impossible in SQL and PySpark.
 
-`plan_shape` decides whether a change could reorder, drop or add records, and whether it is deterministic; names are
-those of Spark's classes. Written for Spark 3.3 to 4.2, which convert between columns and expressions differently.
+`plan_shape` decides whether a change could reorder, drop or add records, and whether it is deterministic. Names
+are Spark's class names. Written for Spark 3.3 to 4.2, which convert between columns and expressions differently.
 """
 
 from __future__ import annotations

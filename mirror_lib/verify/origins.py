@@ -89,7 +89,7 @@ class OriginCounts:
     """The counts of one remote partition.
 
     `gone` records may have expired on the remote log. `before` and `behind` count records of source offsets before and
-    after the compared ones, `other` those of topics that the flow does not copy."""
+    after the compared ones, `other` the ones of topics that the flow does not copy."""
 
     records: int = 0
     missing: int = 0

@@ -304,7 +304,7 @@ class _Flow:
         for alias in (self._source, self._target):
             if not _ALIAS.fullmatch(alias):
                 raise config_error(
-                    f"cluster {alias}: an alias is part of topic names; take letters, digits, '.', '_' and '-'",
+                    f"cluster {alias}: an alias is part of topic names; take a-z, A-Z, 0-9, '.', '_' and '-'",
                     self._place(),
                 )
             if separator in alias:

@@ -427,7 +427,7 @@ def _extensions(options: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:
     for name, value in found.items():
         if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
             raise ConfigError(
-                f"{_JAAS}: a SASL extension has a name of letters other than 'auth' and a printable value; "
+                f"{_JAAS}: a SASL extension has a name of a-z and A-Z other than 'auth' and a printable value; "
                 f"{_EXTENSION}{name[:40]} does not"
             )
     return tuple(found.items())

@@ -205,7 +205,7 @@ def _patterns(value: Value) -> Tuple[str, ...]:
 def _legal_name(value: Value) -> str:
     text = one(value)
     if not _TOPIC_CHARACTERS.fullmatch(text):
-        raise ValueError("must be made of the characters that a topic name may have: letters, digits, '.', '_' and '-'")
+        raise ValueError("must be made of the characters that a topic name may have: a-z, A-Z, 0-9, '.', '_' and '-'")
     return text
 
 

@@ -223,7 +223,7 @@ def name_fault(name: str) -> Optional[str]:
     if len(name) > LONGEST_NAME:
         return f"remote name longer than {LONGEST_NAME} characters"
     if name in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
-        return f"remote name `{name}` is not a legal topic name: only ASCII letters, digits, `.`, `_` and `-` are"
+        return f"remote name `{name}` is not a legal topic name: only a-z, A-Z, 0-9, `.`, `_` and `-` are"
     return None
 
 

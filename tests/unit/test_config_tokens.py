@@ -127,8 +127,8 @@ def test_msk_takes_an_iam_login_as_a_token() -> None:
         ({**TOKENS, "sasl.oauthbearer.token.endpoint.url": f"https://u:{SECRET}@x/t"}, "must not contain a user"),
         (without("sasl.jaas.config"), "OAUTHBEARER needs sasl.jaas.config"),
         ({**TOKENS, "sasl.jaas.config": LINE.replace("clientSecret", "s") + ";"}, "needs clientId and clientSecret"),
-        ({**TOKENS, "sasl.jaas.config": f'{LINE} extension_auth="x";'}, "a SASL extension has a name of letters"),
-        ({**TOKENS, "sasl.jaas.config": f'{LINE} extension_a1="x";'}, "a SASL extension has a name of letters"),
+        ({**TOKENS, "sasl.jaas.config": f'{LINE} extension_auth="x";'}, "a SASL extension has a name of a-z and A-Z"),
+        ({**TOKENS, "sasl.jaas.config": f'{LINE} extension_a1="x";'}, "a SASL extension has a name of a-z and A-Z"),
         ({**TOKENS, "sasl.login.callback.handler.class": "io.strimzi.kafka.oauth.client.JaasClientOauthLogin"
                                                          "CallbackHandler"}, "names a Java class"),
         ({**TOKENS, "sasl.oauthbearer.jwt.retriever.class": f"{PACKAGE}.JwtBearerJwtRetriever"}, "names a grant"),

@@ -69,8 +69,6 @@ def test_names() -> None:
 
 
 def test_words_are_found_where_they_stand() -> None:
-    assert list(in_names("x = is_told or NOBODY\nclass WalkAnew: mirrored = toldest")) == [
-        *((1, "is_told"), (1, "NOBODY"), (2, "WalkAnew")),
-    ]
+    assert list(in_names("x = is_told\nclass WalkAnew: mirrored = toldest")) == [(1, "is_told"), (2, "WalkAnew")]
     assert list(in_prose("`told`\nThe group is told of it.")) == [(2, "told")]
     assert list(in_strings('"""Anew."""\nname = "told"\nraise E(f"nobody {name} knows")')) == [(3, "nobody")]

@@ -55,7 +55,7 @@ Connect's REST: the flat map, `{"name": …, "config": {…}}`, a list of these,
   but `clusters`. Put secrets there; they are never printed.
 - Lists are split at commas and trimmed. A YAML list keeps commas inside its items: `topics: ["orders-[0-9]{1,3}"]`.
 - `.properties` files are read as Java reads them: ISO-8859-1, `\\uXXXX`, `\\` at the end of a line continues it, and a
-  single backslash before any other letter is dropped (write `\\\\.` for `\\.`). Comments after a value and quotes
+  single backslash before any other character is dropped (write `\\\\.` for `\\.`). Comments after a value and quotes
   round it are removed with a warning.
 - An interval of -1 means never, as does its `.enabled` key when false.
 - A relative `state` is relative to the working directory.

@@ -30,7 +30,7 @@ from mirror_lib.ledger.records import GroupOffset, MoveKey
 
 # group, topic, partition
 GroupPartition = Tuple[str, str, int]
-# For each partition; beyond it every second one is forgotten, which costs staleness and nothing else.
+# Per partition. Above this number every second one is dropped; the translated offset is then older, never wrong.
 REMEMBERED = 64
 
 
@@ -41,18 +41,18 @@ class PositionsAhead:
         self._seen: Dict[GroupPartition, List[CommittedOffset]] = {}
 
     def reached(self, of: GroupPartition, now: CommittedOffset, mirrored_until: int) -> CommittedOffset:
-        """The newest position that the mirror has reached; `now`, the present one, where there is none.
+        """The newest remembered position that the mirror has copied; `now`, the present one, if there is none.
 
-        `now` is remembered. A group that was reset makes all that lies beyond it untrue.
+        Remembers `now`. After a reset of the group, positions after `now` are no longer valid.
         """
         if now.offset <= mirrored_until:
-            # Kept, since it may not be written in this pass, and the group be ahead again in the next.
+            # Kept: it may not be committed in this cycle, and the group may be ahead of the mirror in the next one.
             self._seen[of] = [now]
             return now
         seen = [position for position in self._seen.get(of, []) if position.offset < now.offset]
         reached = [position for position in seen if position.offset <= mirrored_until]
         ahead = [position for position in seen if position.offset > mirrored_until]
-        # The reached one stays too: until the mirror has come further it is still the answer.
+        # The reached position stays too: it is the answer until the mirror has copied more.
         self._seen[of] = _thinned([*reached[-1:], *ahead, now])
         return reached[-1] if reached else now
 
@@ -61,7 +61,7 @@ def _thinned(positions: List[CommittedOffset]) -> List[CommittedOffset]:
     return positions if len(positions) <= REMEMBERED else [*positions[:-1:2], positions[-1]]
 
 
-# Every position is ahead of what is not copied at all yet.
+# The end of a partition without copied records: every position is ahead of it.
 NOTHING_MIRRORED = -1
 
 COMMIT = "commit"
@@ -70,7 +70,7 @@ NO_ANSWER = "the other cluster does not answer with the group's committed offset
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done about one group on one partition. `present`: its offset on the other side, `None` for none."""
+    """The decision about one group on one partition. `present` is its offset on the other side, `None` for none."""
 
     group: str
     here: TopicPartition
@@ -81,11 +81,11 @@ class Decision:
 
     @property
     def already_there(self) -> bool:
-        """Whether nothing has to be written, because the group stands there or where it means the same."""
+        """Whether nothing must be committed, because the group is at this offset or at an equivalent one."""
         return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
 
     def key(self, cluster: str) -> MoveKey:
-        """Where it is made, on the cluster that is written to."""
+        """The key of the commit on `cluster`, the cluster that is written to."""
         return (cluster, self.group, *self.there)
 
     def move(self, cluster: str) -> GroupOffset:
@@ -108,9 +108,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Known:
-    """The facts for decisions in addition to the survey: maps, the last moves of the cluster that is written to, rules.
-    `others`: the last moves of flows that share remote topics with this one. `put`: of groups whose last move may not
-    have been made, the one before it that was.
+    """The facts for decisions in addition to the survey: the maps, the rules, and `moves`, the last audit rows of
+    `cluster`, which is written to.
+
+    `others` are the last audit rows of flows that share remote topics with this one. `put` has, for groups whose last
+    row may lack its commit, the row before it whose commit was made.
     """
 
     maps: FlowMaps
@@ -123,7 +125,7 @@ class Known:
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
-    """A decision for each position of `found`, by group, topic and partition; each by itself."""
+    """An independent decision for each position of `found`, in the order of group, topic and partition."""
     return list(_decisions(found, known, ahead))
 
 
@@ -135,8 +137,8 @@ def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[D
 
 
 def has_answer(group: str, found: Survey) -> bool:
-    """Whether all is known about the group on the other side. One that has offsets exists, so it must be described:
-    else it came to be just now, or its coordinator did not answer, and consumers may be working with it."""
+    """Whether the other side has answered completely about the group. A group with offsets must also be described:
+    otherwise it was created just now, or its coordinator did not answer, and consumers may be using it."""
     return group in found.present and (not found.present[group] or group in found.groups)
 
 
@@ -160,7 +162,7 @@ def facts_of(
     found: Survey,
     known: Known,
 ) -> GroupPosition:
-    """What is known of a group and of the partition `there` on the other side."""
+    """The facts about a group and the partition `there` on the other side."""
     where = (known.cluster, group, *there)
     present, last, other = found.present.get(group, {}).get(there), known.moves.get(where), known.others.get(where)
     current = None if present is None else present.offset
@@ -181,9 +183,10 @@ def facts_of(
 def only_we_moved(
     position: int, current: Optional[int], last: Optional[GroupOffset], put: Optional[GroupOffset] = None
 ) -> bool:
-    """Whether a group whose last move is `last` stands as a move of ours left it, and has not gone back here since.
+    """Whether the group is where a commit of this mirror left it, and has not moved backwards on this side since.
 
-    A move that was written down and not made found it so, where it was to go back, or where `put` put it there.
+    `last` is its last audit row. If the commit of that row was not made, the group is still at the former offset. That
+    offset is ours if the row was to move the group back, or if `put` committed it.
     """
     if last is None or last.action != COMMIT or current is None or position < last.from_offset:
         return False
@@ -196,17 +199,17 @@ def only_we_moved(
 def stuck_before_a_move(
     decisions: Iterable[Decision], last: Mapping[MoveKey, GroupOffset], cluster: str
 ) -> Dict[MoveKey, int]:
-    """Where groups stand that are left as they would move backwards, and were to be moved on from there."""
+    """The offsets of groups that would move backwards and whose last audit row lacks its commit."""
     stuck = (each for each in decisions if each.translation.verdict == BACKWARDS)
     current = {each.key(cluster): each.present.offset for each in stuck if each.present is not None}
     return {key: at for key, at in current.items() if key in last and last[key].previous_offset == at}
 
 
 def is_put_there(current: int, move: Optional[GroupOffset]) -> bool:
-    """Whether `move` put the group where it stands."""
+    """Whether `move` committed the group's current offset."""
     return move is not None and move.new_offset == current
 
 
 def verdict_counts(decisions: Iterable[Decision]) -> Dict[str, int]:
-    """How many decisions have each verdict; what stands behind a verdict's colon is left out."""
+    """The number of decisions by verdict, without the part after a verdict's colon."""
     return dict(Counter(decision.translation.verdict.split(":")[0] for decision in decisions))

@@ -47,7 +47,7 @@ UPKEEP_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """One decision and what became of it: `done` says so in a word or two for a table."""
+    """One decision and its result: `done` names it in a word or two for a table."""
 
     decision: Decision
     done: str
@@ -55,18 +55,19 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command is limited to; `None` is no limit. A topic may be named as on either cluster."""
+    """The group and the topic to which a command is limited; `None` is no limit. A topic may have its name of either
+    cluster."""
 
     group: Optional[str] = None
     topic: Optional[str] = None
 
 
 class FlowTranslation:
-    """Translates the groups of a flow, pass by pass. Not thread-safe. Reads the last moves when it is made.
+    """Translates the groups of a flow, cycle by cycle. Not thread-safe. Reads the last audit rows when it is created.
 
-    `ledger_read` gives the ledger's triples, which were asked for before; the first look takes them.
-    Raises ClusterError and StateError, here and in every method; the next cycle completes an interrupted one. Raises
-    RefusedError where one of the clusters is not that of the flow's last run.
+    `ledger_read` returns the ledger's triples, whose read was started before; the first survey uses them. The
+    constructor and every method raise `ClusterError` and `StateError`; the next cycle completes an interrupted one. Raises
+    `RefusedError` if a cluster is not that of the flow's last run.
     """
 
     def __init__(
@@ -107,31 +108,32 @@ class FlowTranslation:
         self._groups_listed_at: Optional[float] = None
 
     def close(self) -> None:
-        """Drop the connections to the internal topics, and let what keeps the table of moves small come to its end."""
+        """Close the connections to the internal topics, and wait for the merge of the table `group_offsets`."""
         self._upkeep.wait(UPKEEP_SECONDS)
         for writer in (self._checkpoints, self._offset_syncs):
             if writer is not None:
                 writer.close()
 
     def reread(self) -> None:
-        """Read what others may have changed: the last moves now; ledger and groups at the next look."""
+        """Read again what other processes may have changed: the last audit rows now, the ledger and groups at the next
+        survey."""
         self.reread_ledger()
         self._mover.read_last()
         self._groups_listed_at = None
 
     def reread_ledger(self) -> None:
-        """Read the ledger alone, at the next look: it gained more rows than are worth adding one by one."""
+        """Read the ledger again at the next survey. Used if it gained too many rows to add them one by one."""
         self._maps = None
         if self._ranges is not None:
             self._ranges.forget()
 
     def ledger_is(self, triples: Triples) -> None:
-        """What the ledger's triples are now, for the next look."""
+        """Set the ledger's triples for the next survey."""
         self.reread_ledger()
         self._ledger_read = lambda: triples
 
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
-        """Rows that the ledger gained. What is not read yet has them already when it is."""
+        """Add rows that the ledger gained. A map that was not read yet gets them when it is read."""
         if self._ranges is not None:
             self._ranges.add(row for row in rows if row.is_range)
         rows, maps = [row for row in rows if row.remote_partition is None], self._maps
@@ -149,7 +151,7 @@ class FlowTranslation:
         if self._maps is None:
             begun, self._ledger_read = self._ledger_read, None
             triples = begun() if begun is not None else self._ledger.triples(self.flow.name)
-            # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
+            # After the ledger: a take-over records the excluded partitions before it writes its rows.
             incomplete = self._takeovers.incomplete(self.flow.name)
             self._maps = FlowMaps(triples, incomplete)
             self._reads.one_was_made()
@@ -157,7 +159,7 @@ class FlowTranslation:
 
     def survey(self, selection: Selection = Selection()) -> Survey:
         """The present offsets of the groups. Lists groups again every `refresh.groups.interval.seconds`."""
-        # The ledger first: what it says of the remote logs is then on them when they are looked at.
+        # The ledger first: the records of its rows are then on the remote logs when these are read.
         self._ledger_maps()
         if self._ranges is not None:
             self._ranges.refresh()
@@ -176,7 +178,7 @@ class FlowTranslation:
         """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
         decisions = self._decide(found, rules)
         if self._ledger_maps().contradicted:
-            # Rows may have been taken back since they were read: a remote log that lost its tail.
+            # Rows may have been deleted since they were read, because a remote log was truncated.
             self._maps = None
             decisions = self._decide(found, rules)
         strangers = {_standing(each) for each in decisions if self._may_be_moved_by_others(each)}
@@ -208,9 +210,9 @@ class FlowTranslation:
         return decided(found, known, self._ahead)
 
     def execute(self, decisions: Sequence[Decision], own_rows: bool = False) -> List[Outcome]:
-        """Write down and make the moves that were decided on; one refused stops no other.
+        """Write the audit rows of the decisions, then commit the offsets. A refused commit does not stop the others.
 
-        `own_rows`: every move gets a row of this run, so that it can be undone by this run's name.
+        `own_rows`: every commit gets a row of this run, so that it can be undone by this run's id.
         """
         alias = self._there.alias
         going = [each for each in decisions if each.translation.commit]
@@ -222,7 +224,7 @@ class FlowTranslation:
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
-        """Tell `A.checkpoints.internal` what is new in `decisions`; how many records that took."""
+        """Write new checkpoints of `decisions` to `A.checkpoints.internal`. Returns the number of records."""
         if self._checkpoints is None:
             self._checkpoints = CheckpointWriter(self.flow, self._target)
         return self._checkpoints.write(
@@ -236,9 +238,9 @@ class FlowTranslation:
         )
 
     def emit_offset_syncs(self) -> int:
-        """Tell MirrorMaker's offset-syncs topic what the ledger has beyond it on what was looked at last.
+        """Write the ledger's new offset syncs of the last survey's partitions to MirrorMaker's offset-syncs topic.
 
-        How many records that took.
+        Returns the number of records.
         """
         if self._offset_syncs is None:
             self._offset_syncs = OffsetSyncWriter(self.flow, self._source, self._target)
@@ -259,8 +261,8 @@ class FlowTranslation:
         return self._ranges.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
 
     def _changed_topics(self) -> Set[str]:
-        """Topics on the side that is written to that were re-created since the last check: their offsets mean nothing
-        now."""
+        """Topics that were re-created since the last check, on the side that is written to: their earlier offsets are
+        invalid."""
         now = self._there.topics()
         return {name for name, was in self._topics.items() if name not in now or now[name].topic_id != was.topic_id}
 
@@ -275,7 +277,7 @@ class FlowTranslation:
 
 
 def _committed(found: Survey) -> Iterator[Committed]:
-    """What groups have committed on remote topics that a partition of the source exists for."""
+    """The committed offsets on remote partitions that have a source partition."""
     for offsets in found.positions.values():
         for here, position in offsets.items():
             pair = found.pairs.get(here)
@@ -308,9 +310,9 @@ def _incident(decision: Decision) -> Incident:
 
 @dataclass(frozen=True)
 class CycleReport:
-    """One cycle: positions decided on, offsets committed and refused on the target, records written for MirrorMaker.
+    """Counts of one cycle: decided positions, committed and refused offsets, records for MirrorMaker's topics.
 
-    `unreadable`: a sentence for each group that could not be read.
+    `unreadable` has a sentence for each group that could not be read.
     """
 
     flow: str
@@ -328,7 +330,7 @@ class CycleReport:
 def one_cycle(
     translation: FlowTranslation, flow: ReplicationFlow, *, commit: bool = True, checkpoints: bool = True
 ) -> CycleReport:
-    """Look, decide, move and tell, as far as the flow has these switched on and they are due."""
+    """Survey, decide, commit and write MirrorMaker's topics, as far as the flow has these enabled and they are due."""
     began = time.monotonic()
     rules = TranslationRules(simple_groups=flow.groups_simple)
     found = translation.survey()
@@ -362,7 +364,7 @@ def is_news(report: CycleReport, reported: Optional[CycleReport]) -> bool:
 
 
 def remember(translation: FlowTranslation, flow: ReplicationFlow) -> None:
-    """Only look: positions that are ahead of the mirror now can be translated when it has come that far."""
+    """Only survey: positions that are ahead of the mirror now can be translated once the mirror has copied that far."""
     translation.decide(translation.survey(), TranslationRules(simple_groups=flow.groups_simple))
 
 

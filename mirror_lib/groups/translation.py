@@ -1,7 +1,7 @@
 """Decides what to do on the other cluster about one committed offset, and why. Pure.
 
 MirrorMaker 2 commits one past the nearest of 64 syncs, writes nothing for a group older than these, never rewinds, and
-leaves it to the broker to refuse a live group. Here the answer is exact at any lag, and every refusal has a word.
+leaves it to the broker to refuse an active group. Here the answer is exact at any lag, and each refusal has a verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BEFORE_FIRST = "before first copied record"
 ACTIVE = "active on target"
 BACKWARDS = "would move backwards"
 MOVED_BACK = "moved back: the remote log lost its tail"
-# Why a group that is to be moved is not.
+# Reasons why the offset of a group is not committed.
 NO_ANSWER = "its coordinator does not answer with committed offsets now"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
 
@@ -27,12 +27,12 @@ TO_UPSTREAM = "to upstream"
 
 
 def held(ahead_by: int) -> str:
-    """The verdict on a group that has read what is not mirrored yet, `ahead_by` offsets of it."""
+    """The verdict on a group that has read `ahead_by` offsets which the mirror has not copied yet."""
     return f"held: ahead of the mirror by {ahead_by}"
 
 
 def untranslatable(reason: str) -> str:
-    """The verdict where there is nothing to translate by; `reason` is a phrase without a full stop."""
+    """The verdict on an offset that cannot be translated; `reason` is a phrase without a full stop."""
     return f"untranslatable: {reason}"
 
 
@@ -40,8 +40,8 @@ def untranslatable(reason: str) -> str:
 class TranslationRules:
     """What the operator allows.
 
-    `allow_rewind`: groups may be moved backwards. `simple_groups`: `exclude`, or `include` for groups without
-    membership that another client committed for.
+    `allow_rewind`: groups may be moved backwards. `simple_groups`: `exclude` or `include` groups without membership for
+    which another client committed last.
     """
 
     allow_rewind: bool = False
@@ -50,17 +50,16 @@ class TranslationRules:
 
 @dataclass(frozen=True)
 class GroupPosition:
-    """All that is known about one group on one partition when it is decided on.
+    """The facts about one group on one partition on which its translation is based.
 
-    `position` is the group's committed offset here, at 0 or above; `direction` says whether that is on the source
-    (`TO_DOWNSTREAM`) or on the remote topic (`TO_UPSTREAM`). `map` is the partition's map or the reason why there is
-    none. About the other side: the partition's `log` (`None` without a leader), the group's `present` offset there
-    (`None`: none) and the `group` itself (`None`: absent).
+    `position` is the group's committed offset on this side, 0 or more. This side is the source if `direction` is
+    `TO_DOWNSTREAM`, and the remote topic if it is `TO_UPSTREAM`. `map` is the partition's map, or the reason why
+    there is none. On the other side: the partition's `log` (`None` without a leader), the group's `present` offset (`None` if it
+    has none), and the `group` itself (`None` if it does not exist).
 
-    `ours` is the offset that the last audit row names as written there, `ours_before` what it names as replaced. A
-    row precedes its commit, so after a crash, or a refusal, the group is still at `ours_before`. `only_ours`: since
-    then no other client moved the group, on either side, but forward here. `others`: another flow committed its present
-    offset."""
+    `ours` is the new offset of the last audit row, and `ours_before` its former offset. A row is written before its
+    commit, so after a crash or a refusal the group is still at `ours_before`. `only_ours`: since that row no other
+    client moved the group, except forward on this side. `others`: another flow committed the present offset."""
 
     position: CommittedOffset
     direction: str
@@ -76,11 +75,11 @@ class GroupPosition:
 
 @dataclass(frozen=True)
 class Translation:
-    """What was decided. `commit`: whether `new_offset` and `metadata` are to be written on the other side.
+    """A decision. `commit`: whether to commit `new_offset` with `metadata` on the other side.
 
-    `new_offset` is `None` where there is none to give; otherwise it is what the verdict speaks of, written or not.
-    `reread` counts, at most, the offsets that the group has read and would read again from there (`None` without a
-    `new_offset`), `lost` those that it would pass unread because the other log no longer holds them.
+    `new_offset` is the translated offset, whether it is committed or not; `None` if there is none. `reread` is an upper
+    bound of the offsets that the group would read again from there (`None` without a `new_offset`). `lost` counts the
+    offsets that it would skip unread because the other log no longer has them.
     """
 
     verdict: str
@@ -92,12 +91,12 @@ class Translation:
 
 
 def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
-    """Decide on one group and partition; no other partition has a say.
+    """Decide on one group and partition, independently of other partitions.
 
-    Of several verdicts the first that blocks is given: `untranslatable` (nothing else can be known),
-    `held` (the mirror has to catch up first), `active on target` (consumers work there), `would move backwards`, and
-    then where the offset came from: `moved back`, `before first copied record`, `clamped`, `exact`. Written is only
-    under these last four, and not where the group already there: the same facts after a write give no write.
+    The verdict is the first that applies: `untranslatable` (no map or no log), `held` (the mirror must catch up first),
+    `active on target` (consumers work there), `would move backwards`, then one that says how the offset was found:
+    `moved back`, `before first copied record`, `clamped`, `exact`. Only the last four commit, and only if the group is
+    at another offset: the same facts after a commit give no second commit.
     """
     if isinstance(at.map, str):
         return Translation(untranslatable(at.map))
@@ -106,7 +105,7 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     to_other = at.map.to_downstream if at.direction == TO_DOWNSTREAM else at.map.to_upstream
     place = to_other(at.position.offset)
     if place.kind == BEFORE and at.map.older:
-        # To resume at the first range would pass records that another tool copied and the group did not read.
+        # A start at the first range would skip records that another tool copied and the group did not read.
         return Translation(untranslatable(OLDER))
     if place.kind == BEFORE and at.direction == TO_DOWNSTREAM:
         # A re-created ledger may lack the first records of the remote log, and the group may not have read them.
@@ -115,7 +114,7 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
 
 
 def translate_to(place: Place, at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
-    """The same where the place on the other side is known; its log must be."""
+    """As `translate`, with the place on the other side given. The other log must be known."""
     assert at.log is not None
     if place.kind == BEYOND:
         return Translation(held(place.beyond_by))
@@ -126,10 +125,10 @@ def translate_to(place: Place, at: GroupPosition, rules: TranslationRules = Tran
 
 
 def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
-    """The translation inside the other log, as if the group had no offset there.
+    """The translation limited to the other log, as if the group had no offset there.
 
-    Below the log's start its start: what lay before is lost. Above its end (its tail was lost, or is not visible yet)
-    the end: the next record there was not read.
+    Before the log's start it is the start: the earlier records are lost. After its end it is the end (the log was
+    truncated, or its end is not visible yet): the group has not read the next record there.
     """
     offset = min(max(place.offset, log.log_start), log.end)
     reread = max(place.earliest - offset, 0)
@@ -145,10 +144,10 @@ def _verdict(place: Place, offset: int) -> str:
 def _over(
     translated: Translation, present: int, place: Place, at: GroupPosition, rules: TranslationRules
 ) -> Translation:
-    """`translated` against the offset that the group has on the other side already."""
+    """The final decision, from `translated` and the `present` offset of the group on the other side."""
     assert translated.new_offset is not None and at.log is not None
     if place.kind == BEFORE and translated.new_offset <= present <= place.latest:
-        # It is at an offset before the first record of the ledger, and no better one is known.
+        # The group is before the first record of the ledger, and no better offset is known.
         return replace(translated, new_offset=present, reread=0, commit=False)
     # An offset before the log's start is out of range for a consumer, and `auto.offset.reset` would then decide.
     if place.earliest <= present <= place.latest and present >= at.log.log_start:
@@ -164,8 +163,7 @@ def _over(
     if rules.allow_rewind:
         return again
     if present > place.latest and at.only_ours and at.direction == TO_DOWNSTREAM:
-        # The group did not go back, its records did: records that a log lost are copied again, and may be at lower
-        # offsets.
+        # The target lost records, and the mirror copied them again, perhaps at lower offsets: the group follows them.
         return replace(again, verdict=MOVED_BACK)
     return replace(again, verdict=BACKWARDS, commit=False)
 
@@ -178,8 +176,8 @@ def _unwritten(translated: Translation, present: Optional[CommittedOffset], verd
 def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:
     """Whether consumers may be working with the group on the other side, or another flow moves it.
 
-    A simple group shows no members, dead or alive. At an offset that only this mirror committed no other client
-    commits."""
+    A group without membership shows no members, whether its consumers run or not. If this mirror committed the
+    present offset, no other client has committed since."""
     if at.group is None:
         return False
     if at.group.has_members or at.others:

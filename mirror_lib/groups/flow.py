@@ -66,9 +66,8 @@ class FlowTranslation:
     """Translates the groups of a flow, cycle by cycle. Not thread-safe. Reads the last audit rows when it is created.
 
     `ledger_read` returns the ledger's triples, whose read was started before; the first survey uses them. The
-    constructor and every method raise `ClusterError` and `StateError`; the next cycle completes an interrupted one. Raises
-    `RefusedError` if a cluster is not that of the flow's last run.
-    """
+    constructor and every method raise `ClusterError` and `StateError`; the next cycle completes an interrupted one.
+    Raises `RefusedError` if a cluster is not that of the flow's last run. """
 
     def __init__(
         self,

@@ -53,9 +53,9 @@ class GroupPosition:
     """The facts about one group on one partition on which its translation is based.
 
     `position` is the group's committed offset on this side, 0 or more. This side is the source if `direction` is
-    `TO_DOWNSTREAM`, and the remote topic if it is `TO_UPSTREAM`. `map` is the partition's map, or the reason why
-    there is none. On the other side: the partition's `log` (`None` without a leader), the group's `present` offset (`None` if it
-    has none), and the `group` itself (`None` if it does not exist).
+    `TO_DOWNSTREAM`, and the remote topic if it is `TO_UPSTREAM`. `map` is the partition's map, or the reason why there
+    is none. On the other side: the partition's `log` (`None` without a leader), the group's `present` offset (`None` if
+    it has none), and the `group` itself (`None` if it does not exist).
 
     `ours` is the new offset of the last audit row, and `ours_before` its former offset. A row is written before its
     commit, so after a crash or a refusal the group is still at `ours_before`. `only_ours`: since that row no other

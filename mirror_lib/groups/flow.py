@@ -67,7 +67,8 @@ class FlowTranslation:
 
     `ledger_read` returns the ledger's triples, whose read was started before; the first survey uses them. The
     constructor and every method raise `ClusterError` and `StateError`; the next cycle completes an interrupted one.
-    Raises `RefusedError` if a cluster is not that of the flow's last run. """
+    Raises `RefusedError` if a cluster is not that of the flow's last run.
+    """
 
     def __init__(
         self,

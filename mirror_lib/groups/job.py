@@ -62,7 +62,7 @@ class LedgerStream:
         self.path = self._table.path
 
     def exists(self) -> bool:
-        """Whether anything was ever written. StateError where that cannot be found out."""
+        """Whether anything was ever written. Raises `StateError` if that cannot be determined."""
         return self._table.rows(made_elsewhere=True) is not None
 
     def added(self, flow: str) -> DataFrame:
@@ -102,10 +102,8 @@ OnTrigger = Callable[[Optional[Sequence[LedgerRow]]], None]
 def start_query(
     spark: SparkSession, flow: str, ledger: LedgerStream, checkpoint_location: str, seconds: float, call: OnTrigger
 ) -> StreamingQuery:
-    """Start the query; `call` gets the flow's new ledger rows, mostly none, every `seconds`. The ledger must exist.
-
-    Of more than MOST_ROWS it gets none, but `None`: the table has them.
-    """
+    """Start the query. `call` gets the flow's new ledger rows every `seconds`, often none. The ledger must exist. For
+    more than MOST_ROWS it gets `None`: the caller reads the table."""
 
     def pass_on(batch: DataFrame, batch_id: int) -> None:
         call(_rows(batch))
@@ -128,7 +126,7 @@ def start_query(
 def start_once(
     flow: str, ledger: LedgerStream, checkpoint_location: str, call: Callable[[DataFrame], None]
 ) -> StreamingQuery:
-    """Start the query that ends by itself; `call` gets the flow's ledger. Not called where the ledger, which must
+    """Start the query that ends by itself. `call` gets the flow's ledger. It is not called if the ledger, which must
     exist, has no file."""
     writer = (
         ledger.whole(flow)
@@ -160,7 +158,7 @@ COMMIT, CHECKPOINTS, LEDGER = "commit", "checkpoints", "ledger"
 
 
 class Timers:
-    """What is due when, by the flow's intervals. `shortest` of them, in seconds, is the query's trigger."""
+    """The due times of the flow's intervals. `shortest`, in seconds, is the trigger of the query."""
 
     def __init__(self, flow: ReplicationFlow) -> None:
         intervals = {
@@ -173,7 +171,7 @@ class Timers:
         self.shortest = min(self._intervals.values(), default=IDLE_SECONDS)
 
     def take(self, name: str) -> bool:
-        """Whether `name` is due; if so its interval begins again."""
+        """Whether `name` is due. If so, its interval starts again."""
         interval, now = self._intervals.get(name), time.monotonic()
         # A trigger comes a little early or late: half a trigger is not worth a whole one of waiting.
         if interval is None or now - self._taken.get(name, -interval) < interval - self.shortest / 2:
@@ -183,10 +181,10 @@ class Timers:
 
 
 class TranslationRun(SupervisedFlow):
-    """One flow of the job. `error` says, after the end, why it ended if it was not stopped.
+    """One flow of the job. After the end `error` has the reason, if the flow was not stopped.
 
-    With `copied`, a run that ends by itself only looks at the groups until that is set, and translates then. `checked`
-    is set when it has looked once, or has ended.
+    With `copied`, a bounded run only surveys the groups until that event is set, and translates then. `checked` is set
+    after the first survey, or at the end.
     """
 
     def __init__(
@@ -343,7 +341,7 @@ def _errors(runs: Sequence[TranslationRun]) -> Dict[str, MirrorError]:
 
 
 class BackgroundTranslation:
-    """A context for the copy. After its end `errors` has the errors of translations that failed, by flow."""
+    """A context for the copy. After its end `errors` has the errors of failed translations, by flow."""
 
     def __init__(
         self,
@@ -372,8 +370,8 @@ class BackgroundTranslation:
         return self
 
     def alone(self) -> Tuple[()]:
-        """Where nothing is copied: return when the translations have ended, or the run is stopped; in a run that ends
-        by itself at once."""
+        """For runs without a copy: return when the translations have ended or the run is stopped; in a bounded run at
+        once."""
         while not self._at_the_end and not self._stop.wait(0.2):
             if self._runs and all([run.wait(0) for run in self._runs]):
                 break

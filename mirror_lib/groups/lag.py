@@ -20,11 +20,11 @@ _HEADER = (
 
 @dataclass(frozen=True)
 class GroupLag:
-    """One group on one partition; `None` where it is not known or does not exist.
+    """One group on one partition; `None` for what is unknown or does not exist.
 
-    `lag` counts offsets, as Kafka's tool does; it is below 0 for a group that stands beyond the log's end.
-    `lag_seconds` is the age of the record that the group reads next, 0.0 if it has read all. `only_markers`: the lag is
-    of transaction markers alone, so there is no record to read.
+    `lag` counts offsets, as Kafka's tool does; it is negative if the group is past the log's end. `lag_seconds` is the
+    age of the next record that the group reads, 0.0 if it has read all. `only_markers`: the lag has transaction markers
+    only, so there is no record to read.
     """
 
     group: str
@@ -72,15 +72,15 @@ def group_lags(
 def unread(
     committed: Mapping[TopicPartition, CommittedOffset], log_ends: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """The offsets whose records' timestamps `group_lags` wants to know: where one group has something left to read."""
+    """The offsets whose timestamps `group_lags` needs: the next record of each group that has records left to read."""
     return {
         partition: at.offset for partition, at in committed.items() if at.offset < log_ends.get(partition, at.offset)
     }
 
 
 def lag_lines(rows: Sequence[GroupLag]) -> List[str]:
-    """A header and one line a row, `-` for what is not known. Whole seconds: the column is for the eye and for awk. A
-    last column has remarks, where a row has one."""
+    """A header and one line for each row, `-` for what is unknown. Lag in whole seconds. The last column has remarks,
+    if a row has one."""
     table = [_HEADER, *(_cells(row) for row in rows)]
     remarks = [f"only markers after offset {row.current_offset}" if row.only_markers else "" for row in rows]
     if any(remarks):
@@ -89,7 +89,7 @@ def lag_lines(rows: Sequence[GroupLag]) -> List[str]:
 
 
 def lag_json(row: GroupLag) -> Dict[str, object]:
-    """One row as a JSON document, null for what is not known."""
+    """One row as a JSON document, null for what is unknown."""
     return asdict(row)
 
 

@@ -13,10 +13,11 @@ from mirror_lib.ledger.records import LedgerRow, PartitionKey
 
 
 class FlowMaps:
-    """`triples` as `OffsetSyncTable.triples` gives them. Grows with `add`; `contradicted` asks for a fresh one.
+    """The offset maps of a flow's partitions, from `triples` of `OffsetSyncTable.triples`. `add` adds later rows.
+    `contradicted` means that the ledger must be read again.
 
-    `incomplete`: partitions of whose remote logs the ledger does not know the beginning (`ledger.takeovers`), as it was
-    read behind the ledger.
+    `incomplete` are partitions whose remote log has records before the ledger's first row (`ledger.takeovers`). It is
+    read after the ledger.
     """
 
     def __init__(
@@ -30,42 +31,42 @@ class FlowMaps:
         self.contradicted = False
 
     def is_new(self, row: LedgerRow) -> bool:
-        """Whether nothing of the row's partition is known yet: a take-over may have brought it."""
+        """Whether the maps have no row of the row's partition: a take-over may have added it."""
         return not any(row.key in each for each in (self._maps, self._triples, self._added))
 
     def takes_back(self, row: LedgerRow) -> bool:
-        """Whether the row says that copying went on before the end of what is known. Rows behind it were taken back
-        then: the remote log has lost its tail."""
+        """Whether the row starts before the end of the partition's map: the remote log was truncated, and later rows
+        were deleted."""
         if row.record_count or self.is_new(row):
             return False
         known = self.of(row.key)
         return isinstance(known, PartitionMap) and row.upstream_offset < known.upstream_end
 
     def now_incomplete(self, incomplete: Collection[PartitionKey]) -> None:
-        """A take-over may have written down more. It counts for the rows that are added from now on."""
+        """Replace `incomplete`, after a take-over. It applies to rows that are added from now on."""
         self._incomplete = incomplete
 
     def add(self, row: LedgerRow) -> None:
-        """A row that the ledger gained. One that is known already changes nothing."""
+        """Add a row that the ledger gained. A row that the map has already changes nothing."""
         numbers = (row.upstream_offset, row.downstream_offset, row.record_count)
         self._added.setdefault(row.key, array("q")).extend(numbers)
         self._names.add((row.source_topic, row.partition))
 
     def pass_markers(self, key: PartitionKey, downstream_offset: int) -> None:
-        """The remote log holds no data record from the end of the partition's map to before this offset."""
+        """Record that the remote log has no data record between the end of the partition's map and this offset."""
         known = self.of(key)
         if isinstance(known, PartitionMap) and downstream_offset > known.downstream_end:
             self._maps[key] = known.extended(array("q", (known.upstream_end, downstream_offset, 0)))
 
     def of(self, key: PartitionKey) -> Union[PartitionMap, str]:
-        """The partition's map, or the reason why there is none, a phrase."""
+        """The partition's map, or a phrase with the reason why there is none."""
         known = self._maps.get(key)
         if key in self._triples or key in self._added:
             known = self._maps[key] = self._built(key, known)
         return known or self._absent(key)
 
     def items(self) -> Mapping[PartitionKey, PartitionMap]:
-        """Every map there is."""
+        """All maps, by partition."""
         built = {key: self.of(key) for key in [*self._maps, *self._triples, *self._added]}
         return {key: a_map for key, a_map in built.items() if isinstance(a_map, PartitionMap)}
 
@@ -92,21 +93,22 @@ class FlowMaps:
 
 
 class Reads:
-    """When rows ask for the ledger to be read again, as others were taken back since.
+    """Decides when the ledger must be read again because rows were deleted.
 
-    The first ones after a read may be older than it, and nothing distinguishes them from rows that a repair wrote right
-    after it. They ask too, but not once more behind the read that rows asked for: a flow that is busy would read for
-    ever."""
+    The first rows after a read may be older than the read, and look like rows of a repair right after it. They ask for
+    one more read, but not again after the read that they asked for: a busy flow would otherwise read the ledger in
+    every cycle.
+    """
 
     def __init__(self) -> None:
         self._asked = self._answers = False
 
     def one_was_made(self) -> None:
-        """The ledger was read."""
+        """Record that the ledger was read."""
         self._answers, self._asked = self._asked, False
 
     def ask_for_one_more(self, maps: FlowMaps, rows: Iterable[LedgerRow]) -> bool:
-        """Whether `rows` do, which the ledger gained since the last call, or since it was read."""
+        """Whether `rows`, which the ledger gained since the last call or read, ask for another read."""
         first, self._answers = self._answers, False
         self._asked = not first and any(maps.takes_back(row) for row in rows)
         return self._asked

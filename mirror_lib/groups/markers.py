@@ -31,10 +31,10 @@ Committed = Tuple[PartitionKey, TopicPartition, int]
 
 
 def pass_markers(maps: FlowMaps, committed: Iterable[Committed], target: ClusterConfig) -> None:
-    """Extend the maps of partitions where a group is past the ledger's end and only markers lie in between.
+    """Extend the maps of partitions if a group is past the ledger's end and only markers lie in between.
 
-    A map is extended to the first data record at most. Where the remote log cannot be read it is left as it is, and a
-    warning names the reason.
+    A map is extended to the first data record at most. If the remote log cannot be read, the map stays unchanged, and a
+    warning has the reason.
     """
     beyond = _beyond(maps, committed)
     if not beyond:
@@ -52,7 +52,7 @@ def pass_markers(maps: FlowMaps, committed: Iterable[Committed], target: Cluster
 def _beyond(
     maps: FlowMaps, committed: Iterable[Committed]
 ) -> Mapping[PartitionKey, Tuple[TopicPartition, int, int]]:
-    """By partition: the remote one, the end of the map, and the farthest offset committed past it."""
+    """By partition: the remote partition, the end of the map, and the farthest committed offset past that end."""
     beyond: Dict[PartitionKey, Tuple[TopicPartition, int, int]] = {}
     for key, remote, offset in committed:
         known = maps.of(key)
@@ -65,7 +65,7 @@ def _beyond(
 def _markers_until(
     stretches: Mapping[TopicPartition, Tuple[int, int]], target: ClusterConfig
 ) -> Mapping[TopicPartition, int]:
-    """Where the markers end that each stretch begins with. Left out where a log was truncated before its stretch."""
+    """The end of the markers at the start of each stretch. Omits a stretch if the log was truncated before it."""
     found: Dict[TopicPartition, int] = {}
     deadline = time.monotonic() + READ_SECONDS
     with log_client(target, "consumer", deadline) as client:

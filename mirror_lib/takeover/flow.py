@@ -42,7 +42,7 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 @dataclass(frozen=True)
 class _Partition:
-    """A partition that the flow copies and whose remote topic is there."""
+    """A partition that the flow copies and whose remote topic exists."""
 
     key: PartitionKey
     remote_topic: str
@@ -57,10 +57,10 @@ class _Partition:
 
 
 class FlowTakeover:
-    """Takes a flow over from `origin`. `compare`: so many records before a kept position are compared as well.
+    """Takes a flow over from `origin`. `compare`: that many records before a stored position are compared as well.
 
-    Raises RefusedError where the flow as a whole has no take-over now, ClusterError and StateError; a partition
-    whose take-over is refused is a verdict and stops no other.
+    Raises `RefusedError` if the whole flow cannot be taken over now, `ClusterError` and `StateError`. A refused
+    partition is a verdict, and does not stop the others.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class FlowTakeover:
         return [self._takeover(each, left, verdicts.get(each.key, UNLISTED)) for each in partitions]
 
     def execute(self, decided: Sequence[PartitionTakeover]) -> int:
-        """Write down the partitions to take over; how many these were."""
+        """Write the rows of the partitions to take over. Returns their number."""
         going = [each for each in decided if each.verdict.action == TAKE_OVER]
         if not going:
             return 0
@@ -124,7 +124,8 @@ class FlowTakeover:
         return len(going)
 
     def _commit_to_group(self, going: Sequence[PartitionTakeover]) -> None:
-        """A process with another ledger goes by the group alone, and would copy what lies behind its offsets again."""
+        """Commit the offsets to the flow's group. A process with another ledger resumes from the group alone, and would
+        copy records after its offsets again."""
         group = self.flow.commit_source_group
         if not group or not self._origin.is_group or group != self._origin.name:
             return
@@ -176,7 +177,8 @@ class FlowTakeover:
     def _decided_at_last(
         self, each: _Partition, left: Left, ranges: Mapping[str, Ranges], source: LogClient, target: LogClient
     ) -> Verdict:
-        """From the start again where a leader moved meanwhile. A cluster that is away as a whole is a ClusterError."""
+        """Decide again from the start if a leader moved meanwhile. Raises `ClusterError` if a whole cluster is
+        unavailable."""
         while True:
             try:
                 return self._decide(each, left, ranges, source, target)
@@ -214,7 +216,7 @@ class FlowTakeover:
         before: Mapping[str, Ranges],
         left: Left,
     ) -> Dict[PartitionKey, Verdict]:
-        """The second check: a tool that still writes moves an end or a position."""
+        """The second check: a tool that still writes moves a log end or a stored position."""
         kept = changed(left, self._left())
         if kept:
             raise RefusedError(

@@ -33,10 +33,8 @@ KeyValue = Tuple[Optional[bytes], Optional[bytes]]
 
 @dataclass(frozen=True)
 class KeptPosition:
-    """How far a partition was copied: `next_offset` is the first upstream offset that is not known to be copied.
-
-    `earlier` are the next offsets that were kept before, as far as the topic still has them.
-    """
+    """How far a partition was copied. `next_offset` is the first upstream offset that may not be copied. `earlier` are
+    former next offsets, as far as the topic still has them."""
 
     next_offset: int
     earlier: FrozenSet[int] = frozenset()
@@ -47,8 +45,8 @@ def connect_positions(
 ) -> Mapping[TopicPartition, KeptPosition]:
     """Positions of the source `cluster` (an alias), from all records of a Connect offsets topic.
 
-    The records of a key are in the order they were written. Only the records of `connector` count where it is given.
-    Raises `RefusedError` where several connectors speak of one partition, or an offset cannot be read.
+    The records of a key are in the order in which they were written. If `connector` is given, only its records count.
+    Raises `RefusedError` if several connectors store a position of one partition, or if an offset cannot be read.
     """
     reported: Dict[TopicPartition, Dict[str, List[Optional[int]]]] = {}
     for key, value in records:
@@ -72,7 +70,7 @@ def connect_positions(
 
 
 def _source_partition(key: Optional[bytes]) -> Optional[Tuple[str, str, TopicPartition]]:
-    """Connector, cluster and partition; `None` for what another connector keeps."""
+    """Connector, cluster and partition; `None` for a key of another kind of connector."""
     try:
         connector, at = json.loads(key or b"")
         if set(at) != _PARTITION_FIELDS:
@@ -100,7 +98,7 @@ def _offset(value: Optional[bytes], partition: TopicPartition) -> Optional[int]:
 
 
 def group_positions(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, KeptPosition]:
-    """Positions of a MirrorMaker 1, which commits the next offset to read as a consumer group on the source."""
+    """Positions of a MirrorMaker 1: it commits the next offset to read as a consumer group on the source."""
     return {partition: KeptPosition(offset) for partition, offset in offsets.items()}
 
 
@@ -111,7 +109,7 @@ class SyncHistory:
     syncs: Tuple[Position, ...] = ()
 
     def restarts(self, position: Optional[KeptPosition]) -> Restarts:
-        """Where the writer may have begun again: at syncs that go back, and at the positions that it kept."""
+        """Where the writer may have restarted: at syncs that go back, and at stored positions."""
         reported: Dict[int, Set[int]] = {}
         newest = -1
         for sync in self.syncs:
@@ -123,7 +121,7 @@ class SyncHistory:
 
 
 def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, SyncHistory]:
-    """By source partition, from the offset-syncs topic. A record that is no offset sync is left out."""
+    """Offset syncs by source partition, from the offset-syncs topic. Records of another form are skipped."""
     syncs: Dict[TopicPartition, List[Position]] = {}
     for key, value in records:
         if key is None or value is None:
@@ -142,7 +140,7 @@ MM2, CONNECT_TOPIC, GROUP = "mm2", "connect-topic", "group"
 
 @dataclass(frozen=True)
 class Origin:
-    """`kind` and `name` as `--from KIND=NAME` says; `connector` and `worker_group` where they were given."""
+    """`kind` and `name` as in `--from KIND=NAME`; `connector` and `worker_group` if they were given."""
 
     kind: str = MM2
     name: str = ""
@@ -151,7 +149,7 @@ class Origin:
 
     @property
     def is_group(self) -> bool:
-        """Whether a consumer group on the source kept the positions, as MirrorMaker 1's does."""
+        """Whether a consumer group on the source stores the positions, as for MirrorMaker 1."""
         return self.kind == GROUP
 
     def offsets_topic(self, flow: ReplicationFlow) -> str:
@@ -159,26 +157,26 @@ class Origin:
         return self.name or f"mm2-offsets.{flow.source.alias}.internal"
 
     def members_group(self, flow: ReplicationFlow) -> Optional[str]:
-        """The group whose members are what has to be stopped; `None` where it is not known."""
+        """The group whose members must be stopped; `None` if it is unknown."""
         if self.is_group:
             return self.name
         return self.worker_group or (f"{flow.source.alias}-mm2" if self.kind == MM2 else None)
 
     def described(self, flow: ReplicationFlow) -> str:
-        """For people and the table of take-overs."""
+        """A description for people and for the table of take-overs."""
         return f"group {self.name}" if self.is_group else self.offsets_topic(flow)
 
 
 @dataclass(frozen=True)
 class Left:
-    """What the other tool left: positions and offset syncs by source partition."""
+    """The progress that the other tool stored: positions and offset syncs by source partition."""
 
     positions: Mapping[TopicPartition, KeptPosition] = field(default_factory=dict)
     syncs: Mapping[TopicPartition, SyncHistory] = field(default_factory=dict)
 
 
 def parse_origin(text: str, connector: Optional[str] = None, worker_group: Optional[str] = None) -> Origin:
-    """`mm2`, `connect-topic=NAME` or `group=NAME`. Raises ConfigError for anything else."""
+    """Parse `mm2`, `connect-topic=NAME` or `group=NAME`. Raises `ConfigError` for anything else."""
     kind, _, name = text.partition("=")
     if kind not in (MM2, CONNECT_TOPIC, GROUP) or bool(name) == (kind == MM2):
         raise ConfigError(f"--from {text} is not known", "write mm2, connect-topic=NAME or group=NAME")
@@ -186,9 +184,9 @@ def parse_origin(text: str, connector: Optional[str] = None, worker_group: Optio
 
 
 def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> None:
-    """Raise RefusedError while the other tool's group has members.
+    """Raise `RefusedError` if the other tool's group has members.
 
-    Of a Connect cluster's workers only those count that run the connector, where it is named: others may live on.
+    In a Connect cluster only the workers that run the connector count, if it is named: the others may keep running.
     """
     name = origin.members_group(flow)
     if name is None:
@@ -213,13 +211,14 @@ def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, tar
 
 
 def _runs(origin: Origin, member: GroupMember) -> bool:
-    """Whether a member may be copying. A Connect worker's assignment names its connectors, as text between numbers."""
+    """Whether a member may be copying. The assignment of a Connect worker has the names of its connectors, as text
+    between numbers."""
     shared = origin.kind == CONNECT_TOPIC and origin.connector is not None and bool(member.other_work)
     return not shared or str(origin.connector).encode() in member.other_work
 
 
 def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Left:
-    """Read positions and offset syncs. Raises RefusedError where there are no positions at all."""
+    """Read positions and offset syncs. Raises `RefusedError` if there are no positions at all."""
     if origin.is_group:
         offsets = committed_by(origin.name, source)
         if not offsets:
@@ -243,10 +242,8 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
 
 
 def offset_syncs_places(flow: ReplicationFlow) -> Sequence[Tuple[ClusterConfig, str]]:
-    """Where offset syncs may be: the configured side first, and on each side the flow's own name first.
-
-    The other names are those that other versions of MirrorMaker gave.
-    """
+    """The places where offset syncs may be: the configured side first, and on each side the flow's own name first. The
+    other names belong to other versions of MirrorMaker."""
     places = [
         *((flow.source, topic) for topic in offset_syncs_topics(flow, flow.target.alias)),
         *((flow.target, topic) for topic in offset_syncs_topics(flow, flow.source.alias)),
@@ -256,7 +253,7 @@ def offset_syncs_places(flow: ReplicationFlow) -> Sequence[Tuple[ClusterConfig, 
 
 
 def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Mapping[TopicPartition, SyncHistory]:
-    """From the first of the topics that exists."""
+    """Offset syncs from the first of the topics that exists."""
     listed = {flow.source.alias: source.topics(), flow.target.alias: target.topics()}
     for config, topic in offset_syncs_places(flow):
         if topic in listed[config.alias]:
@@ -269,7 +266,7 @@ def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) ->
 
 
 def changed(before: Left, after: Left) -> List[str]:
-    """The partitions whose kept position changed between two looks, `orders-0`."""
+    """The partitions whose stored position changed between two reads, such as `orders-0`."""
     found: Dict[TopicPartition, KeptPosition] = dict(after.positions)
     moved = [at for at in {**before.positions, **found} if before.positions.get(at) != found.get(at)]
     return [f"{topic}-{partition}" for topic, partition in sorted(moved)]

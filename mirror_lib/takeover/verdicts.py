@@ -43,16 +43,16 @@ class PartitionLogs(Protocol):
 
 
 class CopiedBefore(RefusedError):
-    """An earlier life of the other tool came farther than the one that was compared."""
+    """An earlier process of the other tool copied farther than the one that was compared."""
 
     code = "MIR-342"
 
 
 @dataclass(frozen=True)
 class Known:
-    """What MirrorMaker left of a partition. `source` and `remote` are both logs' ends as a `read_uncommitted` reader
-    sees them, `stable_end` the remote log's end without open transactions; `compare` records before the position are
-    compared too."""
+    """What MirrorMaker stored of a partition. `source` and `remote` are the ranges of both logs as a `read_uncommitted`
+    reader sees them. `stable_end` is the remote log's end without open transactions. `compare` records before the
+    position are compared too."""
 
     position: Optional[KeptPosition]
     history: SyncHistory
@@ -64,11 +64,11 @@ class Known:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`action` is one of the four words of this module; the rest is for `TAKE_OVER`, but for `reason`.
+    """`action` is one of the four words of this module. The other fields are for `TAKE_OVER`, except `reason`.
 
-    `resumes_at` is the next upstream offset and the end of the remote log; `runs` map what lies before; `tail` records
-    were found behind the kept position, `doubled` lie on the remote log once more. `older`: the remote log holds
-    records before `runs` that were not compared.
+    `resumes_at` is the next upstream offset and the end of the remote log. `runs` map the offsets before it. `tail`
+    records were found after the stored position; `doubled` records are on the remote log twice. `older`: the remote log
+    has records before `runs` that were not compared.
     """
 
     action: str
@@ -81,7 +81,7 @@ class Verdict:
 
 
 def decide(known: Known, logs: PartitionLogs) -> Verdict:
-    """Where to resume, if both logs prove it. Nothing is guessed: what cannot be shown is refused with a reason."""
+    """Decide where to resume, if both logs prove it. Without proof the partition is refused with a reason."""
     early = _without_reading(known)
     if early is not None:
         return early
@@ -92,7 +92,7 @@ def decide(known: Known, logs: PartitionLogs) -> Verdict:
 
 
 def _without_reading(known: Known) -> Optional[Verdict]:
-    """The decision where there is nothing to compare."""
+    """The decision if there is nothing to compare."""
     position, source, remote = known.position, known.source, known.remote
     if known.stable_end < remote.end:
         return Verdict(REFUSED, f"a transaction is open on the remote log from offset {known.stable_end} on; try later")
@@ -110,7 +110,7 @@ def _without_reading(known: Known) -> Optional[Verdict]:
 
 
 def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
-    """Every record of the remote log has expired, so no content can be compared."""
+    """The decision if every record of the remote log has expired, so that no content can be compared."""
     remote, last = known.remote, known.history.syncs[-1] if known.history.syncs else None
     if remote.end == 0 and next_offset > 0:
         return Verdict(REFUSED, f"the remote log is empty, yet offsets before {next_offset} are said to be copied")
@@ -147,7 +147,7 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
 
 
 def _walked(known: Known, logs: PartitionLogs) -> Proven:
-    """The first walk that reaches the end of the remote log; the last one's failure where none does."""
+    """The first walk that reaches the end of the remote log, or the last walk's failure if none does."""
     restarts = known.history.restarts(known.position)
     anchors, failure = anchors_of_syncs(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
     while anchors:
@@ -165,11 +165,11 @@ def _walked(known: Known, logs: PartitionLogs) -> Proven:
 
 
 def anchors_of_syncs(known: Known) -> List[Position]:
-    """Offset syncs to begin a comparison at, the one that covers most first.
+    """Offset syncs at which a comparison can start, the one that covers most records first.
 
-    Only those that both logs still hold, and not behind the kept position: what lies before a walk is believed to be
-    copied because it was kept. Where none is as near as `compare` asks for, the nearest one before; none where that is
-    far away, since MirrorMaker up to 3.4.0 wrote one only where the distance of both logs changed.
+    Only offset syncs that both logs still have, and not after the stored position: records before a walk count as
+    copied because the position says so. If none is as near as `compare` asks for, the nearest one before it; none if
+    that is far away. MirrorMaker up to 3.4.0 wrote an offset sync only when the distance of both logs changed.
     """
     kept, source, remote = known.position, known.source, known.remote
     if kept is None:
@@ -187,7 +187,7 @@ def anchors_of_syncs(known: Known) -> List[Position]:
 
 
 def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
-    """Without syncs: find the source record that an older remote record was made from, and compare from there on."""
+    """Without syncs: find the source record of an older remote record, and compare from there on."""
     if known.position is None:
         not_whole = "no position is kept, and one of the logs is not whole any more"
         return _one_of(_first(known, logs), logs, restarts, not_whole)
@@ -209,7 +209,7 @@ def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
 
 
 def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
-    """`found`, if the source's next record does not lie before it on the remote log: then it would be copied twice."""
+    """`found`, unless the source's next record is on the remote log before it: that record would be copied twice."""
     begin = found.runs[0].downstream_offset
     earlier = logs.earlier_copy(found.upstream_end, begin) if begin > known.remote.log_start else None
     if earlier is not None:
@@ -221,10 +221,8 @@ def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
 
 
 def _distances(known: Known) -> Iterator[int]:
-    """How far from its end the remote log is to be entered, in the order to try.
-
-    As asked for; then nearer, since compaction may have changed one log before that; then farther, behind a long tail.
-    """
+    """The distances from the end of the remote log at which to start, in the order to try: as asked for; then nearer,
+    since compaction may have changed one log before that; then farther, for a long tail."""
     yield known.compare
     yield from (known.compare // nearer for nearer in (_FARTHER, _FARTHER**2) if known.compare >= nearer)
     back = known.compare
@@ -234,7 +232,7 @@ def _distances(known: Known) -> Iterator[int]:
 
 
 def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts, why_none: str) -> Proven:
-    """The walk that reaches the end; the failure where none does, or where two reach it differently."""
+    """The walk that reaches the end. The failure if none does, or if two reach it differently."""
     found: List[Proven] = []
     failure: Optional[Unproven] = None
     for anchor in guesses:
@@ -253,7 +251,7 @@ def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts
 
 
 def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Position]:
-    """Where the source may hold the record that lies `back` offsets before the end of the remote log."""
+    """Source offsets that may have the record `back` offsets before the end of the remote log."""
     copy = logs.remote_record(max(known.remote.log_start, known.remote.end - back))
     if copy is None:
         return []
@@ -265,7 +263,7 @@ def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Po
 
 
 def _first(known: Known, logs: PartitionLogs) -> List[Position]:
-    """Without a kept position only a comparison of everything shows that no record of the source is missing."""
+    """Without a stored position only a comparison of all records proves that none of the source is missing."""
     copy = logs.remote_record(known.remote.log_start)
     first = logs.source_record(known.source.log_start)
     if known.remote.log_start > 0 or copy is None or first is None:
@@ -278,8 +276,7 @@ def _behind(runs: Sequence[Run], upstream_offset: int) -> int:
 
 
 def moved(verdict: Verdict, before: int, after: int) -> Verdict:
-    """The verdict where the remote log's end went from `before` to `after` meanwhile: another tool still writes to
-    it."""
+    """The verdict if the remote log's end moved from `before` to `after` meanwhile: another tool still writes to it."""
     if verdict.action != TAKE_OVER or before == after:
         return verdict
     return replace(
@@ -297,7 +294,7 @@ _HEADER = (
 
 @dataclass(frozen=True)
 class PartitionTakeover:
-    """One row: a partition, its kept position (the next upstream offset, `None`: not kept) and what was decided."""
+    """One row: a partition, its stored position (the next upstream offset, `None` if there is none) and the verdict."""
 
     key: PartitionKey
     remote_topic: str
@@ -307,12 +304,12 @@ class PartitionTakeover:
 
 
 def refused(decided: Sequence[PartitionTakeover]) -> int:
-    """How many partitions have a refused take-over."""
+    """The number of partitions whose take-over is refused."""
     return sum(each.verdict.action == REFUSED for each in decided)
 
 
 def takeover_lines(decided: Sequence[PartitionTakeover]) -> List[str]:
-    """A header and one line for each partition, the reason behind the word; then a closing sentence."""
+    """A header, one line for each partition with the reason after the word, and a closing sentence."""
     if not decided:
         return ["the flow copies no topic that is on the target"]
     counts = Counter(each.verdict.action for each in decided)
@@ -338,7 +335,7 @@ def compared(verdict: Verdict) -> int:
 
 
 def takeover_json(each: PartitionTakeover) -> Dict[str, object]:
-    """One row as a JSON document, null where there is nothing to say."""
+    """One row as a JSON document, with null for what is not there."""
     verdict, at = each.verdict, each.verdict.resumes_at
     return {
         "topic": each.key.source_topic,

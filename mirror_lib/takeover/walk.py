@@ -38,11 +38,8 @@ class Unproven(RefusedError):
 
 @dataclass(frozen=True)
 class Restarts:
-    """Where a writer may have begun again.
-
-    `reported`: upstream offsets by the downstream offset of the offset sync. `anywhere`: positions that it kept, from
-    which it may have begun without a word.
-    """
+    """Where a writer may have restarted. `reported` has upstream offsets by the downstream offset of the offset sync.
+    `anywhere` are stored positions, from which it may have restarted without an offset sync."""
 
     reported: Mapping[int, FrozenSet[int]]
     anywhere: FrozenSet[int] = frozenset()
@@ -66,11 +63,11 @@ class Proven:
 
 
 def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: Restarts) -> Proven:
-    """Match every record of `remote` with its source record. `remote` begins at the anchor, whose two offsets are
-    believed to be of one record.
+    """Match every record of `remote` with its source record.
 
-    `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record that is
-    neither the source's next one nor the first one of a restart, and where nothing is there to compare.
+    `remote` starts at the anchor, whose two offsets are taken to be of one record. `open_source` gives the source's
+    records from an upstream offset on. Raises `Unproven` at the first record that is neither the source's next one nor
+    the first one of a restart, and if there is nothing to compare.
     """
     processes = [Runs()]
     source, expected = open_source(anchor.upstream_offset), anchor.downstream_offset
@@ -107,14 +104,15 @@ def is_copy(original: Record, copy: Record, log_append_time: bool) -> bool:
 
 
 def candidates(records: Sequence[Record], copy: Record, log_append_time: bool) -> List[int]:
-    """The offsets of all source `records` that `copy` may have been made from."""
+    """The offsets of all source `records` that `copy` may be a copy of."""
     return [record.offset for record in records if is_copy(record, copy, log_append_time)]
 
 
 def _taken(source: Records, copy: Record, missing: int, log_append_time: bool) -> Optional[Record]:
-    """The source record of `copy`, with up to `missing` before it that compaction took from the remote log.
+    """The source record of `copy`, with up to `missing` records before it that compaction removed from the remote log.
 
-    `None` where there is none, or more than one that could be it: then compaction took what would tell them apart.
+    `None` if there is none, or if more than one may be it: then compaction removed the records that would tell them
+    apart.
     """
     record = source.record()
     if record is None or missing < 0:
@@ -148,7 +146,7 @@ def _restarted(
 def _refuse_another(
     open_source: OpenSource, restarts: Restarts, original: Record, copy: Record, log_append_time: bool
 ) -> None:
-    """Raise `Unproven` where the writer said that it began again at another record, which is as much like the copy."""
+    """Raise `Unproven` if the writer reported a restart at another record that equals the copy as well."""
     reported = restarts.reported.get(copy.offset, frozenset())
     if original.offset in reported:
         return
@@ -161,8 +159,11 @@ def _refuse_another(
 def _refuse_hole(
     open_source: OpenSource, processes: Sequence[Runs], original: Record, copy: Record, missing: int
 ) -> None:
-    """Raise `Unproven` where the source has more records between all earlier processes and `original`, where another
-    one begins, than are `missing` on the remote log before `copy`: it lost them, and the writer went on behind them."""
+    """Raise `Unproven` if the writer lost source records.
+
+    That is so if the source has more records between all earlier processes and `original`, where another process
+    starts, than are `missing` on the remote log before `copy`.
+    """
     ends = [process.upstream_end for process in processes if process]
     if not ends or max(ends) >= original.offset:
         return
@@ -179,7 +180,7 @@ def _refuse_hole(
 
 
 def _why_not(original: Optional[Record], copy: Record) -> str:
-    """A reason to refuse. Connect rewrites headers as text where nothing else is configured (KIP-145)."""
+    """A reason to refuse. Connect rewrites headers as text unless it is configured otherwise (KIP-145)."""
     reason = "is not the source's next one"
     if original is None or original.body == copy.body:
         return reason
@@ -198,7 +199,8 @@ def _headers_at(body: bytes) -> int:
 
 
 def _in_order(processes: Sequence[Runs]) -> Proven:
-    """One map that rises on both sides: of records that lie there twice, the copy that the later ones follow."""
+    """One map that rises on both sides. Of records that are there twice it has the copy that the later records follow.
+    """
     kept: List[Run] = []
     doubled = 0
     for process in map(list, filter(None, processes)):
@@ -221,10 +223,8 @@ def _count(runs: Sequence[Run]) -> int:
 
 
 class KafkaPartitionLogs:
-    """`PartitionLogs` of `source` and `remote`. A leader that moves, or a broker that is away, raises `Disconnected`.
-
-    `first_of` returns the remote log's first offset of a timestamp (ms) or later, -1 for none.
-    """
+    """`PartitionLogs` of `source` and `remote`. Raises `Disconnected` if a leader moves or a broker is unavailable.
+    `first_of` returns the remote log's first offset of a timestamp (ms) or later, -1 for none."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class KafkaPartitionLogs:
         self._first_of = first_of
 
     def walk(self, anchor: Position, restarts: Restarts) -> Proven:
-        """Compare from the anchor to the end of the remote log. Raises `Unproven` where neither way of reading fits."""
+        """Compare from the anchor to the end of the remote log. Raises `Unproven` if neither isolation level fits."""
         failures: List[Unproven] = []
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
             try:

@@ -40,7 +40,7 @@ class ControlReport:
 
     @property
     def changes(self) -> int:
-        """Everything but heartbeats."""
+        """All changes except heartbeats."""
         return self.topic_configs + self.acls_created + self.acls_deleted
 
 
@@ -91,15 +91,15 @@ class Duty:
         self.checked = threading.Event()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """No further turn; the present one may take a while."""
+        """Start no further turn; the present one may take a while."""
         self._over.set()
 
     def wait(self, seconds: float) -> bool:
-        """True when it has ended."""
+        """Whether it has ended within `seconds`."""
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
@@ -140,9 +140,9 @@ class LastRuns(Protocol):
 
 
 class LastClusters:
-    """Refuses a flow whose alias stands for another cluster than in its last run, before anything of it is changed.
+    """Refuses a flow whose alias names another cluster than in its last run, before anything is changed.
 
-    The last runs of `flows` are read when they are first asked for, and kept.
+    The last runs of `flows` are read at the first use, and kept.
     """
 
     def __init__(self, runs: LastRuns, flows: Sequence[ReplicationFlow]) -> None:
@@ -151,10 +151,8 @@ class LastClusters:
         self._reading = threading.Lock()
 
     def check(self, ids: Mapping[str, str]) -> None:
-        """Raise RefusedError where a cluster of `ids`, by alias, is not that of the last run; StateError.
-
-        A flow that never ran says nothing.
-        """
+        """Raise `RefusedError` if a cluster of `ids`, by alias, differs from the last run; `StateError`. A flow without
+        a run is accepted."""
         for flow in self._flows:
             sides = flow.source.alias, flow.target.alias
             last = None if ids.keys().isdisjoint(sides) else self._last(flow.name)
@@ -174,8 +172,8 @@ class LastClusters:
 class BackgroundControl:
     """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
 
-    In a run that ends by itself everything is done once, before the copy. Where by `runs` another cluster stands behind
-    an alias nothing is done.
+    In a bounded run all duties run once, before the copy. If the table `runs` has another cluster for an alias, nothing
+    is changed.
     """
 
     def __init__(
@@ -225,7 +223,7 @@ class BackgroundControl:
 
 
 def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
-    """The pair with nothing else switched on that is done during a copy."""
+    """The pair with only heartbeats enabled, of all that runs alongside a copy."""
     return replace(pair, sync_topic_configs_interval=None, sync_topic_acls_interval=None)
 
 
@@ -266,14 +264,14 @@ class _FlowControl:
         ]
 
     def show(self) -> None:
-        """Give the watcher what it was not given yet."""
+        """Give the watcher the changes since its last report."""
         with self._lock:
             report, shown, self._shown = self._report, self._shown, self._report
         if report != shown:
             self._watcher(report)
 
     def close(self) -> None:
-        """Drop the connections that are kept. Only when every duty has ended."""
+        """Close the connections. Only after every duty has ended."""
         self._heartbeats.close()
 
     def _sync_configs(self) -> Synced:
@@ -298,7 +296,7 @@ class _FlowControl:
         self._check_brokers(target)
 
     def _check_brokers(self, target: KafkaCluster) -> None:
-        """Raise `RefusedError` where the flow's copy is refused, so that nothing else is written there either."""
+        """Raise `RefusedError` if the flow's copy is refused, so that the control writes nothing there either."""
         if self._flow in self._flows:  # a pair that only gets heartbeats needs no fence
             refusal = settled(self._flow, target.guards_epochs()).refusal
             if refusal is not None:
@@ -331,7 +329,7 @@ def _unless_refused(turn: Callable[[], Synced]) -> Synced:
 
 
 def _sentences(standing: Mapping[str, Tuple[str, ...]]) -> Tuple[str, ...]:
-    """Each once: a cluster that does not answer blocks every duty."""
+    """Each sentence once: a cluster that does not answer blocks every duty."""
     return tuple(dict.fromkeys(sentence for sentences in standing.values() for sentence in sentences))
 
 

@@ -25,8 +25,8 @@ Changes = Mapping[str, Mapping[str, Optional[str]]]
 
 @dataclass(frozen=True)
 class Synced:
-    """What one look changed. `problems`: what it could not change; `notes`: why it had nothing to do; in sentences.
-    `refused`: it was not let in."""
+    """The result of one sync. `problems` are sentences about failed changes; `notes` are sentences with the reason why
+    there was nothing to do. `refused`: the login was refused."""
 
     changed: int = 0
     deleted: int = 0
@@ -43,13 +43,13 @@ class MadeAcls(Protocol):
     """Remembers the ACLs that flows created on their targets. Each method may raise StateError."""
 
     def made(self, flow: str) -> FrozenSet[AclBinding]:
-        """Those that the flow created and has not given up since."""
+        """The ACLs that the flow created and has not deleted since."""
 
     def created(self, flow: str, acls: Sequence[AclBinding]) -> None:
-        """The flow created these."""
+        """Record that the flow created these ACLs."""
 
     def given_up(self, flow: str, acls: Sequence[AclBinding]) -> None:
-        """These are no longer the flow's."""
+        """Record that these ACLs no longer belong to the flow."""
 
 
 def sync_topic_configs(
@@ -88,7 +88,7 @@ def _alter(flow: ReplicationFlow, target: Cluster, changes: Changes) -> Synced:
 
 
 def _alter_one_by_one(target: Cluster, name: str, change: Mapping[str, Optional[str]]) -> Mapping[str, str]:
-    """The keys that are refused by themselves, and why."""
+    """The keys that are refused individually, with the reasons."""
     outcomes = {key: target.alter_topic_configs({name: {key: new}})[name] for key, new in change.items()}
     return {key: reason for key, reason in outcomes.items() if reason is not None}
 

@@ -32,10 +32,8 @@ _GroupPartition = Tuple[str, str, int]
 
 @dataclass(frozen=True)
 class CheckpointBook:
-    """The last checkpoint of each group and remote partition.
-
-    It forgets nothing, writes no tombstones, and is true once what it came with has been appended.
-    """
+    """The last checkpoint of each group and remote partition. Never forgets one and never writes a tombstone. Valid
+    once its new checkpoints were appended."""
 
     last: Mapping[_GroupPartition, Checkpoint]
 
@@ -46,12 +44,12 @@ class CheckpointBook:
         return cls({_key(checkpoint): checkpoint for checkpoint in checkpoints})
 
     def emit(self, checkpoints: Iterable[Checkpoint]) -> Tuple[Tuple[Checkpoint, ...], CheckpointBook]:
-        """The `checkpoints` with news, and the book with them.
+        """The `checkpoints` that are new, and the book with them.
 
-        MirrorMaker emits the first one of a group and partition; then one whose upstream offset went back, since the
-        group was reset, or whose downstream offset advanced: it guesses low, and a fall may be a worse guess. Here a
-        translation is exact, so one that falls means that the ones before are no longer true: the remote topic was
-        re-created or truncated, and readers of the old checkpoint would pass records.
+        MirrorMaker emits the first checkpoint of a group and partition. Later it emits one if the upstream offset went
+        back, since the group was reset, or if the downstream offset advanced: its guesses are low, and a lower one may
+        be worse. Here a translation is exact. A lower downstream offset means that earlier checkpoints are invalid,
+        because the remote topic was re-created or truncated: readers of the old checkpoint would skip records.
         """
         last: Dict[_GroupPartition, Checkpoint] = dict(self.last)
         emitted: List[Checkpoint] = []
@@ -131,7 +129,7 @@ def _last_sync(partition: TopicPartition, a_map: PartitionMap) -> Optional[Point
 
 
 class CheckpointWriter:
-    """Keeps `A.checkpoints.internal` on the target. Creates it where it is absent. Raises ClusterError, StateError."""
+    """Writes `A.checkpoints.internal` on the target, and creates it if absent. Raises `ClusterError`, `StateError`."""
 
     def __init__(self, flow: ReplicationFlow, target: KafkaCluster) -> None:
         name = policy_for(flow).checkpoints_topic(flow.source.alias)
@@ -140,7 +138,7 @@ class CheckpointWriter:
         self._book = CheckpointBook.of(self._topic.latest())
 
     def write(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """Append those that say something new; how many these were."""
+        """Append the checkpoints that are new. Returns their number."""
         emitted, book = self._book.emit(checkpoints)
         # The book only after the append: killed in between, the topic is read again.
         _append(self._topic, [encode_checkpoint(each) for each in emitted])
@@ -153,7 +151,7 @@ class CheckpointWriter:
 
 
 class OffsetSyncWriter:
-    """Keeps MirrorMaker's offset-syncs topic, on the source or the target as the flow says."""
+    """Writes MirrorMaker's offset-syncs topic, on the source or the target as the flow is configured."""
 
     def __init__(self, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> None:
         at_source = flow.offset_syncs_topic_location == "source"
@@ -164,7 +162,8 @@ class OffsetSyncWriter:
         self._book = OffsetSyncBook.of(self._topic.latest())
 
     def write(self, maps: Mapping[TopicPartition, PartitionMap]) -> int:
-        """Append what `maps`, by source partition, have beyond the last one written; how many records these were."""
+        """Append the offset syncs of `maps`, by source partition, after the last one written. Returns the number of
+        records."""
         syncs, book = self._book.emit(maps)
         count = 0
         while True:

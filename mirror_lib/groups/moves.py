@@ -34,9 +34,10 @@ ANOTHER_TOPIC = "the topic was deleted or re-created meanwhile"
 
 
 class GroupMover:
-    """Moves the groups of one flow, on either cluster. Reads the last moves when made; StateError if it cannot.
+    """Commits offsets for the groups of one flow, on either cluster. Reads the last audit rows when created; raises
+    `StateError` if it cannot.
 
-    `shared`: other flows may commit for the same groups on the same topics; `others` holds their last commits.
+    `shared`: other flows may commit for the same groups on the same topics; `others` has their last audit rows.
     `upkeep` is called after each append.
     """
 
@@ -63,13 +64,14 @@ class GroupMover:
         self.read_last()
 
     def read_last(self) -> None:
-        """Read the last moves again: other runs may have made some."""
+        """Read the last audit rows again: other runs may have written some."""
         self.last = dict(self._table.latest(self._flow))
         if self._shared:
             self.others = self._table.latest_of_others(self._flow)
 
     def read_put(self, current: Mapping[MoveKey, int]) -> bool:
-        """Read which moves put groups where they stand, their last one not being made. False if all is known."""
+        """Read, for groups whose last commit was not made, the audit row of their current offset. Returns False if all
+        rows are known already."""
         asked = {key: (self.last.get(key), offset) for key, offset in current.items()}
         asked = {key: each for key, each in asked.items() if self._put_read.get(key) != each}
         if asked:
@@ -78,7 +80,7 @@ class GroupMover:
         return bool(asked)
 
     def is_written(self, move: GroupOffset) -> bool:
-        """Whether the last row says this very move, and it may not have been made yet."""
+        """Whether the last audit row is this one, and its commit may not have been made yet."""
         return self.last.get(move.key) == move and move.key not in self._made
 
     def move(
@@ -88,10 +90,11 @@ class GroupMover:
         own_rows: bool = False,
         changed: Callable[[], Collection[str]] = tuple,
     ) -> Reasons:
-        """Make `moves` on `cluster`: `None` where the group is there now, else why not. One refused stops no other.
+        """Commit `moves` on `cluster`. Returns `None` for an offset that is there now, otherwise the reason. A refusal
+        does not stop the others.
 
-        With `own_rows` this run writes a row for each, also where another one did before it died or was refused.
-        `changed` names topics of the cluster that are no longer those for which the moves were decided on.
+        With `own_rows` this run writes an audit row for each commit, also if another run wrote one before it was killed
+        or refused. `changed` names topics of the cluster that were re-created since the decisions.
         """
         rows = [move for move in moves if own_rows or not self.is_written(move)]
         if rows:
@@ -112,7 +115,8 @@ class GroupMover:
     def _made_by_group(
         self, moves: Mapping[str, Sequence[GroupOffset]], cluster: GroupCluster, changed: Callable[[], Collection[str]]
     ) -> Iterator[Tuple[str, Made]]:
-        """Rows take time, and a process may sleep. Meanwhile others may have committed: groups are looked at again."""
+        """Commit group by group. Writing rows takes time, and a process may be suspended, so the committed offsets are
+        read again before each commit."""
         waiting = list(moves)
         current: Mapping[str, Offsets] = {}
         recreated: Collection[str] = ()
@@ -135,7 +139,8 @@ class GroupMover:
 def _settled(
     moves: Mapping[TopicPartition, GroupOffset], current: Optional[Offsets], recreated: Collection[str]
 ) -> Made:
-    """The moves of one group that are not to be made from its present offset `current`: `None` where it is there."""
+    """The commits of one group that are not needed or not allowed from its `current` offset: `None` if it is there,
+    otherwise the reason."""
     if current is None:
         return dict.fromkeys(moves, NO_ANSWER)
     found = {where: current[where].offset if where in current else None for where in moves}
@@ -191,7 +196,7 @@ REFUSED = f"refused: {NO_ANSWER}"
 
 @dataclass(frozen=True)
 class Undo:
-    """What undoing a run does about a group and partition: `why` says it; `move` is `None` for nothing."""
+    """What undoing a run does about a group and partition: `why` has the words; `move` is `None` if nothing is done."""
 
     undone: GroupOffset
     present: Optional[int]
@@ -204,11 +209,12 @@ def plan_undo(
     present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     groups: Mapping[str, ConsumerGroup],
 ) -> List[Undo]:
-    """Decide for each group and partition that `moves`, one run's on one cluster in order, touched.
+    """Decide for each group and partition of `moves`, the audit rows of one run on one cluster in order.
 
-    It returns to its offset before the first of them, if it is still at the one that the last one committed, or found:
-    a row is written before its move, which a crash or the broker may have stopped. Where another client moved it
-    between two of them, only what the run did after that is undone. A group that is not in `present` did not tell."""
+    The group returns to its offset before the first row, if it is at the offset that the last row committed or found.
+    (A row is written before its commit, which a crash or the broker may have prevented.) If another client moved the
+    group between two rows, only the later rows are undone. A group that is not in `present` gave no answer.
+    """
     first: Dict[MoveKey, GroupOffset] = {}
     last: Dict[MoveKey, GroupOffset] = {}
     for move in moves:
@@ -254,13 +260,13 @@ def _undo(
 
 
 def undo_lines(undos: Sequence[Undo], outcomes: Mapping[MoveKey, str]) -> List[str]:
-    """A header and one line for each group and partition; `outcomes` where the undo was carried out."""
+    """A header and one line for each group and partition; `outcomes` if the undo was carried out."""
     header = ["GROUP", "TOPIC", "PARTITION", "PRESENT", "GOES BACK TO", "ACTION"]
     return aligned([header, *(_cells(undo, outcomes) for undo in undos)], right=(2, 3, 4))
 
 
 def undo_json(undo: Undo, outcomes: Mapping[MoveKey, str]) -> Dict[str, object]:
-    """One row as a JSON document; `back_to` is null where the offset is to be deleted or nothing is done."""
+    """One row as a JSON document. `back_to` is null if the offset is deleted or nothing is done."""
     return {
         "cluster": undo.undone.cluster,
         "group": undo.undone.group,

@@ -44,23 +44,21 @@ class TopicPosition:
 
     @property
     def symbolic(self) -> bool:
-        """Whether it is Spark's word for an end of the log, which means the same on both clusters."""
+        """Whether it is Spark's symbol for an end of the log, which means the same on both clusters."""
         return self.offset in SYMBOLIC
 
 
 @dataclass(frozen=True)
 class PositionInput:
-    """What was given. `form` is how the answer is to be written; `lines` are the whole lines of a Spark offsets file.
-
-    `positions` are in the order given; Spark's forms name each partition once in each source.
-    """
+    """Parsed input. `form` is the format of the answer; `lines` are the whole lines of a Spark offsets file.
+    `positions` are in the given order; Spark's formats name each partition once in each source."""
 
     form: str
     positions: Tuple[TopicPosition, ...]
     lines: Tuple[str, ...] = ()
 
     def notes(self) -> Sequence[str]:
-        """A sentence for each position that is handed on as it is: an operator should know."""
+        """A sentence for each symbolic position that is passed on unchanged."""
         return [
             f"{p.topic}-{p.partition}: {p.offset} ({SYMBOLIC[p.offset]}) is no offset and is passed on unchanged"
             for p in self.positions
@@ -69,16 +67,14 @@ class PositionInput:
 
 
 def one_position(topic: str, partition: int, offset: int) -> PositionInput:
-    """The position of `--topic`, `--partition` and `--offset`. ConfigError where a number is negative."""
+    """The position of `--topic`, `--partition` and `--offset`. Raises `ConfigError` for a negative number."""
     value = {"topic": topic, "partition": partition, "offset": offset}
     return PositionInput(TABLE, (_position(value, "the command line"),))
 
 
 def read_positions(text: str, name: str) -> PositionInput:
-    """The positions in `text`, whose form is seen from how it begins.
-
-    `name` is the file's, or `stdin`. Anything that is not wholly understood is a ConfigError with file and line.
-    """
+    """The positions in `text`, whose format is recognized from its start. `name` is the file's name, or `stdin`. Raises
+    `ConfigError` with file and line for anything that is not fully understood."""
     text = text.lstrip("\ufeff")
     start = text.lstrip()[:1]
     if re.match(r"\s*v[0-9]+\s*(\n|$)", text):
@@ -95,7 +91,7 @@ def read_positions(text: str, name: str) -> PositionInput:
 
 
 def spark_positions(value: object, place: str) -> Sequence[TopicPosition]:
-    """The positions of one decoded offset JSON of a Kafka source. ConfigError where it is none."""
+    """The positions of one decoded offset JSON of a Kafka source. Raises `ConfigError` if it is not one."""
     if not is_kafka_offsets(value):
         raise ConfigError(f'{place}: not the offsets of a Kafka source, which look like {{"t":{{"0":123}}}}', _FORMS)
     assert isinstance(value, dict)
@@ -119,7 +115,8 @@ def is_kafka_offsets(value: object) -> bool:
 
 
 def decode(text: str, name: str, line: int = 1) -> object:
-    """JSON that begins at `line`. ConfigError with the line of what is wrong; a key given twice is wrong too."""
+    """Decode JSON that starts at `line`. Raises `ConfigError` with the line of the error; a repeated key is an error
+    too."""
     try:
         return json.loads(text, object_pairs_hook=_each_key_once)
     except json.JSONDecodeError as error:
@@ -129,7 +126,7 @@ def decode(text: str, name: str, line: int = 1) -> object:
 
 
 class _RepeatedKey(Exception):
-    """A JSON object that says one thing twice; the decoder would take the last in silence."""
+    """A JSON object with a repeated key; the decoder would silently take the last value."""
 
 
 def _each_key_once(pairs: List[Tuple[str, object]]) -> Dict[str, object]:
@@ -154,7 +151,7 @@ def _json_object_or_lines(text: str, name: str) -> PositionInput:
 
 
 def _is_one_document(text: str) -> bool:
-    """Whether what begins with `{` is one JSON document, perhaps a wrong one, and not one on each line."""
+    """Whether text that starts with `{` is one JSON document, valid or not, rather than one on each line."""
     try:
         _, end = json.JSONDecoder().raw_decode(text.lstrip())
     except json.JSONDecodeError:
@@ -163,7 +160,7 @@ def _is_one_document(text: str) -> bool:
 
 
 def _list_entries(text: str, name: str) -> Iterator[Tuple[str, object]]:
-    """Each entry of a JSON list with its place, which the decoder does not tell."""
+    """Each entry of a JSON list with its place, which the decoder does not return."""
     entries = decode(text, name)
     assert isinstance(entries, list)
     at = text.index("[") + 1
@@ -234,9 +231,8 @@ NOWHERE = "-"
 
 @dataclass(frozen=True)
 class TranslatedPosition:
-    """A position and where it lies on the other cluster. `translated` is `None` where that is not known; `verdict` says
-    how good the answer is, or why there is none. `other` is the partition there, `None` where it has the same number.
-    """
+    """A position and its place on the other cluster. `translated` is `None` if it is unknown. `verdict` has the quality
+    of the answer, or the reason why there is none. `other` is the partition there, `None` if it has the same number."""
 
     topic: str
     partition: int
@@ -260,10 +256,8 @@ def unchanged(position: TopicPosition, remote_topic: str) -> TranslatedPosition:
 
 
 def render(given: PositionInput, answers: Sequence[TranslatedPosition]) -> str:
-    """The answers in the form in which `given` came, without the last line's end; `answers` in the same order.
-
-    Spark's forms cannot say that something is unknown, so RefusedError where a position in them has no translation.
-    """
+    """The answers in the format of `given`, without the last line's end; `answers` are in the same order. Spark's
+    formats cannot express an unknown offset: raises `RefusedError` for a position without a translation."""
     if given.form == SPARK_JSON:
         return spark_json(answers)
     if given.form == SPARK_OFFSETS_FILE:
@@ -278,19 +272,19 @@ def render(given: PositionInput, answers: Sequence[TranslatedPosition]) -> str:
 
 
 def document(answer: TranslatedPosition) -> Dict[str, object]:
-    """One answer as a JSON document; `remote_offset` is null where it is not known."""
+    """One answer as a JSON document; `remote_offset` is null if it is unknown."""
     return dict(zip(_FIELDS, _values(answer)))
 
 
 def table_lines(answers: Sequence[TranslatedPosition]) -> List[str]:
-    """A header and one line for each answer; `-` where the translation is not known."""
+    """A header and one line for each answer, with `-` for an unknown translation."""
     header = [name.upper().replace("_", "-") for name in _FIELDS]
     rows = [["-" if value is None else str(value) for value in _values(answer)] for answer in answers]
     return aligned([header, *rows], right=(1, 2, 4, 5))
 
 
 def csv_text(answers: Sequence[TranslatedPosition]) -> str:
-    """A header and one row for each answer; an empty cell where the translation is not known."""
+    """A header and one row for each answer, with an empty cell for an unknown translation."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_FIELDS)

@@ -32,9 +32,10 @@ NOTHING_COPIED = untranslatable("nothing of this partition is copied yet")
 def repartitioned_positions(
     scan: RangeScan, positions: Sequence[TopicPosition], there: Cluster, direction: str
 ) -> List[TranslatedPosition]:
-    """The answers, by the partitions of the cluster `there`; those without one come first. `scan` has its pairs.
+    """The answers, by partition of the cluster `there`; positions without an answer come first. `scan` has its pairs.
 
-    Raises ClusterError, StateError; RefusedError where a partition is given twice, as no one reader is at two places.
+    Raises `ClusterError`, `StateError`, and `RefusedError` if a partition is given twice, since one reader has one
+    position.
     """
     reported = [each for each in positions if not each.symbolic]
     offsets = {(each.topic, each.partition): CommittedOffset(each.offset) for each in reported}
@@ -70,12 +71,12 @@ def translate_positions(
     positions: Sequence[TopicPosition],
     reverse: bool = False,
 ) -> List[TranslatedPosition]:
-    """Where a reader whose next records on the source are at `positions` resumes on the remote topics; with `reverse`
-    the other way.
+    """The positions on the remote topics of a reader whose next records on the source are at `positions`; with
+    `reverse` the opposite direction. One answer for each position, in order.
 
-    An answer for each position, in their order. Of topics whose records are repartitioned all positions are taken for
-    one reader's, and after the others there is an answer for each partition that it resumes at. Changes nothing. Raises
-    ClusterError, StateError, RefusedError."""
+    For topics with repartitioned records all positions count as one reader's. Their answers follow the others, one for
+    each partition at which the reader resumes. Changes nothing. Raises `ClusterError`, `StateError`, `RefusedError`.
+    """
     direction = TO_UPSTREAM if reverse else TO_DOWNSTREAM
     scan = RangeScan(spark, config.state, flow, direction) if flow.repartitions else None
     with clusters_of(flow) as (source, target):

@@ -45,13 +45,13 @@ NO_LEADER = "the other cluster's partition has no leader now"
 
 
 class Span(NamedTuple):
-    """What the ledger speaks of in one log: from its first offset to before its last."""
+    """The offsets of one log that the ledger has rows of: from the first to before the last."""
 
     begin: int
     end: int
 
     def with_(self, begin: int, end: int) -> Span:
-        """Both, and what lies between them."""
+        """A span that covers both."""
         return Span(min(self.begin, begin), max(self.end, end))
 
 
@@ -69,8 +69,12 @@ class Identity(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """Ends of ranges in one log, in order, each with the lowest place in the other one that a range has which ends
-    there or later; and their starts, each with the highest place of those that start there or before."""
+    """The ranges of one log against the other log, prepared for lookups.
+
+    `ends` are the ends of ranges in order; `lowest` has for each the lowest offset in the other log of any range that
+    ends there or later. `starts` are their starts in order; `highest` has for each the highest offset in the other log
+    of any range that starts there or before.
+    """
 
     ends: Sequence[int]
     lowest: Sequence[int]
@@ -79,19 +83,19 @@ class _Steps(NamedTuple):
 
     @classmethod
     def of(cls, ranges: Iterable[Tuple[int, int, int, int]]) -> _Steps:
-        """Of (start, end, other start, other end)."""
+        """From ranges as (start, end, start in the other log, end in the other log)."""
         by_end, by_start = sorted((end, to) for _, end, to, _ in ranges), sorted((at, to) for at, _, _, to in ranges)
         lowest = list(accumulate((to for _, to in reversed(by_end)), min))[::-1]
         highest = list(accumulate((to for _, to in by_start), max))
         return cls([end for end, _ in by_end], lowest, [at for at, _ in by_start], highest)
 
     def unread(self, offset: int) -> Optional[int]:
-        """Behind which place all lies that is not before `offset` here; `None` where there is nothing."""
+        """The offset in the other log from which on all records after `offset` are stored; `None` if there are none."""
         at = bisect_right(self.ends, offset)
         return self.lowest[at] if at < len(self.ends) else None
 
     def read(self, offset: int) -> Optional[int]:
-        """Before which place all lies that is before `offset` here; `None` where there is nothing."""
+        """The offset in the other log before which all records before `offset` are stored; `None` if there are none."""
         at = bisect_left(self.starts, offset)
         return self.highest[at - 1] if at else None
 
@@ -104,7 +108,7 @@ class PairRanges:
         self._steps: Optional[Tuple[_Steps, _Steps]] = None
 
     def add(self, upstream: Span, downstream: Span) -> None:
-        """One more. One that is known changes nothing."""
+        """Add a range. A range that is there already changes nothing."""
         self._ranges.add((*upstream, *downstream))
         self._steps = None
 
@@ -115,12 +119,12 @@ class PairRanges:
 
     @property
     def to_downstream(self) -> _Steps:
-        """By upstream offsets."""
+        """Lookups by upstream offset."""
         return self._both()[0]
 
     @property
     def to_upstream(self) -> _Steps:
-        """By downstream offsets."""
+        """Lookups by downstream offset."""
         return self._both()[1]
 
 
@@ -133,7 +137,7 @@ class FlowRanges:
         self.remotes: Dict[Identity, Span] = {}
 
     def add(self, row: LedgerRow) -> None:
-        """A range row. One that is known already changes nothing."""
+        """Add a range row. A row that is there already changes nothing."""
         assert row.upstream_until is not None and row.downstream_until is not None and row.remote_partition is not None
         source = Identity(row.source_topic, row.source_topic_id, row.partition)
         remote = Identity(row.remote_topic, row.remote_topic_id, row.remote_partition)
@@ -149,9 +153,11 @@ class FlowRanges:
 
 @dataclass(frozen=True)
 class Feeds:
-    """A flow's ranges, as far as they are of the topics that both clusters have now. `sources`: which source partitions
-    each remote partition may hold records of; `ranges`: of those that it does. `faults` say why a remote partition has
-    no history."""
+    """A flow's ranges, limited to the topics that both clusters have now.
+
+    `sources` has the source partitions whose records may be in each remote partition; `ranges` are the ranges of those
+    that are. `faults` have the reason why a remote partition has no history.
+    """
 
     sources: Mapping[TopicPartition, Sequence[TopicPartition]] = field(default_factory=dict)
     ranges: Mapping[Tuple[TopicPartition, TopicPartition], PairRanges] = field(default_factory=dict)
@@ -169,15 +175,15 @@ class Feeds:
         return found
 
     def steps_there(self, sources: Iterable[TopicPartition], remote: TopicPartition) -> Dict[TopicPartition, _Steps]:
-        """From each of `sources` that has records in `remote`."""
+        """Lookups from each of `sources` that has records in `remote`."""
         return {at: self.ranges[at, remote].to_downstream for at in sources if (at, remote) in self.ranges}
 
     def steps_back(self, remotes: Iterable[TopicPartition], source: TopicPartition) -> Dict[TopicPartition, _Steps]:
-        """From each of `remotes` that has records of `source`."""
+        """Lookups from each of `remotes` that has records of `source`."""
         return {at: self.ranges[source, at].to_upstream for at in remotes if (source, at) in self.ranges}
 
     def copied(self, source: TopicPartition) -> Span:
-        """The copied ranges of a source partition; none where the ledger has no rows of it."""
+        """The copied offsets of a source partition; empty if the ledger has no rows of it."""
         return self.upstream.get(source, Span(0, 0))
 
 
@@ -242,8 +248,11 @@ def decide_there(found: Survey, known: Known, feeds: Feeds, ahead: PositionsAhea
 def place_there(
     remote: TopicPartition, read: Mapping[TopicPartition, int], log: Optional[OffsetRange], feeds: Feeds
 ) -> Union[Place, str]:
-    """The first place on the remote log behind which all lies that was not read, or a phrase on why there is none.
-    `read` are the next offsets of source partitions."""
+    """The first offset of the remote log after which all unread records are, or a phrase with the reason why there is
+    none.
+
+    `read` are the group's next offsets by source partition.
+    """
     fault = feeds.faults.get(remote)
     if fault is not None:
         return fault
@@ -278,7 +287,7 @@ def decide_back(found: Survey, known: Known, feeds: Feeds) -> List[Decision]:
 def _read(
     own: Positions, feeding: Mapping[TopicPartition, Iterable[TopicPartition]]
 ) -> Iterator[Tuple[TopicPartition, Dict[TopicPartition, int]]]:
-    """Each partition that has records of one that a group reads, with the group's next offsets in those."""
+    """Each partition with records of partitions that the group reads, and the group's next offsets there."""
     for partition in sorted(feeding):
         read = {at: own[at].offset for at in feeding[partition] if at in own}
         if read:
@@ -288,11 +297,12 @@ def _read(
 def place_back(
     source: TopicPartition, read: Mapping[TopicPartition, int], log: Optional[OffsetRange], feeds: Feeds
 ) -> Union[Place, str]:
-    """The last place on the source's log before which all was read, or a phrase on why there is none. `read` are the
-    next offsets of remote partitions.
+    """The last offset of the source's log before which all records were read, or a phrase with the reason why there is
+    none.
 
-    In a remote topic a record of a source partition may lie on any partition, so the one that is furthest behind
-    decides. A remote topic that the group does not read has none of its own: each has all records.
+    `read` are the group's next offsets by remote partition. A record of a source partition may be in any partition of a
+    remote topic, so the partition with the lowest position decides. Remote topics that the group does not read do not
+    count: each remote topic has all records.
     """
     topics = {topic for topic, _ in read}
     remotes = [at for at in feeds.remotes[source] if at[0] in topics]
@@ -325,7 +335,7 @@ def _highest(places: Iterable[Optional[int]], at_least: int) -> int:
 
 
 def _holds_back(read: Mapping[TopicPartition, int], steps: Mapping[TopicPartition, _Steps]) -> TopicPartition:
-    """The partition that holds the others back. It stands for them in tables and in the audit."""
+    """The partition with the lowest position. It represents the others in tables and in the audit rows."""
 
     def bound(at: TopicPartition) -> Tuple[bool, int]:
         found = steps[at].unread(read[at]) if at in steps else None
@@ -342,8 +352,8 @@ def _decision(
     found: Survey,
     known: Known,
 ) -> Decision:
-    """The decision on a group whose positions are `own`, from the first of `ends` to `place` on the second, or a phrase
-    on why there is none."""
+    """The decision on a group with the positions `own`: from the first of `ends` to `place` on the second, or a phrase
+    with the reason why there is none."""
     here, there = ends
     # By ranges the earliest place is given, so a later one that is lower says nothing of a log that lost its tail.
     facts = replace(facts_of(group, own[here], "", there, found, known), only_ours=False)
@@ -361,8 +371,11 @@ Pairs = Mapping[TopicPartition, Pair]
 
 
 class RangeScan:
-    """One flow's in one direction, in one driver's life. `refresh` reads the ledger where it is not read; `add` has the
-    rows that it gained since, and with `forget` it is read again."""
+    """The ranges of one flow in one direction, kept while the driver runs.
+
+    `refresh` reads the ledger if it was not read. `add` adds the rows that the ledger gained since. `forget` makes the
+    next check read it again.
+    """
 
     def __init__(self, spark: SparkSession, state: str, flow: ReplicationFlow, direction: str = TO_DOWNSTREAM) -> None:
         self._flow = flow
@@ -375,7 +388,7 @@ class RangeScan:
         self._topics: Tuple[Topics, Topics, Sequence[str]] = ({}, {}, ())
 
     def refresh(self) -> FlowRanges:
-        """Read the ledger where it is not read. Raises StateError."""
+        """Read the ledger if it was not read. Raises `StateError`."""
         if self._ranges is None:
             self._ranges = FlowRanges()
             for row in self._table.ranges(self._flow.name):
@@ -383,7 +396,7 @@ class RangeScan:
         return self._ranges
 
     def add(self, rows: Iterable[LedgerRow]) -> None:
-        """Range rows that the ledger gained. What is not read yet has them already when it is."""
+        """Add range rows that the ledger gained. A ledger that was not read yet has them when it is read."""
         if self._ranges is not None:
             for row in rows:
                 self._ranges.add(row)
@@ -395,8 +408,8 @@ class RangeScan:
     def pairs(
         self, kept: Pairs, selected: Iterable[str], source: Topics, target: Topics, topic: Optional[str] = None
     ) -> Pairs:
-        """Those that positions are wanted of: of `kept` those that are, of `topic` where it is given, and all of its
-        own of the topics `selected`: records of other topics may be in the same remote topics."""
+        """The partitions whose positions are needed: of `kept` the existing ones, of `topic` if it is given, and all
+        own partitions of the topics `selected`. Records of other topics may be in the same remote topics."""
         own = sorted(selected)
         self._topics = source, target, own
         read = [(each, n) for each in own for n in range(source[each].partitions)]
@@ -407,16 +420,16 @@ class RangeScan:
         return {**of_topic(others, topic), **self._own}
 
     def owns(self, at: TopicPartition) -> bool:
-        """Whether a position on this partition is for it to translate."""
+        """Whether this object translates positions on this partition."""
         return at in self._own
 
     def leads(self, at: TopicPartition) -> bool:
-        """Whether a position on this partition is one of those that some place hangs on."""
+        """Whether the translation of some partition depends on a position on this one."""
         return at in (self._feeds.sources if self._back else self._feeds.remotes)
 
     def with_logs(self, found: Survey, there: Cluster, topic: Optional[str]) -> Survey:
-        """`found` with the logs of all partitions that the groups may go to. Decided on is only what has to do with
-        `topic`, on either side, where it is given."""
+        """`found` with the logs of all partitions to which groups may move. With `topic`, only positions that concern
+        it, on either side."""
         if self._back:
             # What a group has read of is in the ledger by now, mostly.
             self.forget()
@@ -426,7 +439,7 @@ class RangeScan:
         return replace(found, logs={**found.logs, **there.offsets(sorted(self._there), "read_uncommitted")})
 
     def decide(self, found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
-        """A decision for each group and partition that it may go to."""
+        """A decision for each group and each partition to which it may move."""
         kept = replace(found, positions=_only(found.positions, lambda at: at not in self._own))
         own = replace(found, positions=_only(found.positions, lambda at: at in self._own))
         decisions = decide_back(own, known, self._feeds) if self._back else decide_there(own, known, self._feeds, ahead)

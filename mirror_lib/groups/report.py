@@ -16,24 +16,22 @@ _NOTHING = {"PRESENT": {"-"}, "RE-READ": {"-", "0"}}
 
 @dataclass(frozen=True)
 class PlannedMove:
-    """One row of the table: a decision, and what was or would be done about it."""
+    """One row of the table: a decision, and its planned or actual result."""
 
     decision: Decision
     action: str
 
 
 def would(decision: Decision) -> str:
-    """What executing would do about `decision`, in a word or two."""
+    """The effect that executing `decision` would have, in a word or two."""
     if decision.translation.commit:
         return "commit"
     return "none: already there" if decision.already_there else "none"
 
 
 def plan_lines(moves: Sequence[PlannedMove]) -> List[str]:
-    """A header and one line for each group and partition; `-` where there is nothing to say.
-
-    So that a row fits a terminal, PRESENT and RE-READ are there only where some row has one.
-    """
+    """A header and one line for each group and partition, with `-` for empty cells. PRESENT and RE-READ appear only if
+    a row has a value, so that a row fits a terminal."""
     rows = [_cells(move) for move in moves]
     columns = zip(_HEADER, zip(*rows))
     reported = [i for i, (name, cells) in enumerate(columns) if not set(cells) <= _NOTHING.get(name, set())]
@@ -52,7 +50,7 @@ def _cells(move: PlannedMove) -> List[str]:
 
 
 def plan_json(move: PlannedMove) -> Dict[str, object]:
-    """One row as a JSON document, null where there is nothing to say."""
+    """One row as a JSON document, with null for what is not there."""
     decision, translation = move.decision, move.decision.translation
     present: Optional[int] = None if decision.present is None else decision.present.offset
     return {
@@ -72,7 +70,7 @@ def plan_json(move: PlannedMove) -> Dict[str, object]:
 
 
 def summary(moves: Sequence[PlannedMove]) -> str:
-    """One closing sentence: how many positions, by verdict."""
+    """One closing sentence: the number of positions, by verdict."""
     if not moves:
         return "no group has a committed offset on a topic of this flow"
     counts = verdict_counts(move.decision for move in moves)

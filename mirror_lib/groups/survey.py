@@ -32,10 +32,8 @@ class TranslatedCluster(Cluster, GroupCluster, Protocol):
 
 @dataclass(frozen=True)
 class Pair:
-    """One partition of a flow: `here` is where positions are read, `there` where they are translated to.
-
-    `missing` says why there is nothing to translate to, a phrase.
-    """
+    """One partition of a flow. Positions are read at `here` and translated to `there`. `missing` is a phrase with the
+    reason if there is no target partition."""
 
     here: TopicPartition
     there: TopicPartition
@@ -45,10 +43,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Survey:
-    """Positions on partitions of the flow, by group, and the other side of each.
+    """Positions on partitions of the flow, by group, and the facts of the other side.
 
-    `logs` lacks partitions without a leader, `present` and `groups` what does not exist there. `unreadable`: groups
-    whose positions are not known, since their coordinators gave no answer.
+    `logs` lacks partitions without a leader. `present` and `groups` lack what does not exist there. `unreadable` are
+    groups with unknown positions, since their coordinators gave no answer.
     """
 
     pairs: Mapping[TopicPartition, Pair]
@@ -81,12 +79,12 @@ def pairs_of(
 
 
 def of_topic(pairs: Mapping[TopicPartition, Pair], topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
-    """The entries of `topic`, a name on either side; all where none is given."""
+    """The entries of `topic`, a name on either side; all entries if none is given."""
     return {here: pair for here, pair in pairs.items() if topic in (None, here[0], pair.there[0])}
 
 
 def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str] = None) -> List[str]:
-    """The groups of `here` that `flow` translates, sorted; only `wanted` where it is given."""
+    """The groups of `here` that `flow` translates, sorted; only `wanted` if it is given."""
     chosen = group_filter_for(flow)
     return [name for name in here.group_names() if wanted in (None, name) and chosen.why_not(name) is None]
 
@@ -94,7 +92,7 @@ def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str]
 def survey(
     pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: GroupCluster, there: TranslatedCluster
 ) -> Survey:
-    """Ask both clusters about `groups` on `pairs`."""
+    """Read positions and facts of `groups` on `pairs` from both clusters."""
     committed = here.committed_offsets(groups)
     positions = {
         group: {at: position for at, position in offsets.items() if at in pairs} for group, offsets in committed.items()

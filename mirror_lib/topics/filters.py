@@ -98,7 +98,7 @@ class PatternConfigFilter:
 
 @dataclass(frozen=True)
 class CustomNameFilter:
-    """A user's topic or group filter. Each method raises CustomClassError where the class does not answer properly."""
+    """A user's topic or group filter. Each method raises `CustomClassError` if the class gives no valid answer."""
 
     custom: CustomClass
 
@@ -110,7 +110,7 @@ class CustomNameFilter:
 
 @dataclass(frozen=True)
 class CustomConfigFilter:
-    """A user's filter of topic configs. Raises CustomClassError where the class does not answer properly."""
+    """A user's filter of topic configs. Raises `CustomClassError` if the class gives no valid answer."""
 
     custom: CustomClass
 
@@ -142,10 +142,8 @@ def config_property_filter_for(flow: ReplicationFlow) -> ConfigPropertyFilter:
 
 
 def subscribe_pattern(flow: ReplicationFlow) -> str:
-    """The Java regex that Spark subscribes to for `flow`: its include list, and heartbeats where these are copied.
-
-    What a user's class takes is only known by asking it, so Spark then watches every topic.
-    """
+    """The Java regex that Spark subscribes to for `flow`: its include list, and heartbeats if these are copied. For a
+    user's class Spark watches every topic, because only the class can decide."""
     deciding = [TOPIC_FILTER_KEY, *([POLICY_KEY] if flow.heartbeats_replication else [])]
     if any(is_entry_point(named_class(flow, key)) for key in deciding):
         return ".*"
@@ -166,7 +164,7 @@ PATTERNS_SHOWN = 5
 
 
 def matchless_patterns(flow: ReplicationFlow, names: Collection[str]) -> List[str]:
-    """The names and patterns that match no topic: perhaps misspelt."""
+    """The names and patterns that match no topic, perhaps by a typing error."""
     if is_entry_point(flow.topic_filter):
         return []
     return [pattern for pattern in flow.topics if not any(first_match([pattern], name) for name in names)]
@@ -200,7 +198,7 @@ def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
 
 
 def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:
-    """Whether the filter of `flow` takes `topic`, or cannot tell: a question about names that the policy failed on."""
+    """Whether the filter of `flow` selects `topic`, or fails on it. For names on which the policy failed."""
     try:
         return topic_filter_for(flow).why_not(topic) is None
     except CustomClassError:
@@ -228,10 +226,8 @@ def name_fault(name: str) -> Optional[str]:
 
 
 def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Optional[str]:
-    """The last flow of a way on which the copy of `topic` comes back to the source under the same name, or `None`.
-
-    Only `flows` are known: a loop that another file closes is not seen.
-    """
+    """The last flow of a route on which the copy of `topic` returns to the source under the same name, or `None`. Only
+    `flows` count: a loop through another file is not found."""
     waiting = [(flow.target.alias, remote) for remote in remote_topics(flow, topic)]
     reached: Set[Tuple[str, str]] = set(waiting)
     while waiting:

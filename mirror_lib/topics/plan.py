@@ -19,8 +19,8 @@ from mirror_lib.topics.remote_configs import admission_configs, admission_notes,
 
 
 def agreed(copied: Sequence[CopiedTopic]) -> Tuple[CopiedTopic, ...]:
-    """Remote topics that several topics are copied into are created once, as the first of them by name wants it, and as
-    wide as the widest needs it."""
+    """The plan in which a remote topic of several topics is created once: with the configs of the first topic by name,
+    and the partition count of the largest."""
     by_remote: Dict[str, List[CopiedTopic]] = {}
     for each in copied:
         by_remote.setdefault(each.remote_topic, []).append(each)
@@ -50,7 +50,8 @@ def _note(topic: CopiedTopic, together: Sequence[CopiedTopic]) -> str:
 def whole_or_not(
     copied: Sequence[CopiedTopic], skipped: Sequence[SkippedTopic]
 ) -> Tuple[Tuple[CopiedTopic, ...], Tuple[SkippedTopic, ...]]:
-    """A topic with one remote topic that cannot be written goes to none: what the others get it would lack for ever."""
+    """A topic of which one remote topic cannot be written is copied to none: that topic would lack its records forever.
+    """
     blocked = {each.name for each in skipped}
     first = {each.name: each for each in reversed(skipped)}
     return tuple(each for each in copied if each.source.name not in blocked), tuple(first.values())
@@ -58,11 +59,9 @@ def whole_or_not(
 
 @dataclass(frozen=True)
 class TopicFacts:
-    """What a plan is made from, as read at one moment.
-
-    `source_configs` and `target_configs` hold effective values by topic name: of the topics to be copied and of
-    remote topics that exist. `target_config_keys` are the configs that the target knows, empty if not known.
-    """
+    """The facts of a plan, read at one moment. `source_configs` and `target_configs` have effective values by topic
+    name, of the topics to copy and of existing remote topics. `target_config_keys` are the configs that the target
+    supports, empty if unknown."""
 
     source_topics: Mapping[str, TopicDescription]
     target_topics: Mapping[str, TopicDescription]
@@ -99,8 +98,8 @@ class CopiedTopic:
 
 @dataclass(frozen=True)
 class SkippedTopic:
-    """A source topic that is not copied. `wanted`: the flow asks for it, but it cannot be copied as things are;
-    `unnamed`: since a class of the user's failed on its name."""
+    """A source topic that is not copied. `wanted`: the flow selects it, but it cannot be copied now. `unnamed`: a
+    user's class failed on its name."""
 
     name: str
     reason: str
@@ -125,10 +124,8 @@ class TopicPlan:
 def select_topics(
     flow: ReplicationFlow, source_topics: Mapping[str, TopicDescription], flows: Iterable[ReplicationFlow] = ()
 ) -> Tuple[Mapping[str, str], Tuple[SkippedTopic, ...]]:
-    """Decide by name: the first remote name by source topic, and the topics skipped with their reasons.
-
-    `flows` are all flows of the file, among which a loop of identity flows is looked for.
-    """
+    """Decide by name: the first remote name by source topic, and the skipped topics with their reasons. `flows` are all
+    flows of the file, which are searched for loops of identity flows."""
     known_flows = tuple(flows)
     selected: Dict[str, str] = {}
     claimed: Dict[str, str] = {}
@@ -191,7 +188,7 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
 
 
 def missing_dead_letters(flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]) -> Optional[str]:
-    """The name of the dead letter topic, where the flow has one and the target has not."""
+    """The name of the dead letter topic, if the flow has one that the target lacks."""
     name = None if flow.change is None else flow.change.dead_letter_topic
     return None if name in target_topics else name
 
@@ -236,7 +233,7 @@ def _why_not_written(
 def why_closed(
     remote: str, flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]
 ) -> Optional[str]:
-    """Why the flow must not write to `remote`, as it is or by its name; `None` where that is not so."""
+    """The reason why the flow must not write to `remote`, by its present state or its name; `None` if it may."""
     if flow.change is not None and remote == flow.change.dead_letter_topic:
         return f"would be written into {remote}, the flow's dead letter topic"
     existing = target_topics.get(remote)

@@ -20,18 +20,19 @@ _TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 
 
 def remote_topic(flow: ReplicationFlow, topic: str) -> str:
-    """The remote topic of `topic`, the first where `rename` gives several. CustomClassError where the policy fails."""
+    """The remote topic of `topic`; the first if `rename` gives several. Raises `CustomClassError` if the policy fails.
+    """
     names = renamed(flow, topic)
     return names[0] if names else policy_for(flow).format_remote_topic(flow.source.alias, topic)
 
 
 def remote_topics(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
-    """Every remote topic of `topic`: several only where `rename` says so. CustomClassError where the policy fails."""
+    """All remote topics of `topic`; several only by `rename`. Raises `CustomClassError` if the policy fails."""
     return renamed(flow, topic) or (remote_topic(flow, topic),)
 
 
 def renamed(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
-    """What `rename` gives `topic`; empty where the policy names it."""
+    """The names that `rename` gives `topic`; empty if the policy names it."""
     return () if flow.change is None else flow.change.renamed(topic)
 
 
@@ -194,47 +195,47 @@ class CustomReplicationPolicy:
     custom: CustomClass
 
     def format_remote_topic(self, alias: str, topic: str) -> str:
-        """What the class says; whether it is a legal name is looked at where a topic is made."""
+        """The answer of the class; whether it is a legal name is checked when a topic is created."""
         return str(self.custom.ask("format_remote_topic", alias, topic, answers=_TEXT))
 
     def topic_source(self, topic: str) -> Optional[str]:
-        """What the class says."""
+        """The answer of the class."""
         return self._maybe("topic_source", topic)
 
     def upstream_topic(self, topic: str) -> Optional[str]:
-        """What the class says."""
+        """The answer of the class."""
         return self._maybe("upstream_topic", topic)
 
     def original_topic(self, topic: str) -> str:
-        """What the class says."""
+        """The answer of the class."""
         return str(self.custom.ask("original_topic", topic, answers=_TEXT))
 
     def heartbeats_topic(self) -> str:
-        """What the class says."""
+        """The answer of the class."""
         return str(self.custom.ask("heartbeats_topic", answers=_TEXT))
 
     def checkpoints_topic(self, alias: str) -> str:
-        """What the class says."""
+        """The answer of the class."""
         return str(self.custom.ask("checkpoints_topic", alias, answers=_TEXT))
 
     def offset_syncs_topic(self, alias: str) -> str:
-        """What the class says."""
+        """The answer of the class."""
         return str(self.custom.ask("offset_syncs_topic", alias, answers=_TEXT))
 
     def is_heartbeats_topic(self, topic: str) -> bool:
-        """What the class says."""
+        """The answer of the class."""
         return self._whether("is_heartbeats_topic", topic)
 
     def is_mm2_internal_topic(self, topic: str) -> bool:
-        """What the class says."""
+        """The answer of the class."""
         return self._whether("is_mm2_internal_topic", topic)
 
     def is_internal_topic(self, topic: str) -> bool:
-        """What the class says; Kafka's own topics are never copied whatever it says."""
+        """The answer of the class; Kafka's own topics are never copied in any case."""
         return topic.startswith("__") or self._whether("is_internal_topic", topic)
 
     def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
-        """What the class says."""
+        """The answer of the class."""
         return self._whether("is_cycle", topic, source_alias, target_alias)
 
     def _maybe(self, method: str, topic: str) -> Optional[str]:

@@ -426,7 +426,8 @@ class Cutover:
 
 
 def _written_by_applications(plan: TopicPlan) -> List[CopiedTopic]:
-    """Mirrors write heartbeats before, during and after a cut-over. No application reads them."""
+    """The topics that applications write. Mirrors write heartbeats before, during and after a cut-over, and no
+    application reads them."""
     return [each for each in plan.copied if not each.heartbeats]
 
 

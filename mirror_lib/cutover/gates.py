@@ -32,7 +32,8 @@ class Readiness:
 
 
 def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
-    """Look at everything, and for a few seconds at who writes. Raises `ClusterError`, `ConfigError`."""
+    """Check all conditions, and watch for a few seconds which topics are written. Raises `ClusterError`, `ConfigError`.
+    """
     status = flow_status(config, flow)
     with clusters_of(flow) as (source, target):
         found = preview(flow, source, target, config)

@@ -84,8 +84,8 @@ def ends_of(facts: str) -> Dict[TopicPartition, int]:
 
 @dataclass(frozen=True)
 class Quiet:
-    """What was seen of the source's logs: their ends, since when they are the same (seconds of a clock), and how much
-    each topic grew at the last look."""
+    """The state of the source's logs: their ends, the time since which they are unchanged (seconds of a clock), and the
+    growth of each topic at the last check."""
 
     ends: Ends
     since: float
@@ -97,7 +97,7 @@ class Quiet:
         return cls(ends, now, {})
 
     def seen(self, ends: Ends, now: float) -> Quiet:
-        """After another look."""
+        """The state after another check."""
         grew: Dict[str, int] = {}
         for place, end in ends.items():
             more = end - self.ends.get(place, end)
@@ -122,8 +122,8 @@ def not_copied(ends: Ends, starts: Ends, positions: Ends) -> Dict[TopicPartition
 
 @dataclass(frozen=True)
 class Gate:
-    """Something that must hold before a cut-over. `open`: it does. `detail` says what was found, `remedy` what to do
-    where it does not hold."""
+    """A condition of a cut-over. `open`: it holds. `detail` has the finding, `remedy` what to do if it does not hold.
+    """
 
     name: str
     open: bool

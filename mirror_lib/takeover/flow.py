@@ -59,7 +59,7 @@ class _Partition:
 class FlowTakeover:
     """Takes a flow over from `origin`. `compare`: that many records before a stored position are compared as well.
 
-    Raises `RefusedError` if the whole flow cannot be taken over now, `ClusterError` and `StateError`. A refused
+    Raises `RefusedError` if there is no take-over of the whole flow now, `ClusterError` and `StateError`. A refused
     partition is a verdict, and does not stop the others.
     """
 

@@ -50,8 +50,8 @@ def _note(topic: CopiedTopic, together: Sequence[CopiedTopic]) -> str:
 def whole_or_not(
     copied: Sequence[CopiedTopic], skipped: Sequence[SkippedTopic]
 ) -> Tuple[Tuple[CopiedTopic, ...], Tuple[SkippedTopic, ...]]:
-    """A topic of which one remote topic cannot be written is copied to none: that topic would lack its records forever.
-    """
+    """If one remote topic of a topic cannot be written, the topic is copied to none: that remote topic would lack its
+    records forever."""
     blocked = {each.name for each in skipped}
     first = {each.name: each for each in reversed(skipped)}
     return tuple(each for each in copied if each.source.name not in blocked), tuple(first.values())

@@ -99,5 +99,5 @@ def test_flow_that_begins_at_latest_copies_the_first_record_behind_its_start(
 def test_folder_that_no_checkpoint_can_be_made_in_is_named(spark: SparkSession, flow: OneFlow) -> None:
     (mirrored,) = load(str(flow.config)).flows
     # Not even root can make a folder there.
-    with pytest.raises(StateError, match=r"begun in /proc/nothing: .*mkdir.* \(`state` must be a folder"):
+    with pytest.raises(StateError, match=r"checkpoint in /proc/nothing: .*mkdir.* \(`state` must be a folder"):
         start_query(spark, mirrored, "/proc/nothing", "1 second", lambda *_: None)

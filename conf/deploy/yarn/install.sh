@@ -48,7 +48,7 @@ fi
 tar -C "$scratch" -xzf "$scratch/mirror.tar.gz"
 
 mkdir -p "$(dirname "$home")"
-rm -rf "$home.new"
+rm -rf "$home.new" "$home.trash"
 mv "$scratch/mirror" "$home.new"
 # An environment keeps its path in its scripts, so it is made where it stays.
 # A former installation that is there already was saved by a run that was killed; what it left is incomplete.
@@ -66,5 +66,7 @@ else
     "${pip[@]}" "${home}[platform]"
 fi
 "$home/.venv/bin/python" -c 'import mirror_lib, kafka, pyarrow, pandas'
+# In one step: a folder .old is whole, whenever this is killed.
+if [[ -d $home.old ]]; then mv "$home.old" "$home.trash"; fi
 done=1
-rm -rf "$home.old"
+rm -rf "$home.trash"

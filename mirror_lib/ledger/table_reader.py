@@ -76,15 +76,16 @@ class TableReader:
 
     def copied(self, flow: str) -> Tuple[Set[PartitionKey], Set[TopicPair]]:
         """The partitions of `flow` in the ledger with their numbers kept, and its topics that were repartitioned."""
-        columns = ("source_topic_id", "remote_topic_id", "source_topic", "remote_topic", "partition")
-        table = self.arrow("offset_syncs", (*columns, "remote_partition", "upstream_until"), flow)
+        columns = ["source_topic_id", "remote_topic_id", "source_topic", "remote_topic", "partition"]
+        table = self.arrow("offset_syncs", [*columns, "remote_partition", "upstream_until"], flow)
         if table is None:
             return set(), set()
         import pyarrow.compute as pc
 
         is_range = pc.is_valid(table["upstream_until"])
         plain = table.filter(pc.and_(pc.invert(is_range), pc.is_null(table["remote_partition"])))
-        kept, ranges = plain.group_by(columns).aggregate([]), table.filter(is_range).group_by(columns[:4]).aggregate([])
+        kept = plain.group_by(columns).aggregate([("partition", "count")])
+        ranges = table.filter(is_range).group_by(columns[:4]).aggregate([("partition", "count")])
         return (
             {
                 PartitionKey(row["source_topic_id"], row["remote_topic_id"], row["source_topic"], row["partition"])

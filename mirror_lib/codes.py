@@ -302,6 +302,16 @@ ENTRIES: Tuple[Entry, ...] = (
         "Give the mirror another `name` and `state`, and the flow an empty remote topic.",
     ),
     Entry(
+        "MIR-329",
+        "The remote log has records and the ledger has no rows of them",
+        "The remote log has held records, and the ledger in the state folder that the message names has no rows of the"
+        " partition. Both logs do not prove which source records were copied.",
+        "Nothing was appended to the partition. Its records on both clusters are unchanged.",
+        "Set `state` to the folder of the earlier runs. For the records of a MirrorMaker run `mirror takeover`. To"
+        " resume at an offset that you know, set `start.position` to offsets. To copy all again, delete the remote"
+        " topic.",
+    ),
+    Entry(
         "MIR-330",
         "Producers or consumers are still active",
         "A cut-over or a cut-back found a producer or a consumer that has not stopped, or was itself interrupted.",

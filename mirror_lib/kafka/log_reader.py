@@ -13,6 +13,7 @@ from mirror_lib.kafka.fetcher import (
     MAX_WAIT_MS,
     READ_UNCOMMITTED,
     Fetched,
+    Gaps,
     fetch_request,
     fetched,
     is_throttled_empty,
@@ -117,13 +118,16 @@ class LogEntries(Iterator[Entry]):
         return True
 
     def _fetch_until_answer(self) -> Fetched:
-        """Fetch, and retry while an empty response only means that tiered storage (KIP-405) has no data ready."""
+        """Fetch, and retry after an empty response before the end of the log until it is a gap by `Gaps`."""
+        gaps = Gaps(lambda partition: local_start(self._client, partition))
         until, found = time.monotonic() + STORE_SECONDS, self._ask(0)
-        while not len(found.data) and self._position < min(found.end, local_start(self._client, self._partition)):
+        while self._position < found.end and not len(found.data):
+            if gaps.answered(self._partition, self._position, empty=True):
+                break
             if time.monotonic() > until:
                 at = f"{name_of(self._partition)} at offset {self._position}"
                 raise Disconnected(f"{self._client.alias}: tiered storage gives nothing of {at}")
-            found = self._ask(MAX_WAIT_MS)
+            found = self._ask(MAX_WAIT_MS if gaps.stored(self._partition) else 0)
         return found
 
     def _ask(self, max_wait_ms: int) -> Fetched:

@@ -31,6 +31,7 @@ from mirror_lib.kafka.fetcher import (
     list_offsets_request,
 )
 from mirror_lib.kafka.log_reader import entries
+from mirror_lib.kafka.record_batch import Record
 from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.text import some
 
@@ -262,11 +263,17 @@ NO_TIME = -1
 class FirstRecords:
     """The first record at or after given offsets, aborted records included.
 
-    `times`: the record's timestamp in milliseconds, if it has one. `without`: partitions without a record from that
-    offset on. Partitions without a leader, or with an unfinished search after PATIENCE_SECONDS, are in neither."""
+    `without`: partitions without a record from that offset on. Partitions without a leader, or with an unfinished
+    search after PATIENCE_SECONDS, are in neither. `stamped`: partitions whose broker set the record's timestamp."""
 
-    times: Mapping[TopicPartition, int]
+    records: Mapping[TopicPartition, Record]
     without: FrozenSet[TopicPartition]
+    stamped: FrozenSet[TopicPartition] = frozenset()
+
+    @property
+    def times(self) -> Mapping[TopicPartition, int]:
+        """The record's timestamp in milliseconds, if it has one."""
+        return {each: record.timestamp for each, record in self.records.items() if record.timestamp > NO_TIME}
 
 
 def timestamps_at(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -290,8 +297,9 @@ class _Search:
         self._client = client
         self._open: Dict[TopicPartition, int] = dict(offsets)
         self._started = False
-        self._found: Dict[TopicPartition, int] = {}
+        self._found: Dict[TopicPartition, Record] = {}
         self._without: Set[TopicPartition] = set()
+        self._stamped: Set[TopicPartition] = set()
 
     def run(self, deadline: float) -> FirstRecords:
         while self._open and time.monotonic() < deadline:
@@ -301,8 +309,8 @@ class _Search:
                 log.info("%s", error)
                 time.sleep(PAUSE_SECONDS)
         if self._open:
-            log.info("%s: no timestamp found yet for %d offsets", self._client.alias, len(self._open))
-        return FirstRecords(self._found, frozenset(self._without))
+            log.info("%s: no record found yet for %d offsets", self._client.alias, len(self._open))
+        return FirstRecords(self._found, frozenset(self._without), frozenset(self._stamped))
 
     def _round(self) -> None:
         self._client.refresh_leaders({topic for topic, _ in self._open}, time.monotonic())
@@ -344,29 +352,33 @@ class _Search:
         # One empty partition may only wait for its turn with a large batch. If all are empty, none of them waits.
         nothing = not any(len(each.data) for each in answers.values())
         for partition, answer in answers.items():
+            record, position, stamped = None, positions[partition], False
+            unreadable = False
             try:
-                timestamp, position = _first_time(answer, positions[partition])
+                record, position, stamped = _first_record(answer, positions[partition])
             except BatchError as error:
-                log.info("%s: no time of %s-%d: %s", self._client.alias, *partition, error)
-                timestamp, position = NO_TIME, positions[partition]
+                log.info("%s: no record of %s-%d: %s", self._client.alias, *partition, error)
+                unreadable = True
             self._open[partition] = position
-            refused = answer.error_code != OK and not is_retriable(answer.error_code)
+            refused = unreadable or (answer.error_code != OK and not is_retriable(answer.error_code))
             at_end = answer.error_code == OK and position >= answer.end
             ended = at_end or (answer.error_code == OK and nothing)
-            if timestamp is not None or refused or ended:
+            if record is not None or refused or ended:
                 del self._open[partition]
-            if timestamp is None and at_end:
+            if record is not None:
+                self._found[partition] = record
+                self._stamped.update([partition] if stamped else [])
+            elif at_end and not unreadable:
                 self._without.add(partition)
-            if timestamp is not None and timestamp > NO_TIME:
-                self._found[partition] = timestamp
 
 
-def _first_time(answer: Fetched, position: int) -> Tuple[Optional[int], int]:
-    """The time (or NO_TIME) of the first record from `position` on, and where to continue if there is none."""
+def _first_record(answer: Fetched, position: int) -> Tuple[Optional[Record], int, bool]:
+    """The first record from `position` on, or where to continue if there is none; and whether the broker set its
+    timestamp."""
     for raw, header, is_data in entries(answer):
         for record in read_records(raw) if is_data else ():
             if record.offset >= position:
-                return record.timestamp, position
+                return record, position, header is not None and header.log_append_time
         if header is not None:
             position = max(position, header.next_offset)
-    return None, position
+    return None, position, False

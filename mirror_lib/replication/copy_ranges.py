@@ -37,6 +37,18 @@ from mirror_lib.ledger.records import (
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
+from mirror_lib.replication.start_rules import (
+    Action,
+    Case,
+    Rows,
+    SourceLog,
+    begins_at,
+    remote_log,
+    rule_of,
+    source_log,
+    topic_ids,
+    unproven,
+)
 
 _METADATA = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w.-]+), id ([\w-]*)")
 BEHIND_REMOTE_LOG = -1
@@ -193,6 +205,8 @@ class Range:
     `bound`: upstream offset from which on nothing is copied, even if a record batch extends past it.
     `void_from`: downstream offset from which on the ledger's rows are no longer true; see `healed`.
     `code`: the code of the refusal, if the range is `refused`.
+    `unrecorded`: set if the remote log has held records and the ledger has no rows of it. It is the reason to stop if
+    both logs do not prove which records were copied.
     """
 
     key: PartitionKey
@@ -205,6 +219,7 @@ class Range:
     bound: Optional[int] = None
     log_start: int = 0
     code: str = ""
+    unrecorded: str = ""
 
     @property
     def source(self) -> TopicPartition:
@@ -248,28 +263,71 @@ def first_range(
     source: OffsetRange,
     target: OffsetRange,
     begin: Optional[Start] = None,
+    unlike: bool = False,
+    remote_topic: str = "",
+    state: str = "",
 ) -> Range:
-    """The first decision for a partition in a driver's run, from both logs.
+    """The first decision for a partition in a driver's run, from both logs, by the rules of `start_rules`.
 
-    `begin` is the start that `start.position` gives. It applies only if the partition was never copied.
+    `positions` are the ledger's of all partitions of the source topic. `begin` is the start that `start.position`
+    gives. It applies only if the partition was never copied. `unlike`: a topic without an id no longer has the last
+    recorded record. `remote_topic` and the folder `state` are for messages.
     """
     known = positions.get(key)
+    if known is None and begin is not None and begin.downstream_offset is not None:
+        # The offset metadata of a group takes the place of the ledger's row.
+        return _begun(flow, key, begin, source, target)
+    case = case_of(flow, key, positions, source, target, begin, unlike)
+    rule = rule_of(case)
+    if rule.code == "MIR-316":
+        return _source_recreated(flow, key, source, target, unlike)
     if known is not None:
-        if target.end < known.downstream_offset:
+        if rule.action is Action.REFILL:
             # The ledger has the upstream offset that belongs at this end: the caller reads it, and `healed` decides.
             return Range(key, known, source.end, void_from=target.end)
         return _resumed(flow, key, known, source, target)
-    relatives = [other for other in positions if _same_name(other, key)]
-    if any(other.remote_topic_id == key.remote_topic_id != "" for other in relatives):
-        return _source_recreated(flow, key, source, target)
-    if begin is not None and not begin.recreated and not relatives:
-        return _begun(flow, key, begin, source, target)
-    if relatives or begin is not None:
-        return _remote_recreated(key, source, target)
-    start = source.end if flow.auto_offset_reset == "latest" else source.log_start
-    # "latest" must be recorded: by the next run the end has moved.
-    anchor = flow.auto_offset_reset == "latest"
-    return Range(key, Position(start, target.log_start), source.end, anchor=anchor)
+    names = (key.source_topic, remote_topic, key.partition)
+    unrecorded = "" if rule.action is Action.BEGIN else unproven(*names, target, state)
+    if rule.action is Action.STOP:
+        at = Position(source.log_start, target.end)
+        return Range(key, at, source.end, refused=unrecorded, code=rule.code)
+    if case.rows is Rows.OTHER:
+        decided = _remote_recreated(key, source, target)
+    elif begin is not None:
+        decided = _begun(flow, key, begin, source, target)
+    else:
+        latest, passed = flow.auto_offset_reset == "latest", case.source is SourceLog.EMPTY and target.end > 0
+        start = Position(source.end if latest else source.log_start, target.end if passed else target.log_start)
+        # Must be recorded: by the next run the ends have moved.
+        decided = Range(key, start, source.end, anchor=latest or passed)
+    return replace(decided, unrecorded=unrecorded)
+
+
+def case_of(
+    flow: ReplicationFlow,
+    key: PartitionKey,
+    positions: Mapping[PartitionKey, Position],
+    source: OffsetRange,
+    target: OffsetRange,
+    begin: Optional[Start] = None,
+    unlike: bool = False,
+) -> Case:
+    """What the run finds for a partition; the arguments are those of `first_range`."""
+    known = positions.get(key)
+    of_remote = [each for each in positions if each.remote_topic_id == key.remote_topic_id != ""]
+    same_number = [each for each in positions if each.partition == key.partition]
+    # A re-created topic may have partitions that the old one lacked.
+    new_topic = bool(of_remote) and all(each.source_topic_id != key.source_topic_id for each in positions)
+    recreated = unlike or (known is None and (new_topic or any(each in of_remote for each in same_number)))
+    relatives = bool(same_number) or (begin is not None and begin.recreated)
+    rows = Rows.SOME if known is not None or recreated else Rows.OTHER if relatives else Rows.NONE
+    return Case(
+        rows,
+        remote_log(target, known, flow.shared_remote_topics),
+        source_log(source, known, recreated),
+        topic_ids(key.source_topic_id, key.remote_topic_id),
+        begins_at(flow, begin is not None),
+    )
 
 
 def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange) -> Range:
@@ -333,9 +391,13 @@ def _lost(
     return Range(key, Position(start, position.downstream_offset), source.end, incident, anchor=True)
 
 
-def _source_recreated(flow: ReplicationFlow, key: PartitionKey, source: OffsetRange, target: OffsetRange) -> Range:
+def _source_recreated(
+    flow: ReplicationFlow, key: PartitionKey, source: OffsetRange, target: OffsetRange, unlike: bool
+) -> Range:
     start = Position(source.log_start, target.end)
     reason = f"{key.source_topic} was deleted and created again on the source"
+    if unlike:
+        reason += ": a record that was copied from there is not its copy's any more"
     if flow.on_data_loss == "fail":
         hint = "set on.data.loss: continue to append the new topic's records after the old ones"
         return Range(key, start, source.end, refused=f"{reason}; {hint}", code="MIR-316")
@@ -374,7 +436,3 @@ def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Posit
         incident = Incident(REMOTE_LOG_HEALED, *reported, f"{lost}; what it lost is copied again")
     # The start must be recorded before the rows past it are voided: without any row, another start would be chosen.
     return replace(each, start=start, incident=incident, anchor=True, log_start=source.log_start)
-
-
-def _same_name(one: PartitionKey, other: PartitionKey) -> bool:
-    return one.source_topic == other.source_topic and one.partition == other.partition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from mirror_lib.ledger.runs import RunTable
 from mirror_lib.log_lines import of_this_flow
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
+from mirror_lib.text import without_logins
 from mirror_lib.threads import BackgroundCall
 
 log = logging.getLogger(__name__)
@@ -81,13 +83,15 @@ class Journal:
 
     Rows appended `in_background` are in the ledger before anything else is written. If that append fails, the next
     caller gets the error. The ledger is read in a separate thread from construction on: the first read of a Delta table
-    in a process takes seconds.
+    in a process takes seconds. `folder` is the state folder for messages.
     """
 
     def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str) -> None:
         self._spark = spark
         self._flow = flow
         self.run_id = run_id
+        absolute = ":" in state or state.startswith("/")
+        self.folder = without_logins(state) if absolute else f"{state} (from {os.getcwd()})"
         self._runs = RunTable(spark, state)
         self._ledger = OffsetSyncTable(spark, state)
         self._incidents = IncidentTable(spark, state)
@@ -147,6 +151,11 @@ class Journal:
     def range_positions(self) -> RangePositions:
         """The same for a flow that repartitions records."""
         return self._ranges.result()
+
+    def last_records(self) -> Mapping[PartitionKey, Position]:
+        """See `OffsetSyncTable`; as of now."""
+        self.written()
+        return self._ledger.last_records(self._flow)
 
     def dead_letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
         """See `OffsetSyncTable`."""

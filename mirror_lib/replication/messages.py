@@ -90,7 +90,7 @@ class PartitionTask(KeptPartition):
     with; None makes the lane fence and reconcile first. Batches that start before `isolate_until` are sent one record
     at a time, so that a refused one can be identified. `shared`: other flows write to the remote topic too. Nothing
     from `bound` on is copied, if it is set. `log_start`: the start of the source's log at planning, set if it may be
-    past `upstream_offset`. Nothing is copied if the topics' ids have changed since.
+    past `upstream_offset`. Nothing is copied if the topics' ids have changed since. `unrecorded`: see `Range`.
     """
 
     topic: str
@@ -107,6 +107,7 @@ class PartitionTask(KeptPartition):
     log_start: int = 0
     source_topic_id: str = ""
     remote_topic_id: str = ""
+    unrecorded: str = ""
 
     @property
     def lane(self) -> int:

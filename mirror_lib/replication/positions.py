@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Collection, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import (
@@ -27,6 +28,7 @@ from mirror_lib.replication.copy_ranges import (
     noted,
 )
 from mirror_lib.replication.journal import BatchRef, Journal, position_row
+from mirror_lib.replication.start_rules import unlike
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +127,8 @@ class Positions:
         self._in_ledger = dict(journal.positions())
         self._now: Dict[PartitionKey, Position] = {}
         self._doubted: Set[PartitionKey] = set()
+        # Partitions of topics without an id, whose last recorded record was compared.
+        self._alike: Set[PartitionKey] = set()
         self.known = len(self._in_ledger)
 
     def at(self, key: PartitionKey) -> Position:
@@ -158,12 +162,13 @@ class Positions:
         sources = self._source_ranges(list(partitions.values()), starts)
         self._recheck(partitions, sources)
         bounds = self.bounds.of([each.source for each in partitions.values()])
+        recreated, unread = self._compare_without_ids(partitions)
         new = [each.remote for key, each in partitions.items() if key not in self._now]
         targets = self._target.offsets(new, "read_uncommitted")
         ranges: List[Range] = []
-        known = self._by_name() if new else {}
+        known = self._by_topic() if new else {}
         for key, each in partitions.items():
-            if each.source not in sources or each.source in without_answer:
+            if each.source not in sources or each.source in without_answer or key in unread:
                 continue
             if key in self._now:
                 ranges.append(next_range(self._flow, key, self._now[key], sources[each.source]))
@@ -171,10 +176,13 @@ class Positions:
                 decided = first_range(
                     self._flow,
                     key,
-                    known.get(each.source, {}),
+                    known.get(each.topic, {}),
                     sources[each.source],
                     targets[each.remote],
                     starts.get(each.source),
+                    each.topic in recreated,
+                    each.remote_topic,
+                    self._journal.folder,
                 )
                 ranges.append(self._heal(decided, sources[each.source]))
         ranges = [_bounded(each, bounds.get(each.source)) for each in ranges]
@@ -187,12 +195,38 @@ class Positions:
             if source is not None and not source.log_start <= at <= source.end:
                 self._in_ledger[key] = self._now.pop(key)
 
-    def _by_name(self) -> Mapping[TopicPartition, Mapping[PartitionKey, Position]]:
-        """The positions of partitions by name, including those under ids of deleted topics."""
-        known: Dict[TopicPartition, Dict[PartitionKey, Position]] = {}
+    def _compare_without_ids(self, partitions: Partitions) -> Tuple[Set[str], Set[PartitionKey]]:
+        """Compare the last recorded record of both logs where a topic has no id, once after a start and whenever the
+        topic was not listed meanwhile. Returns the source topics that are not the recorded ones, and the partitions
+        whose records could not be read now. Raises `ClusterError`."""
+        self._alike.intersection_update(partitions)
+        known = self._now.keys() | self._in_ledger.keys()
+        asked = {key for key in partitions if not (key.source_topic_id and key.remote_topic_id)} & known - self._alike
+        if not asked:
+            return set(), set()
+        last = {partitions[key]: at for key, at in self._journal.last_records().items() if key in asked}
+        ours = first_records(self._flow.source, {each.source: at.upstream_offset for each, at in last.items()})
+        theirs = first_records(self._flow.target, {each.remote: at.downstream_offset for each, at in last.items()})
+        unread, recreated = set(), set()
+        for each, at in last.items():
+            one, other = ours.records.get(each.source), theirs.records.get(each.remote)
+            if unlike(self._flow, at, one, other, each.remote in theirs.stamped):
+                recreated.add(each.topic)
+            elif (one is None and each.source not in ours.without) or (
+                other is None and each.remote not in theirs.without
+            ):
+                unread.add(each.key)
+        self._alike |= {key for key in asked - unread if key.source_topic not in recreated}
+        for key in [key for key in self._now if key in asked and key.source_topic in recreated]:
+            self._in_ledger[key] = self._now.pop(key)  # decided as at a start
+        return recreated, unread
+
+    def _by_topic(self) -> Mapping[str, Mapping[PartitionKey, Position]]:
+        """The positions of partitions by source topic, including those under ids of deleted topics."""
+        known: Dict[str, Dict[PartitionKey, Position]] = {}
         # Records copied since the ledger was read count as well: a topic may be re-created during one run.
         for key, at in {**self._in_ledger, **self._now}.items():
-            known.setdefault((key.source_topic, key.partition), {})[key] = at
+            known.setdefault(key.source_topic, {})[key] = at
         return known
 
     def _source_ranges(

@@ -66,7 +66,9 @@ class Recovery:
                 take_back()
                 if isinstance(error, Disconnected):
                     raise
-                copy.refuse(str(error), at, code=error.code)
+                unrecorded = copy.task.unrecorded
+                reason = f"{error}. {unrecorded}" if unrecorded else str(error)
+                copy.refuse(reason, at, code="MIR-329" if unrecorded else error.code)
 
     def _recover(
         self, copy: PartitionCopy, own: Own, end: int, written: Optional[Fetched], ours: Optional[Fetched]

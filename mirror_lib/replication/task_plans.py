@@ -224,4 +224,5 @@ def _task(
         log_start=each.log_start,
         source_topic_id=copied.source_topic_id,
         remote_topic_id=copied.remote_topic_id,
+        unrecorded=each.unrecorded,
     )

@@ -23,6 +23,17 @@ from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.positions import Bounds, source_logs
 from mirror_lib.replication.reconcile import left_the_log
+from mirror_lib.replication.start_rules import (
+    Action,
+    Case,
+    Ids,
+    Rows,
+    SourceLog,
+    begins_at,
+    remote_log,
+    rule_of,
+    unproven,
+)
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.writer import RowsReport
@@ -209,6 +220,13 @@ class RepartitioningMirror(RowMirror):
                 what = f"{who} answers with no end of {topic}-{number}"
                 raise ClusterError(what, "check that the partition has a leader")
         shared = flow.shared_remote_topics
+        for (topic, number), log in reported.items():
+            rule = rule_of(
+                Case(Rows.NONE, remote_log(log, None, shared), SourceLog.WHOLE, Ids.BOTH, begins_at(flow, True))
+            )
+            if rule.action is Action.STOP:
+                reason = f"{flow.name}: {unproven(topic, topic, number, log, self._journal.folder)}"
+                raise RefusedError(reason, code="MIR-329")
         return {place: reported[place].end if shared else reported[place].log_start for place in new}
 
     def _left_out(self) -> bool:

@@ -150,6 +150,14 @@ class OneFlow:
         """How the remote log differs from what was committed on the source."""
         return differences(self.original(), self.remote())
 
+    def differences_after(self, offsets: Dict[int, int]) -> List[str]:
+        """The same from these upstream offsets on, for logs that have lost their first records."""
+        source = read_topic(self.source, self.topic, "read_committed")
+        for number, log in source.items():
+            for offset in [each for each in log if each < offsets[number]]:
+                del log[offset]
+        return differences(source, self.remote())
+
     def remote(self) -> Dict[int, Log]:
         """The remote log; of a flow that changes records without the header that says where a record came from."""
         logs = read_topic(self.target, self.remote_topic)

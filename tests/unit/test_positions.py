@@ -47,6 +47,8 @@ class Logs:
 class Rows:
     """A ledger that knows one partition, and takes everything."""
 
+    folder = "/state"
+
     def positions(self) -> Mapping[PartitionKey, Position]:
         return {KEY: STOOD}
 

@@ -18,6 +18,7 @@ CONTINUE = replace(FAIL, on_data_loss="continue")
 LATEST = replace(FAIL, auto_offset_reset="latest")
 KEY = PartitionKey("source-1", "remote-1", "orders", 0)
 SOURCE, TARGET = OffsetRange(100, 500), OffsetRange(0, 300)
+EMPTY = OffsetRange(0, 0)
 
 
 def first(
@@ -31,12 +32,39 @@ def first(
 
 
 def test_partition_never_copied_starts_where_both_logs_do() -> None:
-    assert first(FAIL, {}) == Range(KEY, Position(100, 0), 500)
-    assert first(FAIL, {}, target=OffsetRange(7, 7)).start == Position(100, 7)
+    assert first(FAIL, {}, target=EMPTY) == Range(KEY, Position(100, 0), 500)
+    compared = first(FAIL, {})
+    assert compared.unrecorded and replace(compared, unrecorded="") == Range(KEY, Position(100, 0), 500)
+
+
+@pytest.mark.parametrize("target", [OffsetRange(7, 7), OffsetRange(7, 300)])
+@pytest.mark.parametrize("known", [{}, {replace(KEY, remote_topic_id="remote-0"): Position(200, 50)}])
+def test_remote_log_that_has_lost_its_start_proves_nothing(
+    target: OffsetRange, known: Dict[PartitionKey, Position]
+) -> None:
+    decided = first(CONTINUE, known, target=target)
+    assert decided.refused and decided.code == "MIR-329"
+
+
+@pytest.mark.parametrize("target", [TARGET, OffsetRange(7, 7)])
+def test_source_without_a_record_is_copied_from_the_ends_on_whatever_the_remote_log_held(target: OffsetRange) -> None:
+    decided = first(FAIL, {}, source=OffsetRange(500, 500), target=target)
+    assert (decided.start, decided.anchor, decided.refused) == (Position(500, target.end), True, None)
+
+
+def test_latest_does_not_begin_at_a_remote_log_with_records() -> None:
+    decided = first(LATEST, {})
+    assert decided.refused and decided.code == "MIR-329"
+
+
+def test_shared_remote_topic_may_have_lost_the_records_of_others() -> None:
+    shared = replace(FAIL, shared_remote_topics=True)
+    assert first(shared, {}, target=OffsetRange(7, 300)) == Range(KEY, Position(100, 7), 500)
+
 
 
 def test_latest_starts_at_the_end_and_has_to_be_remembered() -> None:
-    decided = first(LATEST, {})
+    decided = first(LATEST, {}, target=EMPTY)
     assert (decided.start, decided.behind, decided.anchor) == (Position(500, 0), 0, True)
 
 
@@ -52,7 +80,6 @@ def test_copied_partition_goes_on_where_the_ledger_says() -> None:
 
 def test_partitions_of_the_same_topic_do_not_answer_for_one_another() -> None:
     assert first(FAIL, {replace(KEY, partition=1): Position(200, 50)}).start == Position(100, 0)
-    assert first(FAIL, {replace(KEY, source_topic="other"): Position(200, 50)}).start == Position(100, 0)
 
 
 def test_offsets_that_expired_before_they_were_copied_stop_the_partition() -> None:
@@ -126,6 +153,26 @@ def test_remote_topic_created_anew_is_filled_from_the_sources_start(flow: Replic
     )
 
 
+def test_partition_that_only_the_new_source_topic_has_is_refused_with_the_topic() -> None:
+    known = {KEY: Position(600, 200), replace(KEY, partition=1): Position(5, 5)}
+    grown = replace(NEW_SOURCE, partition=7)
+    assert first(FAIL, known, key=grown, target=EMPTY).code == "MIR-316"
+    # Once the operator let the new topic follow, its other partitions are in the ledger.
+    followed = {**known, NEW_SOURCE: Position(100, 300)}
+    assert first(FAIL, followed, key=grown, target=EMPTY) == Range(grown, Position(100, 0), 500)
+    # A partition of the old topic that was not listed when the others followed is still one of a re-created topic.
+    assert first(FAIL, followed, key=replace(NEW_SOURCE, partition=1)).code == "MIR-316"
+
+
+def test_topic_without_an_id_that_lacks_a_copied_record_is_refused_as_a_whole() -> None:
+    nameless = replace(KEY, source_topic_id="", remote_topic_id="")
+    for key in (nameless, replace(nameless, partition=7)):
+        decided = first_range(FAIL, key, {nameless: Position(200, 50)}, SOURCE, TARGET, unlike=True)
+        assert decided.code == "MIR-316"
+    passed = first_range(CONTINUE, nameless, {nameless: Position(200, 50)}, SOURCE, TARGET, unlike=True)
+    assert passed.start == Position(100, 300) and passed.anchor
+
+
 def test_both_topics_created_anew_are_a_fresh_start_that_is_told() -> None:
     decided = first(FAIL, {KEY: Position(400, 300)}, key=replace(NEW_SOURCE, remote_topic_id="remote-2"))
     assert decided.start == Position(100, 0) and decided.incident is not None
@@ -185,7 +232,8 @@ def begun(
     known: Optional[Dict[PartitionKey, Position]] = None,
     source: OffsetRange = SOURCE,
 ) -> Range:
-    return first_range(flow, KEY, known or {}, source, TARGET, start)
+    decided = first_range(flow, KEY, known or {}, source, TARGET, start)
+    return replace(decided, unrecorded="")
 
 
 def test_start_position_counts_for_a_partition_that_was_never_copied_and_is_remembered() -> None:

@@ -1,0 +1,67 @@
+"""Reads both clusters and the ledger for the partitions that a run would stop before it writes. Changes nothing."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Sequence
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import Cluster
+from mirror_lib.ledger.records import PartitionKey, Position
+from mirror_lib.ledger.table_reader import TableReader, last_positions
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import Range, SourceCluster, Starts, first_range
+from mirror_lib.text import counted
+from mirror_lib.topics.plan import CopiedTopic
+
+_COLUMNS = (
+    *("source_topic_id", "remote_topic_id", "source_topic", "partition", "remote_partition", "upstream_until"),
+    *("upstream_offset", "downstream_offset", "record_count", "committed_at"),
+)
+
+
+def refused_starts(
+    flow: ReplicationFlow,
+    topics: Sequence[CopiedTopic],
+    source: SourceCluster,
+    target: Cluster,
+    reader: TableReader,
+    state: str,
+) -> None:
+    """Raise `RefusedError` if a run would stop a partition at its start, by the rules of `first_range`.
+
+    What a comparison of both logs shows is known to the run alone. Raises `ClusterError`, and `StateError` if the
+    ledger cannot be read.
+    """
+    there = target.topics()
+    partitions = [
+        CopiedPartition(each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, 0)
+        for each in topics
+        if each.remote_topic in there
+        for number in range(min(each.partitions, there[each.remote_topic].partitions))
+    ]
+    known = _positions(reader, flow)
+    unknown = [each for each in partitions if each.key not in known.get(each.topic, {})]
+    starts = Starts(flow, source).of(unknown)
+    sources = source.offsets([each.source for each in partitions], flow.isolation_level)
+    targets = target.offsets([each.remote for each in partitions], "read_uncommitted")
+    refused: List[Range] = []
+    for each in partitions:
+        if each.source in sources and each.remote in targets:
+            ends = sources[each.source], targets[each.remote], starts.get(each.source)
+            found = first_range(
+                flow, each.key, known.get(each.topic, {}), *ends, remote_topic=each.remote_topic, state=state
+            )
+            refused += [found] if found.refused is not None else []
+    if refused:
+        others = f" ({counted(len(refused) - 1, 'more partition')})" if len(refused) > 1 else ""
+        raise RefusedError(f"{flow.name}: {refused[0].refused}{others}", code=refused[0].code)
+
+
+def _positions(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Mapping[PartitionKey, Position]]:
+    """The ledger's positions by source topic."""
+    by_topic: Dict[str, Dict[PartitionKey, Position]] = {}
+    table = reader.arrow("offset_syncs", _COLUMNS, flow.name)
+    for key, (upstream, downstream, _) in ({} if table is None else last_positions(table)).items():
+        by_topic.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
+    return by_topic

@@ -1,0 +1,115 @@
+"""A run appends only after what both logs prove: state folders that are lost or mistyped, logs that have expired."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Callable, Dict
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from tests.integration.conftest import Ground
+from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import OneFlow, until
+
+LATEST = {"consumer.auto.offset.reset": "latest"}
+
+
+@pytest.fixture
+def flow(ground: Ground, topic_name: Callable[[str], str]) -> OneFlow:
+    source, target, _, directory = ground
+    return OneFlow(source, target, topic_name("owned"), directory, partitions=2)
+
+
+def expire(broker: KafkaBroker, topic: str, offsets: Dict[int, int]) -> None:
+    """Remove the records before these offsets, as retention does; -1 is the end."""
+    places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for found in admin.delete_records(places).values():
+        found.result(30)
+
+
+def code_of(flow: OneFlow, spark: SparkSession) -> str:
+    """The code with which a run ends; empty for a run that copied all."""
+    error = flow.run(spark).error
+    return "" if error is None else str(error.code)
+
+
+def test_expired_remote_log_is_not_filled_again_by_another_state_folder(flow: OneFlow, spark: SparkSession) -> None:
+    flow.fill(100)
+    assert code_of(flow, spark) == ""
+    expire(flow.target, flow.remote_topic, {0: -1, 1: 60})
+    shutil.rmtree(flow.state)
+    flow.fill(50)
+    assert code_of(flow, spark) == "MIR-329"
+    assert {number: len(log) for number, log in flow.remote().items()} == {0: 0, 1: 41}
+    # The way on: the operator knows the next offset of one log, and the first one that the other log still has.
+    flow.settings["start.position"] = f'"{flow.topic}:0=100, {flow.topic}:1=59"'
+    assert code_of(flow, spark) == ""
+    assert flow.differences_after({0: 100, 1: 59}) == []
+
+
+def test_latest_without_its_state_leaves_no_gap(flow: OneFlow, spark: SparkSession) -> None:
+    flow.settings.update(LATEST)
+    assert code_of(flow, spark) == ""  # the remote topic is made, and the start recorded
+    flow.fill(40)
+    assert code_of(flow, spark) == ""
+    kept = flow.directory / "kept"
+    flow.state.rename(kept)
+    flow.fill(30)
+    assert code_of(flow, spark) == "MIR-329"
+    shutil.rmtree(flow.state)
+    kept.rename(flow.state)
+    assert code_of(flow, spark) == ""
+    flow.assert_exact(spark)
+
+
+def test_whole_remote_log_proves_where_a_run_without_its_state_resumes(flow: OneFlow, spark: SparkSession) -> None:
+    flow.fill(100)
+    assert code_of(flow, spark) == ""
+    shutil.rmtree(flow.state)
+    flow.fill(50)
+    assert code_of(flow, spark) == ""
+    flow.assert_exact(spark)
+
+
+def test_remote_records_that_the_source_has_lost_stop_a_run_without_its_state(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    flow.fill(100)
+    assert code_of(flow, spark) == ""
+    shutil.rmtree(flow.state)
+    expire(flow.source, flow.topic, {0: 30, 1: 30})
+    copied = flow.copies()
+    assert code_of(flow, spark) == "MIR-329"
+    assert flow.copies() == copied
+
+
+def test_logs_that_have_expired_on_both_sides_are_copied_from_their_ends_on(flow: OneFlow, spark: SparkSession) -> None:
+    flow.fill(100)
+    assert code_of(flow, spark) == ""
+    shutil.rmtree(flow.state)
+    expire(flow.source, flow.topic, {0: -1, 1: -1})
+    expire(flow.target, flow.remote_topic, {0: -1, 1: -1})
+    assert code_of(flow, spark) == ""
+    flow.fill(20)
+    assert code_of(flow, spark) == ""
+    assert flow.differences_after({0: 100, 1: 100}) == []
+
+
+def test_re_created_topic_is_refused_with_the_partitions_that_the_old_one_lacked(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    flow.fill(40)
+    assert code_of(flow, spark) == ""
+    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
+    admin.delete_topics([flow.topic])[flow.topic].result(30)
+    until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
+    flow.source.create_topic(flow.topic, 3, retention_ms="-1")
+    flow.partitions, flow.written = 3, 0
+    flow.fill(60)
+    copied = flow.copies()
+    assert code_of(flow, spark) == "MIR-316"
+    assert flow.copies() == copied

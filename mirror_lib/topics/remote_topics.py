@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import Cluster, TopicDescription
+from mirror_lib.facts import Cluster, TopicDescription, readable, unreadable
 from mirror_lib.topics.plan import (
     CopiedTopic,
     SkippedTopic,
@@ -161,7 +161,11 @@ def _carried_out(
 
 
 def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
-    """By the topics' present `cleanup.policy`. Raises `ClusterError`."""
+    """By the topics' present `cleanup.policy`; a topic whose configs cannot be read counts as not compacted, which is
+    the stricter comparison. Raises `ClusterError`."""
     configs = cluster.topic_configs(topics, ["cleanup.policy"])
-    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
+    closed = unreadable(cluster.alias, configs)
+    if closed is not None:
+        log.warning("%s; compared as if not compacted", closed)
+    policies = {topic: entries.get("cleanup.policy") for topic, entries in readable(configs).items()}
     return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))

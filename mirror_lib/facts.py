@@ -192,6 +192,10 @@ class Cluster(Protocol):
     def topic_config_keys(self) -> FrozenSet[str]:
         """The topic configs that this cluster's brokers know; empty where that cannot be found out."""
 
+    def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
+        """Validate `create_topics` without creating anything: by topic the reason of a refusal, or `None`, and the
+        configs that the topic would have, where the brokers report them."""
+
     def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
         """Create topics: `None` where the topic now exists (also where it did before), else the broker's reason."""
 

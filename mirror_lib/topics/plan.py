@@ -15,7 +15,7 @@ from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, unreadabl
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
 from mirror_lib.topics.policy import policy_for, remote_topic, remote_topics
-from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
+from mirror_lib.topics.remote_configs import TIERED_CONFIGS, admission_configs, admission_notes, creation_configs
 
 
 def agreed(copied: Sequence[CopiedTopic]) -> Tuple[CopiedTopic, ...]:
@@ -61,7 +61,8 @@ def whole_or_not(
 class TopicFacts:
     """The facts of a plan, read at one moment. `source_configs` and `target_configs` have effective values by topic
     name, of the topics to copy and of existing remote topics; `None` where they may not be read. `target_config_keys`
-    are the configs that the target supports, empty if unknown."""
+    are the configs that the target supports, empty if unknown. `target_tiered` is False if the target refuses topics
+    with tiered storage."""
 
     source_topics: Mapping[str, TopicDescription]
     target_topics: Mapping[str, TopicDescription]
@@ -69,6 +70,7 @@ class TopicFacts:
     target_configs: Mapping[str, Optional[TopicConfigs]] = field(default_factory=dict)
     target_config_keys: FrozenSet[str] = frozenset()
     target_broker_count: int = 1
+    target_tiered: bool = True
 
 
 @dataclass(frozen=True)
@@ -301,10 +303,11 @@ def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
 
 def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts) -> CopiedTopic:
     entries, known = facts.source_configs.get(topic.name) or {}, facts.target_config_keys
-    wanted = creation_configs(flow, entries)
+    chosen, wanted = dict(flow.remote_topic_configs), creation_configs(flow, entries)
+    local = () if facts.target_tiered else tuple(key for key in TIERED_CONFIGS if key in wanted and key not in chosen)
+    wanted = {key: value for key, value in wanted.items() if key not in local}
     # What the file asks for by name is refused by the broker, if it does not know it.
-    asked = known | dict(flow.remote_topic_configs).keys()
-    configs = {key: value for key, value in wanted.items() if not known or key in asked}
+    configs = {key: value for key, value in wanted.items() if not known or key in known or key in chosen}
     configs.update(admission_configs(flow, entries, known))
     unknown = sorted(wanted.keys() - configs.keys())
     keyed_over = _keyed_over(flow, topic.partitions)
@@ -319,7 +322,15 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
         notes=(
             *_heartbeats_note(flow, topic.name),
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
+            *([_without_tiers(flow, local)] if local else []),
         ),
+    )
+
+
+def _without_tiers(flow: ReplicationFlow, left_out: Sequence[str]) -> str:
+    return (
+        f"{flow.target.alias} has no tiered storage: created without {', '.join(left_out)}, so the brokers' disks hold "
+        "all that its retention keeps"
     )
 
 

@@ -13,7 +13,7 @@ from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationF
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import NewTopic, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.topics.remote_topics import apply_plan, plan_flow
+from mirror_lib.topics.remote_topics import _refuses_tiers, apply_plan, plan_flow
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, guarded_cluster, login
 from tests.lab.ports import free_ports
@@ -134,6 +134,13 @@ def test_carrying_a_plan_out_twice_does_no_harm(source: KafkaCluster, target: Ka
     source.create_topics([NewTopic(name, 2, 1)])
     plan = plan_flow(flow(name), source, target)
     assert apply_plan(plan, target) == apply_plan(plan, target)
+
+
+def test_cluster_without_tiered_storage_is_found_out_before_a_topic_is_created(
+    target: KafkaCluster, topic_name: Names
+) -> None:
+    name = topic_name("tiers")
+    assert _refuses_tiers(target, name) and name not in target.topics()
 
 
 def test_a_remote_topic_that_appeared_after_planning_with_too_few_partitions_is_grown(

@@ -232,6 +232,18 @@ def test_a_config_that_the_target_does_not_know_is_left_out_with_a_note() -> Non
     assert only(plan).notes == ("backup does not know the config remote.storage.enable",)
 
 
+def test_topic_in_tiered_storage_is_created_without_it_where_the_target_has_none() -> None:
+    tiered = {"retention.ms": own("9"), "remote.storage.enable": own("true"), "local.retention.ms": own("1")}
+    read = facts(topics(orders=1), source_configs={"orders": tiered}, target_tiered=False)
+    plan = plan_topics(flow(), read)
+    assert created(plan).configs == {"retention.ms": "9", "message.timestamp.type": "CreateTime"}
+    assert "without remote.storage.enable, local.retention.ms" in only(plan).notes[0]
+    asked = plan_topics(flow(remote_topic_configs=(("remote.storage.enable", "true"),)), read)
+    assert created(asked).configs["remote.storage.enable"] == "true"
+    there = plan_topics(flow(), facts(topics(orders=1), source_configs={"orders": tiered}))
+    assert created(there).configs.keys() > tiered.keys() and only(there).notes == ()
+
+
 def test_a_larger_message_limit_of_the_sources_brokers_is_given_to_the_remote_topic() -> None:
     brokers = {"max.message.bytes": TopicConfigEntry("5000000", "STATIC_BROKER_CONFIG", is_default=False)}
     assert new_configs(brokers)["max.message.bytes"] == "5000000"

@@ -11,7 +11,7 @@ from kafka.admin import ACLOperation
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import NewTopic, OffsetRange
+from mirror_lib.facts import NewTopic, OffsetRange, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.remote_topics import _refuses_tiers, apply_plan, plan_flow
 from tests.lab.brokers import KafkaBroker
@@ -78,7 +78,7 @@ def test_remote_topics_are_created_with_the_sources_partitions_and_configs(
     assert (remote.partitions, remote.topic_id) == (3, copied.remote_topic_id)
     assert (copied.create, copied.grow_to) == (None, None)
     assert len(remote.topic_id) == 22
-    found = {key: entry.value for key, entry in target.topic_configs([remote.name])[remote.name].items()}
+    found = {key: entry.value for key, entry in readable(target.topic_configs([remote.name]))[remote.name].items()}
     assert {key: found[key] for key in ("cleanup.policy", "retention.ms", "message.timestamp.type")} == {
         "cleanup.policy": "compact", "retention.ms": "1234567", "message.timestamp.type": "CreateTime",
     }  # fmt: skip
@@ -92,7 +92,7 @@ def test_config_that_the_flow_chooses_is_set_at_creation_and_one_that_no_broker_
     source.create_topics([NewTopic(name, 1, 1, {"retention.ms": "1234567"}), NewTopic(other, 1, 1)])
     chosen = replace(flow(name), remote_topic_configs=(("retention.ms", "7654321"),))
     apply_plan(plan_flow(chosen, source, target), target)
-    found = target.topic_configs([f"primary.{name}"])[f"primary.{name}"]
+    found = readable(target.topic_configs([f"primary.{name}"]))[f"primary.{name}"]
     assert found["retention.ms"].value == "7654321"
     wrong = replace(flow(other), remote_topic_configs=(("retention.msec", "1"),))
     done = apply_plan(plan_flow(wrong, source, target), target)
@@ -212,7 +212,7 @@ def test_single_configs_are_set_and_deleted_and_the_others_stay(target: KafkaClu
     name = topic_name("orders")
     target.create_topics([NewTopic(name, 1, 1, {"retention.ms": "1000", "segment.ms": "2000"})])
     assert target.alter_topic_configs({name: {"retention.ms": None, "max.message.bytes": "3000"}}) == {name: None}
-    found = target.topic_configs([name], ["retention.ms", "segment.ms", "max.message.bytes"])[name]
+    found = readable(target.topic_configs([name], ["retention.ms", "segment.ms", "max.message.bytes"]))[name]
     assert {key: (entry.value, entry.is_default) for key, entry in found.items()} == {
         "retention.ms": ("-1", False), "segment.ms": ("2000", False), "max.message.bytes": ("3000", False),
     }  # fmt: skip

@@ -7,7 +7,9 @@ Pure, so that decisions and their tests need no Kafka client. `mirror_lib.kafka.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
+
+from mirror_lib.text import some
 
 TopicPartition = Tuple[str, int]
 
@@ -34,6 +36,18 @@ class TopicConfigEntry:
 
 
 TopicConfigs = Mapping[str, TopicConfigEntry]
+
+
+def readable(configs: Mapping[str, Optional[TopicConfigs]]) -> Dict[str, TopicConfigs]:
+    """The topics whose configs this principal may read. Pure."""
+    return {name: entries for name, entries in configs.items() if entries is not None}
+
+
+def unreadable(alias: str, configs: Mapping[str, Optional[TopicConfigs]]) -> Optional[str]:
+    """A sentence that names the topics of the cluster `alias` whose configs this principal may not read; `None` if it
+    may read all. Pure."""
+    closed = sorted(name for name, entries in configs.items() if entries is None)
+    return f"{alias}: not allowed to read the configs of {some(closed)}: grant DescribeConfigs" if closed else None
 
 
 @dataclass(frozen=True)
@@ -171,11 +185,16 @@ class Cluster(Protocol):
 
     def topic_configs(
         self, names: Sequence[str], keys: Optional[Sequence[str]] = None
-    ) -> Mapping[str, TopicConfigs]:
-        """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out."""
+    ) -> Mapping[str, Optional[TopicConfigs]]:
+        """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out; `None`
+        of a topic whose configs this principal may not read."""
 
     def topic_config_keys(self) -> FrozenSet[str]:
         """The topic configs that this cluster's brokers know; empty where that cannot be found out."""
+
+    def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
+        """Validate `create_topics` without creating anything: by topic the reason of a refusal, or `None`, and the
+        configs that the topic would have, where the brokers report them."""
 
     def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
         """Create topics: `None` where the topic now exists (also where it did before), else the broker's reason."""

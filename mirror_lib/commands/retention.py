@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Sequence
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, ConfigError
+from mirror_lib.facts import TopicConfigs, readable, unreadable
 from mirror_lib.text import DAY, aligned
 
 if TYPE_CHECKING:
@@ -35,25 +36,24 @@ def add(commands: Commands) -> None:
 
 def raise_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror retention raise`: show or make it. 1 where a broker refused a change."""
-    from mirror_lib.control.source_retention import CONFIGS, raise_retention, raises
+    from mirror_lib.control.source_retention import raise_retention, raises
 
     if not arguments.days > 0:
         raise ConfigError(f"--days {arguments.days:g} is not more than 0")
 
     def changes(flow: ReplicationFlow, source: KafkaCluster, raised: Raised) -> List[RetentionChange]:
         lagging = sorted(topic for topic, lag in _lags(config, flow, source).items() if lag)
-        configs = source.topic_configs(lagging, CONFIGS)
-        return raises(configs, round(arguments.days * DAY * 1000), raised)
+        return raises(_configs(source, lagging), round(arguments.days * DAY * 1000), raised)
 
     return _all(arguments, config, changes, raise_retention)
 
 
 def restore_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror retention restore`: show or make it. 1 where a broker refused a change, or a topic stays raised."""
-    from mirror_lib.control.source_retention import CONFIGS, restore_retention, restores
+    from mirror_lib.control.source_retention import restore_retention, restores
 
     def changes(flow: ReplicationFlow, source: KafkaCluster, raised: Raised) -> List[RetentionChange]:
-        return restores(source.topic_configs(sorted(raised), CONFIGS), _lags(config, flow, source), raised)
+        return restores(_configs(source, sorted(raised)), _lags(config, flow, source), raised)
 
     return _all(arguments, config, changes, restore_retention)
 
@@ -80,6 +80,16 @@ def _all(arguments: argparse.Namespace, config: MirrorConfig, changes: Changes, 
             left = left or bool(refused) or any(each.row.action == "raise" and each.kept for each in found)
             _show(arguments, flow, found, refused)
     return EXIT_FAILED if left else EXIT_OK
+
+
+def _configs(source: KafkaCluster, topics: Sequence[str]) -> Mapping[str, TopicConfigs]:
+    from mirror_lib.control.source_retention import CONFIGS
+
+    configs = source.topic_configs(topics, CONFIGS)
+    closed = unreadable(source.alias, configs)
+    if closed is not None:
+        raise ClusterError(closed, code="MIR-203")
+    return readable(configs)
 
 
 def _lags(config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster) -> Mapping[str, int]:

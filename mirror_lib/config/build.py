@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.client_options import kafka_python_options, login_risk
+from mirror_lib.config.client_options import kafka_python_options, login_risk, unused_suites
 from mirror_lib.config.custom_classes import check_custom_classes
 from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, config_error, place_of_named
 from mirror_lib.config.keys import ROLES, Keys
@@ -391,5 +391,6 @@ def _overruled(keys: Keys, scope: str) -> Iterator[str]:
 
 def _login_risks(flows: Sequence[ReplicationFlow]) -> List[str]:
     clusters = [cluster for flow in flows for cluster in (flow.source, flow.target)]
-    risks = {cluster.alias: login_risk(cluster.client_properties("admin")) for cluster in clusters}
-    return [f"cluster {alias}: {risk}" for alias, risk in risks.items() if risk is not None]
+    properties = {cluster.alias: cluster.client_properties("admin") for cluster in clusters}
+    risks = [(alias, found(props)) for found in (login_risk, unused_suites) for alias, props in properties.items()]
+    return [f"cluster {alias}: {risk}" for alias, risk in risks if risk is not None]

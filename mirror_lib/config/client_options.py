@@ -19,6 +19,7 @@ from mirror_lib.config.security import (
     sends_token_in_clear,
     tls_settings,
     token_options,
+    unusable_suites,
 )
 from mirror_lib.errors import ConfigError
 
@@ -94,6 +95,12 @@ def spark_kafka_options(
     ready = java_properties(props, spark_version) if logs_in_by_token(props) else props
     given = {key: value for key, value in ready.items() if key not in _NOT_FOR_SPARK}
     return {f"kafka.{key}": java_class(value, environ) if _CLASS.search(key) else value for key, value in given.items()}
+
+
+def unused_suites(props: Mapping[str, str]) -> Optional[str]:
+    """A sentence on cipher suites that only Java's clients use; `None` without any."""
+    named = unusable_suites(props.get("ssl.cipher.suites", ""))
+    return f"ssl.cipher.suites: the mirror's own clients cannot use {', '.join(named)}" if named else None
 
 
 def login_risk(props: Mapping[str, str]) -> Optional[str]:

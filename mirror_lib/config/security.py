@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Dict, Mapping, Optional, Tuple, Union
+from typing import Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from mirror_lib.errors import ConfigError
@@ -140,17 +140,26 @@ def _protocols(props: Mapping[str, str]) -> Tuple[str, ...]:
 
 def _ciphers(suites: str) -> Tuple[str, ...]:
     """OpenSSL's names of the TLS 1.2 suites among `suites`; Python has no choice of the TLS 1.3 suites."""
+    names, unusable = _names(suites), unusable_suites(suites)
+    if unusable and len(unusable) == len(names):
+        raise ConfigError("ssl.cipher.suites: only the GCM and CHACHA20 suites can be used on the Python side")
     found = []
-    for suite in (name.strip() for name in suites.split(",") if name.strip()):
-        match = _SUITE.fullmatch(suite)
-        if match is not None:
-            exchange, signature, cipher, digest = match.groups()
-            named = cipher.replace("AES_", "AES").replace("_", "-")
-            tail = "" if cipher.startswith("CHACHA") else digest.replace("_", "-")
-            found.append("-".join(filter(None, [exchange, signature if exchange else "", named])) + tail)
-        elif "_WITH_" in suite or not suite.startswith("TLS_"):
-            raise ConfigError("ssl.cipher.suites: only the GCM and CHACHA20 suites can be used on the Python side")
+    for match in filter(None, map(_SUITE.fullmatch, names)):
+        exchange, signature, cipher, digest = match.groups()
+        named = cipher.replace("AES_", "AES").replace("_", "-")
+        tail = "" if cipher.startswith("CHACHA") else digest.replace("_", "-")
+        found.append("-".join(filter(None, [exchange, signature if exchange else "", named])) + tail)
     return tuple(found)
+
+
+def unusable_suites(suites: str) -> Tuple[str, ...]:
+    """The names of the value of `ssl.cipher.suites` that only Java's clients can use. Pure."""
+    older = (name for name in _names(suites) if "_WITH_" in name or not name.startswith("TLS_"))
+    return tuple(name for name in older if not _SUITE.fullmatch(name))
+
+
+def _names(suites: str) -> List[str]:
+    return [name.strip() for name in suites.split(",") if name.strip()]
 
 
 _PASSWORD_MECHANISMS = {

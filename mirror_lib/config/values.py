@@ -168,6 +168,41 @@ def replaceable_class(names: Mapping[str, str]) -> Kind:
     return Kind("class", parse)
 
 
+# What a pattern consists of, as far as Java and Python may read it differently; the last alternative is any character.
+_PART = re.compile(
+    r"\\(?:[0-7]{3}|.)|\[\^?\]?|\]|&&|\{(?:\d+(?:,\d*)?\})?|\(\?(?:[P#(]|[a-zA-Z-]+(?=[:)]))?|.", re.DOTALL
+)
+_UNNESTED = "write a character class without another in it"
+_LITERALLY = "write the character itself"
+_ADVICE = {"(?P": "write a group without a name: ( … )", "(?#": "leave the comment out", "(?(": "write out both cases"}
+
+
+def _python_only(text: str) -> Optional[Tuple[str, int, str]]:
+    """The first part of `text`, which Python compiles, that Java refuses or reads differently: the part, its index, and
+    what to write instead. Pure."""
+    in_class = False
+    for found in _PART.finditer(text):
+        part = found.group()
+        advice: Optional[str] = None
+        if part[0] == "\\":
+            # Python reads octal digits, and in a class a backspace, where Java expects another escape.
+            odd = len(part) > 2 or part[1] in "0NU" or (in_class and part[1] in "123456789b")
+            advice = _LITERALLY if odd else None
+        elif in_class:
+            in_class = part != "]"
+            advice = _UNNESTED if part[0] == "[" or part == "&&" else None
+        elif part[0] == "[":
+            in_class = True
+        elif part == "{":
+            advice = "write {0,3} for {,3}, and \\{ for a brace"
+        elif part[:2] == "(?":
+            # In a pattern with x, a comment could take the end of the whole subscription.
+            advice = "leave the flag out" if set(part[2:]) & set("aLx") else _ADVICE.get(part)
+        if advice is not None:
+            return part, found.start(), advice
+    return None
+
+
 def check_pattern(text: str, position: int) -> None:
     """Raise `ValueError` where `text`, item `position` of a list, is no pattern that Java and Python read alike."""
     place = f"has a pattern (item {position}) that"
@@ -193,6 +228,10 @@ def check_pattern(text: str, position: int) -> None:
         raise ValueError(f"{place} cannot be used: {error.msg}{at}; {advice}") from None
     except (OverflowError, RecursionError):
         raise ValueError(f"{place} is too large") from None
+    found = _python_only(text)
+    if found is not None:
+        part, at, advice = found
+        raise ValueError(f"{place} Java cannot read as Python does: {part} at character {at + 1}; {advice}")
 
 
 def _patterns(value: Value) -> Tuple[str, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import MirrorError
-from mirror_lib.facts import AclBinding, AclCluster, Cluster
+from mirror_lib.facts import AclBinding, AclCluster, Cluster, readable, unreadable
 from mirror_lib.topics.plan import TopicFacts, plan_topics, select_topics
 
 log = logging.getLogger(__name__)
@@ -61,15 +61,17 @@ def sync_topic_configs(
     copied = plan_topics(flow, facts, flows).copied
     # Of several topics in one remote topic the first by name says how it is to be.
     names = {each.remote_topic: each.source.name for each in reversed(copied) if each.create is None}
-    source_configs = source.topic_configs(sorted(set(names.values())))
-    remote_configs = target.topic_configs(sorted(names))
+    read = source.topic_configs(sorted(set(names.values()))), target.topic_configs(sorted(names))
+    closed = [unreadable(cluster.alias, configs) for cluster, configs in zip((source, target), read)]
+    source_configs, remote_configs = map(readable, read)
     changes = {
         remote: config_changes(flow, source_configs[name], remote_configs[remote])
         for remote, name in sorted(names.items())
         # Deleted in the meantime, on either side.
         if name in source_configs and remote in remote_configs
     }
-    return _alter(flow, target, {remote: change for remote, change in changes.items() if change})
+    synced = _alter(flow, target, {remote: change for remote, change in changes.items() if change})
+    return replace(synced, problems=(*synced.problems, *(each for each in closed if each is not None)))
 
 
 def _alter(flow: ReplicationFlow, target: Cluster, changes: Changes) -> Synced:

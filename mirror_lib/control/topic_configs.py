@@ -7,7 +7,13 @@ from typing import Iterator, Mapping, Optional, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicConfigEntry, TopicConfigs
-from mirror_lib.topics.remote_configs import MAX_MESSAGE_BYTES, TIMESTAMP_CONFIGS, config_excluded
+from mirror_lib.topics.remote_configs import (
+    MAX_MESSAGE_BYTES,
+    TIERED_CONFIGS,
+    TIMESTAMP_CONFIGS,
+    config_excluded,
+    is_tiered,
+)
 
 SET, DELETE, KEEP = "set", "delete", "keep"
 TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"
@@ -36,8 +42,8 @@ class ConfigDecision:
 
 def config_decisions(flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs) -> Tuple[ConfigDecision, ...]:
     """Every config that differs, by key. Both sides are a topic's effective configs, complete."""
-    chosen = dict(flow.remote_topic_configs)
-    found = (_decided(flow, key, source[key], remote.get(key)) for key in sorted(source.keys() - chosen.keys()))
+    chosen, tiered = dict(flow.remote_topic_configs), is_tiered(source) and is_tiered(remote)
+    found = (_decided(flow, key, source[key], remote.get(key), tiered) for key in sorted(source.keys() - chosen.keys()))
     own = (_chosen(key, value, source.get(key), remote.get(key)) for key, value in chosen.items())
     decided = [decision for decisions in (*found, *own) for decision in decisions]
     return tuple(sorted(decided, key=lambda each: each.key))
@@ -64,8 +70,11 @@ def orders(decisions: Tuple[ConfigDecision, ...]) -> Mapping[str, Optional[str]]
     return {each.key: each.new_value if each.action == SET else None for each in decisions if each.action != KEEP}
 
 
+_BY_HAND = "a remote topic gets tiered storage when it is created, or by hand"
+
+
 def _decided(
-    flow: ReplicationFlow, key: str, source: TopicConfigEntry, remote: Optional[TopicConfigEntry]
+    flow: ReplicationFlow, key: str, source: TopicConfigEntry, remote: Optional[TopicConfigEntry], tiered: bool
 ) -> Iterator[ConfigDecision]:
     if source.is_read_only or source.is_sensitive or source.value is None:
         return
@@ -73,7 +82,7 @@ def _decided(
         if _set_there(source):
             yield ConfigDecision(key, KEEP, source.value, None, f"{flow.target.alias} does not know this config")
         return
-    action, reason = _rule(flow, key, source, remote)
+    action, reason = _rule(flow, key, source, remote) if tiered or key not in TIERED_CONFIGS else (KEEP, _BY_HAND)
     differs = remote.source == TOPIC_LEVEL if action == DELETE else remote.value != source.value
     if differs:
         yield ConfigDecision(key, action, source.value, remote.value, reason)

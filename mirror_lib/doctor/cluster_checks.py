@@ -29,7 +29,7 @@ from mirror_lib.doctor.checks import (
     timestamps,
 )
 from mirror_lib.errors import ConfigError, MirrorError
-from mirror_lib.facts import TopicConfigs, TopicPartition
+from mirror_lib.facts import TopicConfigs, TopicPartition, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.offsets import timestamps_at
@@ -193,7 +193,7 @@ def _remote_topics(flow: ReplicationFlow, plan: TopicPlan, target: KafkaCluster)
     needs: Tuple[str, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS", "ALTER")
     needs += ("ALTER_CONFIGS",) if flow.sync_topic_configs_interval is not None else ()
     yield from missing_operations(subject, "topic", dict.fromkeys(there, needs), target.topic_operations(there))
-    read = target.topic_configs(there, DURABILITY)
+    read = readable(target.topic_configs(there, DURABILITY))
     configs = _values(read)
     new = {each.remote_topic: each.create for each in plan.copied if each.create is not None}
     validated = target.check_creation(list(new.values()))
@@ -252,7 +252,7 @@ def _source(config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source
     """Settings, clocks, and how much is to be copied before the source deletes it."""
     topics = sorted({each.source.name for each in plan.copied})
     subject = f"{flow.name} on {flow.source.alias}"
-    read = source.topic_configs(topics, DURABILITY)
+    read = readable(source.topic_configs(topics, DURABILITY))
     yield from durability(subject, _values(read), source.broker_count())
     places = [(each.source.name, number) for each in plan.copied for number in range(each.partitions)]
     yield from _clocks(subject, flow, source, places)

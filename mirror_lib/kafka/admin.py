@@ -83,33 +83,29 @@ class ClusterTopics(ClusterOffsets):
             log.warning("%s: topics without an answer, skipped in this listing: %s", self.alias, unready)
         return {each.name: _topic_description(each) for each in answers if each.error_code == OK}
 
-    def topic_configs(self, names: Sequence[str], keys: Optional[Sequence[str]] = None) -> Mapping[str, TopicConfigs]:
-        """Effective configs by topic, defaults included; limited to `keys` if given. Unknown topics are excluded.
+    def topic_configs(
+        self, names: Sequence[str], keys: Optional[Sequence[str]] = None
+    ) -> Mapping[str, Optional[TopicConfigs]]:
+        """Effective configs by topic, defaults included; limited to `keys` if given. Unknown topics are excluded;
+        `None` of a topic whose configs this principal may not read.
 
-        Raises ClusterError if the principal may not read the configs of an existing topic, or if brokers keep
-        disagreeing on whether a topic exists.
+        Raises ClusterError if a broker keeps answering with an error of its own about an existing topic.
         """
-        found: Dict[str, TopicConfigs] = {}
+        found: Dict[str, Optional[TopicConfigs]] = {}
         silent, patient_until = list(names), time.monotonic() + AGREED_SECONDS
         while silent:
-            unknown: List[str] = []
+            failed: Dict[str, int] = {}
             for start in range(0, len(silent), TOPICS_PER_REQUEST):
-                known, strange = self._topic_configs(silent[start : start + TOPICS_PER_REQUEST], keys)
+                known, errors = self._topic_configs(silent[start : start + TOPICS_PER_REQUEST], keys)
                 found.update(known)
-                unknown += strange
-            there = self._present(sorted(set(silent) - found.keys()))
-            refused = sorted(there - set(unknown))
-            if refused:
-                raise ClusterError(
-                    f"{self.alias}: not allowed to read the configs of {some(refused)}",
-                    hint="grant DescribeConfigs on these topics",
-                    code="MIR-203",
-                )
+                failed.update(errors)
             # Metadata of a new topic reaches each broker at a different time; the queried broker may not have it yet.
-            silent = sorted(there)
+            silent = sorted(self._present(sorted(set(silent) - found.keys())))
             if silent and time.monotonic() > patient_until:
+                reasons = sorted({error_name(failed[name]) for name in silent if name in failed})
                 raise ClusterError(
-                    f"{self.alias}: one broker knows {some(silent)} and another does not", "check the brokers' logs"
+                    f"{self.alias}: cannot read the configs of {some(silent)}: {', '.join(reasons) or 'no answer'}",
+                    "check the brokers' logs",
                 )
             time.sleep(ASKED_AGAIN_SECONDS if silent else 0)
         return found
@@ -125,7 +121,9 @@ class ClusterTopics(ClusterOffsets):
         """
         try:
             for name in sorted(self.topics())[:1]:
-                return frozenset(self.topic_configs([name]).get(name, {}))
+                configs = self.topic_configs([name]).get(name)
+                if configs is not None:
+                    return frozenset(configs)
         except ClusterError as error:
             log.debug("%s: no configs of an existing topic: %s", self.alias, error)
         probe = {PROBE_TOPIC: {"num_partitions": 1, "replication_factor": 1}}
@@ -258,8 +256,8 @@ class ClusterTopics(ClusterOffsets):
 
     def _topic_configs(
         self, names: Sequence[str], keys: Optional[Sequence[str]]
-    ) -> Tuple[Mapping[str, TopicConfigs], Sequence[str]]:
-        """The configs that one request returns, and the topics that are unknown to the broker."""
+    ) -> Tuple[Mapping[str, Optional[TopicConfigs]], Mapping[str, int]]:
+        """The configs that one request returns, as `topic_configs` does, and the error codes of the other topics."""
         kind = DescribeConfigsRequest.DescribeConfigsResource
         wanted = keys and list(keys)
         resources = [kind(resource_type=TOPIC, resource_name=name, configuration_keys=wanted) for name in names]
@@ -272,15 +270,17 @@ class ClusterTopics(ClusterOffsets):
             return answer
 
         answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
-        found = {
+        found: Dict[str, Optional[TopicConfigs]] = {
             each.resource_name: {
                 entry.name: _config_entry(entry.value, entry.config_source, entry.is_sensitive, entry.read_only)
                 for entry in each.configs
             }
             for each in answer.results
-            if each.configs
+            if each.error_code == OK
         }
-        return found, [each.resource_name for each in answer.results if each.error_code == UNKNOWN_TOPIC]
+        failed = {each.resource_name: int(each.error_code) for each in answer.results if each.error_code != OK}
+        closed = {name for name, code in failed.items() if issubclass(for_code(code), AuthorizationError)}
+        return {**found, **dict.fromkeys(closed)}, {name: failed[name] for name in failed.keys() - closed}
 
     def _order(
         self, asked: str, right: str, sizes: Mapping[str, int], send: Send, already: int

@@ -22,8 +22,8 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.listener import mismatch
-from mirror_lib.kafka.security import LoginRefused, ready_options
-from mirror_lib.kafka.wire import admin_connections, manager_of, stop
+from mirror_lib.kafka.security import LoginRefused, ready_options, refusal
+from mirror_lib.kafka.wire import admin_connections, forget_controller, manager_of, stop
 
 log = logging.getLogger(__name__)
 # At DEBUG these loggers print the client's configuration and the bytes it sends, passwords included. They also log each
@@ -110,7 +110,8 @@ class ClusterConnection:
             except UnknownBrokerIdError as error:
                 return NodeNotReadyError(*error.args)
             except KafkaError as error:
-                return error
+                reason = refusal(error)
+                return error if reason is None or manager.refused() else NodeNotReadyError(reason)
 
         async def in_turn(node: Optional[int]) -> None:
             for number, (to, request) in enumerate(requests):
@@ -136,11 +137,13 @@ class ClusterConnection:
                     hint=f"grant {right}",
                     code="MIR-203",
                 ) from error
-            except LoginRefused as error:
-                raise LoginError(f"{self.alias}: cannot {asked}: {error.args[0]}", LOGIN_HINT) from error
             # kafka-python raises RuntimeError if the controller moved twice, and OSError if a connection broke.
             except (KafkaError, RuntimeError, OSError) as error:
-                lasting = isinstance(error, KafkaError) and not error.retriable
+                refused = manager_of(self._client).refused()
+                if refused is not None:
+                    raise LoginError(f"{self.alias}: cannot {asked}: {refused}", LOGIN_HINT) from error
+                forget_controller(self._client)
+                lasting = isinstance(error, KafkaError) and not error.retriable and refusal(error) is None
                 if lasting or time.monotonic() + pause > deadline:
                     hint = None if lasting else "check that the brokers are up and can be reached"
                     raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error

@@ -7,6 +7,7 @@ throttles the client (KIP-13, KIP-219). It retries a wrong password. Its Kerbero
 
 from __future__ import annotations
 
+import logging
 import re
 import selectors
 import socket
@@ -22,6 +23,7 @@ from kafka.errors import (
     KafkaConnectionError,
     KafkaProtocolError,
     KafkaTimeoutError,
+    NodeNotReadyError,
     SaslAuthenticationFailedError,
 )
 from kafka.future import Future
@@ -43,6 +45,8 @@ from mirror_lib.kafka.kerberos import SecurityContext
 from mirror_lib.kafka.listener import answers_in_clear, without_tls
 from mirror_lib.kafka.security import BROKEN, LoginRefused, refusal
 
+log = logging.getLogger(__name__)
+
 # Maximum pieces in one send call; Linux accepts 1024.
 PIECES = 256
 # The loop wakes up when so much of a response has arrived, or its end: each wake-up is expensive.
@@ -61,6 +65,8 @@ _LEAST_BYTES = 4  # the correlation id
 Answers = List[Tuple[int, Any]]
 # Added to a new connection's timeout: the library's own error, if it comes earlier, explains more.
 LATE_SECONDS = 0.5
+# How long a broker that refused the login is not used: repeated refusals may lock an account.
+REFUSED_SECONDS = 60.0
 
 
 class BrokerLoop(NetworkSelector):  # type: ignore[misc]  # kafka-python has no types
@@ -409,17 +415,18 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
 
 
 class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
-    """Broker connections that do not retry a permanent login failure: the next use of the broker raises `LoginRefused`.
+    """Broker connections that do not repeat a permanent login failure: the broker is not used for `REFUSED_SECONDS`.
 
-    The library retries a wrong password or certificate until its timeout. `last_failure` is the error of the latest
-    attempt, `throttle` counts the brokers' throttling."""
+    The library retries a wrong password or certificate until its timeout. Here a client that no broker accepts gets
+    `LoginRefused`; while one may accept it, a use of the broker that refused raises `NodeNotReadyError`.
+    `last_failure` is the error of the latest attempt, `throttle` counts the brokers' throttling."""
 
     def __init__(self, network: Any, **options: Any) -> None:
         self.last_failure = ""
         self.throttle = Throttle()
         self._mismatch = ""
         # Kept here, because the refused attempt itself clears the library's own record.
-        self._refusals: Dict[Any, str] = {}
+        self._refusals: Dict[Any, Tuple[str, float]] = {}
         super().__init__(network, **options)
 
     def hears(self, node_id: Any = None) -> bool:
@@ -431,11 +438,29 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         """Make every further use of a broker raise `LoginRefused` with this reason. Thread-safe."""
         self._mismatch = reason
 
+    def refused(self) -> Optional[str]:
+        """Why no broker accepts this client; `None` while one may. Before the first metadata these are the bootstrap
+        servers, and one that failed in another way does not count."""
+        brokers = [each.node_id for each in self.cluster.brokers()]
+        servers = [each.node_id for each in self.cluster.bootstrap_brokers() if each.node_id not in self._backoff]
+        reasons = [self._refusal(each) for each in brokers or [*servers, *self._refusals]]
+        return self._mismatch or (reasons[0] if reasons and all(reasons) else None)
+
+    def _refusal(self, node_id: Any) -> Optional[str]:
+        reason, until = self._refusals.get(node_id, (None, 0.0))
+        return reason if time.monotonic() < until else None
+
     def maybe_raise_auth_failure(self, node_id: Any) -> None:
-        """Raises `LoginRefused` if this broker refused the client permanently."""
-        reason = self._mismatch or self._refusals.get(node_id)
+        """Raises `LoginRefused` if no broker accepts the client, `NodeNotReadyError` if only this one refused it."""
+        reason = self._mismatch or self._refusal(node_id)
         if reason:
-            raise LoginRefused(reason)
+            raise LoginRefused(reason) if self.refused() else NodeNotReadyError(reason)
+
+    def connection_delay(self, node_id: Any) -> float:
+        """As the library's; a broker of the cluster that refused the login is not chosen meanwhile."""
+        _, until = self._refusals.get(node_id, (None, 0.0))
+        refused = 0.0 if self.cluster.is_bootstrap(node_id) else until - time.monotonic()
+        return max(refused, super().connection_delay(node_id))
 
     def get_connection(self, node_id: Any, timeout_ms: Optional[float] = None, **options: Any) -> Any:
         """As the library's, but with a timeout for a first connection.
@@ -471,8 +496,13 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         if provider is not None and isinstance(error, SaslAuthenticationFailedError):
             provider.forget()
         self.last_failure = reason or str(error)
-        if reason is not None:
-            self._refusals[node_id] = reason
+        if reason is None:
+            return
+        self._refusals[node_id] = (reason, time.monotonic() + REFUSED_SECONDS)
+        if self.refused() is None:
+            node = self.cluster.broker_metadata(node_id)
+            place = node_id if node is None else f"{node.host}:{node.port}"
+            log.warning("%s: %s; other brokers are used for %.0f s", place, reason, REFUSED_SECONDS)
 
 
 def _give_up(connection: Any) -> None:
@@ -560,6 +590,11 @@ class ScramMechanism(SaslMechanismScram):  # type: ignore[misc]  # kafka-python 
 def manager_of(client: Any) -> Any:
     """The `BrokerConnections` of an admin client, or of the result of `admin_connections`."""
     return client._manager
+
+
+def forget_controller(client: Any) -> None:
+    """Make an admin client look up the controller again: it keeps sending to one that does not take its login."""
+    client._controller_id = None
 
 
 def stop(connections: Any) -> None:

@@ -25,6 +25,7 @@ from mirror_lib.facts import (
     GroupCluster,
     TopicDescription,
     TopicPartition,
+    readable,
 )
 from mirror_lib.topics.filters import group_filter_for, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
@@ -305,8 +306,8 @@ def _configs(flow: ReplicationFlow, plan: TopicPlan, source: Cluster, target: Cl
     if flow.sync_topic_configs_interval is None:
         raise _Silent("off: sync.topic.configs.enabled is false")
     existing = {each.remote_topic: each.source.name for each in reversed(plan.copied) if each.create is None}
-    ours = source.topic_configs(sorted(set(existing.values())))
-    theirs = target.topic_configs(sorted(existing))
+    ours = readable(source.topic_configs(sorted(set(existing.values()))))
+    theirs = readable(target.topic_configs(sorted(existing)))
     return {
         remote: config_decisions(flow, ours[name], theirs[remote])
         for remote, name in sorted(existing.items())

@@ -10,7 +10,7 @@ from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription
+from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, readable, unreadable
 from mirror_lib.ledger.records import LedgerRow, LedgerRuns, PartitionKey
 from mirror_lib.replication.messages import KeptPartition, PartitionReport, TaskReport
 from mirror_lib.replication.rejections import PASSED
@@ -66,6 +66,7 @@ class TopicWatch:
         self.plan = TopicPlan((), ())
         # The largest record batch that each remote topic, or the dead letter topic, accepts.
         self.limits: Mapping[str, int] = {}
+        self._closed: Optional[str] = None
 
     def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
         """Return the partitions to copy. The topics are planned again when one appeared, grew, vanished or changed its
@@ -102,8 +103,8 @@ class TopicWatch:
 
     def _raised(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
         """The new limit of each remote topic whose limit was raised."""
-        here = self._source.topic_configs(sorted(chosen), [MAX_MESSAGE_BYTES])
-        there = self._target.topic_configs(sorted(chosen.values()), [MAX_MESSAGE_BYTES])
+        here = readable(self._source.topic_configs(sorted(chosen), [MAX_MESSAGE_BYTES]))
+        there = readable(self._target.topic_configs(sorted(chosen.values()), [MAX_MESSAGE_BYTES]))
         orders = {
             remote: config_changes(self._flow, here[name], there[remote])
             for name, remote in chosen.items()
@@ -116,8 +117,16 @@ class TopicWatch:
         }
 
     def _limits(self, remotes: Sequence[str]) -> Mapping[str, int]:
+        """The limit of each remote topic; of one whose configs may not be read, the last one or Kafka's default."""
         configs = self._target.topic_configs(remotes, [MAX_MESSAGE_BYTES])
-        return {remote: _limit(configs.get(remote, {})) for remote in remotes}
+        before, self._closed = self._closed, unreadable(self._flow.target.alias, configs)
+        if self._closed not in (None, before):
+            log.warning("%s; larger batches than %s allows by default are split", self._closed, MAX_MESSAGE_BYTES)
+        found = readable(configs)
+        return {
+            remote: self.limits[remote] if remote not in found and remote in self.limits else _limit(found.get(remote))
+            for remote in remotes
+        }
 
     def present(self) -> Mapping[PartitionKey, CopiedPartition]:
         """Return the partitions to copy. If a cluster does not answer, return the previous ones."""
@@ -145,8 +154,8 @@ class TopicWatch:
         self.partitions = partitions
 
 
-def _limit(configs: TopicConfigs) -> int:
-    entry = configs.get(MAX_MESSAGE_BYTES)
+def _limit(configs: Optional[TopicConfigs]) -> int:
+    entry = (configs or {}).get(MAX_MESSAGE_BYTES)
     return int(entry.value) if entry is not None and entry.value else KAFKA_DEFAULT_MAX_MESSAGE_BYTES
 
 

@@ -36,7 +36,7 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
+from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log, loss_hint
 from mirror_lib.replication.start_rules import (
     Action,
     Case,
@@ -385,7 +385,8 @@ def _lost(
 ) -> Range:
     code = "MIR-310" if position.upstream_offset < start else "MIR-311"  # deleted before, or truncated after
     if flow.on_data_loss == "fail":
-        return Range(key, position, source.end, refused=f"{reason}; {CONTINUE_HINT}", code=code)
+        hint = loss_hint(key.source_topic) if code == "MIR-310" else CONTINUE_HINT
+        return Range(key, position, source.end, refused=f"{reason}; {hint}", code=code)
     bounds = sorted((position.upstream_offset, start))
     incident = Incident(DATA_LOST, key.source_topic, key.partition, bounds[0], bounds[1], reason)
     return Range(key, Position(start, position.downstream_offset), source.end, incident, anchor=True)

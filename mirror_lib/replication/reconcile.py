@@ -352,6 +352,13 @@ WINDOW = 1000
 CONTINUE_HINT = "set on.data.loss: continue to resume from there"
 
 
+def loss_hint(topic: str) -> str:
+    """What to do after the source deleted records of `topic` that were not copied."""
+    if topic.endswith("-repartition"):
+        return f"Kafka Streams deletes such records: add .*-repartition to topics.exclude, or {CONTINUE_HINT}"
+    return CONTINUE_HINT
+
+
 def left_the_log(source: TopicPartition, first: int, log_start: int) -> str:
     """The text that describes the loss of the upstream offsets from `first` to `log_start`."""
     return f"{source[0]}-{source[1]}: offsets {first} to {log_start - 1} left the source's log before they were copied"

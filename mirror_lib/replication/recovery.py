@@ -17,9 +17,9 @@ from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import COPIED_AGAIN, Position
 from mirror_lib.replication.partition import PartitionCopy
 from mirror_lib.replication.reconcile import (
-    CONTINUE_HINT,
     Records,
     left_the_log,
+    loss_hint,
     reconcile,
     settle,
 )
@@ -111,7 +111,7 @@ class Recovery:
 
     def _lost(self, copy: PartitionCopy, on_at: int, reason: str) -> None:
         if not self._passes_loss:
-            raise RefusedError(reason, CONTINUE_HINT, code="MIR-310")
+            raise RefusedError(reason, loss_hint(copy.source[0]), code="MIR-310")
         copy.lose(on_at, on_at, reason)
 
     def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own, end: int) -> None:
@@ -124,7 +124,7 @@ class Recovery:
         if settled.lost_from is not None:
             reason = left_the_log(copy.source, settled.lost_from, log_start)
             if not self._passes_loss:
-                raise RefusedError(reason, CONTINUE_HINT, code="MIR-310")
+                raise RefusedError(reason, loss_hint(copy.source[0]), code="MIR-310")
             copy.lose(settled.lost_from, log_start, reason)
         for match in settled.matches:
             copy.recover(*match)

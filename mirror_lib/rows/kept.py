@@ -24,7 +24,7 @@ from mirror_lib.replication.flow_state import FlowState, end_if_lost, refusal_of
 from mirror_lib.replication.journal import BatchRef, position_row
 from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
 from mirror_lib.replication.positions import Positions, SourceProgress
-from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log
+from mirror_lib.replication.reconcile import left_the_log, loss_hint
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.writer import RowsReport
@@ -97,7 +97,8 @@ class KeptMirror(RowMirror):
             at, reason = each.start, left_the_log(each.source, each.start.upstream_offset, each.log_start)
             copied = self._partitions[each.key]
             if not continues:
-                self._state.stopped.stop(each.key, refusal_of(copied, f"{reason}; {CONTINUE_HINT}", "MIR-310"))
+                reason = f"{reason}; {loss_hint(copied.topic)}"
+                self._state.stopped.stop(each.key, refusal_of(copied, reason, "MIR-310"))
                 continue
             # The incident first: a crash in between records it twice, and never moves past records silently.
             self._journal.note([Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)], batch)

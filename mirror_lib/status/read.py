@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
-from mirror_lib.facts import TopicPartition, held_back
+from mirror_lib.facts import TopicPartition, held_back, readable
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.listener import accepts_connections
@@ -264,7 +264,7 @@ def _kept(
     """With lag, and how long the source keeps what is to be copied. Log sizes are asked for only where they matter."""
     lagging = {_key(each): _resumes(each) for each in bare if _resumes(each) < each.log_end}
     times = timestamps_at(flow.source, lagging)
-    configs = source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION)
+    configs = readable(source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION))
     retention = {topic: _retention(entries) for topic, entries in configs.items()}
     limited = sorted(topic for topic, each in retention.items() if each.nbytes is not None)
     sizes = (source.log_sizes(limited) if limited else None) or {}

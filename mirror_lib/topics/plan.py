@@ -11,11 +11,11 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 
 from mirror_lib.config.model import REFUSE, ReplicationFlow
 from mirror_lib.errors import CustomClassError
-from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
+from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, unreadable
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
 from mirror_lib.topics.policy import policy_for, remote_topic, remote_topics
-from mirror_lib.topics.remote_configs import admission_configs, admission_notes, creation_configs
+from mirror_lib.topics.remote_configs import TIERED_CONFIGS, admission_configs, admission_notes, creation_configs
 
 
 def agreed(copied: Sequence[CopiedTopic]) -> Tuple[CopiedTopic, ...]:
@@ -60,15 +60,17 @@ def whole_or_not(
 @dataclass(frozen=True)
 class TopicFacts:
     """The facts of a plan, read at one moment. `source_configs` and `target_configs` have effective values by topic
-    name, of the topics to copy and of existing remote topics. `target_config_keys` are the configs that the target
-    supports, empty if unknown."""
+    name, of the topics to copy and of existing remote topics; `None` where they may not be read. `target_config_keys`
+    are the configs that the target supports, empty if unknown. `target_tiered` is False if the target refuses topics
+    with tiered storage."""
 
     source_topics: Mapping[str, TopicDescription]
     target_topics: Mapping[str, TopicDescription]
-    source_configs: Mapping[str, TopicConfigs] = field(default_factory=dict)
-    target_configs: Mapping[str, TopicConfigs] = field(default_factory=dict)
+    source_configs: Mapping[str, Optional[TopicConfigs]] = field(default_factory=dict)
+    target_configs: Mapping[str, Optional[TopicConfigs]] = field(default_factory=dict)
     target_config_keys: FrozenSet[str] = frozenset()
     target_broker_count: int = 1
+    target_tiered: bool = True
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,11 @@ def _why_not_written(
         return closed
     if existing is not None:
         return _why_counts_differ(topic, existing, flow)
+    if facts.source_configs.get(topic.name, {}) is None:
+        return (
+            f"cannot create {remote}: not allowed to read the configs of {topic.name} on {flow.source.alias}; grant "
+            "DescribeConfigs on the topic"
+        )
     return _why_not_created(remote, flow, facts, taken)
 
 
@@ -270,7 +277,10 @@ def _copy_existing(
     existing = facts.target_topics.get(remote)
     if existing is None:
         return None
-    notes = admission_notes(facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {}))
+    configs = facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {})
+    sides = ((flow.source.alias, topic.name), (flow.target.alias, remote))
+    closed = [unreadable(alias, {name: each}) for (alias, name), each in zip(sides, configs)]
+    notes = [*admission_notes(configs[0] or {}, configs[1] or {}), *(each for each in closed if each is not None)]
     keyed_over = _keyed_over(flow, existing.partitions)
     grows = keyed_over is None and existing.partitions < topic.partitions
     return CopiedTopic(
@@ -292,11 +302,12 @@ def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
 
 
 def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts) -> CopiedTopic:
-    entries, known = facts.source_configs.get(topic.name, {}), facts.target_config_keys
-    wanted = creation_configs(flow, entries)
+    entries, known = facts.source_configs.get(topic.name) or {}, facts.target_config_keys
+    chosen, wanted = dict(flow.remote_topic_configs), creation_configs(flow, entries)
+    local = () if facts.target_tiered else tuple(key for key in TIERED_CONFIGS if key in wanted and key not in chosen)
+    wanted = {key: value for key, value in wanted.items() if key not in local}
     # What the file asks for by name is refused by the broker, if it does not know it.
-    asked = known | dict(flow.remote_topic_configs).keys()
-    configs = {key: value for key, value in wanted.items() if not known or key in asked}
+    configs = {key: value for key, value in wanted.items() if not known or key in known or key in chosen}
     configs.update(admission_configs(flow, entries, known))
     unknown = sorted(wanted.keys() - configs.keys())
     keyed_over = _keyed_over(flow, topic.partitions)
@@ -311,7 +322,15 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
         notes=(
             *_heartbeats_note(flow, topic.name),
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
+            *([_without_tiers(flow, local)] if local else []),
         ),
+    )
+
+
+def _without_tiers(flow: ReplicationFlow, left_out: Sequence[str]) -> str:
+    return (
+        f"{flow.target.alias} has no tiered storage: created without {', '.join(left_out)}, so the brokers' disks hold "
+        "all that its retention keeps"
     )
 
 

@@ -15,6 +15,12 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 TIMESTAMP_BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 OLD_TIMESTAMP_BOUND = "message.timestamp.difference.max.ms"
 TIMESTAMP_CONFIGS = (TIMESTAMP_TYPE, *TIMESTAMP_BOUNDS, OLD_TIMESTAMP_BOUND)
+# What a topic may have only where its brokers have tiered storage (KIP-405), and what says that it uses that.
+REMOTE_STORAGE = "remote.storage.enable"
+TIERED_CONFIGS = (
+    *(REMOTE_STORAGE, "local.retention.ms", "local.retention.bytes"),
+    *("remote.log.copy.disable", "remote.log.delete.on.disable"),
+)
 
 # What decides whether a topic admits a batch: all that has to be read of topics that already exist.
 ADMISSION_CONFIGS = (MAX_MESSAGE_BYTES, *TIMESTAMP_CONFIGS)
@@ -56,6 +62,11 @@ def admission_configs(
     if source_limit > KAFKA_DEFAULT_MAX_MESSAGE_BYTES and not config_excluded(flow, MAX_MESSAGE_BYTES):
         configs[MAX_MESSAGE_BYTES] = str(source_limit)
     return configs
+
+
+def is_tiered(configs: TopicConfigs) -> bool:
+    """Whether a topic keeps its older segments in tiered storage."""
+    return REMOTE_STORAGE in configs and configs[REMOTE_STORAGE].value == "true"
 
 
 def admission_notes(source: TopicConfigs, remote: TopicConfigs) -> Iterable[str]:

@@ -9,7 +9,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import Cluster, TopicDescription
+from mirror_lib.facts import Cluster, NewTopic, TopicDescription, readable, unreadable
 from mirror_lib.topics.plan import (
     CopiedTopic,
     SkippedTopic,
@@ -21,7 +21,7 @@ from mirror_lib.topics.plan import (
     whole_or_not,
 )
 from mirror_lib.topics.policy import remote_topics
-from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS
+from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS, REMOTE_STORAGE, is_tiered
 
 log = logging.getLogger(__name__)
 
@@ -75,14 +75,27 @@ def read_facts(
     makes_any = bool(created) or missing_dead_letters(flow, target_topics) is not None
     creation_configs = source.topic_configs(created)
     deleted_meanwhile = set(created) - creation_configs.keys()
+    known = target.topic_config_keys() if makes_any else frozenset()
+    tiered = [name for name, configs in readable(creation_configs).items() if is_tiered(configs)]
+    new = [remote for name in tiered for remote in remotes[name] if remote not in target_topics]
     return TopicFacts(
         source_topics={name: topic for name, topic in source_topics.items() if name not in deleted_meanwhile},
         target_topics=target_topics,
         source_configs={**creation_configs, **source.topic_configs(sorted(existing), ADMISSION_CONFIGS)},
         target_configs=target.topic_configs(sorted(written & target_topics.keys()), ADMISSION_CONFIGS),
-        target_config_keys=target.topic_config_keys() if makes_any else frozenset(),
+        target_config_keys=known,
         target_broker_count=target.broker_count(),
+        target_tiered=not (new and REMOTE_STORAGE in known and _refuses_tiers(target, new[0])),
     )
+
+
+def _refuses_tiers(target: Cluster, name: str) -> bool:
+    """Whether the brokers would create the topic `name`, but not in tiered storage. Creates nothing."""
+    bare = NewTopic(name, 1, -1)
+    (stored, _), (plain, _) = (
+        target.check_creation([each])[name] for each in (replace(bare, configs={REMOTE_STORAGE: "true"}), bare)
+    )
+    return stored is not None and plain is None
 
 
 def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
@@ -161,7 +174,11 @@ def _carried_out(
 
 
 def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
-    """By the topics' present `cleanup.policy`. Raises `ClusterError`."""
+    """By the topics' present `cleanup.policy`; a topic whose configs cannot be read counts as not compacted, which is
+    the stricter comparison. Raises `ClusterError`."""
     configs = cluster.topic_configs(topics, ["cleanup.policy"])
-    policies = {topic: entries.get("cleanup.policy") for topic, entries in configs.items()}
+    closed = unreadable(cluster.alias, configs)
+    if closed is not None:
+        log.warning("%s; compared as if not compacted", closed)
+    policies = {topic: entries.get("cleanup.policy") for topic, entries in readable(configs).items()}
     return frozenset(topic for topic, entry in policies.items() if entry and "compact" in (entry.value or ""))

@@ -18,7 +18,7 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.control.service import BackgroundControl, ControlReport
 from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
 from mirror_lib.control.topic_acls import AclChanges
-from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic
+from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.plan.preview import preview
 from tests.lab.brokers import KafkaBroker
@@ -69,7 +69,7 @@ class TwoTopics:
             assert time.monotonic() < deadline, f"{self.name} does not show {changes}"
 
     def _shows(self, changes: Mapping[str, Optional[str]]) -> bool:
-        found = self.source.topic_configs([self.name], list(changes))[self.name]
+        found = readable(self.source.topic_configs([self.name], list(changes)))[self.name]
         own = {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
         return all(own.get(key) == value for key, value in changes.items())
 
@@ -90,7 +90,7 @@ class TwoTopics:
 
     def remote(self) -> Dict[str, Optional[str]]:
         """The remote topic's own configs, without what it has by default."""
-        found = self.target.topic_configs([f"A.{self.name}"])[f"A.{self.name}"]
+        found = readable(self.target.topic_configs([f"A.{self.name}"]))[f"A.{self.name}"]
         return {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
 
 
@@ -329,7 +329,7 @@ def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_ar
         before = int(1000 * time.time())
         reports = guarded_flow.run("admin")
         visible(admin, {replace(read_right, topic=f"A.{guarded_flow.topic}")})
-        policies = admin.topic_configs(["heartbeats"], ["cleanup.policy"])["heartbeats"]
+        policies = readable(admin.topic_configs(["heartbeats"], ["cleanup.policy"]))["heartbeats"]
     assert len(guarded_flow.read(f"A.{guarded_flow.topic}")) == 100
     assert reports["A->B"].topic_configs == 1
     assert {flow: report.heartbeats for flow, report in reports.items()} == {"A->B": 1, "B->A": 1}

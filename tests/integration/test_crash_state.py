@@ -13,6 +13,7 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
+from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
@@ -113,7 +114,7 @@ def test_where_another_cluster_stands_behind_an_alias_nothing_is_done_beside_the
         assert running.wait() == 3
     assert "the source cluster has id" in running.output
     with KafkaCluster(ClusterConfig("target", {"bootstrap.servers": swapped.target.bootstrap})) as cluster:
-        (configs,) = cluster.topic_configs([swapped.remote_topic], ["retention.ms"]).values()
+        (configs,) = readable(cluster.topic_configs([swapped.remote_topic], ["retention.ms"])).values()
     assert configs["retention.ms"].value == "86400000"
     assert [read_topic(swapped.target, topic) for topic in WRITTEN_BESIDE] == before
 

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
+from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.kafka.offsets import first_records, timestamps_at
@@ -52,8 +53,8 @@ def test_the_topic_is_created_compacted_with_one_partition_and_then_left_alone(
         internal.append([(b"key", b"value")])
         internal.ensure(cluster)
         assert cluster.topics()[internal.topic].partitions == 1
-        policy = cluster.topic_configs([internal.topic], ["cleanup.policy"])[internal.topic]["cleanup.policy"].value
-    assert policy == "compact"
+        configs = readable(cluster.topic_configs([internal.topic], ["cleanup.policy"]))[internal.topic]
+    assert configs["cleanup.policy"].value == "compact"
     assert internal.latest() == {b"key": b"value"}
 
 

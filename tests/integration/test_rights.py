@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
-from mirror_lib.facts import CommittedOffset, NewTopic
+from mirror_lib.facts import CommittedOffset, NewTopic, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, whole_topic
 from mirror_lib.kafka.group_member import GroupMember
@@ -84,11 +84,13 @@ class Pair:
             grant(admin, list({repr(each): each.acl("mirror") for each in wanted if each.cluster == cluster}.values()))
             admin.close()
 
-    def mirror(self, command: str, *options: str, state: str = "state") -> str:
-        """What a command says that must succeed."""
+    def mirror(
+        self, command: str, *options: str, state: str = "state", config: str = CONFIG, expected: int = 0
+    ) -> str:
+        """What a command prints on both channels; it must end with the exit code `expected`."""
         clusters = {each: login_config(self.broker(each), "mirror").client_properties("consumer") for each in "AB"}
         path = self.directory / f"{state}.yaml"
-        path.write_text(CONFIG.format(clusters=json.dumps(clusters), state=self.directory / state))
+        path.write_text(config.format(clusters=json.dumps(clusters), state=self.directory / state))
         self.output.readouterr()
         before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
         try:
@@ -97,8 +99,8 @@ class Pair:
             for number, handler in before:
                 signal.signal(number, handler)
         said = self.output.readouterr()
-        assert code == 0, said.err
-        return said.out
+        assert code == expected, said.err
+        return said.out + said.err
 
     def consumer(self, cluster: str, group: str) -> Consumer:
         return Consumer({"bootstrap.servers": self.broker(cluster).bootstrap, "group.id": group, **ADMIN})
@@ -178,6 +180,31 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     assert "1 take over" in pair.mirror("takeover", "--from", "group=KafkaMirror", state="mm1")
 
 
+def test_topic_without_describe_configs_is_named_and_the_others_are_copied(pair: Pair, spark: SparkSession) -> None:
+    """`closed` has no remote topic, `there` has one; of neither may the configs be read on A."""
+    names = ["orders", "closed", "there"]
+    with KafkaCluster(login_config(pair.a, "admin")) as admin:
+        admin.create_topics([NewTopic(f"one.{name}", 1, 1) for name in names])
+    with KafkaCluster(login_config(pair.b, "admin")) as admin:
+        admin.create_topics([NewTopic("one.there", 1, 1)])
+    for name in names:
+        pair.write("A", f"one.{name}", b"1", b"2")
+    ours = [Right("", "A", "Topic", "one.*", "Read"), Right("", "A", "Topic", "one.orders", "DescribeConfigs")]
+    theirs = [Right("", "B", "Topic", "one.*", each) for each in ("Create", "Write", "Read", "Alter", "AlterConfigs")]
+    pair.exactly([*ours, *theirs])
+    config = CONFIG.replace("[orders]", '["one[.].*"]').replace("sync.topic.configs.enabled: false", "tasks.max: 1")
+    config = config.replace("    commit.source.group: KafkaMirror\n", "").replace("true", "false")
+    planned = json.loads(pair.mirror("plan", "--json", state="one", config=config).splitlines()[0])
+    assert [each["topic"] for each in planned["topics"]] == ["one.orders", "one.there"]
+    assert [each["topic"] for each in planned["skipped"] if each["wanted"]] == ["one.closed"]
+    output = pair.mirror("run", "--once", state="one", config=config, expected=1)
+    last = output.strip().splitlines()[-1]
+    assert "MIR-205" in last and "one.closed" in last and "DescribeConfigs" in last
+    assert "one.there" in next(line for line in output.splitlines() if "A->B control" in line)
+    for name in ("one.orders", "one.there"):
+        assert [each.value for each in read_topic(pair.b, name, login=ADMIN)[0].values()] == [b"1", b"2"]
+
+
 def cluster_of(pair: Pair, cluster: str) -> KafkaCluster:
     return KafkaCluster(config_of(pair, cluster))
 
@@ -209,7 +236,7 @@ def reading(cluster: str, topic: str) -> Act:
 
 def reading_configs(pair: Pair) -> object:
     with cluster_of(pair, "B") as connected:
-        return connected.topic_configs(["orders"])
+        return unreadable("B", connected.topic_configs(["orders"]))
 
 
 def growing(pair: Pair) -> object:
@@ -258,7 +285,7 @@ def taking_over(pair: Pair) -> object:
         ("identity", "B", "orders", "Write", writing("B", "orders"), "needs Write on the topic"),
         ("identity", "B", "orders", "Read", reading("B", "orders"), "needs Read on the topic"),
         ("identity", "B", "orders", "Alter", growing, "grant Alter on the topic"),
-        ("identity", "B", "orders", "DescribeConfigs", reading_configs, "grant DescribeConfigs on these topics"),
+        ("identity", "B", "orders", "DescribeConfigs", reading_configs, "grant DescribeConfigs"),
         ("emit.offset-syncs", "A", SYNCS, "Create", creating("A", SYNCS), "grant Create on the topic"),
         ("emit.offset-syncs", "A", SYNCS, "Write", writing("A", SYNCS), "needs Write on the topic"),
         ("emit.offset-syncs", "A", SYNCS, "Read", reading("A", SYNCS), "needs Read on the topic"),

@@ -5,17 +5,23 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterator, Tuple
+from typing import TYPE_CHECKING, Callable, Iterator, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.control.sync import Synced, sync_topic_configs
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.one_lane import LaneProcess, task_plans
 from tests.lab.readers import differences, read_topic
 from tests.lab.tiered import AT_ONCE, SlowStore, first_local_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.long
 
@@ -84,6 +90,25 @@ def test_what_a_killed_life_wrote_is_found_though_tiered_storage_does_not_give_i
         report = copy_lanes(plan, 0)
     assert (report.recovered, report.records) == (before, 5)
     assert not differences(read_topic(source, flow.topic), read_topic(target, flow.remote_topic))
+
+
+def test_topic_in_tiered_storage_is_copied_to_a_cluster_without_it(
+    tiered_clusters: Clusters, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path,
+    spark: SparkSession,
+) -> None:  # fmt: skip
+    source, _, _ = tiered_clusters
+    flow = TieredFlow(source, target_cluster, topic_name("tiers"), tmp_path)
+    flow.tiered(source, flow.topic, lambda: flow.fill(100))
+    flow.settings["sync.topic.configs.enabled"] = "true"
+    for _ in range(2):
+        outcome = flow.run(spark)
+        assert outcome.error is None, outcome.error
+    flow.assert_exact(spark)
+    with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": source.bootstrap})) as here, KafkaCluster(
+        ClusterConfig("target", {"bootstrap.servers": target_cluster.bootstrap})
+    ) as there:
+        mirrored = ReplicationFlow(ClusterConfig("source", {}), ClusterConfig("target", {}), topics=(flow.topic,))
+        assert sync_topic_configs(mirrored, (mirrored,), here, there) == Synced()
 
 
 def test_partition_that_waits_for_tiered_storage_holds_up_no_other(

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import pytest
 
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import TopicConfigs
+from mirror_lib.facts import readable, unreadable
 from mirror_lib.kafka import admin as topics
 from mirror_lib.kafka.admin import OK, UNKNOWN_TOPIC, ClusterTopics
+from mirror_lib.kafka.connection import error_name
 
-CONFIGS: TopicConfigs = {}
+TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR = 29, 7, -1
 
 
 class Brokers(ClusterTopics):
-    """`answers` are in turn the topics that the broker knows which is asked for configs; `there` are all topics, and
-    of those `closed` it answers nothing."""
+    """`answers` are in turn the topics that the broker knows which is asked for configs; `there` are all topics. It
+    answers about the topics of `errors` with an error code each."""
 
-    def __init__(self, answers: List[Sequence[str]], there: Sequence[str], closed: Sequence[str] = ()) -> None:
-        self.alias = "B"
-        self._known, self._there, self._closed = answers, there, closed
+    def __init__(self, answers: List[Sequence[str]], there: Sequence[str], **errors: int) -> None:
+        self.alias, self._answer_seconds = "B", 1.0
+        self._known, self._there, self._errors = answers, there, errors
 
-    def _topic_configs(
-        self, names: Sequence[str], keys: Optional[Sequence[str]]
-    ) -> Tuple[Mapping[str, TopicConfigs], Sequence[str]]:
+    def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        ((_, request),) = requests
         known = self._known.pop(0) if len(self._known) > 1 else self._known[0]
-        found = {name: CONFIGS for name in names if name in known and name not in self._closed}
-        return found, [name for name in names if name not in known]
+        codes = {
+            name: self._errors.get(name, OK) if name in known else UNKNOWN_TOPIC
+            for name in (each.resource_name for each in request.resources)
+        }
+        results = [SimpleNamespace(resource_name=name, error_code=code, configs=[]) for name, code in codes.items()]
+        return [SimpleNamespace(results=results)]
 
     def _describe_topics(self, names: Optional[Sequence[str]]) -> Any:
         codes = {name: OK if name in self._there else UNKNOWN_TOPIC for name in names or ()}
@@ -44,12 +48,23 @@ def test_a_topic_that_is_gone_is_left_out() -> None:
     assert set(Brokers([["old"]], ["old"]).topic_configs(["old", "gone"])) == {"old"}
 
 
-def test_a_topic_of_which_nothing_is_told_is_closed_to_us() -> None:
-    with pytest.raises(ClusterError, match=r"B: not allowed to read the configs of closed .*grant DescribeConfigs"):
-        Brokers([["old", "closed"]], ["old", "closed"], ["closed"]).topic_configs(["old", "closed"])
+def test_topic_whose_configs_may_not_be_read_does_not_hide_the_others() -> None:
+    everything = ["old", "closed"]
+    found = Brokers([everything], everything, closed=TOPIC_AUTHORIZATION_FAILED).topic_configs(everything)
+    assert found == {"old": {}, "closed": None}
+    assert unreadable("B", found) == "B: not allowed to read the configs of closed: grant DescribeConfigs"
+    assert readable(found) == {"old": {}} and unreadable("B", {"old": {}}) is None
+
+
+@pytest.mark.parametrize("code", [REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR])
+def test_error_of_a_broker_is_not_a_missing_permission(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(topics, "AGREED_SECONDS", 0.2)
+    with pytest.raises(ClusterError) as raised:
+        Brokers([["old"]], ["old"], old=code).topic_configs(["old"])
+    assert raised.value.code == "MIR-201" and error_name(code) in raised.value.message
 
 
 def test_brokers_that_keep_disagreeing_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "AGREED_SECONDS", 0.2)
-    with pytest.raises(ClusterError, match="B: one broker knows new and another does not"):
+    with pytest.raises(ClusterError, match="B: cannot read the configs of new: UNKNOWN_TOPIC_OR_PARTITION"):
         Brokers([["old"]], ["old", "new"]).topic_configs(["old", "new"])

@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.net.manager import KafkaConnectionManager
 
-from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options
+from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options, unused_suites
 from mirror_lib.config.loader import load
 from mirror_lib.config.security import KerberosLogin, Store, TlsSettings
 from mirror_lib.errors import ConfigError
@@ -110,6 +110,13 @@ def test_protocols_and_suites_are_what_both_sides_have() -> None:
     ciphers = tls(cipher__suites=f"TLS_AES_256_GCM_SHA384,{older}").ciphers
     assert ciphers == ("ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305")
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(":".join(ciphers))
+
+
+def test_one_usable_suite_is_enough_and_the_others_are_named() -> None:
+    usable, other = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"
+    assert tls(cipher__suites=f"{other},{usable}").ciphers == ("ECDHE-RSA-AES128-GCM-SHA256",)
+    assert other in (unused_suites({"ssl.cipher.suites": f"{other},{usable}"}) or "")
+    assert unused_suites({"ssl.cipher.suites": f"TLS_AES_256_GCM_SHA384,{usable}"}) is None
 
 
 def test_no_secret_shows_in_what_the_options_print() -> None:

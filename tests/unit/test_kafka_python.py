@@ -44,7 +44,7 @@ TRANSPORT = (
 INHERITED: Dict[type, Iterable[str]] = {
     Turns: (),
     BrokerConnection: ("_maybe_throttle", "_reauth", "_request_buffer", "_request_timed_out", "_timeout_at"),
-    BrokerConnections: ("_build_transport", "_conns", "_net"),
+    BrokerConnections: ("_backoff", "_build_transport", "_conns", "_net"),
     FetchRequestOfViews: ("_header",),
     FrameProtocol: ("_max_frame_size", "_process_response"),
     KerberosMechanism: ("_client_ctx", "_is_authenticated", "_is_done", "_next_token"),
@@ -56,6 +56,7 @@ INHERITED: Dict[type, Iterable[str]] = {
 }
 # What is used of the library's objects from outside, and the classes that have it.
 OUTSIDE: Dict[str, Iterable[type]] = {
+    "_controller_id": (KafkaAdminClient,),
     "_manager": (KafkaAdminClient, KafkaNetClient),
     "_net": (KafkaNetClient,),
     "_ident": (KafkaProtocol,),

@@ -125,6 +125,18 @@ def test_of_two_new_names_that_collide_with_each_other_the_first_is_copied() -> 
     assert reasons(plan)["a_b"].startswith("collides with existing topic primary.a.b")
 
 
+def test_topic_whose_configs_may_not_be_read_is_blocked_only_where_it_needs_a_new_remote_topic() -> None:
+    target = {"primary.there": TopicDescription("primary.there", "remote", 1)}
+    closed: Dict[str, Optional[TopicConfigs]] = {"new": None, "there": None, "orders": {}}
+    read = facts(topics(new=1, orders=1, there=1), target, source_configs=closed, target_configs={"primary.there": {}})
+    plan = plan_topics(flow(), read)
+    assert [each.source.name for each in plan.copied] == ["orders", "there"]
+    assert [each.name for each in plan.blocked] == ["new"]
+    assert "grant DescribeConfigs" in reasons(plan)["new"]
+    noted = [each.source.name for each in plan.copied if "DescribeConfigs" in "".join(each.notes)]
+    assert noted == ["there"]
+
+
 def test_a_replication_factor_above_the_broker_count_blocks_creation_but_not_existing_topics() -> None:
     target = {"primary.old": TopicDescription("primary.old", "", 1)}
     plan = plan_topics(flow(replication_factor=3), facts(topics(new=1, old=1), target, target_broker_count=2))
@@ -218,6 +230,18 @@ def test_a_config_that_the_target_does_not_know_is_left_out_with_a_note() -> Non
     plan = plan_topics(flow(), read)
     assert "remote.storage.enable" not in created(plan).configs
     assert only(plan).notes == ("backup does not know the config remote.storage.enable",)
+
+
+def test_topic_in_tiered_storage_is_created_without_it_where_the_target_has_none() -> None:
+    tiered = {"retention.ms": own("9"), "remote.storage.enable": own("true"), "local.retention.ms": own("1")}
+    read = facts(topics(orders=1), source_configs={"orders": tiered}, target_tiered=False)
+    plan = plan_topics(flow(), read)
+    assert created(plan).configs == {"retention.ms": "9", "message.timestamp.type": "CreateTime"}
+    assert "without remote.storage.enable, local.retention.ms" in only(plan).notes[0]
+    asked = plan_topics(flow(remote_topic_configs=(("remote.storage.enable", "true"),)), read)
+    assert created(asked).configs["remote.storage.enable"] == "true"
+    there = plan_topics(flow(), facts(topics(orders=1), source_configs={"orders": tiered}))
+    assert created(there).configs.keys() > tiered.keys() and only(there).notes == ()
 
 
 def test_a_larger_message_limit_of_the_sources_brokers_is_given_to_the_remote_topic() -> None:

@@ -82,6 +82,12 @@ def test_partitions_of_the_same_topic_do_not_answer_for_one_another() -> None:
     assert first(FAIL, {replace(KEY, partition=1): Position(200, 50)}).start == Position(100, 0)
 
 
+def test_loss_of_a_topic_that_kafka_streams_purges_names_the_way_to_exclude_it() -> None:
+    purged = next_range(FAIL, replace(KEY, source_topic="app-by-key-repartition"), Position(40, 10), SOURCE)
+    assert purged.code == "MIR-310" and ".*-repartition to topics.exclude" in (purged.refused or "")
+    assert "repartition" not in (next_range(FAIL, KEY, Position(40, 10), SOURCE).refused or "")
+
+
 def test_offsets_that_expired_before_they_were_copied_stop_the_partition() -> None:
     decided = next_range(FAIL, KEY, Position(40, 10), SOURCE)
     assert decided.refused == (

@@ -43,6 +43,14 @@ def test_config_set_on_the_source_is_set_on_the_remote_topic() -> None:
     assert one(own("1000"), own("2000")) == "1000"
 
 
+def test_tiered_storage_of_an_existing_topic_is_left_to_the_operator() -> None:
+    tiered = {"remote.storage.enable": own("true"), "local.retention.ms": own("5")}
+    bare = {"remote.storage.enable": default("false"), "local.retention.ms": default("-2")}
+    both = {**tiered, "local.retention.ms": default("-2")}
+    assert changes(tiered, bare) == changes(bare, tiered) == {}
+    assert changes(tiered, both) == {"local.retention.ms": "5"}
+
+
 def test_what_is_equal_already_is_not_sent_again() -> None:
     assert one(own("1000"), own("1000")) == "left alone"
     assert one(own("1000"), of_brokers("1000")) == "left alone"

@@ -65,7 +65,8 @@ Connect's REST: the flat map, `{"name": …, "config": {…}}`, a list of these,
 `topics`, `groups` and their `.exclude` lists are Python regular expressions here, Java's in MirrorMaker 2. The whole
 name must match. Both agree on what topic names need. The mirror refuses `\\p{...}`, `\\Q...\\E`, `\\h`, nested sets
 (`[a&&b]`, `[a[b]]`), flags such as `(?i)` after the start, and before Python 3.11 possessive quantifiers (`a++`) and
-atomic groups. Python's `\\d` and `\\w` also match beyond ASCII, which only group names can have.
+atomic groups. It also refuses what Java cannot read, because Spark subscribes by the patterns: `(?P<name>...)`,
+`(?a)`, `(?x)`, `{,3}`, `{` as itself. Python's `\\d` and `\\w` also match beyond ASCII, which only group names can have.
 
 ## Custom classes
 
@@ -106,8 +107,8 @@ The same properties serve Spark's Java client and kafka-python.
   `ssl.truststore.certificates`, `ssl.keystore.key` and `ssl.keystore.certificate.chain`. A key store must hold one
   private key. Without a trust store Java trusts its own certificates, Python the system's.
 - `ssl.endpoint.identification.algorithm`: `https`, or empty to skip the check of the host name.
-- `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites`: GCM and CHACHA20; among suites of TLS
-  1.3 only Java chooses.
+- `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites`: GCM and CHACHA20; one of them is
+  enough, and a warning names the others. Among suites of TLS 1.3 only Java chooses.
 
 Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL's default; encrypt it with
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.

@@ -76,7 +76,7 @@ class ActiveProducer:
 
     `last_sequence` and `last_timestamp` (ms since 1970) belong to its last batch. `open_since` is the first offset of
     its open transaction, `None` without one. `transactional_id` is `None` if it has none, or this principal may not
-    describe it.
+    describe it. `started`: when its coordinator saw that transaction begin (ms since 1970), `None` if unknown.
     """
 
     producer_id: int
@@ -84,6 +84,7 @@ class ActiveProducer:
     last_timestamp: int
     open_since: Optional[int] = None
     transactional_id: Optional[str] = None
+    started: Optional[int] = None
 
     @property
     def name(self) -> str:

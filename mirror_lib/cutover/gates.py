@@ -54,8 +54,11 @@ def _of_status(status: FlowStatus) -> Iterator[Gate]:
     else:
         yield Gate("run", True, "no run is under way")
     age = "" if status.lag_seconds is None else f", the oldest {duration(status.lag_seconds)} old"
-    lag = f"{counted(status.lag, 'offset')} are not copied{age}" if status.lag else "everything is copied"
+    copied = "everything before open transactions is copied" if status.transactions else "everything is copied"
+    lag = f"{counted(status.lag, 'offset')} are not copied{age}" if status.lag else copied
     yield Gate("lag", True, lag)  # the cut-over copies the rest
+    for waiting in status.transactions:
+        yield Gate("transactions", False, waiting.sentence(status.at), "a cut-over waits until they end")
     kept = [each for each in status.problems if each.code in ("retention", "deleted before copied")]
     for each in kept:
         yield Gate("retention", False, each.what, each.remedy)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import Cluster
+from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_hours import Halt
@@ -171,6 +171,10 @@ class FlowMirror:
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that are stopped, as of the last batch."""
         return list(self._state.stopped.parts.values())
+
+    def sources(self) -> Sequence[TopicPartition]:
+        """The source partitions that the flow copies."""
+        return self._topics.plan.sources()
 
     def not_copied(self) -> Sequence[str]:
         """The partitions in `--until` that the flow does not copy, as `topic-partition`."""

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
-from mirror_lib.facts import TopicPartition, held_back
+from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.listener import accepts_connections
@@ -27,7 +27,6 @@ from mirror_lib.status.facts import (
     FlowStatus,
     GroupStatus,
     IncidentStatus,
-    OpenTransaction,
     PartitionStatus,
     Retention,
     RunStatus,
@@ -38,6 +37,7 @@ from mirror_lib.status.facts import (
 )
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
+from mirror_lib.transactions import open_transactions
 
 # So long at most a cluster may take for an answer.
 ANSWER_SECONDS = 10.0
@@ -110,7 +110,7 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
             unread += more
             if found is not None:
                 status = replace(status, partitions=found[0], blocked=found[1])
-                open_ones, more = _attempt(lambda: _transactions(flow, source, found[0]))
+                open_ones, more = _attempt(lambda: open_transactions(flow, source, list(map(_key, found[0]))))
                 unread += more
                 status = replace(status, transactions=open_ones or ())
             groups, more = _attempt(lambda: _groups(flow, source, target, tables.moves))
@@ -274,24 +274,6 @@ def _kept(
         return partition_status(each, times.get(at), kept, now, sizes.get(at))
 
     return tuple(map(found, bare))
-
-
-def _transactions(
-    flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[PartitionStatus]
-) -> Tuple[OpenTransaction, ...]:
-    """The open transactions that keep records of these partitions from the flow."""
-    if flow.isolation_level != "read_committed":
-        return ()
-    stable = {_key(each): each.log_end for each in partitions}
-    ends = {place: log.end for place, log in source.offsets(sorted(stable), "read_uncommitted").items()}
-    held = held_back(ends, stable)
-    producers = source.active_producers(sorted(held)) if held else {}
-    return tuple(
-        OpenTransaction(*place, each.name, each.open_since, each.last_timestamp / 1000, held[place])
-        for place, found in sorted(producers.items())
-        for each in found
-        if each.open_since is not None
-    )
 
 
 def _once(copied: Sequence[CopiedTopic]) -> List[CopiedTopic]:

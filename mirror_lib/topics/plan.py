@@ -11,7 +11,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 
 from mirror_lib.config.model import REFUSE, ReplicationFlow
 from mirror_lib.errors import CustomClassError
-from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
+from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, TopicPartition
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
 from mirror_lib.topics.policy import policy_for, remote_topic, remote_topics
@@ -114,6 +114,10 @@ class TopicPlan:
     copied: Tuple[CopiedTopic, ...]
     skipped: Tuple[SkippedTopic, ...]
     dead_letters: Optional[NewTopic] = None
+
+    def sources(self) -> List[TopicPartition]:
+        """The source partitions to copy."""
+        return sorted({(each.source.name, number) for each in self.copied for number in range(each.partitions)})
 
     @property
     def blocked(self) -> Tuple[SkippedTopic, ...]:

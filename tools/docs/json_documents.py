@@ -105,6 +105,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "mirror run: the end of a flow": {
         "outside_window": "the copy window closed first",
         "note": "why nothing was copied",
+        "waiting": "offsets that wait for open transactions",
     },
     "mirror run --if-running exit": {
         "process": "process id on this machine",
@@ -154,6 +155,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "transactions[].producer": "its producer",
         "transactions[].since": "first offset",
         "transactions[].held": "offsets that wait for its end",
+        "transactions[].at": "timestamp of its last record",
+        "transactions[].started": "start, by its coordinator",
         "state": "`healthy`, `degraded`, `unknown`",
         "eta_seconds": "time to copy the lag",
         "problems[].code": "code for scripts",
@@ -187,6 +190,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "refused": "why a run is refused",
         "warning": "what the target does not guarantee",
         "retention": "what the source may delete",
+        "waiting": "offsets that wait for open transactions",
         "changes": "number of changes by kind",
         "topics[].topic_id": "topic id",
         "topics[].remote_topic_id": "topic id on the target",
@@ -235,6 +239,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "topics[].left_out": "offsets that `on.error: skip` skipped",
         "topics[].left_out[].offsets": "count",
         "topics[].left_out[].ranges": "first offset and end",
+        "waiting": "offsets that wait for open transactions",
     },
     "mirror groups plan": {
         "direction": "`to downstream` or `to upstream`",

@@ -65,7 +65,7 @@ COMMON: Mapping[str, str] = {
     "principal": "Kafka principal",
     "operation": "Kafka operation",
     "permission": "`ALLOW` or `DENY`",
-    "driver": "host and process",
+    "driver": "host, PID namespace and process",
     "started": "start time",
     "last_sign": "last sign of life",
     "replication_factor": "replication factor",

@@ -364,6 +364,12 @@ class FlowRun(SupervisedFlow):
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
             rows.add(query_id, self._totals.records - before)
 
+        while mirror.leaderless() and not (self._hours.is_set() or done() or self._lost_turn()):
+            # Spark's source asks for the offsets of all partitions, and fails after minutes if one has no leader.
+            self._copy(mirror, self._spark, NO_BATCH)
+            if trigger == AVAILABLE_NOW:
+                return
+            self._stop.wait(CHECK_SECONDS)
         rows = InputRows(self._spark)
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
@@ -478,8 +484,8 @@ def incomplete_copy(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorErro
     refused = [part.code for part in mirror.stopped() if part.refused]
     if refused:
         return RefusedError(reason, code=refused[0] or None)
-    way = way_out(mirror.stopped())
-    return MirrorError(reason, way, code="MIR-205" if way is None else "MIR-206")
+    way, codes = way_out(mirror.stopped()), [part.code for part in mirror.stopped()][:1]
+    return MirrorError(reason, way, code="MIR-206" if way is not None else "".join(codes) or "MIR-205")
 
 
 def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:

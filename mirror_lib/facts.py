@@ -14,12 +14,14 @@ TopicPartition = Tuple[str, int]
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """One topic. `topic_id` is Kafka's printed form (22 characters), `""` where the brokers know none (before 2.8)."""
+    """One topic. `topic_id` is Kafka's printed form (22 characters), `""` where the brokers know none (before 2.8).
+    `leaderless`: the partitions that have no leader now."""
 
     name: str
     topic_id: str
     partitions: int
     internal: bool = False
+    leaderless: Tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from mirror_lib.text import counted, duration, some
 
 # For so long it is watched which topics grow.
 WATCH_SECONDS = 3.0
+# Problems of `mirror status` that keep records from the target.
+HALTED = ("partition stopped", "topic blocked", "data lost", "no leader")
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,7 @@ def _of_status(status: FlowStatus) -> Iterator[Gate]:
     kept = [each for each in status.problems if each.code in ("retention", "deleted before copied")]
     for each in kept:
         yield Gate("retention", False, each.what, each.remedy)
-    stopped = [each for each in status.problems if each.code in ("partition stopped", "topic blocked", "data lost")]
-    for each in stopped:
+    for each in (each for each in status.problems if each.code in HALTED):
         yield Gate(each.code, False, each.what, each.remedy)
     verified = status.verified
     if verified is None:

@@ -204,7 +204,8 @@ class ClusterOffsets(ClusterConnection):
         self, asked: str, partitions: Sequence[TopicPartition], questions: Sequence[Question]
     ) -> Sequence[Dict[TopicPartition, int]]:
         """For each question the offsets of the same partitions."""
-        patient_until = time.monotonic() + LEADER_SECONDS
+        # Shorter than the wait for an answer: one partition without a leader must not fail the others.
+        patient_until = time.monotonic() + min(LEADER_SECONDS, self._answer_seconds / 2)
 
         def attempt() -> Sequence[Dict[TopicPartition, int]]:
             return self._answers(self._by_leader(partitions, patient_until), questions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
@@ -44,6 +45,7 @@ from mirror_lib.replication.tail import (
 )
 from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.jobs import named
+from mirror_lib.topics.filters import subscribe_pattern
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +144,7 @@ class FlowMirror:
         self._watcher = context.watcher
         self._stop = context.stop
         self._journal = context.journal
+        self._source = context.source
         self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
         self._positions = Positions(flow, context.source, context.target, context.journal, context.until)
@@ -184,6 +187,11 @@ class FlowMirror:
     def blocked(self) -> Sequence[str]:
         """One sentence for each selected topic that cannot be copied at present."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
+
+    def leaderless(self) -> bool:
+        """Whether a source partition that Spark's source would read has no leader now."""
+        pattern = re.compile(subscribe_pattern(self.flow))
+        return any(each.leaderless and pattern.fullmatch(each.name) for each in self._source.topics().values())
 
     def give_way(self) -> None:
         """End the tasks that tail: they may occupy the task slots that the ledger's commit needs. Callable from any

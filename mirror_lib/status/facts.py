@@ -179,7 +179,8 @@ class Problem:
 @dataclass(frozen=True)
 class FlowStatus:
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `may_copy`: its window is
-    open. `blocked`: topics that cannot be copied, with the reason. `unread`: sentences on what could not be read."""
+    open. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
+    which are not in `partitions`. `unread`: sentences on what could not be read."""
 
     flow: str
     at: float
@@ -194,6 +195,7 @@ class FlowStatus:
     unread: Tuple[str, ...] = ()
     transactions: Tuple[OpenTransaction, ...] = ()
     cutover: Optional[CutoverStatus] = None
+    leaderless: Tuple[str, ...] = ()
 
     @property
     def lag(self) -> int:
@@ -396,6 +398,9 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
             code, remedy, since = "open transaction", UNKNOWN_AGE_REMEDY, open_one.at
         if since is not None and flow.at - since >= HANGING_SECONDS:
             found.append(Problem(code, open_one.sentence(flow.at), remedy))
+    if flow.leaderless:
+        what = f"no leader: {some(flow.leaderless)}; records there are not copied, and their number is unknown"
+        found.append(Problem("no leader", what, "start the brokers that have their replicas"))
     for topic, reason in flow.blocked:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0

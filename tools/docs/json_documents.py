@@ -148,6 +148,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "verified.first_difference": "first difference",
         "blocked": "topics that cannot be copied",
         "unread": "what could not be read",
+        "leaderless": "source partitions without a leader",
         "cutover": "last cut-over",
         "cutover.direction": "`over` or `back`",
         "cutover.step": "last step that began",

@@ -115,6 +115,13 @@ ENTRIES: Tuple[Entry, ...] = (
         "Start the flow again. Find the cause of the truncation.",
     ),
     Entry(
+        "MIR-210",
+        "A partition has no leader",
+        "A partition of the source, or its remote partition, has no leader. No broker answers with its offsets.",
+        "The partition is copied up to the position in the ledger. Other partitions are copied.",
+        "Start the brokers that have its replicas. A continuous run then copies it; start a bounded run again.",
+    ),
+    Entry(
         "MIR-300",
         "A partition stopped for safety",
         "A partition cannot continue without the risk of lost or duplicate records. The message has the reason.",

@@ -36,6 +36,7 @@ from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unfor
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import matchless_words, subscribe_pattern
 from mirror_lib.topics.old_brokers import runnable
+from mirror_lib.transactions import open_transactions
 
 if TYPE_CHECKING:
     # Not at run time: Spark 3.3 has no such module.
@@ -99,7 +100,8 @@ class StorageTrust:
 class FlowOutcome:
     """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`). `note`
     names the configured names and patterns that match no topic, if nothing was copied. `recovered`: records that an
-    interrupted run had copied and this one found."""
+    interrupted run had copied and this one found. `waiting`: sentences on offsets that wait for an open transaction, at
+    the end of a bounded run."""
 
     flow: str
     records: int
@@ -109,6 +111,7 @@ class FlowOutcome:
     outside_window: bool = False
     note: str = ""
     recovered: int = 0
+    waiting: Tuple[str, ...] = ()
 
 
 class FlowRun(SupervisedFlow):
@@ -138,6 +141,7 @@ class FlowRun(SupervisedFlow):
         self._journal: Optional[Journal] = None
         self._storage = StorageTrust()
         self._note = self._matchless = ""
+        self._waiting: Tuple[str, ...] = ()
         self.outcome: Optional[FlowOutcome] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
@@ -158,7 +162,7 @@ class FlowRun(SupervisedFlow):
     def _over(self, error: Optional[MirrorError]) -> None:
         totals, ended = self._totals, self._ends_when_caught_up() and self._hours.over()
         copied = (totals.records, totals.bytes, totals.topics())
-        self.outcome = FlowOutcome(self._flow.name, *copied, error, ended, self._note, totals.recovered)
+        self.outcome = FlowOutcome(self._flow.name, *copied, error, ended, self._note, totals.recovered, self._waiting)
 
     def _ends_when_caught_up(self) -> bool:
         return self._config.trigger == AVAILABLE_NOW and self._until is None
@@ -220,6 +224,8 @@ class FlowRun(SupervisedFlow):
         totals = self._totals
         if error is None and not (totals.records or totals.recovered or self._stop.is_set()):
             self._note = _note(flow, source)
+        if self._config.trigger == AVAILABLE_NOW and not self._stop.is_set():
+            self._waiting = _waiting(flow, source, mirror.sources())
         return error
 
     def _progress(self) -> Progress:
@@ -358,6 +364,12 @@ class FlowRun(SupervisedFlow):
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
             rows.add(query_id, self._totals.records - before)
 
+        while mirror.leaderless() and not (self._hours.is_set() or done() or self._lost_turn()):
+            # Spark's source asks for the offsets of all partitions, and fails after minutes if one has no leader.
+            self._copy(mirror, self._spark, NO_BATCH)
+            if trigger == AVAILABLE_NOW:
+                return
+            self._stop.wait(CHECK_SECONDS)
         rows = InputRows(self._spark)
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
@@ -427,6 +439,14 @@ def _note(flow: ReplicationFlow, source: KafkaCluster) -> str:
         return ""  # all is copied, and a remark on names is not worth a failure
 
 
+def _waiting(flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[TopicPartition]) -> Tuple[str, ...]:
+    try:
+        return tuple(each.sentence(time.time()) for each in open_transactions(flow, source, partitions))
+    except ClusterError as error:
+        log.warning("%s: whether offsets wait for an open transaction is unknown: %s", flow.name, error)
+        return ()
+
+
 def _member_for(flow: ReplicationFlow) -> GroupMember:
     return GroupMember(
         flow.source, flow.commit_source_group, subscribe_pattern(flow), flow.commit_source_group_interval
@@ -464,8 +484,8 @@ def incomplete_copy(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorErro
     refused = [part.code for part in mirror.stopped() if part.refused]
     if refused:
         return RefusedError(reason, code=refused[0] or None)
-    way = way_out(mirror.stopped())
-    return MirrorError(reason, way, code="MIR-205" if way is None else "MIR-206")
+    way, codes = way_out(mirror.stopped()), [part.code for part in mirror.stopped()][:1]
+    return MirrorError(reason, way, code="MIR-206" if way is not None else "".join(codes) or "MIR-205")
 
 
 def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:

@@ -16,12 +16,14 @@ TopicPartition = Tuple[str, int]
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """One topic. `topic_id` is Kafka's printed form (22 characters), `""` where the brokers know none (before 2.8)."""
+    """One topic. `topic_id` is Kafka's printed form (22 characters), `""` where the brokers know none (before 2.8).
+    `leaderless`: the partitions that have no leader now."""
 
     name: str
     topic_id: str
     partitions: int
     internal: bool = False
+    leaderless: Tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class ActiveProducer:
 
     `last_sequence` and `last_timestamp` (ms since 1970) belong to its last batch. `open_since` is the first offset of
     its open transaction, `None` without one. `transactional_id` is `None` if it has none, or this principal may not
-    describe it.
+    describe it. `started`: when its coordinator saw that transaction begin (ms since 1970), `None` if unknown.
     """
 
     producer_id: int
@@ -98,6 +100,7 @@ class ActiveProducer:
     last_timestamp: int
     open_since: Optional[int] = None
     transactional_id: Optional[str] = None
+    started: Optional[int] = None
 
     @property
     def name(self) -> str:

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 UNKNOWN_PROCESS = 0
 # Under spark-submit, a driver whose JVM was killed notices that within seconds.
 LEAVING_SECONDS, AGAIN_SECONDS = 8.0, 0.2
+# The first PID namespace of a machine has this number (Linux, include/uapi/linux/nsfs.h).
+FIRST_PID_NAMESPACE = "4026531836"
 
 
 @contextmanager
@@ -33,7 +35,8 @@ def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
     `take_over` replaces another process's lock. An unusable lock file does not stop the run: the fence keeps the copy
     exact without it.
     """
-    path = Path(tempfile.gettempdir()) / f"mirror-{hashlib.sha256(f'{state} {flow}'.encode()).hexdigest()[:16]}.lock"
+    name = hashlib.sha256(f"{_folder(state)} {flow}".encode()).hexdigest()[:16]
+    path = Path(tempfile.gettempdir()) / f"mirror-{name}.lock"
     try:
         if take_over:
             path.unlink(missing_ok=True)
@@ -59,15 +62,15 @@ def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
 
 
 def this_driver() -> str:
-    """`host process 4711`: this process as the table `runs` names it."""
-    return f"{socket.gethostname()} process {os.getpid()}"
+    """`host process 4711`, in a container `host/4026532178 process 7`: this process as the table `runs` names it."""
+    return f"{_processes()} process {os.getpid()}"
 
 
 def died_here(driver: Optional[str]) -> bool:
     """Whether `driver`, by its name in the table `runs`, was a process of this machine and has ended. False for another
-    machine, and if a new process has its id."""
+    machine or PID namespace, whose processes are not visible here, and if a new process has its id."""
     host, _, process = (driver or "").rpartition(" process ")
-    if host != socket.gethostname() or not process.isdigit():
+    if host != _processes() or not process.isdigit():
         return False
     try:
         os.kill(int(process), 0)
@@ -81,6 +84,23 @@ def died_here(driver: Optional[str]) -> bool:
 def copied_by(process: int, flow: str) -> str:
     """`A->B: process 4711 of this machine copies it`, for the process id that `run_lock` yielded."""
     return f"{flow}: process {process or 'unknown'} of this machine copies it"
+
+
+def _folder(state: str) -> str:
+    """The same text for each way to write the address of a state folder. A local path is a folder of this machine."""
+    scheme, colon, rest = state.partition(":")
+    if not colon or "/" in scheme:
+        return os.path.realpath(state)
+    return os.path.realpath("/" + rest.lstrip("/")) if scheme == "file" else state.rstrip("/")
+
+
+def _processes() -> str:
+    """This host, and the PID namespace unless it is the machine's first: what a process id is unique in."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")[len("pid:[") : -1]
+    except OSError:  # not Linux
+        namespace = FIRST_PID_NAMESPACE
+    return socket.gethostname() + ("" if namespace == FIRST_PID_NAMESPACE else f"/{namespace}")
 
 
 def _locked(path: Path) -> Tuple[int, bool]:

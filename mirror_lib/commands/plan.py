@@ -14,6 +14,7 @@ from mirror_lib.commands.output import chosen_flows, print_error, print_json, pr
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of, worst
 from mirror_lib.facts import AclBinding
+from mirror_lib.transactions import open_transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,7 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
             delivery = settled(flow, target.guards_epochs())
             found = preview(delivery.flow, source, target, config, *known)
             retention = _retention(config, found, source)
+            waiting = open_transactions(flow, source, found.topics.sources())
             recorded = _refused_by_state(config, found, (source.cluster_id(), target.cluster_id()))
     except MirrorError:
         raise
@@ -69,7 +71,9 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
-    return replace(found, warning=delivery.warning, refusal=delivery.refusal or recorded, retention=retention)
+    sentences = tuple(each.sentence(time.time()) for each in waiting)
+    refusal = delivery.refusal or recorded
+    return replace(found, warning=delivery.warning, refusal=refusal, retention=retention, waiting=sentences)
 
 
 def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> Tuple[str, ...]:

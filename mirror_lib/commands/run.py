@@ -301,6 +301,8 @@ def _show(
             print_lines(total_lines(outcome.flow, outcome.topics, columns()))
         elif outcome.error is None:
             print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped)}")
+        for sentence in () if as_json else outcome.waiting:
+            print_progress(f"{outcome.flow}: {sentence}")
     copied = {outcome.flow for outcome in outcomes}
     for name, found in errors.items():
         if as_json and found and name not in copied:
@@ -316,4 +318,6 @@ def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
     if outcome.outside_window:
         return "nothing was copied, because the copy window is closed"
     note = f"{outcome.note}; " if outcome.note else ""
+    if outcome.waiting:
+        return f"nothing was copied; {note}the next lines name what waits"
     return f"no new records; {note}mirror plan shows which topics the flow copies"

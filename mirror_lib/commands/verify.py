@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import random
+import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple
 
@@ -20,6 +22,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment, share
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
 from mirror_lib.threads import repeated
+from mirror_lib.transactions import open_transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,8 +110,10 @@ def _verify(
     from mirror_lib.verify.flow import with_left_out, with_unlisted
     from mirror_lib.verify.verdicts import report_lines
 
-    with clusters_of(flow) as clusters:
-        plan, report, unlisted = _compared(flow, config, spark, *clusters, scope)
+    with clusters_of(flow) as (source, target):
+        plan, report, unlisted = _compared(flow, config, spark, source, target, scope)
+        waiting = open_transactions(flow, source, plan.sources())
+    report = replace(report, waiting=tuple(each.sentence(time.time()) for each in waiting))
     if unlisted.filtered and report.topics:
         print_progress(f"{flow.name}: left out by the flow now, and not compared: {some(list(unlisted.filtered))}")
     if unlisted.deleted and report.topics:

@@ -257,6 +257,10 @@ class _Flow:
         fields["checkpoints_in_run"] = asked and fields["emit_checkpoints_interval"] is not None
         chosen = self._document.asks_for_exactly_once or self._entry(BY_NAME["delivery"]) is not None
         fields["delivery_may_fall"] = self._document.dialect != YAML and not chosen
+        # Two mirrors of one pair, each with a name, would both copy the heartbeats into one remote topic.
+        named = _value(BY_NAME["name"], self._entry(BY_NAME["name"])) != BY_NAME["name"].default
+        if named and self._entry(BY_NAME[HEARTBEATS_REPLICATION]) is None:
+            fields["heartbeats_replication"] = False
         own = values["replication.policy.internal.topic.separator.enabled"]
         fields["internal_separator"] = fields["separator"] if own else "."
         found = ((row.name, self._entry(row)) for row in rows)

@@ -160,7 +160,8 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN, "true", "`false` keeps `.` in names of "
             "internal topics"),
     Setting(HEARTBEATS_REPLICATION, BOOLEAN, "true", "Copy heartbeats topics even if no pattern matches them",
-            "heartbeats_replication", note="in a flow that changes records the default is `false`"),
+            "heartbeats_replication", note="in a flow that changes records, and in a mirror with a `name` of its own, "
+            "the default is `false`"),
     Setting("tasks.max", _COUNT, "1", "Spark tasks that copy the flow at once", "tasks_max", DIFFERS, "one task copies "
             "many partitions at once, so a few are enough; at most 64"),
     Setting("replication.factor", _REPLICATION, "2", "Of new remote topics; -1 is the broker's default",

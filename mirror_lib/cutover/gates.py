@@ -18,6 +18,8 @@ from mirror_lib.text import counted, duration, some
 
 # For so long it is watched which topics grow.
 WATCH_SECONDS = 3.0
+# Problems of `mirror status` that keep records from the target.
+HALTED = ("partition stopped", "topic blocked", "data lost", "no leader")
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,15 @@ def _of_status(status: FlowStatus) -> Iterator[Gate]:
     else:
         yield Gate("run", True, "no run is under way")
     age = "" if status.lag_seconds is None else f", the oldest {duration(status.lag_seconds)} old"
-    lag = f"{counted(status.lag, 'offset')} are not copied{age}" if status.lag else "everything is copied"
+    copied = "everything before open transactions is copied" if status.transactions else "everything is copied"
+    lag = f"{counted(status.lag, 'offset')} are not copied{age}" if status.lag else copied
     yield Gate("lag", True, lag)  # the cut-over copies the rest
+    for waiting in status.transactions:
+        yield Gate("transactions", False, waiting.sentence(status.at), "a cut-over waits until they end")
     kept = [each for each in status.problems if each.code in ("retention", "deleted before copied")]
     for each in kept:
         yield Gate("retention", False, each.what, each.remedy)
-    stopped = [each for each in status.problems if each.code in ("partition stopped", "topic blocked", "data lost")]
-    for each in stopped:
+    for each in (each for each in status.problems if each.code in HALTED):
         yield Gate(each.code, False, each.what, each.remedy)
     verified = status.verified
     if verified is None:

@@ -41,7 +41,7 @@ from mirror_lib.facts import (
 from mirror_lib.kafka.admin_client import ClusterConnection
 from mirror_lib.kafka.connection import error_name, printed_id
 from mirror_lib.kafka.groups import ClusterGroups, operation_names
-from mirror_lib.kafka.offsets import ClusterOffsets
+from mirror_lib.kafka.offsets import NO_LEADER, ClusterOffsets
 from mirror_lib.kafka.wire import manager_of
 from mirror_lib.text import some
 
@@ -345,7 +345,9 @@ def _new_topic(spec: NewTopic) -> Dict[str, Any]:
 
 
 def _topic_description(answer: Any) -> TopicDescription:
-    return TopicDescription(answer.name, printed_id(answer.topic_id), len(answer.partitions), answer.is_internal)
+    leaderless = sorted(each.partition_index for each in answer.partitions if each.leader_id == NO_LEADER)
+    topic_id = printed_id(answer.topic_id)
+    return TopicDescription(answer.name, topic_id, len(answer.partitions), answer.is_internal, tuple(leaderless))
 
 
 @lru_cache(maxsize=1024)  # most topics have the same values

@@ -103,6 +103,13 @@ class ClusterOffsets(ClusterConnection):
             log.debug("%s: producers are not known: %s", self.alias, error)
             return {}
         names = {each.producer_id: each.transactional_id for listed in named.values() for each in listed}
+        open_ids = {
+            names[each.producer_id]
+            for state in found.values()
+            for each in state.active_producers
+            if each.current_transaction_start_offset >= 0 and each.producer_id in names
+        }
+        begun = self._begun(sorted(open_ids))
         return {
             (at.topic, at.partition): [
                 ActiveProducer(
@@ -111,10 +118,26 @@ class ClusterOffsets(ClusterConnection):
                     each.last_timestamp,
                     None if each.current_transaction_start_offset < 0 else each.current_transaction_start_offset,
                     names.get(each.producer_id),
+                    begun.get((each.producer_id, at)) if each.current_transaction_start_offset >= 0 else None,
                 )
                 for each in state.active_producers
             ]
             for at, state in found.items()
+        }
+
+    def _begun(self, transactional_ids: Sequence[str]) -> Mapping[Tuple[int, KafkaPartition], int]:
+        """By producer and partition, when the ongoing transaction began (ms since 1970). A transaction that its
+        coordinator does not show is excluded."""
+        try:
+            described = self._client.describe_transactions(transactional_ids) if transactional_ids else {}
+        except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
+            log.debug("%s: the start of open transactions is not known: %s", self.alias, error)
+            return {}
+        return {
+            (each.producer_id, at): each.transaction_start_time_ms
+            for each in described.values()
+            for at in each.topic_partitions
+            if each.transaction_start_time_ms > 0
         }
 
     def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
@@ -182,7 +205,8 @@ class ClusterOffsets(ClusterConnection):
         self, asked: str, partitions: Sequence[TopicPartition], questions: Sequence[Question]
     ) -> Sequence[Dict[TopicPartition, int]]:
         """For each question the offsets of the same partitions."""
-        patient_until = time.monotonic() + LEADER_SECONDS
+        # Shorter than the wait for an answer: one partition without a leader must not fail the others.
+        patient_until = time.monotonic() + min(LEADER_SECONDS, self._answer_seconds / 2)
 
         def attempt() -> Sequence[Dict[TopicPartition, int]]:
             return self._answers(self._by_leader(partitions, patient_until), questions)

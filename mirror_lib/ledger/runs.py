@@ -38,7 +38,7 @@ RUNS = TableSchema(
         Column("records", "bigint", "records copied so far; null at the start"),
         Column("bytes", "bigint", "bytes of record batches written so far; null at the start"),
         Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
-        Column("driver", "string", "host and process id of the driver", since=2),
+        Column("driver", "string", "host, PID namespace and process id of the driver", since=2),
         Column("lag_records", "bigint", "upstream offsets still to copy, in rows of kind alive", since=2),
         Column("lag_seconds", "double", "age of the oldest last-copied record among the partitions with lag", since=2),
     ),

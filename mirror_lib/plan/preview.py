@@ -251,6 +251,7 @@ class FlowPreview:
     warning: str = ""
     refusal: Optional[RefusedError] = None
     retention: Tuple[str, ...] = ()
+    waiting: Tuple[str, ...] = ()
 
 
 def matchless(preview: FlowPreview) -> List[str]:

@@ -67,7 +67,7 @@ def _delivery(preview: FlowPreview) -> Iterator[str]:
         yield f"{BLOCKED} refused: {preview.refusal}"
     if preview.warning:
         yield f"{BLOCKED} warning: {preview.warning}"
-    for sentence in preview.retention:
+    for sentence in (*preview.retention, *preview.waiting):
         yield f"{BLOCKED} warning: {sentence}"
 
 
@@ -283,6 +283,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "exit_code": exit_code_of([] if preview.refusal is None else [preview.refusal]),
         "warning": preview.warning or None,
         "retention": "; ".join(preview.retention) or None,
+        "waiting": list(preview.waiting),
         "changes": changes(preview),
         "topics": [_topic(preview, each) for each in plan.copied],
         "dead_letters": plan.dead_letters and vars(plan.dead_letters),

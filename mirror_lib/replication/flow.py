@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
@@ -18,7 +19,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import Cluster
+from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_hours import Halt
@@ -44,6 +45,7 @@ from mirror_lib.replication.tail import (
 )
 from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.jobs import named
+from mirror_lib.topics.filters import subscribe_pattern
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +144,7 @@ class FlowMirror:
         self._watcher = context.watcher
         self._stop = context.stop
         self._journal = context.journal
+        self._source = context.source
         self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
         self._positions = Positions(flow, context.source, context.target, context.journal, context.until)
@@ -172,6 +175,10 @@ class FlowMirror:
         """The partitions that are stopped, as of the last batch."""
         return list(self._state.stopped.parts.values())
 
+    def sources(self) -> Sequence[TopicPartition]:
+        """The source partitions that the flow copies."""
+        return self._topics.plan.sources()
+
     def not_copied(self) -> Sequence[str]:
         """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
         copied = [each.source for each in self._topics.partitions.values()]
@@ -180,6 +187,11 @@ class FlowMirror:
     def blocked(self) -> Sequence[str]:
         """One sentence for each selected topic that cannot be copied at present."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
+
+    def leaderless(self) -> bool:
+        """Whether a source partition that Spark's source would read has no leader now."""
+        pattern = re.compile(subscribe_pattern(self.flow))
+        return any(each.leaderless and pattern.fullmatch(each.name) for each in self._source.topics().values())
 
     def give_way(self) -> None:
         """End the tasks that tail: they may occupy the task slots that the ledger's commit needs. Callable from any

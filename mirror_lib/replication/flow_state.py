@@ -49,7 +49,7 @@ def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[Partition
 
 def of_unlisted(copied: CopiedPartition) -> PartitionReport:
     """The report of a partition whose offsets are unknown."""
-    return _report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}")
+    return replace(_report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}"), code="MIR-210")
 
 
 def refusal_of(copied: CopiedPartition, reason: str, code: str) -> PartitionReport:

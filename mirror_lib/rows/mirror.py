@@ -286,6 +286,10 @@ class RowMirror(ABC):
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that are stopped."""
 
+    def sources(self) -> Sequence[TopicPartition]:
+        """The source partitions that the flow copies."""
+        return self._topics.plan.sources()
+
     @abstractmethod
     def not_copied(self) -> Sequence[str]:
         """The partitions in `--until` that the flow does not copy, as `topic-partition`."""

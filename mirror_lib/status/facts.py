@@ -16,6 +16,7 @@ from mirror_lib.ledger.records import (
     CutoverStep,
 )
 from mirror_lib.text import counted, duration, some
+from mirror_lib.transactions import OpenTransaction
 
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
@@ -24,6 +25,7 @@ WARN_SECONDS = 24 * 3600.0
 STUCK_SECONDS = 120.0
 # Brokers abort a transaction that lasts longer than `transaction.max.timeout.ms`, 15 minutes by default.
 HANGING_SECONDS = 900.0
+UNKNOWN_AGE_REMEDY = "its age is unknown: kafka-transactions.sh find-hanging shows whether its producer left it"
 HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
 RAISE_RETENTION = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"
 # How the outcome of a run that failed begins.
@@ -175,22 +177,10 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class OpenTransaction:
-    """A transaction that keeps `held` offsets of a source partition from the flow. `since` is its first offset, `at`
-    the timestamp of its last record (Unix seconds), `producer` names its producer."""
-
-    topic: str
-    partition: int
-    producer: str
-    since: int
-    at: float
-    held: int
-
-
-@dataclass(frozen=True)
 class FlowStatus:
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `may_copy`: its window is
-    open. `blocked`: topics that cannot be copied, with the reason. `unread`: sentences on what could not be read."""
+    open. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
+    which are not in `partitions`. `unread`: sentences on what could not be read."""
 
     flow: str
     at: float
@@ -205,6 +195,7 @@ class FlowStatus:
     unread: Tuple[str, ...] = ()
     transactions: Tuple[OpenTransaction, ...] = ()
     cutover: Optional[CutoverStatus] = None
+    leaderless: Tuple[str, ...] = ()
 
     @property
     def lag(self) -> int:
@@ -401,10 +392,15 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
         found.append(Problem("deleted before copied", what, f"see on.data.loss; {RAISE_RETENTION}"))
     found += retention_problems(flow.partitions)
     for open_one in flow.transactions:
-        if flow.at - open_one.at >= HANGING_SECONDS:
-            where = f"{open_one.topic}-{open_one.partition} from offset {open_one.since} on"
-            what = f"{open_one.producer} left a transaction open: {counted(open_one.held, 'offset')} held, {where}"
-            found.append(Problem("hanging transaction", what, HANGING_REMEDY))
+        # A record's timestamp is its producer's choice: it may show that a transaction is old, and proves nothing.
+        code, remedy, since = "hanging transaction", HANGING_REMEDY, open_one.started
+        if since is None:
+            code, remedy, since = "open transaction", UNKNOWN_AGE_REMEDY, open_one.at
+        if since is not None and flow.at - since >= HANGING_SECONDS:
+            found.append(Problem(code, open_one.sentence(flow.at), remedy))
+    if flow.leaderless:
+        what = f"no leader: {some(flow.leaderless)}; records there are not copied, and their number is unknown"
+        found.append(Problem("no leader", what, "start the brokers that have their replicas"))
     for topic, reason in flow.blocked:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0

@@ -14,9 +14,10 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
-from mirror_lib.facts import TopicPartition, held_back, readable
+from mirror_lib.facts import TopicPartition, readable
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records, timestamps_at
 from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges, records_since
@@ -27,7 +28,6 @@ from mirror_lib.status.facts import (
     FlowStatus,
     GroupStatus,
     IncidentStatus,
-    OpenTransaction,
     PartitionStatus,
     Retention,
     RunStatus,
@@ -38,6 +38,7 @@ from mirror_lib.status.facts import (
 )
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
+from mirror_lib.transactions import open_transactions
 
 # So long at most a cluster may take for an answer.
 ANSWER_SECONDS = 10.0
@@ -109,8 +110,11 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
             found, more = _attempt(lambda: _of_topics(config, flow, source, target, tables, now))
             unread += more
             if found is not None:
-                status = replace(status, partitions=found[0], blocked=found[1])
-                open_ones, more = _attempt(lambda: _transactions(flow, source, found[0]))
+                partitions, plan = found
+                blocked = tuple((each.name, each.reason) for each in plan.blocked)
+                leaderless = tuple(map(name_of, plan.leaderless()))
+                status = replace(status, partitions=partitions, blocked=blocked, leaderless=leaderless)
+                open_ones, more = _attempt(lambda: open_transactions(flow, source, plan.sources()))
                 unread += more
                 status = replace(status, transactions=open_ones or ())
             groups, more = _attempt(lambda: _groups(flow, source, target, tables.moves))
@@ -211,11 +215,10 @@ def _unix(at: Any) -> float:
 
 def _of_topics(
     config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, tables: _Tables, now: float
-) -> Tuple[Tuple[PartitionStatus, ...], Tuple[Tuple[str, str], ...]]:
-    """Every partition to copy, and the topics that cannot be copied with the reason."""
+) -> Tuple[Tuple[PartitionStatus, ...], TopicPlan]:
+    """Every partition to copy that has a leader, and the plan."""
     plan = plan_flow(flow, source, target, config.flows)
-    blocked = tuple((each.name, each.reason) for each in plan.blocked)
-    return _partitions(flow, plan, source, tables.ledger, now), blocked
+    return _partitions(flow, plan, source, tables.ledger, now), plan
 
 
 def partitions_of(
@@ -228,7 +231,7 @@ def partitions_of(
 def _partitions(
     flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, ledger: _Ledger, now: float
 ) -> Tuple[PartitionStatus, ...]:
-    places = [(topic, number) for topic in _once(plan.copied) for number in range(topic.partitions)]
+    places = [(topic, number) for topic in _once(plan.copied) for number in topic.led]
     logs = source.offsets([(topic.source.name, number) for topic, number in places], flow.isolation_level)
     bare = [
         _bare(topic, number, log.log_start, log.end, ledger)
@@ -274,24 +277,6 @@ def _kept(
         return partition_status(each, times.get(at), kept, now, sizes.get(at))
 
     return tuple(map(found, bare))
-
-
-def _transactions(
-    flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[PartitionStatus]
-) -> Tuple[OpenTransaction, ...]:
-    """The open transactions that keep records of these partitions from the flow."""
-    if flow.isolation_level != "read_committed":
-        return ()
-    stable = {_key(each): each.log_end for each in partitions}
-    ends = {place: log.end for place, log in source.offsets(sorted(stable), "read_uncommitted").items()}
-    held = held_back(ends, stable)
-    producers = source.active_producers(sorted(held)) if held else {}
-    return tuple(
-        OpenTransaction(*place, each.name, each.open_since, each.last_timestamp / 1000, held[place])
-        for place, found in sorted(producers.items())
-        for each in found
-        if each.open_since is not None
-    )
 
 
 def _once(copied: Sequence[CopiedTopic]) -> List[CopiedTopic]:

@@ -14,6 +14,7 @@ from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
 TOPICS_SHOWN = 20
+WAITS_SHOWN = 5
 SCHEMA = 1
 
 
@@ -22,6 +23,7 @@ def status_lines(status: FlowStatus, everything: bool = False, partitions: bool 
     lines = [f"{status.flow}: {status.state}", f"  run       {_run(status)}"]
     if status.partitions:
         lines.append(f"  lag       {_lag(status)}")
+    lines += [f"  waits     {each.sentence(status.at)}" for each in status.transactions[:WAITS_SHOWN]]
     if status.kept_seconds is not None:
         lines.append(f"  retention the source keeps all of that for {_left(status.kept_seconds)} at least")
     if status.kept_bytes is not None:

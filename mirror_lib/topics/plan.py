@@ -11,8 +11,8 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence,
 
 from mirror_lib.config.model import REFUSE, ReplicationFlow
 from mirror_lib.errors import CustomClassError
-from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, unreadable
-from mirror_lib.text import counted
+from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, TopicPartition, unreadable
+from mirror_lib.text import counted, some
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
 from mirror_lib.topics.policy import policy_for, remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import TIERED_CONFIGS, admission_configs, admission_notes, creation_configs
@@ -93,6 +93,11 @@ class CopiedTopic:
     heartbeats: bool = False
 
     @property
+    def led(self) -> Sequence[int]:
+        """The source partitions that have a leader."""
+        return [number for number in range(self.partitions) if number not in self.source.leaderless]
+
+    @property
     def remote_partitions(self) -> int:
         """How many partitions the remote topic must have."""
         return self.partitions if self.keyed_over is None else self.keyed_over
@@ -116,6 +121,14 @@ class TopicPlan:
     copied: Tuple[CopiedTopic, ...]
     skipped: Tuple[SkippedTopic, ...]
     dead_letters: Optional[NewTopic] = None
+
+    def sources(self) -> List[TopicPartition]:
+        """The source partitions to copy, without those that have no leader."""
+        return sorted({(each.source.name, number) for each in self.copied for number in each.led})
+
+    def leaderless(self) -> List[TopicPartition]:
+        """The source partitions to copy that have no leader."""
+        return sorted({(each.source.name, number) for each in self.copied for number in each.source.leaderless})
 
     @property
     def blocked(self) -> Tuple[SkippedTopic, ...]:
@@ -289,7 +302,7 @@ def _copy_existing(
         remote_topic_id=existing.topic_id,
         partitions=topic.partitions,
         grow_to=topic.partitions if grows else None,
-        notes=(*_heartbeats_note(flow, topic.name), *notes),
+        notes=(*_heartbeats_note(flow, topic.name), *_leader_note(topic), *notes),
         keyed_over=keyed_over,
     )
 
@@ -321,6 +334,7 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
         keyed_over=keyed_over,
         notes=(
             *_heartbeats_note(flow, topic.name),
+            *_leader_note(topic),
             *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
             *([_without_tiers(flow, local)] if local else []),
         ),
@@ -332,6 +346,12 @@ def _without_tiers(flow: ReplicationFlow, left_out: Sequence[str]) -> str:
         f"{flow.target.alias} has no tiered storage: created without {', '.join(left_out)}, so the brokers' disks hold "
         "all that its retention keeps"
     )
+
+
+def _leader_note(topic: TopicDescription) -> Iterable[str]:
+    if topic.leaderless:
+        places = some([f"{topic.name}-{number}" for number in topic.leaderless])
+        yield f"no leader: {places}; records there are copied when there is one"
 
 
 def _heartbeats_note(flow: ReplicationFlow, topic: str) -> Iterable[str]:

@@ -102,7 +102,8 @@ def topic_verdicts(
         stray = not begun and (topic.source.name, number) in strays
         verdict = found.get((topic.source.name, topic.remote_topic, number))
         if verdict is None:
-            return PartitionVerdict(number, 0, NOT_COMPARED if was_copied or stray else EQUAL, None, (NO_LOG,))
+            unknown = was_copied or stray or number in topic.source.leaderless
+            return PartitionVerdict(number, 0, NOT_COMPARED if unknown else EQUAL, None, (NO_LOG,))
         if verdict.verdict == DIFFERS:
             stray = not was_copied and (topic.source.name, number, topic.remote_topic_id) in held
         if not stray:

@@ -95,15 +95,17 @@ class TopicVerdict:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The verdicts on all copied topics of one flow."""
+    """The verdicts on all copied topics of one flow. `waiting`: sentences on offsets that wait for an open transaction.
+    """
 
     flow: str
     topics: Tuple[TopicVerdict, ...]
+    waiting: Tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether no topic has offsets that are not copied yet."""
-        return not any(topic.not_copied for topic in self.topics)
+        """Whether no topic has offsets that are not copied yet, or wait for an open transaction."""
+        return not (self.waiting or any(topic.not_copied for topic in self.topics))
 
     @property
     def equal(self) -> bool:
@@ -207,7 +209,7 @@ def report_lines(report: VerifyReport, columns: Optional[int] = None) -> List[st
         lines += [f"{topic.topic}-{p.partition}: {unknown}" for p in topic.partitions for unknown in p.unknown]
         reported = ((p.partition, p.left_out) for p in topic.partitions)
         lines += [f"{topic.topic}-{number}: {_skipped(each)}" for number, each in reported if each is not None]
-    return lines
+    return [*lines, *report.waiting]
 
 
 def _sentence(difference: Difference) -> str:
@@ -236,9 +238,10 @@ def summary(report: VerifyReport, scope: Scope) -> Verification:
 
 
 def report_json(report: VerifyReport) -> Dict[str, object]:
-    """The report for programs: `flow`, `equal`, `topics`. A topic has counts, verdict, `differences`, `unknown`,
-    `left_out`."""
-    return {"flow": report.flow, "equal": report.equal, "topics": [_topic_json(topic) for topic in report.topics]}
+    """The report for programs: `flow`, `equal`, `topics`, `waiting`. A topic has counts, verdict, `differences`,
+    `unknown`, `left_out`."""
+    topics = [_topic_json(topic) for topic in report.topics]
+    return {"flow": report.flow, "equal": report.equal, "topics": topics, "waiting": report.waiting}
 
 
 def _topic_json(topic: TopicVerdict) -> Dict[str, object]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, List
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -114,6 +116,61 @@ def test_partitions_beside_one_without_a_leader_are_copied(
     assert flow.copies() == flow.written * 2
     assert flow.run(spark).error is None
     assert flow.copies() == flow.written * 3
+
+
+def test_source_partitions_beside_one_without_a_leader_are_copied(
+    target: KafkaBroker,
+    second: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    topic_name: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def printed_by(*command: str) -> Tuple[int, Dict[str, Any]]:
+        capsys.readouterr()
+        code = main([*command, str(flow.config), "--json"])
+        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    flow = OneFlow(target, target_cluster, topic_name("away"), tmp_path)
+    flow.fill(20)
+    second.kill()
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+
+    def away() -> List[int]:
+        found = admin.list_topics(flow.topic, timeout=10).topics[flow.topic].partitions
+        return [number for number in sorted(found) if found[number].leader < 0]
+
+    until(lambda: bool(away()))
+    names = [f"{flow.topic}-{number}" for number in away()]
+    assert 0 < len(names) < flow.partitions
+    healthy = flow.partitions - len(names)
+    began = time.monotonic()
+    error = flow.run(spark).error
+    assert error is not None and (error.code, error.exit_code) == ("MIR-210", 1) and names[0] in str(error)
+    # Far less than Spark's source needs to give up.
+    assert flow.copies() == 20 * healthy and time.monotonic() - began < 100
+    code, found = printed_by("status")
+    assert (code, found["leaderless"], len(found["partitions"])) == (1, names, healthy)
+    assert "no leader" in [each["code"] for each in found["problems"]]
+    code, found = printed_by("plan")
+    assert code == 0 and names[0] in "".join(found["topics"][0]["notes"])
+    assert printed_by("verify")[0] == 1
+
+    stop = threading.Event()
+    ends: List[FlowOutcome] = []
+    flow.trigger = "1 second"
+    running = threading.Thread(target=lambda: ends.append(flow.run(spark, stop)))
+    running.start()
+    try:
+        second.restart()
+        until(lambda: not away())
+        until(lambda: flow.copies() == 20 * flow.partitions, 120)
+    finally:
+        stop.set()
+        running.join(60)
+    assert [end.error for end in ends] == [None]
+    assert [printed_by(*each)[0] for each in (["verify", "--complete"], ["status"])] == [0, 0]
 
 
 def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_new_comes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from dataclasses import dataclass
@@ -10,17 +9,13 @@ from pathlib import Path
 from typing import Dict, Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import LoginError
 from mirror_lib.facts import NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
-from tests.integration.conftest import Ground
-from tests.lab.flow_lab import QUIET
-from tests.lab.guarded import PLAIN_LOGIN, GuardedBroker, client_settings, guarded_cluster, login_config
-from tests.lab.readers import read_topic
+from tests.lab.guarded import PLAIN_LOGIN, GuardedBroker, guarded_cluster, login_config
 from tests.lab.second_broker import second_broker
 
 # Each client draws a server at random: with one chance in two to be refused, so many calls would not all succeed.

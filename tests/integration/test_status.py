@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.cli import main
+from mirror_lib.status import facts
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import NOON, FlowLab, values
 from tests.lab.one_flow import until
@@ -69,24 +70,41 @@ def test_plan_tells_of_retention_too(lab: FlowLab, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["retention"] is None
 
 
-def test_transaction_that_its_producer_left_open_is_named(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_that_wait_for_an_open_transaction_are_named_by_every_command(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def printed_by(*command: str) -> Tuple[int, Dict[str, Any]]:
+        capsys.readouterr()
+        code = main([*command, str(lab.config), "--json"])
+        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
     lab.create("orders")
     producer = Producer({"bootstrap.servers": lab.source.bootstrap, "transactional.id": lab.name, "log_level": 0})
     producer.init_transactions(30)
     producer.begin_transaction()
-    hour_ago = round((time.time() - 3600) * 1000)
+    yesterday = round((time.time() - 86_400) * 1000)
     for number in range(3):
-        producer.produce(f"{lab.name}.orders", b"%d" % number, partition=0, timestamp=hour_ago)
+        producer.produce(f"{lab.name}.orders", b"%d" % number, partition=0, timestamp=yesterday)
     producer.flush(30)
     lab.write("orders", values(10))
-    lab.copy()
-    code, found = status(lab.config, capsys)
-    assert (code, codes(found), found["lag"]) == (1, ["hanging transaction"], 0)
+    (waiting,) = lab.copy().waiting
+    assert waiting.startswith(f"13 offsets of {lab.name}.orders-0 ") and f"transactional id {lab.name}" in waiting
+    # The transaction is seconds old, whatever its records say.
+    code, found = printed_by("status")
+    assert (code, codes(found), found["lag"]) == (0, [], 0)
     (left,) = found["transactions"]
     assert (left["producer"], left["since"], left["held"]) == (f"transactional id {lab.name}", 0, 13)
+    assert 0 <= time.time() - left["started"] < 300
+    with monkeypatch.context() as patch:
+        patch.setattr(facts, "HANGING_SECONDS", 0.0)
+        assert codes(printed_by("status")[1]) == ["hanging transaction"]
+    assert (printed_by("verify")[0], printed_by("verify", "--complete")[0]) == (0, 1)
+    assert len(printed_by("verify")[1]["waiting"]) == len(printed_by("plan")[1]["waiting"]) == 1
+    code, found = printed_by("cutover", "plan")
+    assert code == 1 and [each["name"] for each in found["gates"] if "orders-0" in each["detail"]] == ["transactions"]
     producer.abort_transaction(30)
-    lab.copy()
-    assert status(lab.config, capsys)[0] == 0
+    assert lab.copy().waiting == ()
+    assert [printed_by(*each)[0] for each in (["status"], ["verify", "--complete"], ["cutover", "plan"])] == [0, 0, 0]
     assert len(lab.remote_values("orders")) == 10
 
 

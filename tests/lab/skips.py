@@ -27,6 +27,7 @@ ALLOWED = (
     Allowed("tests/integration/test_report.py", "no Chromium", "a system package, which pip cannot bring"),
     Allowed("tests/integration/test_crash_disk.py", "no small disk", "a container may forbid mount namespaces"),
     Allowed("tests/integration/test_standalone.py", "mount namespace", "a container may forbid mount namespaces"),
+    Allowed("tests/unit/test_run_lock.py", "no PID namespace", "a container may forbid PID namespaces"),
     Allowed("tests/unit/test_session.py", "pyspark.logger", "Spark 4 has it; earlier lines run the file too"),
     Allowed("tests/unit/test_report_channel.py", "no IPv6", "a container may have none"),
     Allowed("tests/unit/test_monitoring.py", "promtool", "a system package of Prometheus, which pip cannot bring"),

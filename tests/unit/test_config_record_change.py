@@ -176,6 +176,13 @@ def test_heartbeats_are_left_out_of_a_flow_that_changes_records_unless_it_asks_f
     assert flow_of(tmp_path, BASE + asked).heartbeats_replication
 
 
+def test_heartbeats_are_left_out_of_a_mirror_with_a_name_unless_it_asks_for_them(tmp_path: Path) -> None:
+    assert flow_of(tmp_path, BASE + "name: mirror\n").heartbeats_replication
+    assert not flow_of(tmp_path, BASE + "name: sales\n").heartbeats_replication
+    asked = "    heartbeats.replication.enabled: true\nname: sales\n"
+    assert flow_of(tmp_path, BASE + asked).heartbeats_replication
+
+
 def test_a_change_that_is_said_for_all_flows_counts_for_each(tmp_path: Path) -> None:
     assert flow_of(tmp_path, BASE + "partitioner: key\n").change == RecordChange(partitioner=KEY)
     assert flow_of(tmp_path, BASE + "    partitioner: source\npartitioner: key\n").change is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mirror_lib import run_lock as locks
-from mirror_lib.run_lock import run_lock
+from mirror_lib.run_lock import died_here, run_lock, this_driver
 
 HOLD = """
 import time
@@ -43,6 +43,53 @@ def test_other_flows_and_other_tables_have_locks_of_their_own() -> None:
     another, elsewhere = run_lock("/state", "B->A", False), run_lock("/elsewhere", "A->B", False)
     with run_lock("/state", "A->B", False), another as second, elsewhere as third:
         assert (second, third) == (None, None)
+
+
+def test_one_folder_has_one_lock_in_every_notation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    (project / "state").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(project)
+    monkeypatch.chdir(project)
+    names = [f"{project}/state", f"{project}/state/", f"file:{project}/state", f"file://{project}/state"]
+    with run_lock("./state", "A->B", False):
+        for name in [*names, "state", f"{tmp_path}/link/state"]:
+            with run_lock(name, "A->B", False) as holder:
+                assert holder is not None, name
+    with run_lock("s3a://bucket/state/", "A->B", False), run_lock("s3a://bucket/state", "A->B", False) as holder:
+        assert holder is not None
+
+
+def test_same_relative_folder_in_two_projects_has_two_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    with run_lock("./mirror-state", "A->B", False):
+        monkeypatch.chdir(tmp_path / "two")
+        with run_lock("./mirror-state", "A->B", False) as holder:
+            assert holder is None
+
+
+ASK = "import sys; from mirror_lib.run_lock import died_here; print(died_here(sys.argv[1]))"
+IN_NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc"]
+
+
+def test_process_of_another_pid_namespace_is_not_called_dead() -> None:
+    ask = [sys.executable, "-c", ASK, this_driver()]
+    assert subprocess.run(ask, stdout=subprocess.PIPE, text=True, check=True).stdout == "False\n"
+    asked = subprocess.run([*IN_NAMESPACE, *ask], capture_output=True, text=True)
+    if "unshare" in asked.stderr:
+        pytest.skip(f"no PID namespace: {asked.stderr}")
+    # This process has no id there.
+    assert asked.stdout == "False\n"
+
+
+def test_dead_process_is_called_so_only_by_its_own_namespace_and_host() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    here = this_driver().rpartition(" process ")[0]
+    assert died_here(f"{here} process {ended.pid}")
+    assert not any(died_here(f"{other} process {ended.pid}") for other in (f"{here}/1", "elsewhere"))
+    assert not died_here(this_driver()) and not died_here(None)
 
 
 def test_lock_that_was_taken_over_stays_with_the_later_run(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from mirror_lib.status.facts import (
     UNKNOWN,
     FlowStatus,
     IncidentStatus,
-    OpenTransaction,
     PartitionStatus,
     Retention,
     RunStatus,
@@ -29,6 +28,7 @@ from mirror_lib.status.facts import (
 )
 from mirror_lib.status.render import status_json, status_lines
 from mirror_lib.text import without_logins
+from mirror_lib.transactions import OpenTransaction
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -136,7 +136,7 @@ OLD = (replace(partition(40, 100, 0, round((NOW - 3600) * 1000), 2 * 3600 * 1000
 STUCK = (replace(partition(40, 100, next_ms=round((NOW - 600) * 1000)), copied_at=NOW - 300),)
 SKIPPED = IncidentStatus("offsets skipped", "orders", 0, 4, 5, "too large", NOW - 60)
 HALTED = replace(SKIPPED, kind="partition stopped")
-HANGING = OpenTransaction("orders", 0, "transactional id payments", 7, NOW - 3600, 12)
+HANGING = OpenTransaction("orders", 0, "transactional id payments", 7, NOW - 3600, 12, NOW - 3600)
 DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at upstream offset 4")
 
 
@@ -163,7 +163,12 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, partitions=(partition(10, 100, start=30),)), DEGRADED, ["deleted before copied"]),
         (replace(FLOW, partitions=(partition(None, 100, start=30),)), HEALTHY, []),
         (replace(FLOW, transactions=(HANGING,)), DEGRADED, ["hanging transaction"]),
-        (replace(FLOW, transactions=(replace(HANGING, at=NOW - 60),)), HEALTHY, []),
+        # Timestamps of records are their producer's choice, and a leader may not show the producer.
+        (replace(FLOW, transactions=(replace(HANGING, started=NOW - 60),)), HEALTHY, []),
+        (replace(FLOW, transactions=(replace(HANGING, at=NOW),)), DEGRADED, ["hanging transaction"]),
+        (replace(FLOW, transactions=(replace(HANGING, started=None),)), DEGRADED, ["open transaction"]),
+        (replace(FLOW, transactions=(replace(HANGING, at=NOW - 60, started=None),)), HEALTHY, []),
+        (replace(FLOW, transactions=(replace(HANGING, at=None, started=None),)), HEALTHY, []),
         (replace(FLOW, blocked=(("audit", "no remote name"),)), DEGRADED, ["topic blocked"]),
         (replace(FLOW, incidents=(SKIPPED,)), DEGRADED, ["data lost"]),
         (replace(FLOW, incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), HEALTHY, []),

@@ -1,0 +1,74 @@
+"""Open transactions on the source, and the offsets that they keep from a flow that reads `read_committed`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Mapping, Optional, Protocol, Sequence, Tuple
+
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.facts import ActiveProducer, OffsetRange, TopicPartition, held_back
+from mirror_lib.text import counted, duration
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that keeps `held` offsets of a source partition from the flow, aborted records and markers
+    included.
+
+    `since` is its first offset, `producer` names its producer. `at`: the timestamp of its last record, `started`: when
+    its coordinator saw it begin (Unix seconds); `None` where the brokers do not say."""
+
+    topic: str
+    partition: int
+    producer: str
+    since: int
+    at: Optional[float]
+    held: int
+    started: Optional[float] = None
+
+    def sentence(self, now: float) -> str:
+        """What waits for which transaction."""
+        age = "" if self.started is None else f", {duration(max(0.0, now - self.started))} old"
+        what = f"{counted(self.held, 'offset')} of {self.topic}-{self.partition} wait for an open transaction"
+        return f"{what} ({self.producer}{age}, from offset {self.since})"
+
+
+class TransactionCluster(Protocol):
+    """The requests about open transactions that a cluster accepts."""
+
+    def offsets(
+        self, partitions: Sequence[TopicPartition], isolation_level: str
+    ) -> Mapping[TopicPartition, OffsetRange]:
+        """Log start and end, by the isolation level."""
+
+    def active_producers(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Sequence[ActiveProducer]]:
+        """The producers in the state of each partition's leader, where it shows them."""
+
+
+def open_transactions(
+    flow: ReplicationFlow, source: TransactionCluster, partitions: Sequence[TopicPartition]
+) -> Tuple[OpenTransaction, ...]:
+    """The open transactions that keep offsets of `partitions` from the flow. Raises `ClusterError`."""
+    if flow.isolation_level != "read_committed" or not partitions:
+        return ()
+    # The ends first: an offset before them that is not stable afterwards waits for a transaction.
+    ends = {place: log.end for place, log in source.offsets(sorted(partitions), "read_uncommitted").items()}
+    stable = {place: log.end for place, log in source.offsets(sorted(ends), "read_committed").items()}
+    held = held_back(ends, stable)
+    producers = source.active_producers(sorted(held)) if held else {}
+    found = []
+    for place, count in sorted(held.items()):
+        own = [each for each in producers.get(place, ()) if each.open_since is not None]
+        # The first transaction begins at the last stable offset, whether or not the leader names its producer.
+        found += [_of(place, each, count) for each in own] or [
+            OpenTransaction(*place, "an unknown producer", stable[place], None, count)
+        ]
+    return tuple(found)
+
+
+def _of(place: TopicPartition, producer: ActiveProducer, held: int) -> OpenTransaction:
+    started = None if producer.started is None else producer.started / 1000
+    since = -1 if producer.open_since is None else producer.open_since
+    return OpenTransaction(*place, producer.name, since, producer.last_timestamp / 1000, held, started)

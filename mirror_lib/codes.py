@@ -347,6 +347,24 @@ ENTRIES: Tuple[Entry, ...] = (
         "Call `mirror cutover run CONFIG` first, or check `state` and `--flow`.",
     ),
     Entry(
+        "MIR-334",
+        "A state table is gone",
+        "The folder of a table that this run has read or written was deleted or moved, or its file system was"
+        " unmounted. The run has ended, and creates no other table in its place.",
+        "No record on the target is lost. Records that were copied since the last commit are not in a ledger.",
+        "Put the folder back and start again. If it is lost, start again without it: the run reads the remote topics"
+        " from their start to find the copied records. Then `mirror verify CONFIG`.",
+    ),
+    Entry(
+        "MIR-335",
+        "A cut-over left offsets of groups uncommitted",
+        "The step `groups` may not commit every offset: a group has consumers there, or it has no membership and"
+        " another client committed its offset, or its offset cannot be translated.",
+        "The offsets that could be committed are committed. The copy is complete.",
+        "Stop the consumers of both clusters. For groups without membership set `groups.simple: include` once their"
+        " consumers are stopped. Call the command again, or give `--leave-groups`.",
+    ),
+    Entry(
         "MIR-340",
         "The other tool still runs",
         "The consumer group of the other replication tool has members, its positions change, or its state is unknown.",

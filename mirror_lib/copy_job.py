@@ -13,15 +13,26 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError, StalledError, StateError, cause_of
+from mirror_lib.errors import (
+    ClusterError,
+    FencedError,
+    MirrorError,
+    RefusedError,
+    StalledError,
+    StateError,
+    VanishedError,
+    cause_of,
+)
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_member import GroupMember
+from mirror_lib.ledger.delta_table import vanished
+from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import MirrorRun, Progress, same_clusters
-from mirror_lib.ledger.state_files import drop_folder
+from mirror_lib.ledger.state_files import drop_folder, is_absent
 from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
-from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.query import start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
@@ -34,6 +45,7 @@ from mirror_lib.spark.metrics import InputRows
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unforeseen
 from mirror_lib.text import counted
+from mirror_lib.threads import BackgroundCall
 from mirror_lib.topics.filters import matchless_words, subscribe_pattern
 from mirror_lib.topics.old_brokers import runnable
 from mirror_lib.transactions import open_transactions
@@ -142,6 +154,7 @@ class FlowRun(SupervisedFlow):
         self._storage = StorageTrust()
         self._note = self._matchless = ""
         self._waiting: Tuple[str, ...] = ()
+        self._run_begun: Optional[Tuple[Journal, MirrorRun]] = None  # the run whose end is not recorded
         self.outcome: Optional[FlowOutcome] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
@@ -184,7 +197,7 @@ class FlowRun(SupervisedFlow):
     def _in_window(self) -> Optional[MirrorError]:
         """Check the clusters and copy. Returns the reason if it ended before everything was copied."""
         # Connect first: a failed login is reported at once, before waiting for a turn.
-        with clusters_of(self._flow) as (source, target):
+        with clusters_of(self._flow, self._stop) as (source, target):
             self._connected = True
             if not self._flow.commit_source_group:
                 return self._mirror(source, target)
@@ -210,10 +223,13 @@ class FlowRun(SupervisedFlow):
         # A run that finds an unfinished micro-batch in a checkpoint must find its run in the table. A new checkpoint
         # has none.
         journal.run_begins(run, checkpoint != journal.run_id, self._progress)
+        self._run_begun = journal, run
         error = self._query(mirror, journal, checkpoint)
+        if self._run_begun is None:
+            return error  # abandoned: its end is recorded
         self._storage = self._storage.seen(mirror.has_history())
-        halted = "stopped" if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
-        outcome = halted if error is None else error.coded
+        halted = STOPPED if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
+        outcome, self._run_begun = halted if error is None else error.coded, None
         try:
             journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
         finally:
@@ -227,6 +243,18 @@ class FlowRun(SupervisedFlow):
         if self._config.trigger == AVAILABLE_NOW and not self._stop.is_set():
             self._waiting = _waiting(flow, source, mirror.sources())
         return error
+
+    def abandon(self) -> None:
+        """Record the end of a stopped run whose thread still waits for a cluster. Without it the run would count as
+        killed. The ledger lacks at most what the next run finds in the remote logs."""
+        begun, self._run_begun = self._run_begun, None
+        if begun is not None:
+            journal, run = begun
+            end = BackgroundCall(
+                f"{self._name} ends",
+                lambda: journal.run_abandoned(run, records=self._totals.records, bytes=self._totals.bytes),
+            )
+            end.wait(STOP_SECONDS)
 
     def _progress(self) -> Progress:
         last = self._commits.last
@@ -262,9 +290,11 @@ class FlowRun(SupervisedFlow):
             log.warning("%s: %s%s", self._name, self._matchless, later)
 
     def _check_history(self, mirror: Union[FlowMirror, RowMirror]) -> None:
-        """Raise `StateError` if this process has seen rows of the flow that are now missing: the copy would start
-        over."""
+        """Raise an error if rows of the flow that this process has seen are missing: the copy would start over."""
         if self._storage.proven and not mirror.has_history():
+            ledger = f"{self._config.state.rstrip('/')}/{OFFSET_SYNCS.name}"
+            if is_absent(self._spark, ledger):
+                raise vanished(ledger)
             hint = "is its file system mounted? For a ledger that is lost, start again"
             raise StateError(f"{self._name}: the rows that were under {self._config.state} are not there", hint)
 
@@ -384,21 +414,22 @@ class FlowRun(SupervisedFlow):
         done: Callable[[], bool],
         give_way: Callable[[], None] = lambda: None,
     ) -> None:
-        assert self._journal is not None
-        waited, stalled = self._journal.waited, []
+        journal, failed = self._journal, []
+        assert journal is not None
 
         def over() -> bool:
             try:
-                self._commits.check(waited(), give_way)
-            except StalledError as error:
-                stalled.append(error)
-            return bool(stalled) or done() or self._lost_turn() or self._hours.over()
+                self._commits.check(journal.waited(), give_way)
+                journal.check()
+            except (StalledError, VanishedError) as error:
+                failed.append(error)
+            return bool(failed) or done() or self._lost_turn() or self._hours.over()
 
         watched = WatchedQuery(self._stop, self._busy)
         query = start(watched.guarded(call))
         failure = watched.until_end(query, GRACE_SECONDS, over)
-        if stalled:
-            raise stalled[0]
+        if failed:
+            raise failed[0]
         if isinstance(failure, MirrorError):
             raise failure
         if failure is not None:
@@ -472,7 +503,9 @@ def run_flows(
     for run in runs:
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS
-    await_end(runs, stop, patience, "what it was doing is found and finished by the next run")
+    if not await_end(runs, stop, patience, "what it was doing is found and finished by the next run"):
+        for run in runs:
+            run.abandon()
     return [run.outcome for run in runs if run.outcome is not None]
 
 

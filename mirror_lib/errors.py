@@ -116,6 +116,12 @@ class DamagedError(RefusedError):
     code = "MIR-320"
 
 
+class VanishedError(RefusedError):
+    """A table under `state:` that this process has used is gone. No record on the target is lost."""
+
+    code = "MIR-334"
+
+
 class NewerTableError(RefusedError):
     """A newer release, or a newer Delta, wrote a table under `state:`."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type
 from mirror_lib.errors import ClusterError, FencedError, LoginError, MirrorError, SparkEndedError, cause_of
 from mirror_lib.log_lines import in_flow, of_this_flow
 from mirror_lib.spark.errors import asked_again, is_sparks, memory_hint, spark_ended
+from mirror_lib.threads import Stop
 
 if TYPE_CHECKING:
     # Not at run time: Spark 3.3 has no such module.
@@ -168,16 +169,18 @@ def _goes_with_an_end(error: BaseException) -> bool:
     return isinstance(error, (ClusterError, FencedError, SparkEndedError)) or is_sparks(error)
 
 
-def await_end(runs: Sequence[SupervisedFlow], stop: threading.Event, patience_seconds: float, left: str) -> None:
-    """Return when all `runs` have ended, or `patience_seconds` after `stop`: one may wait for a cluster that does not
-    answer.
+def await_end(runs: Sequence[SupervisedFlow], stop: threading.Event, patience_seconds: float, left: str) -> bool:
+    """Return when all `runs` have ended, or `patience_seconds` after `stop` was set: one may wait for a cluster that
+    does not answer. Returns whether all have ended.
 
     `left` is the log text about a run that did not end.
     """
     given_up_at: Optional[float] = None
     while not all([run.wait(0.1) for run in runs]):
         if stop.is_set() and given_up_at is None:
-            given_up_at = time.monotonic() + patience_seconds
+            at = stop.at if isinstance(stop, Stop) else None
+            given_up_at = (time.monotonic() if at is None else at) + patience_seconds
         if given_up_at is not None and time.monotonic() > given_up_at:
             log.warning("a flow did not end in time; %s", left)
-            return
+            return False
+    return True

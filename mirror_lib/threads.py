@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import contextmanager
 from typing import Callable, Generic, Iterator, List, Optional, TypeVar
 
@@ -11,6 +12,18 @@ from mirror_lib.log_lines import of_this_flow
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
+
+
+class Stop(threading.Event):
+    """An event that has the time at which it was set first, by `time.monotonic()`."""
+
+    at: Optional[float] = None
+
+    def set(self) -> None:
+        """As the event's."""
+        if self.at is None:
+            self.at = time.monotonic()
+        super().set()
 
 
 class BackgroundCall(Generic[Result]):
@@ -29,6 +42,11 @@ class BackgroundCall(Generic[Result]):
         if self._error is not None:
             raise self._error
         return self._results[0]
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most `seconds` for the end of the call; whether it has ended."""
+        self._thread.join(seconds)
+        return self.over()
 
     def over(self) -> bool:
         """Whether the call has ended, so that `result` would not wait."""

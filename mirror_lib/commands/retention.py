@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines
@@ -42,7 +42,7 @@ def raise_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         raise ConfigError(f"--days {arguments.days:g} is not more than 0")
 
     def changes(flow: ReplicationFlow, source: KafkaCluster, raised: Raised) -> List[RetentionChange]:
-        lagging = sorted(topic for topic, lag in _lags(config, flow, source).items() if lag)
+        lagging = sorted(topic for topic, lag in _lags(config, flow, source).items() if lag != 0)
         return raises(_configs(source, lagging), round(arguments.days * DAY * 1000), raised)
 
     return _all(arguments, config, changes, raise_retention)
@@ -92,8 +92,8 @@ def _configs(source: KafkaCluster, topics: Sequence[str]) -> Mapping[str, TopicC
     return readable(configs)
 
 
-def _lags(config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster) -> Mapping[str, int]:
-    """By topic of the source, how many offsets are not copied, by the ledger."""
+def _lags(config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster) -> Mapping[str, Optional[int]]:
+    """By topic of the source, how many offsets are not copied, by the ledger; `None` if a partition has no leader."""
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.table_reader import TableReader
     from mirror_lib.status.read import partitions_of
@@ -101,10 +101,11 @@ def _lags(config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster) -> 
 
     with KafkaCluster(flow.target, flow.admin_timeout) as target:
         plan = plan_flow(flow, source, target, config.flows)
-    lags: Dict[str, int] = {}
+    seen: Dict[str, List[int]] = {}
     for each in partitions_of(flow, plan, source, TableReader(config.state), time.time()):
-        lags[each.topic] = lags.get(each.topic, 0) + each.lag
-    return lags
+        seen.setdefault(each.topic, []).append(each.lag)
+    sizes = {each.source.name: each.partitions for each in plan.copied}
+    return {topic: sum(seen[topic]) if len(seen.get(topic, ())) == size else None for topic, size in sizes.items()}
 
 
 def _show(

@@ -43,6 +43,7 @@ from mirror_lib.plan.terms import COPIES_NOTHING, terms
 from mirror_lib.progress import Outage
 from mirror_lib.run_lock import copied_by, died_here, run_lock
 from mirror_lib.text import counted, duration
+from mirror_lib.threads import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -268,13 +269,13 @@ def wanted_end(arguments: argparse.Namespace) -> Optional[OffsetChoice]:
     return None if choice.word else choice
 
 
-def stop_on_signals() -> threading.Event:
+def stop_on_signals() -> Stop:
     """Set by SIGTERM and Ctrl-C. To be called when the session is there, which sets a handler for Ctrl-C of its own.
 
     Python hands signals to the main thread alone: a platform that runs the command in another one stops it by its own
     means.
     """
-    stop = threading.Event()
+    stop = Stop()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

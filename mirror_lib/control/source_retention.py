@@ -18,6 +18,7 @@ from mirror_lib.text import counted
 RETENTION_MS = "retention.ms"
 CONFIGS = (RETENTION_MS, "cleanup.policy")
 OWN = "DYNAMIC_TOPIC_CONFIG"
+UNKNOWN_LAG = "its lag is unknown: a partition has no leader, or the flow does not copy the topic"
 Raised = Mapping[str, SourceRetention]
 # What `raised_of` reads of the table.
 COLUMNS = ("topic", "action", "before", "raised", "at")
@@ -63,17 +64,22 @@ def raises(configs: Mapping[str, TopicConfigs], milliseconds: int, raised: Raise
     return found
 
 
-def restores(configs: Mapping[str, TopicConfigs], lags: Mapping[str, int], raised: Raised) -> List[RetentionChange]:
-    """What to restore of `raised`. Pure. A topic with a lag stays raised; one that is gone, or has another value than
-    the raised one, is left as it is."""
+def restores(
+    configs: Mapping[str, TopicConfigs], lags: Mapping[str, Optional[int]], raised: Raised
+) -> List[RetentionChange]:
+    """What to restore of `raised`. Pure. A topic with a lag, or with an unknown one, stays raised; one that is gone, or
+    has another value than the raised one, is left as it is."""
     found = []
     for topic, row in sorted(raised.items()):
         entry = configs.get(topic, {}).get(RETENTION_MS)
         now = None if entry is None else entry.value
         done = replace(row, action=SourceRetention.RESTORE)
         change = RetentionChange(topic, now, row.before, done)
-        if lags.get(topic):
-            change = replace(change, to=now, row=row, kept=f"{counted(lags[topic], 'offset')} are not copied")
+        lag = lags.get(topic)
+        if lag:
+            change = replace(change, to=now, row=row, kept=f"{counted(lag, 'offset')} are not copied")
+        elif now == row.raised and lag is None:
+            change = replace(change, to=now, row=row, kept=UNKNOWN_LAG)
         elif now != row.raised:
             change = replace(change, to=now, kept="deleted" if now is None else "changed since it was raised")
         found.append(change)

@@ -100,11 +100,18 @@ OnTrigger = Callable[[Optional[Sequence[LedgerRow]]], None]
 
 
 def start_query(
-    spark: SparkSession, flow: str, ledger: LedgerStream, checkpoint_location: str, seconds: float, call: OnTrigger
+    spark: SparkSession,
+    flow: str,
+    ledger: LedgerStream,
+    checkpoint_location: str,
+    seconds: float,
+    call: OnTrigger,
+    watched: Watched,
 ) -> StreamingQuery:
     """Start the query. `call` gets the flow's new ledger rows every `seconds`, often none. The ledger must exist. For
-    more than MOST_ROWS it gets `None`: the caller reads the table."""
+    more than MOST_ROWS it gets `None`: the caller reads the table. `watched` guards the whole call from Spark."""
 
+    @watched
     def pass_on(batch: DataFrame, batch_id: int) -> None:
         call(_rows(batch))
 
@@ -221,7 +228,7 @@ class TranslationRun(SupervisedFlow):
         if self._copied is not None and self._config.trigger == AVAILABLE_NOW:
             # What takes longest begins first. Where there is a stream it must have begun before: see below.
             ahead = BackgroundCall(f"{self._flow.name} ledger", partial(self._ledger.triples, self._flow.name)).result
-        with clusters_of(self._flow) as (source, target):
+        with clusters_of(self._flow, self._stop) as (source, target):
             self._connected = True
             self._translate(source, target, ahead)
         return None
@@ -285,7 +292,9 @@ class TranslationRun(SupervisedFlow):
         # read at the first look and not before, lacks nothing; rows that are in both change nothing.
         call = partial(self._on_trigger, translation)
         name, seconds = self._flow.name, self._due.shortest
-        self._query(translation, lambda watched, at: start_query(self._spark, name, ledger, at, seconds, watched(call)))
+        self._query(
+            translation, lambda watched, at: start_query(self._spark, name, ledger, at, seconds, call, watched)
+        )
 
     def _query(self, translation: FlowTranslation, start: Callable[[Watched, str], StreamingQuery]) -> None:
         """Run a query to its end: `start` gets what guards its calls, and its checkpoint's folder."""

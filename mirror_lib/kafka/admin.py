@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -480,8 +481,14 @@ class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
 
 
 @contextmanager
-def clusters_of(flow: ReplicationFlow) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
-    """The flow's source and target, connected. Requests to both time out after the flow's `admin.timeout.ms`."""
+def clusters_of(
+    flow: ReplicationFlow, stop: Optional[threading.Event] = None
+) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
+    """The flow's source and target, connected. Requests to both time out after the flow's `admin.timeout.ms`, and are
+    not repeated after `stop` is set."""
     patience = flow.admin_timeout
     with KafkaCluster(flow.source, patience) as source, KafkaCluster(flow.target, patience) as target:
+        for each in (source, target):
+            if stop is not None:
+                each.repeat_until(stop)
         yield source, target

@@ -55,6 +55,7 @@ class ClusterConnection:
     def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.alias = config.alias
         self._answer_seconds = answer_seconds
+        self._stop = threading.Event()
         options = {
             "client_id": f"mirror-{config.alias}-admin",
             "reconnect_backoff_max_ms": LONGEST_BACKOFF_MS,
@@ -63,6 +64,10 @@ class ClusterConnection:
             "bootstrap_timeout_ms": int(1000 * min(answer_seconds, 30)),
         }
         self._client = _connected(config, options)
+
+    def repeat_until(self, stop: threading.Event) -> None:
+        """Repeat no request that failed after `stop` is set."""
+        self._stop = stop
 
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""
@@ -144,10 +149,10 @@ class ClusterConnection:
                     raise LoginError(f"{self.alias}: cannot {asked}: {refused}", LOGIN_HINT) from error
                 forget_controller(self._client)
                 lasting = isinstance(error, KafkaError) and not error.retriable and refusal(error) is None
-                if lasting or time.monotonic() + pause > deadline:
+                if lasting or self._stop.is_set() or time.monotonic() + pause > deadline:
                     hint = None if lasting else "check that the brokers are up and can be reached"
                     raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error
-            time.sleep(pause)
+            self._stop.wait(pause)
             pause = min(2 * pause, 2.0)
 
 

@@ -24,11 +24,12 @@ from mirror_lib.errors import (
     MirrorError,
     NewerTableError,
     StateError,
+    VanishedError,
     cause_of,
     messages_of,
 )
 from mirror_lib.ledger.delta_log import Fault
-from mirror_lib.ledger.state_files import CommitLog
+from mirror_lib.ledger.state_files import CommitLog, is_absent
 from mirror_lib.ledger.table_check import examined
 from mirror_lib.ledger.table_schema import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
@@ -149,8 +150,19 @@ def damaged(path: str, schema: TableSchema, faults: Sequence[Fault]) -> DamagedE
     )
 
 
+def vanished(path: str) -> VanishedError:
+    """The error for a table that this process has used and whose folder is gone. Pure."""
+    return VanishedError(
+        f"the table {path} is gone. No record on the target is lost, and this run creates no other table in its place",
+        "put the folder back (is its file system mounted?) and start again; if it is lost, start again without it: "
+        "that run reads the remote topics from their start to find the copied records",
+    )
+
+
 class StateTable:
-    """One Delta table. The first append creates it; before that it reads as empty."""
+    """One Delta table. The first append creates it; before that it reads as empty.
+
+    A table that this object has read or written is not created again: `VanishedError` if its folder is gone."""
 
     def __init__(self, spark: SparkSession, state: str, schema: TableSchema) -> None:
         self._spark = own_session(spark)
@@ -160,6 +172,7 @@ class StateTable:
         # The columns that the table lacks; `None` until its first read.
         self._lacks: Optional[List[Column]] = None
         self._examined = False
+        self._found = False  # whether this object has seen the table
         self.path = f"{state.rstrip('/')}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
@@ -173,9 +186,18 @@ class StateTable:
         with self.explained("read"):
             self._refuse_damage()
             with self._creation:
-                if not DeltaTable.isDeltaTable(self._spark, self.path) and not (made_elsewhere and self._can_be_read()):
+                if not self._exists() and not (made_elsewhere and self._can_be_read()):
                     return None
+                self._found = True
             return self.complete(self._spark.read.format("delta").load(self.path))
+
+    def _exists(self) -> bool:
+        """Whether the table exists. Raises `VanishedError` if it did and its folder is gone."""
+        if DeltaTable.isDeltaTable(self._spark, self.path):
+            return True
+        if self._found and is_absent(self._spark, self.path):
+            raise vanished(self.path)
+        return False
 
     def _refuse_damage(self) -> None:
         """Raises `DamagedError` if the log is damaged. Call it before the first read.
@@ -418,7 +440,8 @@ class StateTable:
         # Delta's table builder needs a commit of its own, twice the time of an append. It also permanently refuses a
         # folder in which a driver died, or the disk was full, before the first commit.
         with self._creation:
-            if DeltaTable.isDeltaTable(self._spark, self.path):
+            if self._exists():
+                self._found = True
                 return False
             given = {**table_properties(self._spark.version), **options}
             try:
@@ -429,4 +452,5 @@ class StateTable:
                 if not _refused_for_another(error):
                     raise
                 return False
+            self._found = True
             return True

@@ -99,6 +99,15 @@ _STATUS = re.compile(
 )
 
 
+def is_absent(spark: SparkSession, path: str) -> bool:
+    """Whether the folder does not exist. False if Hadoop cannot tell, as with Unity Catalog."""
+    try:
+        folder, files = hadoop_folder(spark, path)
+        return not files.exists(folder)
+    except Exception:
+        return False
+
+
 def texts(spark: SparkSession, paths: Sequence[str]) -> Dict[str, FileText]:
     """The texts of small files, read in parallel. Raises what Hadoop raises if the storage fails."""
     if not paths:

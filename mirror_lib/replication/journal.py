@@ -12,7 +12,7 @@ from typing import Callable, FrozenSet, Iterator, Mapping, Optional, Sequence, T
 
 from pyspark.sql import SparkSession
 
-from mirror_lib.errors import MirrorError, SparkEndedError
+from mirror_lib.errors import MirrorError, SparkEndedError, VanishedError
 from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
 from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.lane_producers import LaneProducerTable
@@ -39,15 +39,19 @@ from mirror_lib.threads import BackgroundCall
 log = logging.getLogger(__name__)
 
 SIGNS_TO_A_CLEANING = 100
+# The outcome of a run that SIGTERM or Ctrl-C ended.
+STOPPED = "stopped"
 NOTHING_LOST = "No data is lost: the next run reads them from the remote log"
 
 
 class SignsOfLife:
-    """Writes a heartbeat every SIGN_SECONDS in its own thread, from `start` to `end`. A failure never ends the copy."""
+    """Writes a heartbeat every SIGN_SECONDS in its own thread, from `start` to `end`. A failure does not end the copy,
+    unless the table is gone: then `vanished` has the error."""
 
     def __init__(self, spark: SparkSession, runs: RunTable, run: MirrorRun, progress: Callable[[], Progress]) -> None:
         self._spark, self._runs, self._run, self._progress = spark, runs, run, progress
         self._over = threading.Event()
+        self.vanished: Optional[VanishedError] = None
 
     def start(self) -> None:
         """Begin; the first heartbeat comes after SIGN_SECONDS."""
@@ -66,6 +70,9 @@ class SignsOfLife:
                     if signs % SIGNS_TO_A_CLEANING == 0:
                         self._runs.drop_old_signs(self._run.flow)
                 signs += 1
+            except VanishedError as error:
+                self.vanished = error
+                return
             except MirrorError as error:
                 log.info("%s: no sign of life was written: %s", self._run.flow, error)
 
@@ -111,6 +118,11 @@ class Journal:
         since = self._writes_since
         return 0.0 if since is None else time.monotonic() - since
 
+    def check(self) -> None:
+        """Raise `VanishedError` if a heartbeat found its table gone. Callable from any thread."""
+        if self._signs is not None and self._signs.vanished is not None:
+            raise self._signs.vanished
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         self._writes_since = time.monotonic()
@@ -143,6 +155,12 @@ class Journal:
             self._signs.end()
         self.written()
         self._runs.ended(run, outcome=outcome, records=records, bytes=bytes)
+
+    def run_abandoned(self, run: MirrorRun, *, records: int, bytes: int) -> None:
+        """Record that `run` was stopped, while its thread may still wait for a cluster."""
+        if self._signs is not None:
+            self._signs.end()
+        self._runs.ended(run, outcome=STOPPED, records=records, bytes=bytes)
 
     def positions(self) -> Mapping[PartitionKey, Position]:
         """Each partition's position in the ledger, as of construction."""

@@ -118,8 +118,9 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     """Find the range to compare.
 
     The range starts at the first pair of the ledger that both logs still have, and ends at the ledger's end. After
-    completely expired runs it starts at their end. If the remote log is complete and the flow copies from the start,
-    both logs are also read before the range (`read_from`). That finds records that were never copied.
+    completely expired runs it starts at their end. The remote log is also read before the range (`read_from`), which
+    finds records that the ledger does not know. If that log is complete and the flow copies from the start, the source
+    is read there too, which finds records that were never copied.
     """
     merged, contradiction = NO_RUNS, None
     try:
@@ -138,8 +139,8 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     first = runs[0] if runs else Run(upstream, downstream, 0)
     source_first, remote_first = _firsts(merged, runs, first, known)
     expired = expired_upstream + expired_downstream
-    whole = not expired and not not_asked and known.remote.log_start == 0
-    heads = bool(merged) and known.from_the_start and whole and not known.shared
+    remote_head = bool(merged) and not (expired or not_asked or known.shared or known.older)
+    source_head = remote_head and known.from_the_start and known.remote.log_start == 0
     # Compaction may have removed a copied record because of a later one that is not copied yet.
     source_until = known.source.end if known.source_compacted else upstream
     return CopiedRange(
@@ -147,8 +148,8 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         known.remote_topic,
         known.partition,
         runs,
-        _bounds(known.source, source_first, upstream, source_until, heads),
-        _bounds(known.remote, remote_first, downstream, known.remote.end, heads),
+        _bounds(known.source, source_first, upstream, source_until, source_head),
+        _bounds(known.remote, remote_first, downstream, known.remote.end, remote_head),
         expired_upstream,
         expired_downstream,
         known.source_compacted,
@@ -234,6 +235,6 @@ def _ends(merged: PartitionMap, known: CopiedPartition) -> Tuple[int, int]:
     return max(merged.upstream_end, known.source.log_start), max(merged.downstream_end, known.remote.log_start)
 
 
-def _bounds(log: OffsetRange, first: int, end: int, until: int, heads: bool) -> Bounds:
-    read_from = log.log_start if heads else first
+def _bounds(log: OffsetRange, first: int, end: int, until: int, head: bool) -> Bounds:
+    read_from = log.log_start if head else first
     return Bounds(read_from, first, end, max(read_from, min(until, log.end)), log.end)

@@ -46,7 +46,8 @@ class PartitionVerdict:
     parts, `left_out` the skipped offsets.
 
     `waiting`: the source has records after the ledger's end. `not_copied` counts their offsets without those that are
-    in the remote log; `None` if that is unknown."""
+    in the remote log; `None` if that is unknown. `uncompared`: records of the remote log that were not compared and not
+    left out by the scope; `None` if their number is unknown."""
 
     partition: int
     records: int
@@ -56,6 +57,7 @@ class PartitionVerdict:
     left_out: Optional[LeftOut] = None
     waiting: bool = False
     not_copied: Optional[int] = None
+    uncompared: Optional[int] = 0
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,17 @@ def summary(report: VerifyReport, scope: Scope) -> Verification:
     reported = "" if first is None else f"{first[0].topic}-{first[1].partition}: {_sentence(first[1])}"
     return Verification(
         *(report.flow, worst, len(verdicts), sum(topic.records for topic in report.topics), verdicts.count(DIFFERS)),
-        *(reported, scope.words),
+        *(reported, compared_words(report, scope)),
     )
+
+
+def compared_words(report: VerifyReport, scope: Scope) -> str:
+    """Which part of the remote topics was compared: `whole` only if each was, from its log's start to its end."""
+    left = [partition.uncompared for topic in report.topics for partition in topic.partitions]
+    number = sum(filter(None, left))
+    words = [f"{grouped(number)} records not compared"] if number else []
+    words += ["records from before a take-over not compared"] if None in left else []
+    return ", ".join([scope.words, *words] if scope.narrowed or not words else words)
 
 
 def report_json(report: VerifyReport) -> Dict[str, object]:
@@ -338,9 +349,20 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     waiting = copied.source.log_end > copied.source.end
     # Records that the copier wrote but did not commit to the ledger yet count as copied.
     not_copied = max(0, copied.source.log_end - copied.source.end - (tail.records if tail else 0))
+    uncompared = None if copied.older else _uncompared(copied, counts, tail)
     return PartitionVerdict(
-        copied.partition, records, verdict, difference, left, waiting=waiting, not_copied=not_copied
+        *(copied.partition, records, verdict, difference, left),
+        waiting=waiting,
+        not_copied=not_copied,
+        uncompared=uncompared,
     )
+
+
+def _uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> int:
+    """The records of the remote log without a comparison. In a shared topic those after the ledger's end may be of
+    another writer."""
+    after = 0 if tail or copied.shared else counts.tail
+    return copied.expired_upstream + counts.head_downstream + after
 
 
 NONE_IN_SCOPE = "no copied record of the flow is in scope (--since, --sample): nothing was compared"

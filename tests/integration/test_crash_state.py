@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Callable, List
 import pytest
 
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import RefusedError
+from mirror_lib.errors import RefusedError, VanishedError
 from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
+from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
 from tests.lab.readers import read_topic
 
@@ -65,6 +66,26 @@ def test_copy_is_exact_after_state_was_lost(
     assert flow.run(spark).error is None
     lose(flow)
     flow.fill(200)
+    assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+@pytest.mark.parametrize("lose", [ledger_table, everything])
+def test_run_whose_state_is_deleted_ends_by_name_and_makes_no_other(
+    spark: SparkSession, flow: OneFlow, lose: Callable[[OneFlow], None]
+) -> None:
+    """A run that created its ledger again had a part of one, and called what was missing there equal."""
+    flow.trigger = "1 second"
+    with meanwhile(lambda stop: [flow.run(spark, stop)]) as ended:
+        until(lambda: flow.copies() == flow.written * flow.partitions)
+        until(lambda: any((flow.state / "offset_syncs" / "_delta_log").glob("*.json")))
+        until(lambda: sum(row[3] for row in flow.ledger(spark)) == flow.written * flow.partitions)
+        lose(flow)
+        flow.fill(200)
+        until(lambda: bool(ended))
+    assert isinstance(ended[0].error, VanishedError)
+    assert not (flow.state / "offset_syncs").exists()
+    flow.trigger = "availableNow"
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
 

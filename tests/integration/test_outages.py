@@ -6,9 +6,11 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Dict, List
 
+from mirror_lib.ledger.table_reader import TableReader
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.one_flow import OneFlow, until
@@ -55,7 +57,7 @@ def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, s
     assert not [line for line in lines[:back] if "caught up" in line]
 
 
-def test_outage_of_either_cluster_is_reported_at_its_begin_and_end(tmp_path: Path) -> None:
+def test_outage_of_either_cluster_is_reported_at_its_begin_and_end_and_a_stop_in_it_is_no_kill(tmp_path: Path) -> None:
     with clusters(["source", "target"], tmp_path) as (source, target):
         flow = OneFlow(source, target, "orders", tmp_path, trigger="1 second")
         flow.fill(100)
@@ -66,7 +68,13 @@ def test_outage_of_either_cluster_is_reported_at_its_begin_and_end(tmp_path: Pat
             outage_is_reported_once(run, flow, source, "source")
             outage_is_reported_once(run, flow, target, "target", pause=True)
             assert flow.differences() == []
+            source.stop()
+            until(lambda: run.outages()[-1]["seconds"] is None, 20, "the outage")
+            time.sleep(6)  # until the driver itself waits for an answer of the source
             run.process.terminate()
-            assert run.process.wait(60) == 0
+            assert run.process.wait(30) == 0
+            rows = TableReader(str(flow.state)).rows("runs", ("kind", "outcome", "records", "at"), "source->target")
+            last = max(rows, key=lambda row: float(row["at"].timestamp()))
+            assert (last["kind"], last["outcome"]) == ("ended", "stopped") and last["records"]
         finally:
             run.process.kill()

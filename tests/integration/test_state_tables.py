@@ -21,7 +21,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.config.client_options import RUNTIME
-from mirror_lib.errors import RefusedError, StateError
+from mirror_lib.errors import RefusedError, StateError, VanishedError
 from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.ledger import state_files as folders
 from mirror_lib.ledger.delta_table import StateTable, own_session
@@ -412,6 +412,37 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     assert table.open_runs([FLOW], 600) and table.latest_with_end(FLOW) == (run, False)
     table.ended(run, outcome="ok", records=0, bytes=0)
     assert table.open_runs([FLOW], 600) == []
+
+
+def test_table_that_was_used_and_is_gone_is_not_created_again(
+    spark: SparkSession, state: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+    journal = signs.Journal(spark, state, FLOW, run.run_id)
+    ledger.append(row(0, 0, 5))
+    kept = Path(state).rename(f"{state}.kept")
+    for use in (lambda: ledger.append(row(5, 5, 5)), lambda: ledger.table.positions(FLOW)):
+        with pytest.raises(VanishedError):
+            use()
+    assert not Path(state).exists()
+    kept.rename(state)
+    ledger.append(row(5, 5, 5))
+    assert ledger.runs() == [(0, 0, 10)]
+    # A run without a record to copy finds out by its next sign of life. Until then it is none of its errors.
+    monkeypatch.setattr(signs, "SIGN_SECONDS", 2.0)
+    journal.run_begins(run, True, lambda: Progress(0, 0))
+    journal.check()
+    Path(state).rename(kept)
+    until(lambda: vanished(journal))
+    assert not Path(state).exists()
+
+
+def vanished(journal: signs.Journal) -> bool:
+    try:
+        journal.check()
+    except VanishedError:
+        return True
+    return False
 
 
 def test_one_sign_of_life_an_hour_is_kept_for_thirty_days(spark: SparkSession, state: str) -> None:

@@ -8,7 +8,7 @@ from typing import Tuple
 import pytest
 
 from mirror_lib.ledger.intervals import NO_RUNS
-from mirror_lib.verify.ranges import Bounds, CopiedRange
+from mirror_lib.verify.ranges import EVERYTHING, Bounds, CopiedRange, Scope
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -19,7 +19,10 @@ from mirror_lib.verify.verdicts import (
     Finding,
     PartitionVerdict,
     TailCounts,
+    TopicVerdict,
+    VerifyReport,
     partition_verdict,
+    summary,
 )
 
 
@@ -83,6 +86,22 @@ def test_records_before_the_first_row_are_told_on_both_sides() -> None:
         "1 records in the remote log are before the ledger's first row: not compared",
         "the records of the remote log before the take-over were not all compared, and are not now",
     )
+
+
+def test_whole_is_said_only_of_what_was_compared_from_the_start_to_the_end_of_the_remote_log() -> None:
+    def scope_of(copied: CopiedRange, finding: Finding, scope: Scope = EVERYTHING) -> str:
+        report = VerifyReport("A->B", (TopicVerdict("orders", "there", (partition_verdict(copied, finding),)),))
+        return summary(report, scope).scope
+
+    late, sample = Counts(records=6, head_downstream=1200), Scope(share=0.05)
+    assert scope_of(partition(), Finding(Counts(records=10))) == "whole"
+    assert scope_of(partition(), Finding(late)) == "1,200 records not compared"
+    assert scope_of(partition(), Finding(late), sample) == "a sample of 0.05, 1,200 records not compared"
+    assert scope_of(partition(expired=10), Finding(Counts(records=6))) == "10 records not compared"
+    assert scope_of(partition((0, 10, 12)), Finding(SURPLUS)) == "3 records not compared"
+    assert scope_of(partition(), Finding(SURPLUS, TailCounts(3, 0, None, None))) == "whole"
+    assert scope_of(partition(shared=True), Finding(SURPLUS)) == "whole"
+    assert "whole" not in scope_of(partition(older=True), Finding(Counts(records=10)))
 
 
 def test_records_before_the_first_row_are_lost_or_were_never_asked_for() -> None:

@@ -47,9 +47,13 @@ def test_topic_that_is_raised_again_keeps_the_value_to_restore() -> None:
 def test_topic_is_restored_once_it_is_copied() -> None:
     done = SourceRetention("orders", "restore", "1000", "5000")
     found = {"orders": configs("5000")}
-    assert restores(found, {}, {"orders": RAISED}) == [RetentionChange("orders", "5000", "1000", done)]
+    assert restores(found, {"orders": 0}, {"orders": RAISED}) == [RetentionChange("orders", "5000", "1000", done)]
     (waits,) = restores(found, {"orders": 3}, {"orders": RAISED})
     assert waits.kept == "3 offsets are not copied" and (waits.to, waits.row) == ("5000", RAISED)
+    # Of a partition without a leader, and of a topic that the flow does not copy now, it is not known.
+    for lags in ({"orders": None}, {}):
+        (unknown,) = restores(found, lags, {"orders": RAISED})
+        assert unknown.kept and (unknown.to, unknown.row) == ("5000", RAISED)
 
 
 @pytest.mark.parametrize("now", ["7000", None], ids=["changed", "deleted"])

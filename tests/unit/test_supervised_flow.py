@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import traceback
 from typing import Any, List, Optional, Sequence, Tuple, Type
 
@@ -22,6 +23,7 @@ from mirror_lib.errors import (
 )
 from mirror_lib.spark.errors import asked_again
 from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end
+from mirror_lib.threads import Stop
 
 
 class Once(SupervisedFlow):
@@ -107,6 +109,18 @@ def left(*errors: Optional[Exception]) -> Sequence[Optional[Exception]]:
     run.start()
     await_end([run], threading.Event(), 0, "")
     return [*run.ends, *run.errors]
+
+
+def test_patience_counts_from_when_the_stop_was_set_first() -> None:
+    run, stop, over = FakeFlow(), Stop(), threading.Event()
+    run._thread = threading.Thread(target=over.wait, daemon=True)
+    run.start()
+    stop.set()
+    stop.at, before = time.monotonic() - 60, time.monotonic()
+    stop.set()  # again, which changes nothing
+    assert not await_end([run], stop, 30, "") and time.monotonic() - before < 20
+    over.set()
+    assert await_end([run], stop, 30, "")
 
 
 REFUSED = LoginError("cannot log in")

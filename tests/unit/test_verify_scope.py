@@ -44,6 +44,16 @@ def test_time_before_the_log_begins_leaves_nothing_out() -> None:
     assert copied((0, 0, 100), since=0).not_asked == 0
 
 
+def test_remote_log_is_read_before_the_first_row_also_where_the_flow_did_not_begin_at_the_start() -> None:
+    late = array("q", (40, 60, 10))
+    logs = (OffsetRange(0, 50), OffsetRange(7, 70))
+    known = CopiedPartition("t", "r", 0, late, *logs, False, False, False, False)
+    found = copied_range(known)
+    assert (found.source.read_from, found.remote.read_from, found.remote.first) == (40, 7, 60)
+    for other in (replace(known, older=True), replace(known, shared=True)):
+        assert copied_range(other).remote.read_from == 60
+
+
 LEAST = ranges.LEAST_SAMPLE
 
 

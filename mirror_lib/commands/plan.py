@@ -64,7 +64,7 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
             found = preview(delivery.flow, source, target, config, *known)
             retention = _retention(config, found, source)
             waiting = open_transactions(flow, source, found.topics.sources())
-            recorded = _refused_by_state(config, found, (source.cluster_id(), target.cluster_id()))
+            recorded = _refused_by_state(config, found, source, target)
     except MirrorError:
         raise
     except Exception as error:
@@ -94,16 +94,21 @@ def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -
     return (*sentences, *([f"{unknown}; grant Describe on the cluster {source.alias}"] if unknown else []))
 
 
-def _refused_by_state(config: MirrorConfig, found: FlowPreview, clusters: Tuple[str, str]) -> Optional[RefusedError]:
-    """Why a run would be refused after what the tables `runs` and `offset_syncs` have of the flow: another cluster, or
-    another partitioning mode. `None` also where they cannot be read without Spark."""
+def _refused_by_state(
+    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster
+) -> Optional[RefusedError]:
+    """Why a run would be refused after what the tables `runs` and `offset_syncs` have of the flow: another cluster,
+    another partitioning mode, or a partition whose start is not proven. `None` also where they cannot be read without
+    Spark."""
     from mirror_lib.ledger.records import TopicPair, same_clusters
     from mirror_lib.ledger.table_reader import TableReader
+    from mirror_lib.plan.starts import refused_starts
     from mirror_lib.replication.copy_ranges import refuse_other_mode
 
     flow = found.flow
     try:
         reader = TableReader(config.state)
+        clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, reader.last_clusters(flow.name))
         pairs = [
             TopicPair(each.source.name, each.source.topic_id, each.remote_topic, each.remote_topic_id)
@@ -111,6 +116,8 @@ def _refused_by_state(config: MirrorConfig, found: FlowPreview, clusters: Tuple[
             if each.create is None
         ]
         refuse_other_mode(flow, pairs, *reader.copied(flow.name))
+        if not flow.repartitions:
+            refused_starts(flow, found.topics.copied, source, target, reader, config.state)
     except RefusedError as error:
         return error
     except (ConfigError, StateError) as error:

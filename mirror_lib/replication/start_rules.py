@@ -141,7 +141,7 @@ RULES: Tuple[Rule, ...] = (
         "Both logs have the same last recorded record, or one of them no longer has it.",
         {"rows": (Rows.SOME,), "ids": (Ids.ONE, Ids.NONE)},
     ),
-    Rule(Action.RESUME, "MIR-313", "The topic ids are those of the ledger.", {"rows": (Rows.SOME,)}),
+    Rule(Action.RESUME, "MIR-313", "Both topics have the ids that the ledger recorded.", {"rows": (Rows.SOME,)}),
     Rule(Action.BEGIN, "", "The remote log never held a record.", {"remote": (RemoteLog.EMPTY,)}),
     Rule(
         Action.COMPARE,

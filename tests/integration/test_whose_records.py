@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from mirror_lib.cli import main
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
@@ -43,6 +44,7 @@ def test_expired_remote_log_is_not_filled_again_by_another_state_folder(flow: On
     expire(flow.target, flow.remote_topic, {0: -1, 1: 60})
     shutil.rmtree(flow.state)
     flow.fill(50)
+    assert main(["plan", str(flow.config)]) == 3
     assert code_of(flow, spark) == "MIR-329"
     assert {number: len(log) for number, log in flow.remote().items()} == {0: 0, 1: 41}
     # The way on: the operator knows the next offset of one log, and the first one that the other log still has.
@@ -71,6 +73,7 @@ def test_whole_remote_log_proves_where_a_run_without_its_state_resumes(flow: One
     assert code_of(flow, spark) == ""
     shutil.rmtree(flow.state)
     flow.fill(50)
+    assert main(["plan", str(flow.config)]) == 0
     assert code_of(flow, spark) == ""
     flow.assert_exact(spark)
 

@@ -20,7 +20,7 @@ logs record by record. If they differ, the partition stops with the code of the 
   flows share counts as empty for a flow without rows.
 - **Topic ids:** brokers have them from Kafka 2.8 on. Where one is missing, the run compares the last record that the
   ledger has of the partition on both logs. If they differ, the topic was re-created. Where one of the logs no longer
-  has that record, nothing is shown, and the run goes on.
+  has that record, nothing is shown, and the run continues.
 - **Start:** `start.position`, else `consumer.auto.offset.reset`. The offset metadata of `commit.source.group` counts as
   a row of the ledger.
 

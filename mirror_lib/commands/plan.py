@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.plan.preview import EnginePlan, FlowPreview
+    from mirror_lib.takeover.other_writer import OtherWriter
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +64,30 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
             found = preview(delivery.flow, source, target, config, *known)
             retention = _retention(config, found, source)
             recorded = _refused_by_state(config, found, (source.cluster_id(), target.cluster_id()))
+            other = _other_writer(config, found.flow, source, target)
     except MirrorError:
         raise
     except Exception as error:
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
-    return replace(found, warning=delivery.warning, refusal=delivery.refusal or recorded, retention=retention)
+    refusal = delivery.refusal or recorded or other.refusal(flow.name)
+    warning = "; ".join(filter(None, [delivery.warning, "" if refusal else other.warning(flow.name)]))
+    return replace(found, warning=warning, refusal=refusal, retention=retention)
+
+
+def _other_writer(
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
+) -> OtherWriter:
+    """What a run would find of another replication tool; nothing where the ledger cannot be read without Spark."""
+    from mirror_lib.takeover.other_writer import OtherWriter
+    from mirror_lib.takeover.signs import other_writer_by_tables
+
+    try:
+        return other_writer_by_tables(config, flow, source, target) if flow.copied else OtherWriter()
+    except (ConfigError, StateError) as error:
+        log.info("%s: whether another tool still writes is not checked: %s", flow.name, error)
+        return OtherWriter()
 
 
 def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> Tuple[str, ...]:

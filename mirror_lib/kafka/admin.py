@@ -477,6 +477,10 @@ class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
         self.close()
 
 
+# Raises `RefusedError` if nothing is to be written for the flow of this source and target.
+CheckClusters = Callable[[KafkaCluster, KafkaCluster], object]
+
+
 @contextmanager
 def clusters_of(flow: ReplicationFlow) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
     """The flow's source and target, connected. Requests to both time out after the flow's `admin.timeout.ms`."""

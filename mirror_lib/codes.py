@@ -219,8 +219,10 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-313",
         "The remote topic has records of another writer",
         "A record on the remote topic is not the copy of the next record of the source.",
-        f"{_STOPS} The foreign record stays.",
-        "Find the other writer and revoke its Write permission. Then give the flow an empty remote topic.",
+        "The mirror writes nothing more to the partition, and the foreign record stays. If the other writer copied from"
+        " the same source, records may be on the remote topic twice.",
+        "Find the other writer, such as a MirrorMaker. Stop it or revoke its Write permission. Then give the flow an"
+        " empty remote topic. Until then each run is refused again.",
     ),
     Entry(
         "MIR-314",
@@ -367,9 +369,11 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-340",
         "The other tool still runs",
-        "The consumer group of the other replication tool has members, its positions change, or its state is unknown.",
-        "The take-over did not start.",
-        "Stop the other tool and wait for its session timeout. Grant Describe on its group.",
+        "Another replication tool may still write to the remote topics: its group has members, its heartbeats arrive,"
+        " or log ends or its positions move. For a take-over its state may also be unknown.",
+        "Nothing was written. Without this refusal records would be on the remote topics twice.",
+        "Stop the other tool and wait for its session timeout. Run `mirror takeover CONFIG --execute`, then `mirror run"
+        " CONFIG`. For a take-over grant Describe on its group.",
     ),
     Entry(
         "MIR-341",

@@ -7,7 +7,8 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Callable, Collection, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +29,7 @@ from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_member import GroupMember
 from mirror_lib.ledger.delta_table import vanished
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
-from mirror_lib.ledger.records import MirrorRun, Progress, same_clusters
+from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
 from mirror_lib.ledger.state_files import drop_folder, is_absent
 from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
@@ -44,6 +45,7 @@ from mirror_lib.rows.mirror import Reading, RowMirror
 from mirror_lib.spark.metrics import InputRows
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unforeseen
+from mirror_lib.takeover.signs import Tables, WriterCheck
 from mirror_lib.text import counted
 from mirror_lib.threads import BackgroundCall
 from mirror_lib.topics.filters import matchless_words, subscribe_pattern
@@ -138,9 +140,11 @@ class FlowRun(SupervisedFlow):
         stop: threading.Event,
         until: Optional[OffsetChoice] = None,
         tailing: int = 0,
+        writers: Optional[WriterCheck] = None,
     ) -> None:
         super().__init__(flow.name, stop)
         self._config = config
+        self._writers = writers or WriterCheck(flow, config.flows)
         self._until = until
         self._tailing = tailing
         self._warned = False
@@ -212,6 +216,7 @@ class FlowRun(SupervisedFlow):
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, None if last is None else last.clusters)
+        self._refuse_other_writer(journal, source, target)
         mirror = self._mirror_of(flow, journal, source, target)
         self._check_history(mirror)
         if not self._ends_when_caught_up():
@@ -255,6 +260,17 @@ class FlowRun(SupervisedFlow):
                 lambda: journal.run_abandoned(run, records=self._totals.records, bytes=self._totals.bytes),
             )
             end.wait(STOP_SECONDS)
+
+    def _refuse_other_writer(self, journal: Journal, source: KafkaCluster, target: KafkaCluster) -> None:
+        """Raise `RefusedError` if another replication tool may still write, before anything is written."""
+
+        def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
+            return journal.positions(), journal.range_positions().pairs if self._flow.repartitions else ()
+
+        tables = Tables(recorded, journal.run_is_open)
+        warning = self._writers.refuse(source, target, tables).warning(self._name)
+        if warning:
+            log.warning("%s", warning)
 
     def _progress(self) -> Progress:
         last = self._commits.last
@@ -491,14 +507,16 @@ def run_flows(
     watcher: Watcher,
     stop: threading.Event,
     until: Optional[OffsetChoice] = None,
+    writers: Mapping[str, WriterCheck] = MappingProxyType({}),
 ) -> List[FlowOutcome]:
     """Run `flows` until each has ended: caught up, failed, or stopped by `stop`.
 
-    With `until`, which requires the trigger `availableNow`, each runs until its bounds are reached.
+    With `until`, which requires the trigger `availableNow`, each runs until its bounds are reached. `writers`: by flow
+    the check for other tools, where what writes alongside the copy shares it.
     """
     continuous = config.trigger != AVAILABLE_NOW and until is None
     tailing = sum(flow.tails for flow in flows) if continuous else 0
-    runs = [FlowRun(config, flow, spark, watcher, stop, until, tailing) for flow in flows]
+    runs = [FlowRun(config, flow, spark, watcher, stop, until, tailing, writers.get(flow.name)) for flow in flows]
     warm_workers(spark, sum(flow.tasks_max for flow in flows))
     for run in runs:
         run.start()

@@ -221,7 +221,7 @@ def status_line(progress: FlowProgress) -> str:
         parts.append(f"ETA {rough(left)}")
     parts += _stopped_too(progress)
     if metrics.recovered:
-        parts.append(f"{counted(metrics.recovered, 'record')} found from an interrupted attempt")
+        parts.append(f"{counted(metrics.recovered, 'record')} found on the target")
     return " · ".join([*parts, *_hindrances(progress)])
 
 

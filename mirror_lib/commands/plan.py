@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.plan.preview import EnginePlan, FlowPreview
+    from mirror_lib.takeover.other_writer import OtherWriter
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,8 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
             found = preview(delivery.flow, source, target, config, *known)
             retention = _retention(config, found, source)
             waiting = open_transactions(flow, source, found.topics.sources())
-            recorded = _refused_by_state(config, found, source, target)
+            other = _other_writer(config, found.flow, source, target)
+            recorded = _refused_by_state(config, found, source, target, other)
     except MirrorError:
         raise
     except Exception as error:
@@ -73,7 +75,22 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
     sentences = tuple(each.sentence(time.time()) for each in waiting)
     refusal = delivery.refusal or recorded
-    return replace(found, warning=delivery.warning, refusal=refusal, retention=retention, waiting=sentences)
+    warning = "; ".join(filter(None, [delivery.warning, "" if refusal else other.warning(flow.name)]))
+    return replace(found, warning=warning, refusal=refusal, retention=retention, waiting=sentences)
+
+
+def _other_writer(
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
+) -> OtherWriter:
+    """What a run would find of another replication tool; nothing where the ledger cannot be read without Spark."""
+    from mirror_lib.takeover.other_writer import OtherWriter
+    from mirror_lib.takeover.signs import other_writer_by_tables
+
+    try:
+        return other_writer_by_tables(config, flow, source, target) if flow.copied else OtherWriter()
+    except (ConfigError, StateError) as error:
+        log.info("%s: whether another tool still writes is not checked: %s", flow.name, error)
+        return OtherWriter()
 
 
 def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> Tuple[str, ...]:
@@ -95,11 +112,11 @@ def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -
 
 
 def _refused_by_state(
-    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster
+    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, other: OtherWriter
 ) -> Optional[RefusedError]:
     """Why a run would be refused after what the tables `runs` and `offset_syncs` have of the flow: another cluster,
-    another partitioning mode, or a partition whose start is not proven. `None` also where they cannot be read without
-    Spark."""
+    another partitioning mode, another tool that still writes, or a partition whose start is not proven. `None` also
+    where they cannot be read without Spark."""
     from mirror_lib.ledger.records import TopicPair, same_clusters
     from mirror_lib.ledger.table_reader import TableReader
     from mirror_lib.plan.starts import refused_starts
@@ -116,6 +133,9 @@ def _refused_by_state(
             if each.create is None
         ]
         refuse_other_mode(flow, pairs, *reader.copied(flow.name))
+        still_writes = other.refusal(flow.name)
+        if still_writes is not None:
+            raise still_writes
         if not flow.repartitions:
             refused_starts(flow, found.topics.copied, source, target, reader, config.state)
     except RefusedError as error:

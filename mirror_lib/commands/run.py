@@ -10,7 +10,8 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Collection, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.copy_job import FlowOutcome
+    from mirror_lib.ledger.records import PartitionKey, TopicPair
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.screen import Screen
+    from mirror_lib.takeover.signs import Tables
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +144,7 @@ def _run(
     from mirror_lib.spark.metrics import gauges_for
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
     from mirror_lib.status.read import seconds_to_retention
+    from mirror_lib.takeover.signs import WriterCheck
 
     with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
         refuse_settings(spark)
@@ -160,7 +164,10 @@ def _run(
             chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
             print_progress(f"{flow.name}: {chosen}")
         stop = stop_on_signals()
-        translation = BackgroundTranslation(config, flows, spark, watcher(arguments.json, cycle_line, cycle_json), stop)
+        writers = {flow.name: WriterCheck(flow, config.flows, arguments.take_over) for flow in copied}
+        refuse = {each.name: partial(writers[each.name].refuse, tables=_tables(spark, config, each)) for each in copied}
+        shown_cycles = watcher(arguments.json, cycle_line, cycle_json)
+        translation = BackgroundTranslation(config, flows, spark, shown_cycles, stop, refuse)
         tables = TopicAclTable(spark, config.state), runs
         gauge = gauges_for(spark, [flow.name for flow in flows])
         shown = ProgressWatcher(arguments.json, screen)
@@ -179,8 +186,8 @@ def _run(
         drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
         # A bounded run ends with an error where a cluster does not answer.
         outages = OutageWatch(copied if config.trigger != AVAILABLE_NOW else [], outage)
-        with drawn, exporter, outages, BackgroundControl(config, flows, *tables, watch, stop), translation:
-            outcomes = run_flows(config, copied, spark, progress, stop, end) if copied else translation.alone()
+        with drawn, exporter, outages, BackgroundControl(config, flows, *tables, watch, stop, refuse), translation:
+            outcomes = run_flows(config, copied, spark, progress, stop, end, writers) if copied else translation.alone()
             whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
             exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])
     errors: Dict[str, List[MirrorError]] = {flow.name: [] for flow in flows}
@@ -191,6 +198,20 @@ def _run(
     interrupted = stop.is_set() and config.trigger == AVAILABLE_NOW
     _show(outcomes, errors, arguments.json, stop.is_set(), interrupted)
     return worst(exit_code_of(each, interrupted) for each in errors.values())
+
+
+def _tables(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) -> Tables:
+    from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+    from mirror_lib.ledger.records import DEAD_SECONDS
+    from mirror_lib.ledger.runs import RunTable
+    from mirror_lib.takeover.signs import Tables
+
+    ledger, runs = OffsetSyncTable(spark, config.state), RunTable(spark, config.state)
+
+    def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
+        return ledger.positions(flow.name), ledger.range_positions(flow.name).pairs if flow.repartitions else ()
+
+    return Tables(recorded, lambda: bool(runs.open_runs([flow.name], DEAD_SECONDS)))
 
 
 @contextmanager
@@ -315,7 +336,7 @@ def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
     if stopped:
         return "stopped before it had copied anything new"
     if outcome.recovered:
-        return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found from an interrupted attempt"
+        return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found on the target"
     if outcome.outside_window:
         return "nothing was copied, because the copy window is closed"
     note = f"{outcome.note}; " if outcome.note else ""

@@ -13,13 +13,12 @@ from mirror_lib.errors import MirrorError
 from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
-from mirror_lib.kafka.reencoder import NO_HEADERS
 from mirror_lib.threads import BackgroundCall
 from mirror_lib.topics.policy import policy_for
 
-# The header of heartbeats from a process that copies the pair's flow. Others write heartbeats as well: a MirrorMaker,
-# or the mirror of the other direction.
-COPIES = one_header(b"mirror.copies", b"1")
+# The header of the mirror's heartbeats: from a process that copies the pair's flow, and from any other one, such as the
+# mirror of the other direction. MirrorMaker's have none.
+COPIES, COPIES_NOT = (one_header(b"mirror.copies", each) for each in (b"1", b"0"))
 # A process without a heartbeat for so many intervals does not copy. A longer wait than `LONGEST_WAIT_SECONDS` is no
 # answer for an operator who starts a run.
 SILENT_INTERVALS, LONGEST_WAIT_SECONDS = 3.0, 15.0
@@ -41,7 +40,7 @@ class HeartbeatWriter:
 
     def __init__(self, pair: ReplicationFlow, check: Callable[[KafkaCluster], None], copies: bool = False) -> None:
         self._pair, self._check = pair, check
-        self._headers = COPIES if copies else NO_HEADERS
+        self._headers = COPIES if copies else COPIES_NOT
         self._topic = _topic_of(pair)
         self._ready = False
 
@@ -85,10 +84,19 @@ def _silence(flow: ReplicationFlow) -> float:
     return SILENT_INTERVALS * (flow.emit_heartbeats_interval or 0.0)
 
 
+def foreign_heartbeats(flow: ReplicationFlow, seconds: float) -> int:
+    """How many heartbeats of the pair another tool writes within `seconds`. Raises ClusterError, BatchError."""
+    return sum(not body.endswith((COPIES, COPIES_NOT)) for body in _arrivals(flow, seconds))
+
+
 def _others_beat(flow: ReplicationFlow) -> bool:
+    return any(body.endswith(COPIES) for body in _arrivals(flow, _silence(flow)))
+
+
+def _arrivals(flow: ReplicationFlow, seconds: float) -> List[bytes]:
+    """The bodies of the pair's heartbeats that are written within `seconds`."""
     key, _ = encode_heartbeat(Heartbeat(flow.source.alias, flow.target.alias, 0))
-    found = _topic_of(flow).arrivals(_silence(flow))
-    return any(record.body.endswith(COPIES) and key_and_value(record)[0] == key for record in found)
+    return [record.body for record in _topic_of(flow).arrivals(seconds) if key_and_value(record)[0] == key]
 
 
 def _topic_of(pair: ReplicationFlow) -> InternalTopic:

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -19,7 +19,7 @@ from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.control.heartbeats import HeartbeatWriter, beating_pairs
 from mirror_lib.control.sync import MadeAcls, Synced, sync_topic_acls, sync_topic_configs
 from mirror_lib.errors import LoginError, MirrorError, RefusedError, cause_of
-from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
 from mirror_lib.ledger.records import MirrorRun, same_clusters
 from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
@@ -173,7 +173,7 @@ class BackgroundControl:
     """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
 
     In a bounded run all duties run once, before the copy. If the table `runs` has another cluster for an alias, nothing
-    is changed.
+    is changed. Nor is anything for a flow that `refuse`, by the flow's name, refuses.
     """
 
     def __init__(
@@ -184,9 +184,13 @@ class BackgroundControl:
         runs: LastRuns,
         watcher: Watcher,
         stop: threading.Event,
+        refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
     ) -> None:
         self._stop, self._watcher = stop, watcher
-        each = [_FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher, flow.copied) for flow in flows]
+        each = [
+            _FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher, flow.copied, refuse.get(flow.name))
+            for flow in flows
+        ]
         # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
         reported = LastClusters(runs, config.flows)
         pairs = map(only_heartbeats, beating_pairs(config, flows))
@@ -238,9 +242,10 @@ class _FlowControl:
         clusters: LastClusters,
         watcher: Watcher,
         copies: bool,
+        refuse: Optional[CheckClusters] = None,
     ) -> None:
         self._flow, self._flows, self._book, self._watcher = flow, config.flows, book, watcher
-        self._clusters = clusters
+        self._clusters, self._refuse = clusters, refuse
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
         self._heartbeats = HeartbeatWriter(flow, self._check_target, copies)
@@ -289,9 +294,14 @@ class _FlowControl:
         with clusters_of(self._flow) as (source, target):
             self._clusters.check({each.alias: each.cluster_id() for each in (source, target)})
             self._check_brokers(target)
+            if self._refuse is not None:
+                self._refuse(source, target)
             yield source, target
 
     def _check_target(self, target: KafkaCluster) -> None:
+        if self._refuse is not None:
+            with self._same_clusters():
+                return
         self._clusters.check({target.alias: target.cluster_id()})
         self._check_brokers(target)
 
@@ -325,7 +335,7 @@ def _unless_refused(turn: Callable[[], Synced]) -> Synced:
         return turn()
     except RefusedError as error:
         log.debug("nothing is changed: %s", error)
-        return Synced()
+        return Synced(refused=True)
 
 
 def _sentences(standing: Mapping[str, Tuple[str, ...]]) -> Tuple[str, ...]:

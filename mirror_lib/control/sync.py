@@ -26,7 +26,7 @@ Changes = Mapping[str, Mapping[str, Optional[str]]]
 @dataclass(frozen=True)
 class Synced:
     """The result of one sync. `problems` are sentences about failed changes; `notes` are sentences with the reason why
-    there was nothing to do. `refused`: the login was refused."""
+    there was nothing to do. `refused`: the login or the flow was refused."""
 
     changed: int = 0
     deleted: int = 0

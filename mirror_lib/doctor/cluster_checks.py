@@ -37,6 +37,8 @@ from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import PartitionStatus, retention_problems, unsized
 from mirror_lib.status.read import partitions_of
+from mirror_lib.takeover.other_writer import OtherWriter
+from mirror_lib.takeover.signs import other_writer_by_tables
 from mirror_lib.text import counted, duration
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.old_brokers import settled
@@ -137,7 +139,7 @@ def _flow(
     yield from _source_acls(flow, plan, source)
     yield from _remote_topics(flow, plan, target)
     yield from _group_acls(flow, source, target)
-    yield from _source(config, flow, plan, source)
+    yield from _source(config, flow, plan, source, target)
 
 
 def _fencing(config: MirrorConfig, flow: ReplicationFlow, target: KafkaCluster) -> Iterator[Check]:
@@ -248,8 +250,19 @@ def _values(configs: Mapping[str, TopicConfigs]) -> Dict[str, Mapping[str, Optio
     return {name: {key: entry.value for key, entry in entries.items()} for name, entries in configs.items()}
 
 
-def _source(config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -> Iterator[Check]:
-    """Settings, clocks, and how much is to be copied before the source deletes it."""
+def _other_writer(flow: ReplicationFlow, found: OtherWriter) -> Iterator[Check]:
+    """Another replication tool that still writes to the flow's remote topics, or has written to them."""
+    refusal = found.refusal(flow.name)
+    if refusal is not None:
+        yield Check(flow.name, "other-writer", BLOCKING, refusal.message, refusal.hint or "", refusal.code)
+    elif found.reason:
+        yield Check(flow.name, "other-writer", WARNING, found.reason, found.unknown)
+
+
+def _source(
+    config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, target: KafkaCluster
+) -> Iterator[Check]:
+    """Settings, clocks, other writers, and how much is to be copied before the source deletes it."""
     topics = sorted({each.source.name for each in plan.copied})
     subject = f"{flow.name} on {flow.source.alias}"
     read = readable(source.topic_configs(topics, DURABILITY))
@@ -262,6 +275,7 @@ def _source(config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source
         detail = f"the ledger cannot be read here: {error.message}"
         yield Check(flow.name, "backlog", WARNING, detail, error.hint or "")
         return
+    yield from _other_writer(flow, other_writer_by_tables(config, flow, source, target))
     partitions = partitions_of(flow, plan, source, reader, time.time())
     lagging = [each for each in partitions if each.lag]
     if not lagging:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,7 @@ from mirror_lib.errors import (
     cause_of,
 )
 from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_news, one_cycle, remember
-from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS, OffsetSyncTable
@@ -202,8 +202,10 @@ class TranslationRun(SupervisedFlow):
         watcher: Watcher,
         stop: threading.Event,
         copied: Optional[threading.Event] = None,
+        refuse: Optional[CheckClusters] = None,
     ) -> None:
         super().__init__(f"translation of {flow.name}", stop, flow.name)
+        self._refuse = refuse
         self._config, self._flow, self._spark = config, flow, spark
         self._watcher, self._copied = watcher, copied
         self._ledger = OffsetSyncTable(spark, config.state)
@@ -230,8 +232,19 @@ class TranslationRun(SupervisedFlow):
             ahead = BackgroundCall(f"{self._flow.name} ledger", partial(self._ledger.triples, self._flow.name)).result
         with clusters_of(self._flow, self._stop) as (source, target):
             self._connected = True
-            self._translate(source, target, ahead)
+            if not self._refused(source, target):
+                self._translate(source, target, ahead)
         return None
+
+    def _refused(self, source: KafkaCluster, target: KafkaCluster) -> bool:
+        """Whether the flow's copy is refused, which reports it."""
+        try:
+            if self._refuse is not None:
+                self._refuse(source, target)
+        except RefusedError as error:
+            log.debug("nothing is translated: %s", error)
+            return True
+        return False
 
     def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[Callable[[], Triples]]) -> None:
         translation = FlowTranslation(self._config, self._flow, self._spark, source, target, ledger_read=ahead)
@@ -359,13 +372,17 @@ class BackgroundTranslation:
         spark: SparkSession,
         watcher: Watcher,
         stop: threading.Event,
+        refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
     ) -> None:
+        """`refuse`: by flow, raises RefusedError where another tool may still write to its remote topics."""
         syncing = [flow for flow in flows if flow.translates_in_run]
         self._at_the_end = config.trigger == AVAILABLE_NOW
         self._copied = threading.Event()
         self._stop = stop
         self._runs = [
-            TranslationRun(config, flow, spark, watcher, stop, self._copied if flow.copied else None)
+            TranslationRun(
+                config, flow, spark, watcher, stop, self._copied if flow.copied else None, refuse.get(flow.name)
+            )
             for flow in syncing
         ]
         self.errors: Dict[str, MirrorError] = {}

@@ -480,6 +480,10 @@ class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
         self.close()
 
 
+# Raises `RefusedError` if nothing is to be written for the flow of this source and target.
+CheckClusters = Callable[[KafkaCluster, KafkaCluster], object]
+
+
 @contextmanager
 def clusters_of(
     flow: ReplicationFlow, stop: Optional[threading.Event] = None

@@ -18,6 +18,7 @@ from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.lane_producers import LaneProducerTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
+    DEAD_SECONDS,
     SIGN_SECONDS,
     DeadLetterPlace,
     Incident,
@@ -135,6 +136,10 @@ class Journal:
     def last_run(self) -> Tuple[Optional[MirrorRun], bool]:
         """The flow's previous run, if there is one, and whether it ended with nothing to recover."""
         return self._runs.latest_with_end(self._flow)
+
+    def run_is_open(self) -> bool:
+        """Whether a run of the flow has no end and a recent sign of life. Call it before `run_begins`."""
+        return bool(self._runs.open_runs([self._flow], DEAD_SECONDS))
 
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
         """Record the start of `run`: before this returns if `wait`, else before any other row of it is written.

@@ -31,6 +31,8 @@ RAISE_RETENTION = "keep records until they are copied: mirror retention raise CO
 # How the outcome of a run that failed begins.
 CODE = re.compile(rf"{PREFIX}\d{{3}}\b")
 WELL_ENDED = ("ok", "stopped", "window closed")
+# Refusals, and those that end by themselves: another run, and a truncated remote log that the next run fills.
+REFUSED, PASSING = f"{PREFIX}3", (f"{PREFIX}301", f"{PREFIX}302", f"{PREFIX}312")
 
 
 @dataclass(frozen=True)
@@ -344,7 +346,7 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
         return [] if flow.unread else [Problem("never ran", "the flow never ran", "mirror run CONFIG", True)]
     if run.failed:
         code = CODE.match(run.outcome or "")
-        remedy = start_again if code is None else f"mirror help {code.group()}; then {start_again}"
+        remedy = start_again if code is None else _after(code.group(), start_again)
         return [Problem("run failed", f"the last run ended with an error: {run.outcome}", remedy)]
     if flow.running:
         return _of_progress(flow, run, start_again)
@@ -360,6 +362,13 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
         ago = duration(flow.at - run.ended)
         return [Problem("not running", f"the flow is not running since {ago}, and has a lag", start_again)]
     return []
+
+
+def _after(code: str, start_again: str) -> str:
+    """What to do after a run that ended with `code`: a refusal repeats until its cause is removed."""
+    if code.startswith(REFUSED) and code not in PASSING:
+        return f"mirror help {code}; without its remedy the next run is refused again"
+    return f"mirror help {code}; then {start_again}"
 
 
 def _of_the_cutover(flow: FlowStatus) -> List[Problem]:

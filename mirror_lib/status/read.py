@@ -164,6 +164,12 @@ def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
     )
 
 
+def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
+    """Whether the last run of `flow` has no end and a recent sign of life, killed or not. Raises `StateError`."""
+    run = run_status(timed(reader.rows("runs", RUN_COLUMNS, flow.name)))
+    return run is not None and run.running(time.time())
+
+
 def _or_killed(run: Optional[RunStatus]) -> Optional[RunStatus]:
     if run is None or run.ended is not None:
         return run

@@ -6,7 +6,7 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Mapping, Sequence
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -17,12 +17,23 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, TakeoverRow
+from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, TakeoverRow
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.replication.copy_ranges import noted
 from mirror_lib.takeover.origin import Left, Origin, SyncHistory, changed, read_left, refuse_live
-from mirror_lib.takeover.verdicts import KNOWN, REFUSED, TAKE_OVER, Known, PartitionTakeover, Verdict, decide, moved
+from mirror_lib.takeover.signs import SETTLE_SECONDS, heartbeats_of
+from mirror_lib.takeover.verdicts import (
+    KNOWN,
+    REFUSED,
+    TAKE_OVER,
+    Known,
+    PartitionTakeover,
+    Verdict,
+    decide,
+    decide_known,
+    moved,
+)
 from mirror_lib.takeover.walk import KafkaPartitionLogs
 from mirror_lib.text import some
 from mirror_lib.topics.plan import CopiedTopic
@@ -30,8 +41,6 @@ from mirror_lib.topics.remote_topics import plan_flow
 
 log = logging.getLogger(__name__)
 
-# Between the two looks at what a living writer would change; a busy one writes more often.
-SETTLE_SECONDS = 2.0
 # Partitions whose leaders move while they are read are read again, so often in all.
 TIMES_MORE, AGAIN_SECONDS = 60, 1.0
 
@@ -90,13 +99,21 @@ class FlowTakeover:
         """Decide for every partition; changes nothing."""
         began = time.monotonic()
         refuse_live(self._origin, self.flow, self._source, self._target)
+        if self._origin.members_group(self.flow) is None and heartbeats_of(self.flow):
+            raise RefusedError(
+                f"{self.flow.name}: the other tool still runs: its heartbeats arrive on {self._target.alias}",
+                "stop it; if only its other connectors run, give --worker-group and --connector",
+                code="MIR-340",
+            )
         left = self._left()
         in_ledger = self._ledger.positions(self.flow.name)
         partitions = list(self._partitions())
         self._name_uncopied(left, partitions)
-        verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger}
-        ranges = self._ranges([each for each in partitions if each.key not in verdicts])
-        verdicts.update(self._decided(partitions, left, ranges))
+        ranges = self._ranges(partitions)
+        known = [each for each in partitions if each.key in in_ledger]
+        verdicts = {each.key: Verdict(KNOWN) for each in known if not self._has_more(each, in_ledger[each.key], ranges)}
+        undecided = [each for each in partitions if each.key not in verdicts]
+        verdicts.update(self._decided(undecided, left, ranges, in_ledger))
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
         verdicts = self._still_true(partitions, verdicts, ranges, left)
         return [self._takeover(each, left, verdicts.get(each.key, UNLISTED)) for each in partitions]
@@ -159,8 +176,19 @@ class FlowTakeover:
             "stable": self._target.offsets([each.remote for each in partitions], "read_committed"),
         }
 
+    def _has_more(self, each: _Partition, at: Position, ranges: Mapping[str, Ranges]) -> bool:
+        """Whether the remote log has records after `at` that can be compared with the source: not what a flow changes.
+        """
+        remote = ranges["stable"].get(each.remote)
+        listed = remote is not None and each.source in ranges["source"] and self.flow.change is None
+        return listed and remote is not None and remote.end > at.downstream_offset
+
     def _decided(
-        self, partitions: Sequence[_Partition], left: Left, ranges: Mapping[str, Ranges]
+        self,
+        partitions: Sequence[_Partition],
+        left: Left,
+        ranges: Mapping[str, Ranges],
+        in_ledger: Mapping[PartitionKey, Position],
     ) -> Dict[PartitionKey, Verdict]:
         found: Dict[PartitionKey, Verdict] = {}
         listed = [each for each in partitions if each.source in ranges["source"] and each.remote in ranges["stable"]]
@@ -170,18 +198,25 @@ class FlowTakeover:
             source.refresh_leaders({each.source[0] for each in listed}, deadline)
             target.refresh_leaders({each.remote[0] for each in listed}, deadline)
             for each in listed:
-                found[each.key] = self._decided_at_last(each, left, ranges, source, target)
+                resumes_at = in_ledger.get(each.key)
+                found[each.key] = self._decided_at_last(each, left, ranges, source, target, resumes_at)
                 log.info("%s: %s-%d: %s", self.flow.name, *each.source, found[each.key].action)
         return found
 
     def _decided_at_last(
-        self, each: _Partition, left: Left, ranges: Mapping[str, Ranges], source: LogClient, target: LogClient
+        self,
+        each: _Partition,
+        left: Left,
+        ranges: Mapping[str, Ranges],
+        source: LogClient,
+        target: LogClient,
+        resumes_at: Optional[Position],
     ) -> Verdict:
         """Decide again from the start if a leader moved meanwhile. Raises `ClusterError` if a whole cluster is
         unavailable."""
         while True:
             try:
-                return self._decide(each, left, ranges, source, target)
+                return self._decide(each, left, ranges, source, target, resumes_at)
             except Disconnected as error:
                 if not self._times_more:
                     return Verdict(REFUSED, f"its logs cannot be read: {error}")
@@ -193,7 +228,13 @@ class FlowTakeover:
             target.refresh_leaders([each.remote[0]], deadline)
 
     def _decide(
-        self, each: _Partition, left: Left, ranges: Mapping[str, Ranges], source: LogClient, target: LogClient
+        self,
+        each: _Partition,
+        left: Left,
+        ranges: Mapping[str, Ranges],
+        source: LogClient,
+        target: LogClient,
+        resumes_at: Optional[Position],
     ) -> Verdict:
         known = Known(
             left.positions.get(each.source),
@@ -207,7 +248,8 @@ class FlowTakeover:
         def first_of(timestamp: int) -> int:
             return self._target.offsets_at([each.remote], timestamp, "read_uncommitted").get(each.remote, -1)
 
-        return decide(known, KafkaPartitionLogs(source, target, each.source, each.remote, first_of))
+        logs = KafkaPartitionLogs(source, target, each.source, each.remote, first_of)
+        return decide(known, logs) if resumes_at is None else decide_known(resumes_at, logs)
 
     def _still_true(
         self,

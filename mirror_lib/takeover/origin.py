@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError, StateError
-from mirror_lib.facts import GroupMember, TopicPartition
+from mirror_lib.facts import ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.groups.mm2_format import decode_offset_sync
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import whole_topic
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 # Of MirrorMaker's dedicated mode, where a connector has the name of its class.
 DEDICATED_CONNECTOR = "MirrorSourceConnector"
+STABLE = "Stable"
 _PARTITION_FIELDS = {"cluster", "partition", "topic"}
 
 KeyValue = Tuple[Optional[bytes], Optional[bytes]]
@@ -184,30 +186,40 @@ def parse_origin(text: str, connector: Optional[str] = None, worker_group: Optio
 
 
 def refuse_live(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> None:
-    """Raise `RefusedError` if the other tool's group has members.
-
-    In a Connect cluster only the workers that run the connector count, if it is named: the others may keep running.
-    """
+    """Raise `RefusedError` if the other tool's group has members, or if that cannot be read."""
     name = origin.members_group(flow)
     if name is None:
-        log.warning("%s: whether the other tool still runs is not checked: name its workers' group", flow.name)
+        log.warning("%s: only heartbeats and log ends show whether the other tool runs: name its group", flow.name)
         return
     cluster = source if origin.is_group else target
-    found = cluster.describe_groups([name]).get(name)
-    if name in cluster.undescribed_groups():
+    hosts = hosts_of(origin, flow, cluster)
+    if hosts is None:
         raise RefusedError(
             f"{flow.name}: it is unknown whether the other tool still runs: group {name} on {cluster.alias}",
             "grant Describe on it to this principal; its coordinator may be away for a while",
             code="MIR-340",
         )
-    working = [each for each in found.members if _runs(origin, each)] if found is not None else []
-    if working or (found is not None and found.has_members and not found.members):
-        hosts = ", ".join(sorted({member.host for member in working})) or "a member that is about to join"
+    if hosts:
         raise RefusedError(
-            f"{flow.name}: the other tool still runs: group {name} on {cluster.alias} has members ({hosts})",
+            f"{flow.name}: the other tool still runs: group {name} on {cluster.alias} has members ({', '.join(hosts)})",
             "stop it; after a kill wait until the brokers have noticed, which takes its session timeout",
             code="MIR-340",
         )
+
+
+def hosts_of(origin: Origin, flow: ReplicationFlow, cluster: KafkaCluster) -> Optional[Tuple[str, ...]]:
+    """The hosts of the other tool's members; `None` if its group, which must be known, cannot be described.
+
+    In a Connect cluster only the workers that run the connector count, if it is named: the others may keep running.
+    """
+    name = str(origin.members_group(flow))
+    found = cluster.describe_groups([name]).get(name)
+    if name in cluster.undescribed_groups():
+        return None
+    if found is None or not found.has_members:
+        return ()
+    working = {member.host for member in found.members if _runs(origin, member)}
+    return tuple(sorted(working)) or (() if found.members else ("a member that is about to join",))
 
 
 def _runs(origin: Origin, member: GroupMember) -> bool:
@@ -215,6 +227,39 @@ def _runs(origin: Origin, member: GroupMember) -> bool:
     between numbers."""
     shared = origin.kind == CONNECT_TOPIC and origin.connector is not None and bool(member.other_work)
     return not shared or str(origin.connector).encode() in member.other_work
+
+
+def may_copy(workers: ConsumerGroup) -> bool:
+    """Whether the workers of a dedicated MirrorMaker copy, or may be about to.
+
+    Workers that only write heartbeats, as for the other direction, have no task of MirrorSourceConnector.
+    """
+    assigned = [_connectors_with_tasks(each.other_work) for each in workers.members]
+    if workers.state != STABLE:
+        return workers.has_members
+    connectors = {name for each in assigned for name in each}
+    return bool(assigned) and (not connectors or DEDICATED_CONNECTOR in connectors)
+
+
+def _connectors_with_tasks(assignment: bytes) -> Set[str]:
+    """The connectors of which a worker has tasks, by its assignment in Connect's protocol: -1 stands for the connector
+    itself. Those before the first part that cannot be read."""
+    found: Set[str] = set()
+    try:
+        at = 4  # after version and error
+        for _ in ("leader", "its URL"):
+            at += 2 + struct.unpack_from(">h", assignment, at)[0]
+        (connectors,) = struct.unpack_from(">i", assignment, at + 8)  # after the config offset
+        at += 12
+        for _ in range(connectors):
+            (length,) = struct.unpack_from(">h", assignment, at)
+            name, at = assignment[at + 2 : at + 2 + length], at + 2 + length
+            (count,) = struct.unpack_from(">i", assignment, at)
+            numbers, at = struct.unpack_from(f">{count}i", assignment, at + 4), at + 4 + 4 * count
+            found |= {name.decode()} if max(numbers, default=-1) >= 0 else set()
+    except (struct.error, UnicodeDecodeError):
+        log.debug("an assignment is not in Connect's protocol: %r", assignment)
+    return found
 
 
 def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Left:

@@ -26,8 +26,9 @@ _FARTHER = 8
 class PartitionLogs(Protocol):
     """Both logs of one partition. Each method raises `RefusedError` or `ClusterError`."""
 
-    def walk(self, anchor: Position, restarts: Restarts) -> Proven:
-        """Compare from the anchor to the end of the remote log."""
+    def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
+        """Compare from the anchor, whose offsets are `of_one_record` or come before it, to the end of the remote log.
+        """
 
     def source_records(self, start: int, until: int) -> Sequence[Record]:
         """The source's records from upstream offset `start` until before `until`."""
@@ -89,6 +90,18 @@ def decide(known: Known, logs: PartitionLogs) -> Verdict:
         return _proven(known, logs)
     except RefusedError as error:
         return Verdict(REFUSED, error.message)
+
+
+def decide_known(position: Position, logs: PartitionLogs) -> Verdict:
+    """Decide for a partition with rows in the ledger, which resumes at `position`. It is refused if another tool wrote
+    after it: then its run is refused as well, with MIR-313."""
+    try:
+        if logs.remote_record(position.downstream_offset) is not None:
+            logs.walk(position, Restarts({}), False)
+    except RefusedError as error:
+        at = f"the ledger resumes at offset {position.downstream_offset} of the remote log"
+        return Verdict(REFUSED, f"{at}, but {error.message}: another tool wrote there; use an empty remote topic")
+    return Verdict(KNOWN)
 
 
 def _without_reading(known: Known) -> Optional[Verdict]:
@@ -326,6 +339,8 @@ def _cells(each: PartitionTakeover) -> List[str]:
     numbers += [*places, compared(verdict) if taken else None]
     cells = ["-" if number is None else str(number) for number in numbers]
     words = f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action
+    if verdict.older:
+        words += "; earlier records of the remote log are not compared"
     return [each.key.source_topic, str(each.key.partition), *cells[:4], each.remote_topic, *cells[4:], words]
 
 

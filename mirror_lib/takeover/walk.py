@@ -62,12 +62,14 @@ class Proven:
     doubled: int
 
 
-def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: Restarts) -> Proven:
+def walk(
+    open_source: OpenSource, remote: Records, anchor: Position, restarts: Restarts, of_one_record: bool = True
+) -> Proven:
     """Match every record of `remote` with its source record.
 
-    `remote` starts at the anchor, whose two offsets are taken to be of one record. `open_source` gives the source's
-    records from an upstream offset on. Raises `Unproven` at the first record that is neither the source's next one nor
-    the first one of a restart, and if there is nothing to compare.
+    `remote` starts at the anchor, whose two offsets are taken to be `of_one_record`; else the next records of both
+    match. `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record
+    that is neither the source's next one nor the first one of a restart, and if there is nothing to compare.
     """
     processes = [Runs()]
     source, expected = open_source(anchor.upstream_offset), anchor.downstream_offset
@@ -87,7 +89,7 @@ def walk(open_source: OpenSource, remote: Records, anchor: Position, restarts: R
             source, original = restarted
             _refuse_hole(open_source, processes, original, copy, missing)
             processes.append(Runs())
-        if not any(processes) and original.offset != anchor.upstream_offset:
+        if of_one_record and not any(processes) and original.offset != anchor.upstream_offset:
             raise Unproven(copy.offset, f"is not the one at offset {anchor.upstream_offset} of the source")
         processes[-1].append(original.offset, copy.offset, 1)
         remote.not_data = 0
@@ -238,23 +240,23 @@ class KafkaPartitionLogs:
         self._at_source, self._at_target = at_source, at_target
         self._first_of = first_of
 
-    def walk(self, anchor: Position, restarts: Restarts) -> Proven:
+    def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
         """Compare from the anchor to the end of the remote log. Raises `Unproven` if neither isolation level fits."""
         failures: List[Unproven] = []
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
             try:
-                return self._walk(anchor, restarts, isolation)
+                return self._walk(anchor, restarts, isolation, of_one_record)
             except Unproven as error:
                 failures.append(error)
         raise max(failures, key=lambda each: each.downstream_offset)
 
-    def _walk(self, anchor: Position, restarts: Restarts, isolation: int) -> Proven:
+    def _walk(self, anchor: Position, restarts: Restarts, isolation: int, of_one_record: bool) -> Proven:
         remote = log_entries(self._target, self._at_target, anchor.downstream_offset, READ_COMMITTED)
 
         def open_source(offset: int) -> Records:
             return Records(log_entries(self._source, self._at_source, offset, isolation), offset)
 
-        return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts)
+        return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts, of_one_record)
 
     def source_records(self, start: int, until: int) -> Sequence[Record]:
         """The source's records from upstream offset `start` until before `until`, aborted ones included."""

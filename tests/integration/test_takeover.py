@@ -10,11 +10,12 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
 
+from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
@@ -154,12 +155,63 @@ def test_mirrormaker_that_runs_is_not_taken_over(living: Living) -> None:
         Takeover(living.lab)
     with pytest.raises(RefusedError, match="still runs: group source-mm2 on target has members"):
         Takeover(living.lab, origin=AS_CONNECT, worker_group="source-mm2", connector="MirrorSourceConnector")
-    # The workers of a Connect cluster may live on with other connectors; then it shows by what it does.
+    # The group of a Connect cluster is unknown; then it shows by its heartbeats.
+    with pytest.raises(RefusedError, match="still runs: its heartbeats arrive on target"):
+        Takeover(living.lab, compare=1, origin=AS_CONNECT)
     with pytest.raises(RefusedError, match=r"still runs: the kept position of .* has changed meanwhile"):
         for _ in range(5):
-            Takeover(living.lab, compare=1, origin=AS_CONNECT)
+            Takeover(living.lab, compare=1, origin=AS_CONNECT, worker_group="of others")
+    # Its workers may live on with other connectors; then it shows by what it does.
     others = Takeover(living.lab, compare=1, origin=AS_CONNECT, worker_group="source-mm2", connector="Another")
     assert {each.kept_offset for each in others.decided} == {None}
+
+
+def test_run_beside_mirrormaker_is_refused_before_it_writes(
+    living: Living, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = made((living.lab.source, living.lab.target), living.lab.spark, tmp_path / "beside", "beside")
+    lab.settings.update({"emit.heartbeats.enabled": "true", "sync.group.offsets.enabled": "true"})
+    lab.create("beside", 2)
+    living.mirrormaker.wait_until(lambda: lab.remote("beside") in remote_topics(lab), "creating a remote topic")
+    before_its_first_record = lab.run()
+    assert before_its_first_record.error is not None and before_its_first_record.error.code == "MIR-340"
+    with busy(lab.source, [lab.topic("beside")]):
+        grown(living.mirrormaker, lambda: sum(map(len, lab.read_remote("beside").values())), "copying a new topic")
+        code, error = main(["run", str(lab.config), "--once"]), capsys.readouterr().err
+        assert twice(lab) == 0
+        assert (code, "MIR-340" in error) == (3, True), error
+        assert main(["plan", str(lab.config)]) == 3
+        assert "MIR-340" in capsys.readouterr().err
+        assert main(["doctor", str(lab.config), "--no-spark", "--json"]) == 1
+        found = map(json.loads, capsys.readouterr().out.splitlines())
+        assert [each["error"] for each in found if each["level"] == "blocking"] == ["MIR-340"]
+        lab.trigger = "1 second"
+        (outcome,) = lab.run_all()
+        assert outcome.error is not None and outcome.error.code == "MIR-340", "a continuous run ends as well"
+        assert twice(lab) == 0
+    heartbeats = read_topic(lab.target, "heartbeats")[0].values()
+    assert not any(record.headers for record in heartbeats), "the refused runs wrote none"
+    assert not (tmp_path / "beside" / "state" / "offset_syncs").exists()
+
+
+def remote_topics(lab: GroupLab) -> Set[str]:
+    return {topic for topic, _ in lab.remote_ends()}
+
+
+def twice(lab: GroupLab) -> int:
+    """How many records, of which no two are alike, are on the remote log once more."""
+    logs = [records(log) for log in lab.read_remote("beside").values()]
+    return sum(len(log) - len(set(log)) for log in logs)
+
+
+def test_topic_of_a_refused_run_is_copied_once_after_the_take_over(left: GroupLab, tmp_path: Path) -> None:
+    lab = made((left.source, left.target), left.spark, tmp_path / "after", "beside")
+    assert set(Takeover(lab, execute=True).actions().values()) == {"take over"}
+    lab.write("beside", values(50))
+    lab.copy()
+    assert lab.differences("beside") == [] and twice(lab) == 0
+    lab.write_to(lab.target, lab.remote("beside"), [b"another tool's"])
+    assert Takeover(lab).actions() == {"beside-0": "refused", "beside-1": "already in the ledger"}
 
 
 def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab, tmp_path: Path) -> None:

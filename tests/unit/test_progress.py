@@ -96,7 +96,7 @@ def test_line_tells_of_trouble() -> None:
     trouble = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, target_throttled_seconds=0.52)
     assert plain(flow_of((2.4, trouble))) == (
         "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records · 1 partition stopped · "
-        "1,500 records found from an interrupted attempt · throttled by the target's quota for 0.5 s"
+        "1,500 records found on the target · throttled by the target's quota for 0.5 s"
     )
     limited = replace(COPYING, waiting="rate-limited to 5.0 MB/s")
     assert plain(flow_of((2.4, limited))).endswith("lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s")

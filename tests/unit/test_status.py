@@ -190,9 +190,12 @@ def test_state_by_what_was_found(status: FlowStatus, state: str, codes: List[str
 
 def test_remedy_of_a_failed_run_names_the_code_of_its_error() -> None:
     (problem,) = replace(FLOW, run=replace(FAILED, outcome="MIR-313: A->B: 1 partition stopped")).problems
-    assert problem.remedy.startswith("mirror help MIR-313; then ")
     (older,) = replace(FLOW, run=FAILED).problems
     assert "MIR-" not in older.remedy
+    assert problem.remedy.startswith("mirror help MIR-313; ")
+    assert not problem.remedy.endswith(older.remedy), "the next run would be refused again"
+    (fenced,) = replace(FLOW, run=replace(FAILED, outcome="MIR-302: A->B: another driver copies this flow")).problems
+    assert fenced.remedy.endswith(older.remedy)
 
 
 def test_eta_needs_a_run_and_a_rate() -> None:

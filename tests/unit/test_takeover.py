@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
-from mirror_lib.facts import OffsetRange
+from mirror_lib.facts import ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.mm2_format import PointSync, encode_offset_sync
 from mirror_lib.kafka.log_reader import entries
 from mirror_lib.kafka.record_batch import Record
@@ -26,6 +27,7 @@ from mirror_lib.takeover.origin import (
     SyncHistory,
     connect_positions,
     group_positions,
+    may_copy,
     offset_syncs_places,
     parse_origin,
     sync_histories,
@@ -40,6 +42,7 @@ from mirror_lib.takeover.verdicts import (
     Verdict,
     anchors_of_syncs,
     decide,
+    decide_known,
     moved,
     takeover_json,
     takeover_lines,
@@ -88,8 +91,8 @@ class Copied:
 
     # What `PartitionLogs` offers.
 
-    def walk(self, anchor: Position, restarts: Restarts) -> Proven:
-        return walk(self._open, _open(self.remote, anchor.downstream_offset), anchor, restarts)
+    def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
+        return walk(self._open, _open(self.remote, anchor.downstream_offset), anchor, restarts, of_one_record)
 
     def source_records(self, start: int, until: int) -> List[Record]:
         return [record for record in _all(self.source) if start <= record.offset < until]
@@ -178,6 +181,60 @@ def test_going_on_at_the_kept_position_itself_would_double_records() -> None:
     verdict = decide(case.known(17), case)
     with pytest.raises(AssertionError, match="17 would be doubled"):
         assert_true(case, replace(verdict, resumes_at=Position(17, 23)))
+
+
+@pytest.mark.parametrize(
+    ("resumes_at", "attempts", "action"),
+    [
+        pytest.param(Position(23, 23), [(0, 23)], KNOWN, id="nothing-after-it"),
+        pytest.param(Position(17, 17), [(0, 23)], KNOWN, id="an-interrupted-attempt"),
+        pytest.param(Position(17, 17), [(0, 23), (17, 20)], REFUSED, id="two-tools-at-once"),
+        pytest.param(Position(17, 17), [(0, 17), (5, 17)], REFUSED, id="what-the-ledger-has-once-more"),
+    ],
+)
+def test_partition_in_the_ledger_is_refused_where_another_tool_wrote_after_it(
+    resumes_at: Position, attempts: Sequence[Tuple[int, int]], action: str
+) -> None:
+    case = Copied(source_of(30), attempts)
+    assert decide_known(resumes_at, case).action == action
+
+
+def test_record_that_the_source_lacks_before_the_next_one_is_no_reason_to_refuse() -> None:
+    source = [batch for batch in source_of(30) if batch.base not in (17, 18)]
+    case = Copied(source, [(0, 23)])
+    assert decide_known(Position(17, 17), case).action == KNOWN
+
+
+def assigned(**connectors: List[int]) -> bytes:
+    """The assignment of a Connect worker, in version 1 of the protocol without revoked tasks."""
+    leader = b"".join(struct.pack(">h", len(each)) + each for each in (b"worker-1", b"http://host:8083/"))
+    rows = (
+        struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(tasks)}i", len(tasks), *tasks)
+        for name, tasks in connectors.items()
+    )
+    return struct.pack(">hh", 1, 0) + leader + struct.pack(">qi", 7, len(connectors)) + b"".join(rows)
+
+
+BEATS = assigned(MirrorSourceConnector=[-1], MirrorHeartbeatConnector=[-1, 0])
+SOURCE = assigned(MirrorSourceConnector=[-1, 0, 1], MirrorHeartbeatConnector=[-1, 0])
+
+
+@pytest.mark.parametrize(
+    ("state", "assignments", "copies"),
+    [
+        pytest.param("Stable", [SOURCE], True, id="copies"),
+        pytest.param("Stable", [BEATS, assigned(MirrorSourceConnector=[3])], True, id="the-second-worker-copies"),
+        pytest.param("Stable", [BEATS], False, id="only-beats"),
+        pytest.param("Stable", [BEATS, assigned()], False, id="only-beats-and-a-worker-without-tasks"),
+        pytest.param("Stable", [assigned()], True, id="has-no-tasks-yet"),
+        pytest.param("Stable", [b"another form"], True, id="of-another-form"),
+        pytest.param("PreparingRebalance", [b""], True, id="while-it-joins"),
+        pytest.param("Empty", [], False, id="ended"),
+    ],
+)
+def test_workers_that_only_write_heartbeats_do_not_copy(state: str, assignments: List[bytes], copies: bool) -> None:
+    members = tuple(GroupMember("id", "client", "/10.0.0.1", frozenset(), each) for each in assignments)
+    assert may_copy(ConsumerGroup("A-mm2", state, False, members)) == copies
 
 
 def test_a_life_that_began_again_at_an_old_position_leaves_doubles_and_an_exact_end() -> None:

@@ -69,7 +69,7 @@ COMMON: Mapping[str, str] = {
     "started": "start time",
     "last_sign": "last sign of life",
     "replication_factor": "replication factor",
-    "recovered": "records of an interrupted attempt",
+    "recovered": "records found on the target that the ledger did not have",
     "delivery": "`exactly-once` or `at-least-once`",
     "table": "table name",
     "positions": "count",

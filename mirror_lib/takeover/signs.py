@@ -1,0 +1,157 @@
+"""Reads from both clusters whether another replication tool may still write to the remote topics of a flow.
+
+A MirrorMaker shows by the members of its workers' group, by its heartbeats, and by log ends that move. The mirror's own
+heartbeats have a header; its checkpoints and offset syncs are not read here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.control.heartbeats import LONGEST_WAIT_SECONDS, foreign_heartbeats
+from mirror_lib.errors import MirrorError
+from mirror_lib.facts import TopicDescription, TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.records import PartitionKey, TopicPair
+from mirror_lib.ledger.table_reader import TableReader
+from mirror_lib.status.read import run_is_open
+from mirror_lib.takeover.origin import Origin, hosts_of, may_copy
+from mirror_lib.takeover.other_writer import OtherWriter, Signs, decide
+from mirror_lib.threads import BackgroundCall
+from mirror_lib.topics.plan import select_topics
+from mirror_lib.topics.policy import remote_topics
+
+# Between the two reads of what a running tool changes; a busy one writes more often.
+SETTLE_SECONDS = 2.0
+# Of MirrorMaker's worker for one source, on the target. Its other topics are also written by this mirror, or by a
+# MirrorMaker that copies the other way.
+WORKER_TOPICS = ("mm2-offsets", "mm2-status", "mm2-configs")
+
+# The partitions in the ledger that keep their numbers, and its repartitioned topics.
+Recorded = Callable[[], Tuple[Collection[PartitionKey], Collection[TopicPair]]]
+
+
+class Tables(NamedTuple):
+    """What the state folder has of a flow, read when it is needed. `run_is_open`: whether a run of the flow has no end,
+    so that its tasks may still write until this process fences them."""
+
+    recorded: Recorded
+    run_is_open: Callable[[], bool]
+
+
+Topics = Mapping[str, TopicDescription]
+
+
+def other_writer(
+    flow: ReplicationFlow,
+    flows: Sequence[ReplicationFlow],
+    source: KafkaCluster,
+    target: KafkaCluster,
+    tables: Tables,
+    fences: bool = False,
+) -> OtherWriter:
+    """Whether another tool may write to remote partitions that hold records without rows in the ledger.
+
+    Without such a partition nothing is awaited, and without any remote topic the ledger is not read. Where the remote
+    partitions are still empty, only a dedicated MirrorMaker that copies counts. `flows` are all
+    flows of the file. `fences`: this process is asked to fence another one of this mirror, which may still write.
+    Raises `ClusterError`, `StateError`.
+    """
+    if flow.shared_remote_topics:
+        return OtherWriter()
+    there = target.topics()
+    places = target.offsets(unrecorded(flow, flows, source.topics(), there, tables.recorded), "read_uncommitted")
+    held = [place for place, log in places.items() if log.end > 0]
+    topics = [name for name in (f"{kind}.{flow.source.alias}.internal" for kind in WORKER_TOPICS) if name in there]
+    if not held:
+        return _before_its_first_record(flow, target) if places and topics else OtherWriter()
+    watched = [(name, number) for name in topics for number in range(there[name].partitions)]
+    mirror_writes = fences or bool(flow.commit_source_group) or tables.run_is_open()
+    watched = watched if mirror_writes else [*held, *watched]
+    heartbeats = BackgroundCall(f"{flow.name} heartbeats", lambda: heartbeats_of(flow))
+    before, began = target.offsets(watched, "read_uncommitted"), time.monotonic()
+    origin = Origin()
+    group, hosts = origin.members_group(flow), hosts_of(origin, flow, target)
+    arrived = heartbeats.result()
+    time.sleep(max(0.0, began + settle_seconds(flow) - time.monotonic()))
+    after = target.offsets(watched, "read_uncommitted")
+    moved = [f"{name}-{n}" for (name, n), log in before.items() if after.get((name, n), log).end != log.end]
+    return decide(Signs(target.alias, len(held), str(group), hosts, arrived, tuple(moved), tuple(topics)))
+
+
+def _before_its_first_record(flow: ReplicationFlow, target: KafkaCluster) -> OtherWriter:
+    group = str(Origin().members_group(flow))
+    workers = target.describe_groups([group]).get(group)
+    if workers is None or not may_copy(workers):
+        return OtherWriter()
+    hosts = {each.host for each in workers.members} or {"a member that is about to join"}
+    return decide(Signs(target.alias, 0, group, tuple(sorted(hosts))))
+
+
+def other_writer_by_tables(
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
+) -> OtherWriter:
+    """What a run would find, with the ledger read without Spark. Raises `ClusterError`, `StateError`, and `ConfigError`
+    where that cannot read the state folder."""
+    reader = TableReader(config.state)
+    tables = Tables(partial(reader.copied, flow.name), partial(run_is_open, reader, flow))
+    return other_writer(flow, config.flows, source, target, tables)
+
+
+def settle_seconds(flow: ReplicationFlow) -> float:
+    """How long to wait between the two reads: a MirrorMaker with the flow's heartbeat interval writes one meanwhile."""
+    return max(SETTLE_SECONDS, min(1.5 * (flow.emit_heartbeats_interval or 0.0), LONGEST_WAIT_SECONDS))
+
+
+def unrecorded(
+    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], ours: Topics, theirs: Topics, recorded: Recorded
+) -> List[TopicPartition]:
+    """The partitions of the flow's remote topics without a row in the ledger. Pure but for `recorded`."""
+    selected, _ = select_topics(flow, ours, flows)
+    pairs = [(name, remote) for name in selected for remote in remote_topics(flow, name) if remote in theirs]
+    if not pairs:
+        return []
+    kept, ranges = recorded()
+    # Under any id of the source topic: one that was re-created there has rows of its remote topic.
+    known = {(key.source_topic, key.remote_topic_id, key.partition) for key in kept}
+    known_pairs = {(each.topic, each.remote_topic_id) for each in ranges}
+    found: Dict[TopicPartition, None] = {}
+    for name, remote in pairs:
+        topic = theirs[remote]
+        if (name, topic.topic_id) not in known_pairs:
+            count = topic.partitions if flow.repartitions else min(ours[name].partitions, topic.partitions)
+            found.update({(remote, n): None for n in range(count) if (name, topic.topic_id, n) not in known})
+    return list(found)
+
+
+def heartbeats_of(flow: ReplicationFlow) -> Optional[int]:
+    """How many heartbeats of MirrorMaker arrive on the target; `None` if they cannot be read. Waits for one."""
+    try:
+        return foreign_heartbeats(flow, settle_seconds(flow))
+    except MirrorError:
+        return None
+
+
+class WriterCheck:
+    """Checks once in a process, for all that write for one flow: its copy, its control and its translation."""
+
+    def __init__(self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], fences: bool = False) -> None:
+        """`fences`: this process resumes where another one of the mirror, which may still write, is fenced."""
+        self._flow, self._flows, self._fences = flow, flows, fences
+        self._checking = threading.Lock()
+        self._found: Optional[OtherWriter] = None
+
+    def refuse(self, source: KafkaCluster, target: KafkaCluster, tables: Tables) -> OtherWriter:
+        """Raise `RefusedError` if another tool may still write. After a `ClusterError` or `StateError` the next call
+        checks again."""
+        with self._checking:
+            if self._found is None:
+                self._found = other_writer(self._flow, self._flows, source, target, tables, self._fences)
+        refusal = self._found.refusal(self._flow.name)
+        if refusal is not None:
+            raise refusal
+        return self._found

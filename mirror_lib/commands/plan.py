@@ -59,7 +59,7 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
 
     try:
         with clusters_of(flow) as (source, target):
-            delivery = settled(flow, target.guards_epochs())
+            delivery = settled(flow, target.missing_for_fence())
             found = preview(delivery.flow, source, target, config, *known)
             retention = _retention(config, found, source)
             recorded = _refused_by_state(config, found, (source.cluster_id(), target.cluster_id()))

@@ -160,9 +160,11 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-305",
         "The target cannot fence",
-        "The brokers of the target are too old for the protection that the flow asks for.",
+        "The brokers of the target are older than Kafka 2.5, or do not accept the requests of Kafka's transactions. The"
+        " flow asks for the protection that needs them.",
         "Nothing was written to the target.",
-        "Upgrade the target, or set `delivery: at-least-once` and run one driver only.",
+        "Upgrade the target, or set `delivery: at-least-once` and run one driver only. A crash may then duplicate"
+        " records.",
     ),
     Entry(
         "MIR-306",
@@ -197,7 +199,8 @@ ENTRIES: Tuple[Entry, ...] = (
         "The source deleted records before they were copied",
         "The log of the source starts after the next offset to copy. Retention or DeleteRecords removed the records.",
         "Records in the range that the message names are missing on the target. The partition stops before the range.",
-        "Set `on.data.loss: continue` to resume after the gap. Raise the retention of the source.",
+        "Set `on.data.loss: continue` to resume after the gap. Raise the retention of the source. Kafka Streams deletes"
+        " records of its repartition topics: add `.*-repartition` to `topics.exclude`.",
     ),
     Entry(
         "MIR-311",

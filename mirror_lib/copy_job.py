@@ -68,6 +68,8 @@ FEW_SLOTS = (
     "%s: Spark has %d task slots, too few for %d flows to tail, so records wait for the next trigger; give it %d or "
     "more, for example by spark-submit --master 'local[8,4]'"
 )
+# In the name of Java's exception if a broker refuses the login, by SASL or by TLS.
+JAVA_REFUSED = "AuthenticationException"
 # Spark's trigger interval in a bounded run that still waits for records.
 UNTIL_TRIGGER = "1 seconds"
 
@@ -211,7 +213,7 @@ class FlowRun(SupervisedFlow):
                 return self._mirror(source, target)
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
-        flow = runnable(self._flow, target.guards_epochs())
+        flow = runnable(self._flow, target.missing_for_fence())
         journal = self._journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
         last, ended_well = journal.last_run()
         clusters = (source.cluster_id(), target.cluster_id())
@@ -421,7 +423,13 @@ class FlowRun(SupervisedFlow):
         def start(guarded: Callable[..., None]) -> StreamingQuery:
             return start_query(self._spark, self._flow, self._folder(checkpoint), trigger, guarded)
 
-        self._await(start, copy_batch, done, mirror.give_way)
+        try:
+            self._await(start, copy_batch, done, mirror.give_way)
+        except ClusterError as error:
+            # Java's client fails at the first broker that refuses its login; the copy after it uses the others.
+            if trigger != AVAILABLE_NOW or not (error.code == "MIR-503" and JAVA_REFUSED in error.message):
+                raise
+            log.warning("%s; what the other brokers hold is copied", error.message)
 
     def _await(
         self,

@@ -61,7 +61,7 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
 
     try:
         with clusters_of(flow) as (source, target):
-            delivery = settled(flow, target.guards_epochs())
+            delivery = settled(flow, target.missing_for_fence())
             found = preview(delivery.flow, source, target, config, *known)
             retention = _retention(config, found, source)
             waiting = open_transactions(flow, source, found.topics.sources())

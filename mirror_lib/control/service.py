@@ -308,7 +308,7 @@ class _FlowControl:
     def _check_brokers(self, target: KafkaCluster) -> None:
         """Raise `RefusedError` if the flow's copy is refused, so that the control writes nothing there either."""
         if self._flow in self._flows:  # a pair that only gets heartbeats needs no fence
-            refusal = settled(self._flow, target.guards_epochs()).refusal
+            refusal = settled(self._flow, target.missing_for_fence()).refusal
             if refusal is not None:
                 raise refusal
 

@@ -143,12 +143,12 @@ def _flow(
 
 
 def _fencing(config: MirrorConfig, flow: ReplicationFlow, target: KafkaCluster) -> Iterator[Check]:
-    found = settled(flow, target.guards_epochs())
+    found = settled(flow, target.missing_for_fence())
     if found.refusal is not None:
         yield Check(flow.name, "fencing", BLOCKING, found.refusal.message, found.refusal.hint or "")
         return
     if found.warning:
-        yield Check(flow.name, "fencing", WARNING, found.warning, "use brokers from Kafka 2.5 on")
+        yield Check(flow.name, "fencing", WARNING, found.warning, "use brokers that have Kafka 2.5's transactions")
         return
     if found.flow.delivery != "exactly-once":
         yield Check(flow.name, "fencing", WARNING, f"delivery is {flow.delivery}: a second driver is not fenced")

@@ -14,14 +14,14 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from kafka import KafkaAdminClient
 from kafka.cluster import collect_hosts
 from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, NodeNotReadyError, UnknownBrokerIdError
-from kafka.protocol.metadata import MetadataRequest
-from kafka.protocol.producer import InitProducerIdRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.kafka.connection import LogClient, Network
-from mirror_lib.kafka.listener import mismatch
+from mirror_lib.kafka.listener import accepts, mismatch
 from mirror_lib.kafka.security import LoginRefused, ready_options, refusal
 from mirror_lib.kafka.wire import admin_connections, forget_controller, manager_of, stop
 
@@ -41,8 +41,14 @@ LARGEST_ANSWER_BYTES = 512 * 1024 * 1024
 # A wait for a cluster that lasts longer than this is reported with its reason.
 NOTICE_SECONDS = 4.0
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
-# From this version of InitProducerId on, a producer sends its current epoch (KIP-360).
-NAMES_ITS_EPOCH = 3
+# What a fence sends, with the first version that will do. From version 3 of InitProducerId on, a producer sends its
+# current epoch (KIP-360), and a fenced driver gets an error.
+FENCE_REQUESTS = (
+    (FindCoordinatorRequest, 1),
+    (InitProducerIdRequest, 3),
+    (AddPartitionsToTxnRequest, 0),
+    (EndTxnRequest, 0),
+)
 
 
 class ClusterConnection:
@@ -87,11 +93,12 @@ class ClusterConnection:
 
         return self._ask("describe the cluster", "Describe on the cluster", question)
 
-    def guards_epochs(self) -> bool:
-        """Whether the brokers refuse a new producer epoch to a fenced producer, as they do since Kafka 2.5 (KIP-360).
-
-        A fenced driver then gets an error."""
-        return self._knows(InitProducerIdRequest, NAMES_ITS_EPOCH)
+    def missing_for_fence(self) -> Tuple[str, ...]:
+        """Kafka's names of the requests that a fence needs and the brokers do not accept, or not in a late enough
+        version; all are there since Kafka 2.5 (KIP-360)."""
+        accepted = manager_of(self._client).broker_version_data.api_versions
+        lacking = (each for each, least in FENCE_REQUESTS if accepted.get(each.API_KEY, (0, -1))[1] < least)
+        return tuple(each.__name__[: -len("Request")] for each in lacking)
 
     def _knows(self, request: Any, version: int) -> bool:
         """Whether the brokers accept this request in this version."""
@@ -167,12 +174,12 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
     patience = options["bootstrap_timeout_ms"] / 1000
 
     def report_mismatch() -> None:
-        """Stop waiting if the listener expects another protocol: it only closes the connection."""
+        """Stop waiting if every listener that can be reached expects another protocol: it only closes connections."""
         log.warning("no answer yet from %s; trying for %.0f s", place, patience)
-        for host, port, _ in collect_hosts(options["bootstrap_servers"]):
-            reason = mismatch(options["security_protocol"], host, port)
-            if reason is not None and made:
-                manager_of(made[0]).refuse(reason)
+        places = [(host, port) for host, port, _ in collect_hosts(options["bootstrap_servers"])]
+        reasons = [mismatch(options["security_protocol"], *each) for each in places if accepts(each)]
+        if made and reasons and all(reasons):
+            manager_of(made[0]).refuse(reasons[0])
 
     notice = threading.Timer(NOTICE_SECONDS, report_mismatch)
     notice.daemon = True

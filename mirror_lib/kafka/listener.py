@@ -38,10 +38,11 @@ def accepts_connections(bootstrap_servers: str) -> bool:
     """Whether one of these `host:port` accepts a connection within two seconds."""
     places = [(host, port) for host, port, _ in collect_hosts(bootstrap_servers)]
     with ThreadPoolExecutor(len(places), thread_name_prefix="listener") as pool:
-        return any(pool.map(_accepts, places))
+        return any(pool.map(accepts, places))
 
 
-def _accepts(place: Tuple[str, int]) -> bool:
+def accepts(place: Tuple[str, int]) -> bool:
+    """Whether this host and port accept a connection within two seconds."""
     with suppress(OSError), socket.create_connection(place, ANSWER_SECONDS):
         return True
     return False

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Iterable, List, Sequence, Tuple
+from functools import partial
+from typing import Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.kafka.admin_client import log_client
+
+log = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 15.0
 CONNECT_SECONDS = 5.0
 AT_ONCE = 32
+
+# How long a server has to refuse a login before a client that does not try other servers is given its address.
+REFUSAL_SECONDS = 4.0
 
 Address = Tuple[str, int]
 
@@ -32,6 +40,33 @@ def log_in(access: Access) -> List[Address]:
     """Connect as a task does, and return the brokers' advertised addresses. Raises `ClusterError`, `ConfigError`."""
     with log_client(access.cluster, access.role, time.monotonic() + LOGIN_SECONDS) as client:
         return client.advertised()
+
+
+def accepting(cluster: ClusterConfig, role: str) -> Mapping[str, str]:
+    """The client properties of `role`, without bootstrap servers that refuse its login while another accepts it.
+
+    Java's client fails at the first server that refuses it; it draws one at random.
+    """
+    properties = cluster.client_properties(role)
+    servers = [each.strip() for each in properties["bootstrap.servers"].split(",") if each.strip()]
+    if len(servers) < 2 or properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
+        return properties
+    alone = [ClusterConfig(cluster.alias, {**properties, "bootstrap.servers": each}) for each in servers]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        refused = list(threads.map(partial(_refuses, role=role), alone))
+    kept = [server for server, refuses in zip(servers, refused) if not refuses]
+    return {**properties, "bootstrap.servers": ",".join(kept or servers)}
+
+
+def _refuses(server: ClusterConfig, role: str) -> bool:
+    try:
+        with log_client(server, role, time.monotonic() + REFUSAL_SECONDS):
+            return False
+    except LoginError as error:
+        log.warning("%s; Spark is not given %s", error, server.bootstrap_servers)
+        return True
+    except ClusterError:
+        return False  # Java's client tries the next server by itself
 
 
 def unreachable(addresses: Iterable[Address]) -> List[Tuple[Address, str]]:

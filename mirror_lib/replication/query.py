@@ -19,6 +19,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import StateError, cause_of
 from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.reach import accepting
 from mirror_lib.ledger.state_files import read_file
 from mirror_lib.spark.errors import spark_ended
 from mirror_lib.topics.filters import subscribe_pattern
@@ -139,7 +140,7 @@ def source_options(flow: ReplicationFlow, spark_version: str) -> Dict[str, str]:
     """Options of Spark's Kafka source. It starts at the earliest offset and never fails on lost data: the ledger
     decides where copying starts, and `on.data.loss` decides about records that the source lost."""
     return {
-        **spark_kafka_options(flow.source.client_properties("consumer"), spark_version),
+        **spark_kafka_options(accepting(flow.source, "consumer"), spark_version),
         "kafka.isolation.level": flow.isolation_level,
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",

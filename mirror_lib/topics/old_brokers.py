@@ -1,10 +1,11 @@
-"""Decides how a flow runs on a target older than Kafka 2.5, whose brokers do not fence a second driver (KIP-360)."""
+"""Decides how a flow runs on a target whose brokers cannot fence a second driver: older than Kafka 2.5 (KIP-360), or a
+service with Kafka's protocol but without its transactions."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
@@ -24,15 +25,16 @@ class SettledFlow:
     refusal: Optional[RefusedError] = None
 
 
-def settled(flow: ReplicationFlow, guards_epochs: bool) -> SettledFlow:
-    """Decide how `flow` runs; `guards_epochs` is what the target's brokers do.
+def settled(flow: ReplicationFlow, missing: Sequence[str]) -> SettledFlow:
+    """Decide how `flow` runs; `missing` are the requests of a fence that the target's brokers do not accept.
 
     A file of MirrorMaker that does not set `delivery` asks for MirrorMaker's own promise, at least once. It gets that
     where the target cannot be fenced. Exactly-once in YAML, by default as well, is never weakened.
     """
-    if guards_epochs:
+    if not missing:
         return SettledFlow(flow)
-    old = f"{flow.name}: the brokers of {flow.target.alias} are older than Kafka 2.5 and cannot fence a second driver"
+    lack = "are older than Kafka 2.5" if set(missing) == {"InitProducerId"} else f"do not accept {', '.join(missing)}"
+    old = f"{flow.name}: the brokers of {flow.target.alias} {lack} and cannot fence a second driver"
     if flow.delivery != AT_LEAST_ONCE and not flow.delivery_may_fall:
         hint = f"set delivery: {AT_LEAST_ONCE} and run one driver of this flow only"
         return SettledFlow(flow, refusal=RefusedError(f"{old}; nothing was written there", hint, code="MIR-305"))
@@ -41,9 +43,9 @@ def settled(flow: ReplicationFlow, guards_epochs: bool) -> SettledFlow:
     return SettledFlow(replace(flow, delivery=AT_LEAST_ONCE), warning)
 
 
-def runnable(flow: ReplicationFlow, guards_epochs: bool) -> ReplicationFlow:
+def runnable(flow: ReplicationFlow, missing: Sequence[str]) -> ReplicationFlow:
     """The flow as it can run on its target; logs what the target does not guarantee. Raises `RefusedError`."""
-    found = settled(flow, guards_epochs)
+    found = settled(flow, missing)
     if found.refusal is not None:
         raise found.refusal
     if found.warning:

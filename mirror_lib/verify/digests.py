@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.config.client_options import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.reach import accepting
 from mirror_lib.ledger.compaction import text_literal
 from mirror_lib.rows.origin import ORIGIN_HEADER
 from mirror_lib.spark.jobs import local_rows
@@ -209,7 +210,7 @@ class DigestReader:
         for part in slices:
             partitions[part.topic].append(part.partition)
         return {
-            **spark_kafka_options(self._cluster.client_properties("consumer"), self._spark.version),
+            **spark_kafka_options(accepting(self._cluster, "consumer"), self._spark.version),
             "assign": json.dumps(partitions),
             "startingOffsets": _offsets(slices, "from_offset"),
             "endingOffsets": _offsets(slices, "until_offset"),

@@ -1,4 +1,5 @@
-"""Targets from before Kafka 2.5, whose brokers give a producer epoch to any driver that asks."""
+"""Targets that cannot fence a driver: brokers from before Kafka 2.5, which give a producer epoch to any driver that
+asks, and services without transactions."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from mirror_lib.topics.old_brokers import runnable, settled
 
 EXACT = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 AT_LEAST_ONCE = replace(EXACT, delivery="at-least-once")
+
+OLD, WITHOUT_TRANSACTIONS = ("InitProducerId",), ("AddPartitionsToTxn", "EndTxn")
 
 YAML = """\
 clusters:
@@ -50,19 +53,27 @@ def flow_of(folder: Path, ending: str, text: str, delivery: str) -> ReplicationF
 
 @pytest.mark.parametrize("flow", [EXACT, AT_LEAST_ONCE, replace(EXACT, delivery_may_fall=True)])
 def test_flow_runs_as_it_is_where_brokers_are_new_enough(flow: ReplicationFlow) -> None:
-    found = settled(flow, guards_epochs=True)
+    found = settled(flow, missing=())
     assert (found.flow, found.warning, found.refusal) == (flow, "", None)
 
 
 def test_exact_flow_into_brokers_that_cannot_fence_is_refused_with_the_key_to_set() -> None:
     with pytest.raises(RefusedError) as refused:
-        runnable(EXACT, guards_epochs=False)
+        runnable(EXACT, missing=OLD)
     assert refused.value.exit_code == 3
     assert "A->B" in refused.value.message and "delivery: at-least-once" in str(refused.value.hint)
 
 
+def test_service_without_transactions_is_refused_by_the_names_of_the_requests_that_it_lacks() -> None:
+    found = settled(EXACT, WITHOUT_TRANSACTIONS)
+    assert found.refusal is not None and found.refusal.code == "MIR-305"
+    assert "AddPartitionsToTxn, EndTxn" in found.refusal.message and "2.5" not in found.refusal.message
+    warned = settled(AT_LEAST_ONCE, WITHOUT_TRANSACTIONS)
+    assert warned.refusal is None and "EndTxn" in warned.warning
+
+
 def test_flow_that_asks_for_at_least_once_runs_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert runnable(AT_LEAST_ONCE, guards_epochs=False) == AT_LEAST_ONCE
+    assert runnable(AT_LEAST_ONCE, missing=OLD) == AT_LEAST_ONCE
     assert "A->B" in caplog.text
 
 
@@ -70,7 +81,7 @@ def test_flow_that_asks_for_at_least_once_runs_with_a_warning(caplog: pytest.Log
 def test_file_of_mirrormaker_gets_mirrormakers_promise_with_a_warning(tmp_path: Path, ending: str, text: str) -> None:
     flow = flow_of(tmp_path, ending, text, "")
     assert flow.delivery == "exactly-once"
-    found = settled(flow, guards_epochs=False)
+    found = settled(flow, missing=OLD)
     assert (found.flow.delivery, found.refusal) == ("at-least-once", None)
     assert "at-least-once" in found.warning
 
@@ -93,4 +104,4 @@ def test_exactly_once_that_was_asked_for_is_never_weakened(
 ) -> None:
     flow = flow_of(tmp_path, ending, text, delivery)
     with pytest.raises(RefusedError):
-        runnable(flow, guards_epochs=False)
+        runnable(flow, missing=OLD)

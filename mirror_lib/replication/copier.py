@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
 CROWDED_SECONDS = 0.05
+# A longer rest of a remote log is read only after the fence.
+LOOK_OFFSETS = 1000
 
 # Limits the worker's memory, independent of the number of partitions and the size of their backlog.
 MOST_QUEUED_BYTES = 32 * 1024 * 1024
@@ -115,7 +117,9 @@ class LaneCopier:
             held={} if retried else plan.producers,
             producers={} if retried or waited else plan.producers,
             epoch_kept_seconds=plan.epoch_kept_seconds,
+            look=self._refuse_unfenced,
         )
+        self._looked = False
         self._acknowledged = 0
         self._fetching: Optional[FetchSource] = None
         self._tailing = plan.report_to is not None
@@ -224,6 +228,29 @@ class LaneCopier:
         producers = {copy.task.lane: copy.producer for copy in self._copies if copy.producer is not None}
         return self._plan.has_new_ids(producers) or any(copy.lost for copy in self._copies)
 
+    def _refuse_unfenced(self, copies: Sequence[PartitionCopy], ends: Mapping[TopicPartition, int]) -> None:
+        """Refuse partitions whose remote logs the recovery would refuse after the fence: without it each run would add
+        a marker to a log that stays refused. Only short rests of logs are read, because the recovery reads them again.
+        """
+        looked, self._looked = self._looked, True
+        if looked:
+            return  # the copies have moved since they were planned
+        waiting = [copy for copy in copies if _may_be_refused(copy, ends.get(copy.remote, -1))]
+        counted, said = self._recovery.records, {copy.source: "" for copy in waiting}
+        # Another process may still append, and what it appends may be on the source a moment later than it was read.
+        # Twice the same reason is about records that stay.
+        for _ in range(2):
+            probes = {copy.source: PartitionCopy(copy.task, None) for copy in waiting}
+            if probes:
+                self._recovery.recover(list(probes.values()), lambda probe: None)
+            waiting = [copy for copy in waiting if probes[copy.source].refused]
+            again = {copy.source: probes[copy.source].stopped or "" for copy in waiting}
+            sure, said = [copy for copy in waiting if again[copy.source] == said[copy.source]], again
+        self._recovery.records = counted
+        for copy in sure:
+            incident = probes[copy.source].incidents[-1]
+            copy.refuse(incident.reason, incident.from_offset, code=probes[copy.source].code)
+
     def _own(self, copy: PartitionCopy) -> Optional[FrozenSet[int]]:
         """Where other flows write to the remote topic too: the producer ids of its lane, also of ended processes."""
         if not copy.task.shared:
@@ -263,6 +290,14 @@ class LaneCopier:
             source_throttled_seconds=self._source.throttled_seconds(),
             target_throttled_seconds=self._target.throttled_seconds(),
         )
+
+
+def _may_be_refused(copy: PartitionCopy, end: int) -> bool:
+    """Whether a fence would write a marker and the remote log has little after the copy's position, or the source has
+    lost the next records."""
+    rest = end - copy.downstream
+    alone = copy.transactional_id is not None and not copy.task.shared
+    return alone and rest <= LOOK_OFFSETS and (rest > 0 or copy.task.log_start > copy.acknowledged)
 
 
 def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:

@@ -1,9 +1,9 @@
 """The kernel of both engines: opens the lanes of one Spark task, appends to them and renews their fence.
 
 A lane is a named set of remote partitions that are written under one transactional id. Order of effects: stop where a
-remote log was truncated, fence, recover, append, fence again after old records. After a crash at any point the next
-process fences first, and finds unreported records on the remote logs. Each engine has its own `Source` of records to
-append, and its own recovery, which finds records on the remote logs.
+remote log was truncated or is refused, fence, recover, append, fence again after old records. After a crash at any
+point the next process fences first, and finds unreported records on the remote logs. Each engine has its own `Source`
+of records to append, and its own recovery, which finds records on the remote logs.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Lanes(Generic[Part]):
 
     `producers` are the producers of lanes that continue without a fence. `held` are the latest producers of all lanes,
     as far as the driver knows. A repeated attempt gets neither, since the previous attempt used some of the sequences.
-    `recover` reads the remote logs of partitions whose lanes are fenced. Records must be younger than
-    `epoch_kept_seconds`, or the target forgets their producer.
+    `recover` reads the remote logs of partitions whose lanes are fenced. `look` may refuse some of them before, by the
+    ends of their remote logs. Records must be younger than `epoch_kept_seconds`, or the target forgets their producer.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Lanes(Generic[Part]):
         held: Mapping[Any, Producer],
         producers: Mapping[Any, Producer],
         epoch_kept_seconds: float,
+        look: Callable[[Sequence[Part], Mapping[TopicPartition, int]], None] = lambda partitions, ends: None,
     ) -> None:
         self.partitions: List[Part] = []
         # By lane; each engine has its own lane keys.
@@ -76,6 +77,7 @@ class Lanes(Generic[Part]):
         self.held: Dict[Any, Producer] = dict(held)
         self._target = target
         self._recover = recover
+        self._look = look
         self._epoch_kept_seconds = epoch_kept_seconds
         self._appender = Appender(target)
         self._by_remote: Dict[TopicPartition, List[Part]] = {}
@@ -110,6 +112,7 @@ class Lanes(Generic[Part]):
             for each in partitions
             if each.lane not in self.producers or not each.continues(ends.get(each.remote, -1))
         ]
+        self._look([each for each in fresh if each.stopped is None], ends)
         # All lanes first: of two drivers that start at once, each then rarely fences half of the lanes.
         for lane, those in _by_lane(fresh).items():
             if all(each.stopped is not None for each in those):

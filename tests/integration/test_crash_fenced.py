@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-FENCED_AND_NO_MORE = "mirror_lib.replication.recovery:Recovery.recover"
+FENCED_AND_NO_MORE = "mirror_lib.replication.partition:RemotePartition.fenced"
 
 
 def fenced_at_the_last_request(monkeypatch: pytest.MonkeyPatch, plan: TaskPlan, directory: Path) -> None:

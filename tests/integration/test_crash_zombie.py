@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
+from confluent_kafka import Producer
 
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.replication import copier
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
@@ -188,3 +192,34 @@ def test_sequences_go_on_past_the_largest_number(flow: OneFlow) -> None:
     report = copy_lanes(replace(plan, producers={task.lane: producer for task in tasks}, tasks=tasks), 0)
     assert [part.sequence for part in report.partitions] == [EARLY - 50] * len(tasks)
     assert flow.differences() == []
+
+
+def test_partition_that_stays_refused_gets_no_marker(flow: OneFlow, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plan,) = task_plans(flow)
+    first = copy_lanes(plan, 0)
+    foreign = Producer({"bootstrap.servers": flow.target.bootstrap})
+    foreign.produce(flow.remote_topic, b"foreign", partition=1)
+    foreign.flush()
+    flow.fill(LATE)
+    own = next_plan(plan, first, flow.written)
+    # As a run that starts: without what an earlier one held.
+    start = replace(own, producers={}, tasks=tuple(replace(task, sequence=None) for task in own.tasks))
+
+    def end() -> int:
+        with KafkaCluster(ClusterConfig("target", {"bootstrap.servers": flow.target.bootstrap})) as cluster:
+            return cluster.offsets([(flow.remote_topic, 1)], "read_uncommitted")[flow.remote_topic, 1].end
+
+    def run() -> int:
+        """How many offsets the remote partition grew by."""
+        before, report = end(), copy_lanes(start, 0)
+        parts = {part.partition: part for part in report.partitions}
+        assert [parts[number].code for number in range(3)] == ["", "MIR-313", ""] and parts[1].refused
+        assert [parts[number].position for number in range(3)] == [EARLY + LATE, EARLY, EARLY + LATE]
+        return end() - before
+
+    assert [run(), run()] == [0, 0]
+    # Where the rest of the log is too long to be read twice.
+    monkeypatch.setattr(copier, "LOOK_OFFSETS", 0)
+    assert run() == 1
+    monkeypatch.undo()
+    assert run() == 0

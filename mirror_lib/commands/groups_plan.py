@@ -105,6 +105,7 @@ def _planned(
 def _show(
     arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned, exit_code: int
 ) -> None:
+    from mirror_lib.groups.decisions import not_moved
     from mirror_lib.groups.report import plan_json, plan_lines, summary
 
     moves, run_id = planned.moves, planned.run_id
@@ -114,7 +115,8 @@ def _show(
         print_json({**whose, "positions": rows, "unreadable": planned.unreadable, "exit_code": exit_code})
     else:
         title = f"{flow.name}: group offsets, from {_way(flow, direction)}"
-        print_lines([title, *(plan_lines(moves) if moves else []), summary(moves)])
+        closing = [summary(moves), *not_moved(move.decision for move in moves)]
+        print_lines([title, *(plan_lines(moves) if moves else []), *closing])
         if run_id is not None:
             print_lines([undo_line(arguments, run_id)])
         elif any(move.decision.translation.commit for move in moves):

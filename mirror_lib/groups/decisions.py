@@ -7,8 +7,8 @@ Its position is remembered and translated exactly once the mirror has copied tha
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from dataclasses import dataclass, field, replace
+from typing import AbstractSet, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.groups.map import FlowMaps
@@ -20,6 +20,7 @@ from mirror_lib.groups.translation import (
     EXACT,
     MOVED_BACK,
     TO_DOWNSTREAM,
+    WAYS_OUT,
     GroupPosition,
     Translation,
     TranslationRules,
@@ -27,6 +28,7 @@ from mirror_lib.groups.translation import (
 )
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.records import GroupOffset, MoveKey
+from mirror_lib.text import counted, some
 
 # group, topic, partition
 GroupPartition = Tuple[str, str, int]
@@ -84,6 +86,13 @@ class Decision:
         """Whether nothing must be committed, because the group is at this offset or at an equivalent one."""
         return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
 
+    @property
+    def drops_metadata(self) -> bool:
+        """Whether the group loses the metadata of its offset, or has lost it."""
+        dropped = bool(self.position.metadata) and not self.translation.metadata
+        lost = self.already_there and self.present is not None and not self.present.metadata
+        return dropped and (self.translation.commit or lost)
+
     def key(self, cluster: str) -> MoveKey:
         """The key of the commit on `cluster`, the cluster that is written to."""
         return (cluster, self.group, *self.there)
@@ -106,13 +115,17 @@ class Decision:
         )
 
 
+# Group, remote topic, partition, and what MirrorMaker may have committed there.
+SyncedOffset = Tuple[str, str, int, CommittedOffset]
+
+
 @dataclass(frozen=True)
 class Known:
     """The facts for decisions in addition to the survey: the maps, the rules, and `moves`, the last audit rows of
     `cluster`, which is written to.
 
     `others` are the last audit rows of flows that share remote topics with this one. `put` has, for groups whose last
-    row may lack its commit, the row before it whose commit was made.
+    row may lack its commit, the row before it whose commit was made. `synced` has what MirrorMaker committed.
     """
 
     maps: FlowMaps
@@ -122,6 +135,7 @@ class Known:
     rules: TranslationRules = field(default_factory=TranslationRules)
     others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
     put: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
+    synced: AbstractSet[SyncedOffset] = frozenset()
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
@@ -150,7 +164,7 @@ def _decision(
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
     position = ahead.reached((group, *pair.here), now, end)
-    facts = facts_of(group, position, a_map, pair.there, found, known)
+    facts = replace(facts_of(group, position, a_map, pair.there, found, known), end=found.ends.get(pair.here))
     return Decision(group, pair.here, pair.there, position, facts.present, translate(facts, known.rules))
 
 
@@ -177,6 +191,8 @@ def facts_of(
         ours_before=None if last is None else last.previous_offset,
         only_ours=only_we_moved(position.offset, current, last, known.put.get(where)),
         others=current is not None and is_put_there(current, other) and not is_put_there(current, last),
+        # A later commit of the same offset is not MirrorMaker's.
+        synced=last is None and present is not None and (group, *there, present) in known.synced,
     )
 
 
@@ -208,6 +224,18 @@ def stuck_before_a_move(
 def is_put_there(current: int, move: Optional[GroupOffset]) -> bool:
     """Whether `move` committed the group's current offset."""
     return move is not None and move.new_offset == current
+
+
+def not_moved(decisions: Iterable[Decision]) -> Tuple[str, ...]:
+    """A sentence for each verdict that stays until the operator acts: the groups, and what to do."""
+    groups: Dict[str, Set[str]] = {}
+    for each in decisions:
+        if each.translation.verdict in WAYS_OUT:
+            groups.setdefault(each.translation.verdict, set()).add(each.group)
+    return tuple(
+        f"{counted(len(names), 'group')} not moved, {some(sorted(names), 3)}: {verdict}; {WAYS_OUT[verdict]}"
+        for verdict, names in sorted(groups.items())
+    )
 
 
 def verdict_counts(decisions: Iterable[Decision]) -> Dict[str, int]:

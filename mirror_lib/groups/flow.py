@@ -10,21 +10,31 @@ import logging
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import MirrorError
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
-from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide, stuck_before_a_move, verdict_counts
+from mirror_lib.groups.decisions import (
+    Decision,
+    Known,
+    PositionsAhead,
+    SyncedOffset,
+    decide,
+    not_moved,
+    stuck_before_a_move,
+    verdict_counts,
+)
 from mirror_lib.groups.map import FlowMaps, Reads
-from mirror_lib.groups.markers import Committed, pass_markers
+from mirror_lib.groups.markers import needed_offsets, pass_markers
 from mirror_lib.groups.mm2_format import Checkpoint
-from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter
+from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter, synced_offsets
 from mirror_lib.groups.moves import GroupMover
 from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
-from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
@@ -103,6 +113,7 @@ class FlowTranslation:
         self._checkpoints: Optional[CheckpointWriter] = None
         self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
+        self._synced: Optional[AbstractSet[SyncedOffset]] = None
         self._groups: Sequence[str] = ()
         self._unlisted: Sequence[str] = ()
         self._groups_listed_at: Optional[float] = None
@@ -184,8 +195,10 @@ class FlowTranslation:
         strangers = {_standing(each) for each in decisions if self._may_be_moved_by_others(each)}
         if strangers - self._strangers:
             # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or another
-            # flow did, whose it is then.
+            # flow did, whose it is then. Or MirrorMaker, before this mirror took over.
             self._mover.read_last()
+            if self._synced is None and any(each.translation.verdict == FOREIGN for each in decisions):
+                self._synced = self._read_synced()
             decisions = self._decide(found, rules)
         self._strangers = strangers
         # Whose records lie lower by now may have been put there by the move before the last.
@@ -193,7 +206,7 @@ class FlowTranslation:
         return self._decide(found, rules) if learned else decisions
 
     def _may_be_moved_by_others(self, decision: Decision) -> bool:
-        if decision.translation.verdict == ACTIVE:
+        if decision.translation.verdict in (ACTIVE, FOREIGN):
             return True
         if not self.flow.shared_remote_topics or not decision.translation.commit or decision.present is None:
             return False
@@ -202,12 +215,20 @@ class FlowTranslation:
 
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         mover, maps = self._mover, self._ledger_maps()
-        if self._direction == TO_UPSTREAM:
-            pass_markers(maps, _committed(found), self.flow.target)
+        pass_markers(maps, needed_offsets(maps, found, self._direction), self.flow.target)
         moves = (mover.others, mover.put)
-        known = Known(maps, mover.last, self._there.alias, self._direction, rules, *moves)
+        known = Known(maps, mover.last, self._there.alias, self._direction, rules, *moves, self._synced or frozenset())
         decided = decide if self._ranges is None else self._ranges.decide
         return decided(found, known, self._ahead)
+
+    def _read_synced(self) -> Optional[AbstractSet[SyncedOffset]]:
+        if self._direction != TO_DOWNSTREAM:
+            return frozenset()
+        try:
+            return synced_offsets(self.flow)
+        except MirrorError as error:
+            log.warning("%s: cannot read which offsets MirrorMaker committed: %s", self.flow.name, error)
+            return None
 
     def execute(self, decisions: Sequence[Decision], own_rows: bool = False) -> List[Outcome]:
         """Write the audit rows of the decisions, then commit the offsets. A refused commit does not stop the others.
@@ -230,7 +251,8 @@ class FlowTranslation:
         return self._checkpoints.write(
             [
                 Checkpoint(
-                    each.group, *each.there, each.position.offset, each.translation.new_offset, each.position.metadata
+                    *(each.group, *each.there, each.position.offset, each.translation.new_offset),
+                    each.translation.metadata,
                 )
                 for each in decisions
                 if each.translation.new_offset is not None
@@ -276,15 +298,6 @@ class FlowTranslation:
         return self._groups
 
 
-def _committed(found: Survey) -> Iterator[Committed]:
-    """The committed offsets on remote partitions that have a source partition."""
-    for offsets in found.positions.values():
-        for here, position in offsets.items():
-            pair = found.pairs.get(here)
-            if pair is not None and not pair.missing:
-                yield pair.key, here, position.offset
-
-
 def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[CommittedOffset]]:
     return decision.group, decision.there, decision.present
 
@@ -312,7 +325,7 @@ def _incident(decision: Decision) -> Incident:
 class CycleReport:
     """Counts of one cycle: decided positions, committed and refused offsets, records for MirrorMaker's topics.
 
-    `unreadable` has a sentence for each group that could not be read.
+    `unreadable` has a sentence for each group that could not be read, `not_moved` on groups that need the operator.
     """
 
     flow: str
@@ -325,6 +338,7 @@ class CycleReport:
     seconds: float
     verdicts: Dict[str, int] = field(default_factory=dict)
     unreadable: Tuple[str, ...] = ()
+    not_moved: Tuple[str, ...] = ()
 
 
 def one_cycle(
@@ -354,6 +368,7 @@ def one_cycle(
         time.monotonic() - began,
         verdict_counts(decisions),
         tuple(translation.unreadable(found)),
+        not_moved(decisions),
     )
 
 
@@ -376,7 +391,7 @@ def cycle_line(report: CycleReport) -> str:
     reported = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
     parts += [f"{grouped(count)} {word}" for count, word in done if count]
     parts += [counted(count, noun) for count, noun in reported if count]
-    return " · ".join([*parts, f"{report.seconds:.1f} s"])
+    return " · ".join([*parts, f"{report.seconds:.1f} s", *report.not_moved])
 
 
 def cycle_json(report: CycleReport) -> Dict[str, object]:

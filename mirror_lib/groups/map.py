@@ -53,10 +53,15 @@ class FlowMaps:
         self._names.add((row.source_topic, row.partition))
 
     def pass_markers(self, key: PartitionKey, downstream_offset: int) -> None:
-        """Record that the remote log has no data record between the end of the partition's map and this offset."""
+        """Record that the remote log has no data record between this offset and the partition's map, which is after or
+        before it."""
         known = self.of(key)
-        if isinstance(known, PartitionMap) and downstream_offset > known.downstream_end:
+        if not isinstance(known, PartitionMap):
+            return
+        if downstream_offset > known.downstream_end:
             self._maps[key] = known.extended(array("q", (known.upstream_end, downstream_offset, 0)))
+        elif downstream_offset < known.downstream_start:
+            self._maps[key] = known.extended(array("q", (known.upstream_start, downstream_offset, 0)))
 
     def of(self, key: PartitionKey) -> Union[PartitionMap, str]:
         """The partition's map, or a phrase with the reason why there is none."""

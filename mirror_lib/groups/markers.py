@@ -1,19 +1,21 @@
-"""Finds out which offsets after the ledger's end hold only control records, for groups that have read these.
+"""Finds out which offsets before the ledger's start and after its end hold only control records.
 
-A process that is killed leaves the marker of its fence at the end of each remote log, and the ledger has a row for it
-only once the partition is copied again. A consumer that reads the log to its end commits the offset after the marker.
+Each start of the mirror leaves the marker of its fence in each remote log, and the ledger has a row for it only once
+the partition is copied again. A consumer that reads the log to its end commits the offset after the marker.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Iterable, Mapping, Tuple
+from typing import Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import MirrorError
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.groups.map import FlowMaps
+from mirror_lib.groups.survey import Pair, Survey
+from mirror_lib.groups.translation import TO_UPSTREAM
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.connection import Disconnected, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
@@ -26,40 +28,83 @@ log = logging.getLogger(__name__)
 # How long brokers may take to answer. Groups whose stretch could not be read stay held.
 READ_SECONDS = 30.0
 
-# Partition, remote partition, and the offset that a group has committed on the latter.
-Committed = Tuple[PartitionKey, TopicPartition, int]
+# Partition, remote partition, and an offset of the latter up to which the map is needed.
+Needed = Tuple[PartitionKey, TopicPartition, int]
 
 
-def pass_markers(maps: FlowMaps, committed: Iterable[Committed], target: ClusterConfig) -> None:
-    """Extend the maps of partitions if a group is past the ledger's end and only markers lie in between.
+def needed_offsets(maps: FlowMaps, found: Survey, direction: str) -> Iterator[Needed]:
+    """How far the maps must reach on the remote logs to decide about the groups of `found`."""
+    for group, offsets in found.positions.items():
+        for here, position in offsets.items():
+            pair = found.pairs.get(here)
+            if pair is not None and not pair.missing:
+                present = found.present.get(group, {}).get(pair.there)
+                yield from needed_offset(maps, pair, direction, position.offset, found.logs.get(pair.there), present)
 
-    A map is extended to the first data record at most. If the remote log cannot be read, the map stays unchanged, and a
-    warning has the reason.
+
+def needed_offset(
+    maps: FlowMaps,
+    pair: Pair,
+    direction: str,
+    position: int,
+    there: Optional[OffsetRange],
+    present: Optional[CommittedOffset] = None,
+) -> Iterator[Needed]:
+    """How far the map must reach on the remote log for a reader at `position`; nothing if its records suffice."""
+    known = maps.of(pair.key)
+    if direction == TO_UPSTREAM:
+        yield pair.key, pair.here, position
+    elif isinstance(known, PartitionMap) and there is not None:
+        if position < known.upstream_start:
+            yield pair.key, pair.there, there.log_start
+        elif position == known.upstream_end:
+            yield pair.key, pair.there, there.end
+        elif position > known.upstream_end and present is not None:
+            # The group was at the end before, and followed the markers.
+            yield pair.key, pair.there, present.offset
+
+
+# Remote partition, start and end.
+_Stretch = Tuple[TopicPartition, int, int]
+
+
+def pass_markers(maps: FlowMaps, needed: Iterable[Needed], target: ClusterConfig) -> None:
+    """Extend the maps to the `needed` offsets as far as only markers lie in between.
+
+    At the end a map is extended to the first data record at most, at the start completely or not at all. If the remote
+    log cannot be read, the map stays unchanged, and a warning has the reason.
     """
-    beyond = _beyond(maps, committed)
-    if not beyond:
-        return
-    try:
-        found = _markers_until({remote: (start, end) for remote, start, end in beyond.values()}, target)
-    except (MirrorError, Disconnected) as error:
-        log.warning("%s: cannot read the log after the last copied record: %s", target.alias, error)
-        return
-    for key, (remote, _, _) in beyond.items():
-        if remote in found:
-            maps.pass_markers(key, found[remote])
+    before, after = _outside(maps, needed)
+    for stretches in (before, after):
+        try:
+            found = _markers_until({each: (start, end) for each, start, end in stretches.values()}, target)
+        except (MirrorError, Disconnected) as error:
+            log.warning("%s: cannot read the log next to the copied records: %s", target.alias, error)
+            return
+        for key, (remote, start, end) in stretches.items():
+            if stretches is after and remote in found:
+                maps.pass_markers(key, found[remote])
+            elif found.get(remote) == end:
+                maps.pass_markers(key, start)
 
 
-def _beyond(
-    maps: FlowMaps, committed: Iterable[Committed]
-) -> Mapping[PartitionKey, Tuple[TopicPartition, int, int]]:
-    """By partition: the remote partition, the end of the map, and the farthest committed offset past that end."""
-    beyond: Dict[PartitionKey, Tuple[TopicPartition, int, int]] = {}
-    for key, remote, offset in committed:
+def _outside(
+    maps: FlowMaps, needed: Iterable[Needed]
+) -> Tuple[Mapping[PartitionKey, _Stretch], Mapping[PartitionKey, _Stretch]]:
+    """By partition: from the earliest needed offset to the start of the map, and from its end to the latest one."""
+    before: Dict[PartitionKey, _Stretch] = {}
+    after: Dict[PartitionKey, _Stretch] = {}
+    for key, remote, offset in needed:
         known = maps.of(key)
-        if isinstance(known, PartitionMap) and offset > known.downstream_end:
-            _, _, farthest = beyond.get(key, (remote, 0, 0))
-            beyond[key] = remote, known.downstream_end, max(farthest, offset)
-    return beyond
+        if not isinstance(known, PartitionMap):
+            continue
+        if offset < known.downstream_start:
+            _, earliest, _ = before.get(key, (remote, offset, 0))
+            before[key] = remote, min(earliest, offset), known.downstream_start
+        elif offset > known.downstream_end:
+            _, _, latest = after.get(key, (remote, 0, 0))
+            after[key] = remote, known.downstream_end, max(latest, offset)
+    return before, after
 
 
 def _markers_until(
@@ -67,6 +112,8 @@ def _markers_until(
 ) -> Mapping[TopicPartition, int]:
     """The end of the markers at the start of each stretch. Omits a stretch if the log was truncated before it."""
     found: Dict[TopicPartition, int] = {}
+    if not stretches:
+        return found
     deadline = time.monotonic() + READ_SECONDS
     with log_client(target, "consumer", deadline) as client:
         client.refresh_leaders_of(set(stretches), deadline)

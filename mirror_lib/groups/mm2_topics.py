@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import AbstractSet, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.groups.decisions import SyncedOffset
 from mirror_lib.groups.mm2_format import (
     Checkpoint,
     PointSync,
@@ -20,11 +21,14 @@ from mirror_lib.groups.mm2_format import (
     encode_offset_sync,
 )
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.compacted_topic import InternalTopic
+from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
+from mirror_lib.kafka.reencoder import Record
 from mirror_lib.ledger.intervals import BEFORE, INSIDE, PartitionMap
-from mirror_lib.topics.policy import policy_for
+from mirror_lib.topics.policy import checkpoints_topics, policy_for
 
 RECORDS_AT_ONCE = 10_000
+# The header of this mirror's checkpoints, which prove nothing about MirrorMaker.
+OURS = one_header(b"mirror.checkpoint", b"1")
 
 # group, remote topic, partition
 _GroupPartition = Tuple[str, str, int]
@@ -128,6 +132,28 @@ def _last_sync(partition: TopicPartition, a_map: PartitionMap) -> Optional[Point
     return None if run is None else PointSync(*partition, run.upstream_end - 1, run.downstream_end - 1)
 
 
+def synced_offsets(flow: ReplicationFlow) -> AbstractSet[SyncedOffset]:
+    """What MirrorMaker's group sync may have committed on the target: it commits the offsets of its checkpoints.
+
+    Read from all checkpoints that the topic still has, without this mirror's own. Raises `ClusterError`, `StateError`,
+    `BatchError`."""
+    found: AbstractSet[SyncedOffset] = frozenset()
+    for name in checkpoints_topics(flow):
+        found = found | InternalTopic(flow.target, name, 1).reduced(synced_by)
+    return found
+
+
+def synced_by(records: Iterable[Record]) -> AbstractSet[SyncedOffset]:
+    """The same from the records of one checkpoints topic."""
+    found = set()
+    for record in records:
+        key, value = key_and_value(record)
+        if key is not None and value is not None and not record.body.endswith(OURS):
+            each = decode_checkpoint(key, value)
+            found.add((each.group, each.topic, each.partition, CommittedOffset(each.downstream_offset, each.metadata)))
+    return found
+
+
 class CheckpointWriter:
     """Writes `A.checkpoints.internal` on the target, and creates it if absent. Raises `ClusterError`, `StateError`."""
 
@@ -141,7 +167,7 @@ class CheckpointWriter:
         """Append the checkpoints that are new. Returns their number."""
         emitted, book = self._book.emit(checkpoints)
         # The book only after the append: killed in between, the topic is read again.
-        _append(self._topic, [encode_checkpoint(each) for each in emitted])
+        _append(self._topic, [encode_checkpoint(each) for each in emitted], OURS)
         self._book = book
         return len(emitted)
 
@@ -180,6 +206,6 @@ class OffsetSyncWriter:
         self._topic.close()
 
 
-def _append(topic: InternalTopic, records: List[Tuple[bytes, bytes]]) -> None:
+def _append(topic: InternalTopic, records: List[Tuple[bytes, bytes]], headers: bytes) -> None:
     for first in range(0, len(records), RECORDS_AT_ONCE):
-        topic.append(records[first : first + RECORDS_AT_ONCE])
+        topic.append(records[first : first + RECORDS_AT_ONCE], headers)

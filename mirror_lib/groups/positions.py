@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import List, Mapping, Optional, Sequence
 
 from pyspark.sql import SparkSession
@@ -14,7 +15,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.groups.decisions import Decision, Known, PositionsAhead
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.markers import pass_markers
+from mirror_lib.groups.markers import needed_offset, pass_markers
 from mirror_lib.groups.position_formats import NOWHERE, TopicPosition, TranslatedPosition, unchanged
 from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, pairs_of
@@ -94,10 +95,10 @@ def translate_positions(
     triples = OffsetSyncTable(spark, config.state).triples(flow.name)
     # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
     maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name))
-    if reverse:
-        ends = ((pairs.get((each.topic, each.partition)), each) for each in positions if not each.symbolic)
-        found = [(pair.key, pair.here, each.offset) for pair, each in ends if pair is not None and not pair.missing]
-        pass_markers(maps, found, flow.target)
+    ends = ((pairs.get((each.topic, each.partition)), each) for each in positions if not each.symbolic)
+    known = [(pair, each.offset) for pair, each in ends if pair is not None and not pair.missing]
+    needed = [needed_offset(maps, pair, direction, offset, logs.get(pair.there)) for pair, offset in known]
+    pass_markers(maps, chain.from_iterable(needed), flow.target)
     kept = [_translated(each, pairs.get((each.topic, each.partition)), maps, direction, logs) for each in positions]
     return [*kept, *answers]
 

@@ -9,9 +9,9 @@ from mirror_lib.groups.decisions import Decision, verdict_counts
 from mirror_lib.text import aligned, counted
 
 # Columns of the table, and what stands in one that has nothing to say.
-_HEADER = ("GROUP", "FROM", "OFFSET", "TO", "TO OFFSET", "PRESENT", "RE-READ", "VERDICT", "ACTION")
+_HEADER = ("GROUP", "FROM", "OFFSET", "TO", "TO OFFSET", "PRESENT", "RE-READ", "VERDICT", "ACTION", "REMARK")
 _RIGHT = ("OFFSET", "TO OFFSET", "PRESENT", "RE-READ")
-_NOTHING = {"PRESENT": {"-"}, "RE-READ": {"-", "0"}}
+_NOTHING = {"PRESENT": {"-"}, "RE-READ": {"-", "0"}, "REMARK": {"-"}}
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def would(decision: Decision) -> str:
 
 
 def plan_lines(moves: Sequence[PlannedMove]) -> List[str]:
-    """A header and one line for each group and partition, with `-` for empty cells. PRESENT and RE-READ appear only if
-    a row has a value, so that a row fits a terminal."""
+    """A header and one line for each group and partition, with `-` for empty cells. PRESENT, RE-READ and REMARK appear
+    only if a row has a value, so that a row fits a terminal."""
     rows = [_cells(move) for move in moves]
     columns = zip(_HEADER, zip(*rows))
     reported = [i for i, (name, cells) in enumerate(columns) if not set(cells) <= _NOTHING.get(name, set())]
@@ -46,7 +46,8 @@ def _cells(move: PlannedMove) -> List[str]:
     new, at_present, reread = ("-" if number is None else str(number) for number in numbers)
     (topic, number), (to_topic, to_number) = decision.here, decision.there
     where = [f"{topic}-{number}", str(decision.position.offset), f"{to_topic}-{to_number}"]
-    return [decision.group, *where, new, at_present, reread, translation.verdict, move.action]
+    remark = "metadata dropped" if decision.drops_metadata else "-"
+    return [decision.group, *where, new, at_present, reread, translation.verdict, move.action, remark]
 
 
 def plan_json(move: PlannedMove) -> Dict[str, object]:
@@ -66,6 +67,7 @@ def plan_json(move: PlannedMove) -> Dict[str, object]:
         "lost": translation.lost,
         "verdict": translation.verdict,
         "action": move.action,
+        "metadata_dropped": decision.drops_metadata,
     }
 
 

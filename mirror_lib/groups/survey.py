@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Dict, List, Mapping, Optional, Protocol, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
@@ -46,7 +46,8 @@ class Survey:
     """Positions on partitions of the flow, by group, and the facts of the other side.
 
     `logs` lacks partitions without a leader. `present` and `groups` lack what does not exist there. `unreadable` are
-    groups with unknown positions, since their coordinators gave no answer.
+    groups with unknown positions, since their coordinators gave no answer. `ends` are the ends of this side's logs, of
+    partitions where a group committed metadata.
     """
 
     pairs: Mapping[TopicPartition, Pair]
@@ -55,6 +56,7 @@ class Survey:
     groups: Mapping[str, ConsumerGroup]
     logs: Mapping[TopicPartition, OffsetRange]
     unreadable: Sequence[str] = ()
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def pairs_of(
@@ -90,7 +92,7 @@ def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str]
 
 
 def survey(
-    pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: GroupCluster, there: TranslatedCluster
+    pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: TranslatedCluster, there: TranslatedCluster
 ) -> Survey:
     """Read positions and facts of `groups` on `pairs` from both clusters."""
     committed = here.committed_offsets(groups)
@@ -98,9 +100,12 @@ def survey(
         group: {at: position for at, position in offsets.items() if at in pairs} for group, offsets in committed.items()
     }
     positions = {group: offsets for group, offsets in positions.items() if offsets}
+    # After the positions: what their metadata describes lies before these ends.
+    described = sorted({at for offsets in positions.values() for at, each in offsets.items() if each.metadata})
+    ends = {at: log.end for at, log in here.offsets(described, "read_uncommitted").items()}
     # The ends first: what a group reads there in the meantime lies beyond them at most.
     wanted = sorted({pairs[at].there for offsets in positions.values() for at in offsets if not pairs[at].missing})
     logs = there.offsets(wanted, "read_uncommitted")
     found = there.describe_groups(list(positions))
     unreadable = [group for group in groups if group not in committed]
-    return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, unreadable)
+    return Survey(pairs, positions, there.committed_offsets(list(positions)), found, logs, unreadable, ends)

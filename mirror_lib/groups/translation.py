@@ -10,17 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Optional, Union
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
-from mirror_lib.ledger.intervals import BEFORE, BEYOND, PartitionMap, Place
+from mirror_lib.ledger.intervals import BEFORE, BEYOND, END, PartitionMap, Place
 
 EXACT = "exact"
 CLAMPED = "clamped"
 BEFORE_FIRST = "before first copied record"
 ACTIVE = "active on target"
+FOREIGN = "committed by another client"
 BACKWARDS = "would move backwards"
 MOVED_BACK = "moved back: the remote log lost its tail"
 # Reasons why the offset of a group is not committed.
 NO_ANSWER = "its coordinator does not answer with committed offsets now"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
+UNRECORDED = "older than the ledger, which lacks the start of the remote log"
 
 TO_DOWNSTREAM = "to downstream"
 TO_UPSTREAM = "to upstream"
@@ -31,9 +33,23 @@ def held(ahead_by: int) -> str:
     return f"held: ahead of the mirror by {ahead_by}"
 
 
+def is_ahead(verdict: str) -> bool:
+    """Whether it is one of `held`."""
+    return verdict.startswith("held")
+
+
 def untranslatable(reason: str) -> str:
     """The verdict on an offset that cannot be translated; `reason` is a phrase without a full stop."""
     return f"untranslatable: {reason}"
+
+
+_BY_HAND = "set the offset with kafka-consumer-groups.sh --reset-offsets, or leave the group out with groups.exclude"
+# By verdict that stays until the operator acts, what to do.
+WAYS_OUT = {
+    FOREIGN: "groups.simple: include moves it if its consumers do not run on the target; groups.exclude leaves it out",
+    untranslatable(OLDER): _BY_HAND,
+    untranslatable(UNRECORDED): _BY_HAND,
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +75,8 @@ class GroupPosition:
 
     `ours` is the new offset of the last audit row, and `ours_before` its former offset. A row is written before its
     commit, so after a crash or a refusal the group is still at `ours_before`. `only_ours`: since that row no other
-    client moved the group, except forward on this side. `others`: another flow committed the present offset."""
+    client moved the group, except forward on this side. `others`: another flow committed the present offset. `synced`:
+    MirrorMaker did. `end` is the end of this side's log, read after `position`; `None` if it is unknown."""
 
     position: CommittedOffset
     direction: str
@@ -71,6 +88,8 @@ class GroupPosition:
     ours_before: Optional[int] = None
     only_ours: bool = False
     others: bool = False
+    synced: bool = False
+    end: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -94,9 +113,9 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     """Decide on one group and partition, independently of other partitions.
 
     The verdict is the first that applies: `untranslatable` (no map or no log), `held` (the mirror must catch up first),
-    `active on target` (consumers work there), `would move backwards`, then one that says how the offset was found:
-    `moved back`, `before first copied record`, `clamped`, `exact`. Only the last four commit, and only if the group is
-    at another offset: the same facts after a commit give no second commit.
+    `active on target` (consumers may work there), `committed by another client`, `would move backwards`, then one that
+    says how the offset was found: `moved back`, `before first copied record`, `clamped`, `exact`. Only the last four
+    commit, and only if the group is at another offset: the same facts after a commit give no second commit.
     """
     if isinstance(at.map, str):
         return Translation(untranslatable(at.map))
@@ -104,27 +123,38 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
         return Translation(untranslatable("the other cluster's partition has no leader now"))
     to_other = at.map.to_downstream if at.direction == TO_DOWNSTREAM else at.map.to_upstream
     place = to_other(at.position.offset)
-    if place.kind == BEFORE and at.map.older:
-        # A start at the first range would skip records that another tool copied and the group did not read.
-        return Translation(untranslatable(OLDER))
-    if place.kind == BEFORE and at.direction == TO_DOWNSTREAM:
-        # A re-created ledger may lack the first records of the remote log, and the group may not have read them.
-        place = replace(place, offset=min(place.offset, at.log.log_start))
-    return translate_to(place, at, rules)
+    if place.kind == BEFORE and (at.map.older or at.direction == TO_UPSTREAM or place.offset > at.log.log_start):
+        # The ledger does not cover the remote log from the start: the group may not have read the records before it.
+        return Translation(untranslatable(OLDER if at.map.older else UNRECORDED))
+    made = translate_to(place, at, rules)
+    return replace(made, metadata=at.position.metadata) if _keeps_metadata(at, at.map, made.new_offset) else made
+
+
+def _keeps_metadata(at: GroupPosition, a_map: PartitionMap, new_offset: Optional[int]) -> bool:
+    """Whether the metadata is right with the new offset too.
+
+    A client may have stored there, relative to the committed offset, which later records it has processed: any up to
+    the end of the log. So all of them must be mapped by one shift."""
+    if new_offset is None or at.end is None:
+        return False
+    ends = (at.position.offset, new_offset)
+    upstream, downstream = ends if at.direction == TO_DOWNSTREAM else ends[::-1]
+    return a_map.has_run(upstream, downstream, at.end - at.position.offset)
 
 
 def translate_to(place: Place, at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
-    """As `translate`, with the place on the other side given. The other log must be known."""
+    """As `translate`, with the place on the other side given, and without metadata. The other log must be known."""
     assert at.log is not None
     if place.kind == BEYOND:
         return Translation(held(place.beyond_by))
-    translated = _within(place, at.log, at.position.metadata)
-    if _is_active(at, rules):
-        return _unwritten(translated, at.present, ACTIVE)
+    translated = _within(place, at.log)
+    client = _client_there(at, rules)
+    if client is not None:
+        return _unwritten(translated, at.present, client)
     return translated if at.present is None else _over(translated, at.present.offset, place, at, rules)
 
 
-def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
+def _within(place: Place, log: OffsetRange) -> Translation:
     """The translation limited to the other log, as if the group had no offset there.
 
     Before the log's start it is the start: the earlier records are lost. After its end it is the end (the log was
@@ -132,7 +162,8 @@ def _within(place: Place, log: OffsetRange, metadata: str) -> Translation:
     """
     offset = min(max(place.offset, log.log_start), log.end)
     reread = max(place.earliest - offset, 0)
-    return Translation(_verdict(place, offset), offset, metadata, True, reread, max(offset - place.latest, 0))
+    lost = max(offset - place.latest, 0)
+    return Translation(_verdict(place, offset), offset, commit=True, reread=reread, lost=lost)
 
 
 def _verdict(place: Place, offset: int) -> str:
@@ -146,11 +177,9 @@ def _over(
 ) -> Translation:
     """The final decision, from `translated` and the `present` offset of the group on the other side."""
     assert translated.new_offset is not None and at.log is not None
-    if place.kind == BEFORE and translated.new_offset <= present <= place.latest:
-        # The group is before the first record of the ledger, and no better offset is known.
-        return replace(translated, new_offset=present, reread=0, commit=False)
     # An offset before the log's start is out of range for a consumer, and `auto.offset.reset` would then decide.
-    if place.earliest <= present <= place.latest and present >= at.log.log_start:
+    passes_markers = place.kind == END and translated.verdict == EXACT and present < translated.new_offset
+    if place.earliest <= present <= place.latest and present >= at.log.log_start and not passes_markers:
         # The present offset is right, even where the log seems to end before it.
         clamped = translated.verdict == CLAMPED
         right = Translation(EXACT, present, translated.metadata, reread=0) if clamped else translated
@@ -173,15 +202,15 @@ def _unwritten(translated: Translation, present: Optional[CommittedOffset], verd
     return replace(translated, verdict=verdict, commit=False, reread=max(translated.reread or 0, again))
 
 
-def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:
-    """Whether consumers may be working with the group on the other side, or another flow moves it.
+def _client_there(at: GroupPosition, rules: TranslationRules) -> Optional[str]:
+    """The verdict if consumers may be working with the group on the other side, or another flow moves it.
 
-    A group without membership shows no members, whether its consumers run or not. If this mirror committed the
-    present offset, no other client has committed since."""
+    A group without membership shows no members, whether its consumers run or not. If this mirror or MirrorMaker
+    committed the present offset, no other client has committed since."""
     if at.group is None:
-        return False
+        return None
     if at.group.has_members or at.others:
-        return True
-    if not at.group.simple or rules.simple_groups == "include" or at.present is None:
-        return False
-    return at.present.offset not in (at.ours, at.ours_before)
+        return ACTIVE
+    if not at.group.simple or rules.simple_groups == "include" or at.present is None or at.synced:
+        return None
+    return None if at.present.offset in (at.ours, at.ours_before) else FOREIGN

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from kafka.errors import for_code
 from kafka.protocol.metadata import MetadataRequest
@@ -90,6 +90,7 @@ def one_header(name: bytes, value: bytes) -> bytes:
     return encode_varint(1) + _body(name, value)
 
 
+T = TypeVar("T")
 UNKNOWN_TOPIC = 3
 PARTITION = 0
 PAUSE_SECONDS = 0.2
@@ -146,11 +147,17 @@ class InternalTopic:
 
         Raises ClusterError if the end was not reached, BatchError if the topic is corrupt.
         """
+        return self.reduced(_last_values)
+
+    def reduced(self, reduce: Callable[[Iterable[Record]], T]) -> T:
+        """What `reduce` makes of all records to the end of the topic; of none if no topic exists. Raises as `latest`.
+
+        After a lost connection it is called again."""
         deadline = time.monotonic() + self._answer_seconds
         with log_client(self._config, "consumer", deadline) as client:
             while True:
                 try:
-                    return self._read(client) if self._exists(client, deadline) else {}
+                    return reduce(self._records(client) if self._exists(client, deadline) else ())
                 except Disconnected as error:
                     if time.monotonic() > deadline:
                         raise ClusterError(
@@ -208,16 +215,20 @@ class InternalTopic:
         client.refresh_leaders([self.topic], deadline)
         return True
 
-    def _read(self, client: LogClient) -> Mapping[bytes, bytes]:
-        found: Dict[bytes, bytes] = {}
+    def _records(self, client: LogClient) -> Iterator[Record]:
         for raw, _, is_data in log_entries(client, (self.topic, PARTITION), 0, READ_UNCOMMITTED):
-            for record in read_records(raw) if is_data else ():
-                key, new = key_and_value(record)
-                if key is not None and new is not None:
-                    found[key] = new
-                elif key is not None:
-                    found.pop(key, None)
-        return found
+            yield from read_records(raw) if is_data else ()
+
+
+def _last_values(records: Iterable[Record]) -> Mapping[bytes, bytes]:
+    found: Dict[bytes, bytes] = {}
+    for record in records:
+        key, new = key_and_value(record)
+        if key is not None and new is not None:
+            found[key] = new
+        elif key is not None:
+            found.pop(key, None)
+    return found
 
 
 def key_and_value(record: Record) -> Tuple[Optional[bytes], Optional[bytes]]:

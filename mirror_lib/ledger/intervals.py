@@ -191,6 +191,16 @@ class PartitionMap:
         return sum(self._counts)
 
     @property
+    def upstream_start(self) -> int:
+        """The first upstream offset of the map."""
+        return self._upstream[0]
+
+    @property
+    def downstream_start(self) -> int:
+        """The first downstream offset of the map."""
+        return self._downstream[0]
+
+    @property
     def upstream_end(self) -> int:
         """The upstream end of the map, exclusive."""
         return self._upstream[-1] + self._counts[-1]
@@ -222,6 +232,15 @@ class PartitionMap:
         """
         place = _place(self._downstream, self._upstream, self._counts, downstream_offset)
         return replace(place, offset=place.earliest)
+
+    def has_run(self, upstream_offset: int, downstream_offset: int, count: int) -> bool:
+        """Whether `count` offsets from `upstream_offset` on are stored from `downstream_offset` on, all in one run."""
+        at = bisect_right(self._upstream, upstream_offset) - 1
+        if count <= 0 or at < 0:
+            return count <= 0
+        run = self[at]
+        same_shift = downstream_offset - upstream_offset == run.downstream_offset - run.upstream_offset
+        return same_shift and upstream_offset + count <= run.upstream_end
 
     def runs_from(self, upstream_offset: int) -> Iterator[Run]:
         """Complete runs with a record at or after `upstream_offset`, in order and without positions."""

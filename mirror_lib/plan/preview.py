@@ -130,7 +130,7 @@ def _group_plan(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPl
     return GroupPlan(group, TRANSLATED, _CONDITION.format(flow.target.alias) if conditional else "", partitions)
 
 
-_CONDITION = "moved only where this mirror put it: it has offsets on {} and never had members there"
+_CONDITION = "moved only where this mirror or MirrorMaker put it: it has offsets on {} and never had members there"
 
 
 CREATE, EXISTS, OFF, UNSEEN = "create", "exists", "off", "not known"

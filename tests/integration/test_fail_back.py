@@ -14,7 +14,7 @@ from mirror_lib.groups.translation import TO_UPSTREAM
 from tests.integration.conftest import Ground
 from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import GroupLab, committed, read_on
+from tests.lab.group_lab import GroupLab, commit, committed, read_on
 
 # The task that tails has fenced all of its lanes by then, and nothing of that is reported.
 FENCED = ("mirror_lib.replication.report_channel:ReportClient.send_report", "before", 1)
@@ -69,7 +69,11 @@ def verdict(lab: GroupLab) -> str:
 def test_group_that_has_read_the_markers_of_killed_runs_goes_to_the_end_of_the_source(
     lab: GroupLab, tmp_path: Path
 ) -> None:
-    """It was held for ever, ahead of the mirror by the markers: no run has anything to copy of a quiet topic."""
+    """It was held for ever, ahead of the mirror by the markers: no run has anything to copy of a quiet topic. A group
+    that has read all on the source kept a lag on the target."""
+    follows = f"{lab.name}-follows"
+    commit(lab.source, follows, lab.topic("quiet"), QUIET_RECORDS)
+    lab.translate()
     for number in range(2):
         lab.write("busy", values(10, f"more {number}"))
         killed(lab, FENCED, tmp_path / f"died-{number}", "kill driver", "1 second")
@@ -77,6 +81,10 @@ def test_group_that_has_read_the_markers_of_killed_runs_goes_to_the_end_of_the_s
     lab.copy()
     in_ledger, end = ends(lab)
     assert in_ledger < end
+    for _ in range(2):
+        assert lab.translate() == {(follows, "quiet", 0): "exact"}
+        assert lab.at_target(follows, "quiet") == {0: (end, "")}
+    assert len(lab.moves()) == 2
     assert read_to_the_end(lab) == end
     assert answer(lab, end) == ("exact", QUIET_RECORDS)
     assert planned(lab)[2:6] == [str(end), f"{lab.topic('quiet')}-0", str(QUIET_RECORDS), "exact"]

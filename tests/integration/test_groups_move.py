@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -150,6 +150,32 @@ def test_a_second_translation_of_everything_moves_nothing(hard_cases: Moved) -> 
     before = hard_cases.lab.moves()
     hard_cases.lab.translate()
     assert len(before) > 20 and hard_cases.lab.moves() == before
+
+
+def processed(metadata: str, base: int) -> Set[int]:
+    """The offsets that a client processed out of order, which it keeps relative to the committed one."""
+    return {base + distance for distance in (json.loads(metadata) if metadata else ())}
+
+
+def test_what_a_client_keeps_relative_to_its_offset_hides_no_unread_record(lab: GroupLab) -> None:
+    group, topic = ordered(lab), lab.topic("orders")
+    lab.copy()
+    lab.write("orders", values(20, "second"))
+    lab.copy()  # a marker of its fence lies before these
+    across, after = (f"{group} {name}" for name in ("across", "after"))
+    ahead = {across: (90, [13]), after: (105, [3])}
+    for each, (offset, distances) in ahead.items():
+        commit_with_note(lab.source, each, topic, offset, json.dumps(distances))
+    assert set(lab.translate().values()) == {"exact"}
+    remote = lab.read_remote("orders")[0]
+    for each, (offset, distances) in ahead.items():
+        ((at, metadata),) = lab.at_target(each, "orders").values()
+        done = processed(metadata, at)
+        left = [record.value for here, record in remote.items() if here >= at and here not in done]
+        unread = [*values(100), *values(20, "second")][offset:]
+        read = [unread[distance] for distance in distances] if metadata else []
+        assert left == [value for value in unread if value not in read]
+    assert [bool(lab.at_target(each, "orders")[0][1]) for each in (across, after)] == [False, True]
 
 
 # --- how far the mirror is ---------------------------------------------------------------------------------------
@@ -375,7 +401,7 @@ def test_group_without_members_is_left_alone_where_somebody_else_committed_unles
     group = topic_name("assigning")
     commit(lab.source, group, lab.topic("orders"), 40)
     commit(lab.target, group, lab.remote("orders"), place[10])
-    assert lab.translate(group=group) == {(group, "orders", 0): "active on target"}
+    assert lab.translate(group=group) == {(group, "orders", 0): "committed by another client"}
     assert lab.at_target(group, "orders") == {0: (place[10], "")}
     assert [move for move in lab.moves() if move.group == group] == []
     assert lab.translate(group=group, simple_groups="include") == {(group, "orders", 0): "exact"}
@@ -394,7 +420,7 @@ def test_group_for_which_only_the_mirror_commits_goes_on_being_moved_until_someb
         assert lab.at_target(group, "orders") == {0: (place[offset], "")}
     commit(lab.target, group, lab.remote("orders"), place[33])
     commit(lab.source, group, lab.topic("orders"), 50)
-    assert lab.translate(group=group) == {(group, "orders", 0): "active on target"}
+    assert lab.translate(group=group) == {(group, "orders", 0): "committed by another client"}
     assert lab.at_target(group, "orders") == {0: (place[33], "")}
 
 

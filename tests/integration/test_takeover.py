@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
@@ -41,6 +42,8 @@ from tests.lab.takeover_lab import NAME, Takeover, busy, made, records, write_on
 AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
 # Topics without a writer while MirrorMaker runs.
 STILL = ("idle", "foreign", "emptied")
+# Groups whose offsets MirrorMaker commits on the target.
+SYNCED, OTHER = f"{NAME} synced", f"{NAME} synced once"
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +75,13 @@ def living(
     for stem in STILL:
         lab.write(stem, values(300))
     dataset.transactions(source, rounds=4, each=20)[1].abort()
+    for group in (SYNCED, OTHER):
+        commit(source, group, lab.topic("idle"), 250)
     properties = {
         "source->target.enabled": "true",
         "source->target.topics": f"{NAME}[.].*, transactions",
+        "source->target.sync.group.offsets.enabled": "true",
+        "source->target.sync.group.offsets.interval.seconds": "1",
         "target.offset.flush.interval.ms": "3000",
         "target.session.timeout.ms": "6000",
         "target.heartbeat.interval.ms": "1000",
@@ -87,6 +94,8 @@ def living(
         grown(mirrormaker, lambda: written(lab), "writing")  # what the second life writes once more
         mirrormaker.kill()
         write_behind_positions(here)
+        synced = partial(lab.at_target, stem="idle")
+        mirrormaker.wait_until(lambda: bool(synced(SYNCED)) and bool(synced(OTHER)), "syncing groups")
         yield here
     mirrormaker.kill()
 
@@ -248,7 +257,14 @@ def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab
             assert records(after)[len(log) :] == ours, f"{stem}-{number} does not resume where it ended"
             assert surplus(lab, stem, number) == (doubled[number] if stem == "orders" else 0, 0)
 
-    assert lab.translate()[group, "orders", 0] == "exact"
+    at, _ = lab.at_target(OTHER, "idle")[0]
+    commit(lab.target, OTHER, lab.remote("idle"), at + 1)
+    verdicts = lab.translate()
+    assert verdicts[group, "orders", 0] == "exact"
+    assert (verdicts[SYNCED, "idle", 0], verdicts[OTHER, "idle", 0]) == ("exact", "committed by another client")
+    place = {record.value: offset for offset, record in lab.read_remote("idle")[0].items()}
+    assert at < lab.at_target(SYNCED, "idle")[0][0] == place[values(300)[250]]
+    assert lab.at_target(OTHER, "idle")[0][0] == at + 1
     rest = lab.rest_of(group, "orders")[0]
     source_log = lab.read("orders", "read_uncommitted")[0]
     unread = [r for offset, r in source_log.items() if offset >= kept[lab.topic("orders"), 0] - 5]

@@ -265,7 +265,7 @@ def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> No
         # What this test did not write comes from a client at work.
         commit(lab.target, lab.name, lab.remote("orders"), 55)
         at(lab, lab.name, 60)
-        until(lambda: lab.reports[-1].verdicts == {"active on target": 1})
+        until(lambda: lab.reports[-1].verdicts == {"committed by another client": 1})
     assert lab.offset(lab.name) == 55
 
 

@@ -153,7 +153,7 @@ def _status() -> List[Document]:
         FLOW,
         run=replace(RUN, ended=2.5, outcome="ok", driver="host process 7", records_per_second=None),
         partitions=(sized(round((FLOW.at - 3600) * 1000), 1000), replace(sized(None, 1000), position=None)),
-        groups=(GroupStatus("g", 1, "exact", 1, 2, 1.5), GroupStatus("g", 1, "exact", None, None, 1.5)),
+        groups=(GroupStatus("g", 1, "exact", 1, 2, 1.5), GroupStatus("g", 1, "exact", None, None, None)),
         incidents=(SKIPPED,),
         verified=DIFFERS,
         blocked=(("audit", "no remote name"),),

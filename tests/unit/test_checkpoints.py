@@ -8,9 +8,11 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.groups.mm2_format import Checkpoint, PointSync, encode_checkpoint, encode_offset_sync
-from mirror_lib.groups.mm2_topics import CheckpointBook, OffsetSyncBook
+from mirror_lib.groups.mm2_topics import OURS, CheckpointBook, OffsetSyncBook, synced_by
+from mirror_lib.kafka.record_batch import encode_varint
+from mirror_lib.kafka.reencoder import NO_HEADERS, Record
 from mirror_lib.ledger.intervals import PartitionMap
 from tests.unit.offset_histories import History, Triple, histories
 
@@ -19,6 +21,17 @@ ORDERS = ("orders", 0)
 
 def checkpoint(upstream: int, downstream: int, metadata: str = "", group: str = "g") -> Checkpoint:
     return Checkpoint(group, "A.orders", 0, upstream, downstream, metadata)
+
+
+def record(made: Checkpoint, headers: bytes) -> Record:
+    parts = (part for each in encode_checkpoint(made) for part in (encode_varint(len(each)), each))
+    return Record(0, 0, b"".join(parts) + headers)
+
+
+def test_every_checkpoint_of_mirrormaker_names_an_offset_that_it_may_have_committed_and_none_of_our_own_does() -> None:
+    older, newest, ours = checkpoint(250, 201), checkpoint(260, 205, "m"), checkpoint(270, 210)
+    found = synced_by([record(older, NO_HEADERS), record(newest, NO_HEADERS), record(ours, OURS)])
+    assert found == {("g", "A.orders", 0, CommittedOffset(201)), ("g", "A.orders", 0, CommittedOffset(205, "m"))}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
-from mirror_lib.groups.decisions import NO_ANSWER, Decision, Known, PositionsAhead, decide
+from mirror_lib.groups.decisions import NO_ANSWER, Decision, Known, PositionsAhead, decide, not_moved
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
 from mirror_lib.groups.survey import Pair, Survey
@@ -25,6 +25,7 @@ FOUND = Survey(
     present={"billing": {}},
     groups={},
     logs={THERE: OffsetRange(50, 175)},
+    ends={HERE: 100},
 )
 
 
@@ -86,7 +87,8 @@ def test_only_a_partition_that_was_taken_over_in_part_holds_groups_before_its_fi
     early = {"billing": {HERE: CommittedOffset(40)}}
     for incomplete, commit in ((frozenset({KEY}), False), (frozenset(), True)):
         known = Known(FlowMaps({KEY: flat}, incomplete), {}, "B")
-        (found,) = decide(replace(FOUND, positions=early), known, PositionsAhead())
+        expired = replace(FOUND, positions=early, logs={THERE: OffsetRange(60, 175)})
+        (found,) = decide(expired, known, PositionsAhead())
         assert found.translation.commit is commit
 
 
@@ -113,6 +115,38 @@ def test_plan_fits_a_terminal_and_tells_of_other_positions_where_there_are_some(
         "billing  orders-0      40  A.orders-0         90        -  exact    commit",
         "billing  orders-0      40  A.orders-0         90       60  exact    commit",
     ]
+
+
+def test_plan_says_where_metadata_is_dropped_or_was() -> None:
+    grown: Dict[str, Any] = {"ends": {HERE: 120}}
+    dropped = decided(**grown)
+    assert dropped.move("B").metadata == "" and plan_json(PlannedMove(dropped, would(dropped)))["metadata_dropped"]
+    header, line = plan_lines([PlannedMove(dropped, would(dropped))])
+    assert header.split()[-1] == "REMARK" and line.endswith("metadata dropped")
+    grown["groups"] = {"billing": EMPTY}
+    for metadata, lost in (("", True), ("m", False)):
+        there = decided(present={"billing": {THERE: CommittedOffset(90, metadata)}}, **grown)
+        assert there.already_there and there.drops_metadata is lost
+    assert not decided().drops_metadata
+
+
+def test_group_that_mirrormaker_synced_is_moved_and_one_that_committed_for_itself_is_not() -> None:
+    """By its checkpoints: the offset and its metadata."""
+    simple = replace(EMPTY, simple=True)
+    synced = frozenset({("billing", *THERE, CommittedOffset(60, "m"))})
+    for offset, metadata, moved in ((60, "m", True), (61, "m", False), (60, "", False)):
+        present = {"billing": {THERE: CommittedOffset(offset, metadata)}}
+        found = replace(FOUND, present=present, groups={"billing": simple})
+        (decision,) = decide(found, Known(MAPS, {}, "B", synced=synced), PositionsAhead())
+        assert decision.translation.commit is moved
+        assert bool(not_moved([decision])) is not moved
+        assert moved or decision.translation.verdict == "committed by another client"
+    # Not once the mirror has moved the group: the commit is a later one of the same offset.
+    key = ("B", "billing", *THERE)
+    moved_on = {key: GroupOffset(*key, 55, "", 70, "", "orders", 20, "exact", "commit")}
+    again = replace(FOUND, present={"billing": {THERE: CommittedOffset(60, "m")}}, groups={"billing": simple})
+    (later,) = decide(again, Known(MAPS, moved_on, "B", synced=synced), PositionsAhead())
+    assert later.translation.verdict == "committed by another client"
 
 
 def test_summary_counts_positions_by_verdict() -> None:

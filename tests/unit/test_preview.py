@@ -279,7 +279,7 @@ def test_groups_that_somebody_uses_on_the_target_are_left_alone() -> None:
 
 
 def test_groups_without_membership_on_the_target_are_translated_on_a_condition() -> None:
-    condition = "moved only where this mirror put it: it has offsets on B and never had members there"
+    condition = "moved only where this mirror or MirrorMaker put it: it has offsets on B and never had members there"
     assert decided(group("g", simple=True)) == ("translated", condition)
     assert decided(group("g", simple=True), present=False) == ("translated", "")
     assert decided(group("g", simple=True), groups_simple="include") == ("translated", "")

@@ -47,6 +47,11 @@ def test_triggers_come_as_often_as_the_shortest_interval_and_with_none_at_all_no
     assert timers().shortest == IDLE_SECONDS
 
 
+def test_groups_that_need_the_operator_are_named() -> None:
+    report = replace(QUIET, not_moved=("1 group not moved, billing: committed by another client",))
+    assert "billing" in cycle_line(report) and cycle_json(report)["not_moved"] == report.not_moved
+
+
 def test_first_pass_is_news_and_the_same_again_is_not() -> None:
     assert is_news(QUIET, None)
     assert not is_news(replace(QUIET, seconds=9.0), QUIET)
@@ -84,4 +89,5 @@ def test_json_has_every_number_of_the_pass() -> None:
         "seconds": 0.04,
         "verdicts": {"exact": 2, "held": 1},
         "unreadable": (),
+        "not_moved": (),
     }

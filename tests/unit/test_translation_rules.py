@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
+from itertools import takewhile
 from typing import List, Optional
 
 import pytest
@@ -19,22 +21,26 @@ from hypothesis.stateful import (
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.decisions import only_we_moved
+from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.translation import (
+    ACTIVE,
+    FOREIGN,
     MOVED_BACK,
     TO_DOWNSTREAM,
     TO_UPSTREAM,
+    UNRECORDED,
     GroupPosition,
     Translation,
     TranslationRules,
     translate,
 )
 from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.ledger.records import GroupOffset
+from mirror_lib.ledger.records import GroupOffset, PartitionKey
 from tests.unit.offset_histories import History, Triple, histories
 
 RUN = PartitionMap.of([(100, 50, 10), (120, 62, 10)])
 LOG = OffsetRange(50, 72)
-HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG)
+HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG, end=110)
 REWIND = TranslationRules(allow_rewind=True)
 INCLUDE = TranslationRules(simple_groups="include")
 EMPTY = ConsumerGroup("g", "Empty", False, ())
@@ -75,16 +81,100 @@ def test_group_before_what_a_takeover_compared_is_held_for_its_records_are_there
     assert not translate(back).commit
 
 
-def test_group_before_the_first_row_of_a_ledger_that_was_begun_anew_goes_to_the_start_of_the_remote_log() -> None:
-    begun_anew = PartitionMap.of([(5000, 4800, 10)])
-    lagging = replace(at(100), map=begun_anew, log=OffsetRange(0, 4810))
-    assert translate(lagging) == Translation("before first copied record", 0, "m", commit=True, reread=4800)
-    # One that already there may have read as far as that.
-    for present in (0, 90, 4800):
-        stands = translate(replace(lagging, present=CommittedOffset(present)))
-        assert (stands.new_offset, stands.commit, stands.reread) == (present, False, 0)
+def test_ledger_that_does_not_cover_the_remote_log_from_its_start_moves_no_group_that_is_before_it() -> None:
+    recreated = PartitionMap.of([(5000, 4800, 10)])
+    lagging = replace(at(100), map=recreated, log=OffsetRange(0, 4810))
+    unknown = Translation(f"untranslatable: {UNRECORDED}")
+    for present in (None, 0, 90, 4800):
+        stands = None if present is None else CommittedOffset(present)
+        assert translate(replace(lagging, present=stands)) == unknown
+    assert translate(replace(lagging, position=CommittedOffset(5001))).new_offset == 4801
+    home = replace(lagging, direction=TO_UPSTREAM, log=OffsetRange(0, 5010))
+    assert translate(home) == unknown
+    # The earlier records are gone there.
     expired = replace(lagging, log=OffsetRange(4805, 4810))
     assert translate(expired).new_offset == 4805
+
+
+def test_ledger_covers_the_remote_log_where_only_markers_are_before_its_first_row() -> None:
+    key = PartitionKey("u1", "u2", "orders", 0)
+    maps = FlowMaps({key: array("q", [40, 2, 10])})
+    older = replace(at(20), map=maps.of(key), log=OffsetRange(0, 12))
+    assert not translate(older).commit
+    maps.pass_markers(key, 0)
+    covered = replace(older, map=maps.of(key))
+    assert translate(covered) == Translation("before first copied record", 0, commit=True, reread=0)
+    for present in (0, 1, 2):
+        assert not translate(replace(covered, present=CommittedOffset(present))).commit
+    home = replace(covered, direction=TO_UPSTREAM, position=CommittedOffset(1), log=OffsetRange(0, 50))
+    assert translate(home).new_offset == 40
+    assert translate(replace(covered, position=CommittedOffset(44))).new_offset == 6
+
+
+@pytest.mark.parametrize("present", [72, 73])
+def test_group_at_the_end_follows_the_markers_there_and_stays(present: int) -> None:
+    """Lag that only control records make would never go away."""
+    key = PartitionKey("u1", "u2", "orders", 0)
+    maps = FlowMaps({key: array("q", [100, 50, 10, 120, 62, 10])})
+    stands = replace(at(130, present), map=maps.of(key), log=OffsetRange(50, 75), ours=present, only_ours=True)
+    assert translate(replace(stands, present=CommittedOffset(72))).commit is False
+    maps.pass_markers(key, 75)
+    follows = replace(stands, map=maps.of(key))
+    assert translate(follows) == Translation("exact", 75, "m", commit=True, reread=0)
+    assert translate(replace(follows, present=CommittedOffset(75), ours=75)).commit is False
+    not_at_the_end = translate(replace(follows, position=CommittedOffset(129), present=CommittedOffset(71)))
+    assert (not_at_the_end.new_offset, not_at_the_end.commit) == (71, False)
+
+
+ONE_RUN = PartitionMap.of([(100, 50, 30)])
+
+
+@pytest.mark.parametrize(
+    ("offset", "end", "a_map", "kept"),
+    [
+        pytest.param(104, 130, ONE_RUN, True, id="one shift to the end"),
+        pytest.param(104, 131, ONE_RUN, False, id="a record that is not copied yet"),
+        pytest.param(104, None, ONE_RUN, False, id="an unknown end"),
+        pytest.param(104, 130, RUN, False, id="a marker in between"),
+        pytest.param(124, 130, RUN, True, id="after the marker"),
+        pytest.param(104, 130, PartitionMap.of([(100, 50, 29), (130, 80, 0)]), False, id="an offset without a record"),
+        pytest.param(115, 130, RUN, False, id="in a gap"),
+        pytest.param(130, 130, RUN, True, id="nothing after it"),
+        pytest.param(99, 130, ONE_RUN, False, id="before the first record"),
+    ],
+)
+def test_metadata_travels_only_where_all_offsets_that_it_may_describe_are_mapped_by_one_shift(
+    offset: int, end: Optional[int], a_map: PartitionMap, kept: bool
+) -> None:
+    found = translate(replace(at(offset), map=a_map, log=OffsetRange(50, 90), end=end))
+    assert (found.commit, found.metadata) == (True, "m" if kept else "")
+
+
+def test_metadata_does_not_go_to_another_record_than_the_next_one() -> None:
+    clamped = translate(replace(at(104), map=ONE_RUN, log=OffsetRange(58, 90), end=130))
+    assert (clamped.new_offset, clamped.metadata) == (58, "")
+
+
+@pytest.mark.parametrize("end", [80, 81])
+def test_metadata_travels_home_by_the_same_rule(end: int) -> None:
+    home = GroupPosition(CommittedOffset(54, "m"), TO_UPSTREAM, ONE_RUN, OffsetRange(100, 140), end=end)
+    assert translate(home) == Translation("exact", 104, "m" if end == 80 else "", commit=True, reread=0)
+
+
+@given(histories(), st.data())
+def test_what_is_relative_to_the_offset_names_the_same_records_on_the_remote_log(
+    history: History, data: st.DataObject
+) -> None:
+    """A reader that has processed any records after its offset, and keeps their distances from it."""
+    position = data.draw(st.integers(0, history.end[0]))
+    log = OffsetRange(0, history.end[1] + 2)
+    case = GroupPosition(
+        CommittedOffset(position, "m"), TO_DOWNSTREAM, PartitionMap.of(history.rows), log, end=history.end[0]
+    )
+    decided = translate(case)
+    if decided.metadata and decided.new_offset is not None:
+        for upstream in range(position, history.end[0]):
+            assert history.copied[upstream] - upstream == decided.new_offset - position
 
 
 def test_group_that_went_farther_on_the_other_side_is_not_moved_back() -> None:
@@ -156,14 +246,14 @@ def test_group_that_another_flow_put_where_it_stands_is_that_flows() -> None:
 
 
 def test_group_older_than_the_first_copied_record_starts_there() -> None:
-    before = Translation("before first copied record", 50, "m", commit=True, reread=0)
+    before = Translation("before first copied record", 50, commit=True, reread=0)
     assert translate(at(99)) == before
     assert translate(at(99, present=50)) == replace(before, commit=False)
 
 
 def test_group_whose_records_left_the_other_log_starts_at_its_start_and_the_loss_is_counted() -> None:
     expired = replace(at(104), log=OffsetRange(58, 72))
-    clamped = Translation("clamped", 58, "m", commit=True, reread=0, lost=4)
+    clamped = Translation("clamped", 58, commit=True, reread=0, lost=4)
     assert translate(expired) == clamped
     assert translate(replace(expired, present=CommittedOffset(54))) == clamped
     assert translate(replace(expired, present=CommittedOffset(58))) == replace(clamped, commit=False)
@@ -198,13 +288,20 @@ def test_group_without_members_is_moved(group: Optional[ConsumerGroup]) -> None:
 
 def test_simple_group_that_somebody_else_committed_for_may_be_alive() -> None:
     foreign = replace(at(104, present=51), group=SIMPLE)
-    assert translate(foreign).verdict == "active on target"
-    assert translate(replace(foreign, ours=50)).verdict == "active on target"
+    assert translate(foreign).verdict == "committed by another client"
+    assert translate(replace(foreign, ours=50)).verdict == "committed by another client"
     assert translate(foreign, INCLUDE) == Translation("exact", 54, "m", commit=True, reread=0)
 
 
 def test_simple_group_that_stands_where_we_put_it_goes_on_being_moved() -> None:
     assert translate(replace(at(104, present=51), group=SIMPLE, ours=51)).commit
+
+
+def test_simple_group_that_mirrormaker_put_where_it_is_goes_on_being_moved() -> None:
+    synced = replace(at(104, present=51), group=SIMPLE, synced=True)
+    assert translate(synced) == Translation("exact", 54, "m", commit=True, reread=0)
+    assert translate(replace(synced, group=LIVE)).verdict == "active on target"
+    assert translate(replace(synced, others=True)).verdict == "active on target"
 
 
 def test_simple_group_is_still_ours_after_a_crash_between_audit_row_and_commit() -> None:
@@ -226,6 +323,7 @@ def test_partition_that_cannot_be_translated_says_why_and_writes_nothing() -> No
         pytest.param(replace(at(137, 57), map="no", group=LIVE), "untranslatable: no", id="untranslatable"),
         pytest.param(replace(at(137, 57), group=LIVE), "held: ahead of the mirror by 7", id="held"),
         pytest.param(replace(at(104, 57), group=LIVE), "active on target", id="active"),
+        pytest.param(replace(at(104, 57), group=SIMPLE), "committed by another client", id="foreign"),
         pytest.param(replace(at(90, 57), log=OffsetRange(55, 72)), "would move backwards", id="backwards"),
         pytest.param(replace(at(90), log=OffsetRange(55, 72)), "before first copied record", id="before"),
     ],
@@ -236,8 +334,8 @@ def test_verdict_that_stands_in_the_way_first_is_given(facts: GroupPosition, ver
 
 def test_group_that_worked_on_the_remote_topic_goes_back_before_what_the_mirror_left_out() -> None:
     for downstream in (60, 61, 62):
-        home = GroupPosition(CommittedOffset(downstream, "m"), TO_UPSTREAM, RUN, OffsetRange(100, 140))
-        assert translate(home) == Translation("exact", 110, "m", commit=True, reread=0)
+        home = GroupPosition(CommittedOffset(downstream), TO_UPSTREAM, RUN, OffsetRange(100, 140))
+        assert translate(home) == Translation("exact", 110, commit=True, reread=0)
         assert not translate(replace(home, present=CommittedOffset(115))).commit
         assert translate(replace(home, present=CommittedOffset(121))).verdict == "would move backwards"
 
@@ -419,11 +517,19 @@ class MirroredGroup(RuleBasedStateMachine):
         self.present = offset
         assert not translate(self._facts()).commit, "the second run writes nothing"
 
+    def _map(self) -> PartitionMap:
+        """With the markers after it, for a group that has read all that was copied."""
+        known = PartitionMap.of(self.ledger)
+        if self.group < known.upstream_end:
+            return known
+        markers = list(takewhile(lambda up: up is None, self.remote[known.downstream_end :]))
+        return known.extended(array("q", (known.upstream_end, known.downstream_end + len(markers), 0)))
+
     def _facts(self, live: bool = False) -> GroupPosition:
         there = LIVE if live else None if self.present is None else replace(EMPTY, simple=self.simple)
         found = None if self.present is None else CommittedOffset(self.present)
         log = OffsetRange(self.log_start, len(self.remote))
-        the_map, last = PartitionMap.of(self.ledger), self.rows[-1] if self.rows else None
+        the_map, last = self._map(), self.rows[-1] if self.rows else None
         ours = (None, None) if last is None else (last.new_offset, last.previous_offset)
         to_here = (row for row in self.rows if not row.previous_offset == self.present != row.new_offset)
         *_, put = None, *to_here
@@ -437,7 +543,7 @@ class MirroredGroup(RuleBasedStateMachine):
     @invariant()
     def group_without_members_that_only_we_committed_for_is_never_taken_for_a_live_one(self) -> None:
         if self.ledger:
-            assert translate(self._facts()).verdict != "active on target"
+            assert translate(self._facts()).verdict not in (ACTIVE, FOREIGN)
 
 
 TestMirroredGroup = MirroredGroup.TestCase

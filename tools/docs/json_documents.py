@@ -118,6 +118,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "offset_syncs": "offset-sync records written",
         "verdicts": "partitions by verdict",
         "unreadable": "unreadable groups, sentences",
+        "not_moved": "groups that need the operator, sentences",
     },
     "mirror status": {
         "schema": "version of this document",
@@ -140,7 +141,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "incidents[].until_offset": "offset after the last",
         "groups[].source_lag": "unread offsets on the source",
         "groups[].target_lag": "unread offsets on the target",
-        "groups[].moved_at": "last offset commit",
+        "groups[].moved_at": "last offset commit; null for none",
         "groups[].target_markers": "transaction markers in `target_lag`",
         "verified": "last verification",
         "verified.topics": "count",
@@ -251,6 +252,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "positions[].to_offset": "translated offset",
         "positions[].re_read": "offsets read again, at most",
         "positions[].lost": "offsets skipped unread",
+        "positions[].metadata_dropped": "the offset's metadata is not committed",
         "unreadable": "unreadable groups, sentences",
     },
     "mirror groups rollback": {

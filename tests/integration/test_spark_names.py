@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Set
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.sql.utils import IllegalArgumentException
+from pyspark.sql.utils import IllegalArgumentException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
 from mirror_lib.spark.jobs import named
 from mirror_lib.topics.filters import first_match

@@ -110,6 +110,7 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
     assert steps(lab, "back") == [f"{step} {each}" for step in ("check", "groups", "unfence") for each in both]
 
 
+@pytest.mark.long
 def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic
     assert main(["cutover", "plan", str(lab.config)]) == 0
 
 
+@pytest.mark.long
 def test_plan_names_the_topic_and_the_producer_that_still_writes(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +178,7 @@ def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(
     assert committed(lab.source, group, topic) == 5
 
 
+@pytest.mark.long
 def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_back_without_a_flow_back(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +222,7 @@ def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_d
     assert read(lab.target, group, lab.remote("orders"), 60) == values(100)[40:]
 
 
+@pytest.mark.long
 def test_record_that_came_after_the_silence_is_copied_by_the_next_call(lab: FlowLab, tmp_path: Path) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(20))
@@ -233,6 +237,7 @@ def test_record_that_came_after_the_silence_is_copied_by_the_next_call(lab: Flow
     assert read(lab.target, group, lab.remote("orders"), 1) == [b"late"]
 
 
+@pytest.mark.long
 def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.create("orders")
     lab.write("orders", values(10))

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import tempfile
 from pathlib import Path
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Iterator, List, Mapping, Sequence
 
 import pytest
 
 from tests.lab.brokers import KafkaBroker, clusters, start_clusters
+from tests.lab.checkout import LabError
 
 NAMES = ("source", "target")
 WHAT_A_WORKER_NEEDS = ("name", "directory", "port", "controller_port", "cluster_id")
@@ -50,10 +52,16 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     _addresses(folder).write_text(json.dumps(said))
 
 
-def _from(said: Any) -> KafkaBroker:
-    """A broker of the controller's, whose process is none of this one's."""
+class SharedBroker(KafkaBroker):
+    """One of the pair, as a worker knows it: its process is the controller's."""
+
+    def _end(self, how: signal.Signals) -> None:
+        raise LabError(f"tests of other workers use broker {self.name} too: start one of the test's own to end it")
+
+
+def _from(said: Mapping[str, str]) -> KafkaBroker:
     ports = int(said["port"]), int(said["controller_port"])
-    return KafkaBroker(said["name"], Path(said["directory"]), *ports, cluster_id=said["cluster_id"])
+    return SharedBroker(said["name"], Path(said["directory"]), *ports, cluster_id=said["cluster_id"])
 
 
 @pytest.fixture(scope="session")

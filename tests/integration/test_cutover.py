@@ -65,15 +65,16 @@ def committed(broker: KafkaBroker, group: str, topic: str) -> int:
 
 @contextmanager
 def producing(
-    broker: KafkaBroker, topic: str, seconds: float, options: Mapping[str, object] = {}
+    broker: KafkaBroker, topic: str, seconds: Optional[float] = None, options: Mapping[str, object] = {}
 ) -> Iterator[List[bytes]]:
-    """A producer that writes for so long."""
+    """A producer that writes for so long, or as long as the block runs."""
     sent: List[bytes] = []
+    left = threading.Event()
 
     def produce() -> None:
         own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until = float("inf") if seconds is None else time.monotonic() + seconds
+        while time.monotonic() < until and not (seconds is None and left.is_set()):
             sent.append(b"live %d" % len(sent))
             own.produce(topic, sent[-1], partition=0)
             own.flush(10)
@@ -81,8 +82,11 @@ def producing(
 
     thread = threading.Thread(target=produce)
     thread.start()
-    yield sent
-    thread.join()
+    try:
+        yield sent
+    finally:
+        left.set()
+        thread.join()
 
 
 def steps(lab: FlowLab, direction: str = "over") -> List[str]:
@@ -120,7 +124,7 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
     heartbeats = lab.create("heartbeats")
     lab.target.create_topic(heartbeats, 1)
     lab.copy()
-    with producing(lab.source, heartbeats, 25.0):
+    with producing(lab.source, heartbeats):
         assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
         capsys.readouterr()
         lab.trigger = "1 second"
@@ -138,7 +142,7 @@ def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic
     topic = lab.create("orders")
     lab.write("orders", values(10))
     lab.copy()
-    with producing(lab.source, topic, 8.0):
+    with producing(lab.source, topic):
         assert main(["cutover", "plan", str(lab.config)]) == 1
         assert f"still written: {topic}" in capsys.readouterr().out
         assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "3"]) == 3
@@ -156,7 +160,7 @@ def test_plan_names_the_topic_and_the_producer_that_still_writes(
     lab.write("orders", values(10))
     lab.copy()
     capsys.readouterr()
-    with producing(lab.source, f"{lab.name}.orders", 12, {"enable.idempotence": True}):
+    with producing(lab.source, f"{lab.name}.orders", options={"enable.idempotence": True}):
         assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
     (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["name"] == "producers"]
     assert not gate["open"] and f"{lab.name}.orders" in gate["detail"] and "producer id " in gate["detail"]

@@ -2,7 +2,7 @@
 #   SPARK=3.5   another Spark line: 3.3 (with Python 3.8), 3.4, 3.5, 4.1 or 4.2 (default 4.0)
 #   PYTHON=...  the Python to build the environment with (tests/lab/setup.sh lists those of each line)
 #   TESTS="tests/unit"   `make test` runs these alone, long ones too
-#   SHARD=1/2   `make test-long` runs this part of the test files
+#   SHARD=1/3   `make test-long` runs this part of the test files
 #   KEEP=1      `make demo` leaves both clusters running and prints their addresses
 #   PORTS="9092 9192"   `make clusters` starts them there; its screen says how to use them at others
 #   ROUNDS=5    `make bench-mm2` copies each topic so often with each engine
@@ -53,20 +53,20 @@ check: setup ## lint, types, the house rules, the pages, unit tests: no broker, 
 	@$(PY) -m mypy
 	@$(PY) -m pytest -q -n 2 --durations=5 $(FAST)
 
-# Three at once on two cores, because tests wait for brokers a part of their time.
+# Three at once on two cores, because tests wait for brokers a part of their time. All use one pair of clusters.
 BROKERS := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=50
 
 # `check` runs on the first Spark line alone. On another line this target runs the unit tests too.
 test: $(if $(or $(TESTS),$(filter-out 4.0,$(SPARK))),setup,check) ## check, then the tests of what the README promises, against real brokers
 	@$(BROKERS) $(if $(TESTS),-m "" $(TESTS),$(if $(filter 4.0,$(SPARK)),tests/integration tests/compat tests/faults))
 
-test-long: setup ## the tests marked long: crash matrices, cases that few users meet, mutants of the tests (SHARD=1/2)
+test-long: setup ## the tests marked long: crash matrices, cases that few users meet, mutants of the tests (SHARD=1/3)
 	@LONG_SHARD=$(SHARD) $(BROKERS) -m long
 
 # A few tests of each kind on the oldest Spark with the oldest Python and packages, which is skipped where the machine
 # has no Python 3.8, and on the last Spark 3.
-test-lines: setup ## a quick row on Spark 3.3 and on Spark 3.5
-	@CHECKS= QUICK=1 $(PY) -m tests.compat.spark_lines 3.3 3.5
+test-lines: setup ## a quick row on Spark 3.3 and on Spark 3.5 (LINES="3.3")
+	@CHECKS= QUICK=1 $(PY) -m tests.compat.spark_lines $(or $(LINES),3.3 3.5)
 
 test-all: ## everything: test, test-long, test-lines
 	@$(MAKE) --no-print-directory test

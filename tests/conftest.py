@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Callable, Iterator
 
 import pytest
 
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import CACHE, ROOT
 from tests.lab.jvm import COMPILED, INTERPRETED, quick_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.lab.skips", "tests.lab.shards"]
+pytest_plugins = ["tests.lab.skips", "tests.lab.shards", "tests.lab.shared_clusters"]
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +30,6 @@ def lab_directory() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="mirror-lab-"))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def both_clusters(lab_directory: Path) -> Iterator[list[KafkaBroker]]:
-    with clusters(["source", "target"], lab_directory) as brokers:
-        yield brokers
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ Act = Callable[[Scene], None]
 class Case:
     """A fault by name.
 
-    `title` is its row in the table. `mm2`: MirrorMaker 2 can meet it too. `quick`: `make test` runs it.
+    `title` is its row in the table. `mm2`: MirrorMaker 2 can meet it too. `quick`: `make test-long` runs it.
     `transactional`, `group` and `cleaned` describe the load, the other fields the setup.
     """
 

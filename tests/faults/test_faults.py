@@ -42,7 +42,7 @@ def parameters() -> List[Any]:
     engines = (os.environ.get("ENGINES") or Mirror.name).split()
     number, count = shard_of(os.environ.get("SHARD") or "1/1")
     found = [
-        pytest.param(engine, each, id=f"{name}-{engine}", marks=() if each.quick else pytest.mark.faults)
+        pytest.param(engine, each, id=f"{name}-{engine}", marks=pytest.mark.long if each.quick else pytest.mark.faults)
         for name, each in chosen((os.environ.get("CASES") or "").split()).items()
         for engine in engines
         if each.mm2 or engine == Mirror.name

@@ -34,6 +34,7 @@ def written(broker: KafkaBroker, topic: str, records: List[Dict[str, Any]]) -> s
     return topic
 
 
+@pytest.mark.long
 def test_only_an_exact_copy_has_the_same_digest(
     reader: Reader, source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str]
 ) -> None:
@@ -57,6 +58,7 @@ def test_only_an_exact_copy_has_the_same_digest(
         assert differences(source, reader.digests(target_cluster, other, "read_uncommitted")), what
 
 
+@pytest.mark.long
 def test_a_change_of_the_records_is_expected_and_no_other(
     reader: Reader, source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str]
 ) -> None:

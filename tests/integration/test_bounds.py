@@ -66,7 +66,7 @@ def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> 
     assert lab.differences("orders") == []
 
 
-@pytest.mark.parametrize("trigger", ["1 seconds", "availableNow"])
+@pytest.mark.parametrize("trigger", ["1 seconds", pytest.param("availableNow", marks=pytest.mark.long)])
 def test_lag_within_a_backlog_counts_what_arrives_meanwhile_unless_the_run_ends_before_it(
     lab: FlowLab, trigger: str
 ) -> None:

@@ -77,17 +77,18 @@ def test_zombie_between_two_passes_of_its_successor_is_refused(flow: OneFlow) ->
 
 
 @pytest.mark.parametrize(
-    ("function", "when", "call"),
+    "function",
     [
-        pytest.param("mirror_lib.kafka.fencing:init_producer", "after", 1, id="with-its-first-epoch"),
-        pytest.param("mirror_lib.kafka.fencing:_add_partitions", "after", 1, id="with-its-partitions-added"),
-        pytest.param("mirror_lib.kafka.fencing:_abort", "after", 1, id="with-its-markers-written"),
-        pytest.param("mirror_lib.kafka.fencing:fence", "after", 1, id="with-its-fence-up"),
+        pytest.param("init_producer", id="with-its-first-epoch", marks=pytest.mark.long),
+        pytest.param("_add_partitions", id="with-its-partitions-added"),
+        pytest.param("_abort", id="with-its-markers-written", marks=pytest.mark.long),
+        pytest.param("fence", id="with-its-fence-up", marks=pytest.mark.long),
     ],
 )
-def test_lane_that_stood_still_while_fencing_does_not_write(flow: OneFlow, function: str, when: str, call: int) -> None:
+def test_lane_that_stood_still_while_fencing_does_not_write(flow: OneFlow, function: str) -> None:
     (plan,) = task_plans(flow)
-    with standing_still(to_the_end(plan), flow.directory, function, when, call) as wake:
+    point = (f"mirror_lib.kafka.fencing:{function}", "after", 1)
+    with standing_still(to_the_end(plan), flow.directory, *point) as wake:
         first = copy_lanes(plan, 1)
         flow.fill(LATE)
         zombie = wake().report()
@@ -133,6 +134,7 @@ def test_zombie_of_another_tasks_max_is_refused(flow: OneFlow) -> None:
     assert flow.differences() == []
 
 
+@pytest.mark.long
 def test_zombie_of_a_mirror_with_another_name_is_not_fenced_and_doubles_records(flow: OneFlow) -> None:
     (old,) = task_plans(flow)
     other = {lane: f"other-{name}" for lane, name in old.transactional_ids.items()}
@@ -154,6 +156,7 @@ def test_of_two_drivers_with_other_tasks_max_the_one_that_fenced_last_goes_on(fl
     assert flow.differences() == []
 
 
+@pytest.mark.long
 def test_retried_task_of_an_older_driver_takes_its_lanes_over_whole(flow: OneFlow) -> None:
     (old,) = task_plans(flow)
     before = copy_lanes(old, 0)
@@ -166,6 +169,7 @@ def test_retried_task_of_an_older_driver_takes_its_lanes_over_whole(flow: OneFlo
     assert flow.differences() == []
 
 
+@pytest.mark.long
 def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(
     topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -65,15 +65,16 @@ def committed(broker: KafkaBroker, group: str, topic: str) -> int:
 
 @contextmanager
 def producing(
-    broker: KafkaBroker, topic: str, seconds: float, options: Mapping[str, object] = {}
+    broker: KafkaBroker, topic: str, seconds: Optional[float] = None, options: Mapping[str, object] = {}
 ) -> Iterator[List[bytes]]:
-    """A producer that writes for so long."""
+    """A producer that writes for so long, or as long as the block runs."""
     sent: List[bytes] = []
+    left = threading.Event()
 
     def produce() -> None:
         own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until = float("inf") if seconds is None else time.monotonic() + seconds
+        while time.monotonic() < until and not (seconds is None and left.is_set()):
             sent.append(b"live %d" % len(sent))
             own.produce(topic, sent[-1], partition=0)
             own.flush(10)
@@ -81,8 +82,11 @@ def producing(
 
     thread = threading.Thread(target=produce)
     thread.start()
-    yield sent
-    thread.join()
+    try:
+        yield sent
+    finally:
+        left.set()
+        thread.join()
 
 
 def steps(lab: FlowLab, direction: str = "over") -> List[str]:
@@ -110,6 +114,7 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
     assert steps(lab, "back") == [f"{step} {each}" for step in ("check", "groups", "unfence") for each in both]
 
 
+@pytest.mark.long
 def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,7 +124,7 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
     heartbeats = lab.create("heartbeats")
     lab.target.create_topic(heartbeats, 1)
     lab.copy()
-    with producing(lab.source, heartbeats, 25.0):
+    with producing(lab.source, heartbeats):
         assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
         capsys.readouterr()
         lab.trigger = "1 second"
@@ -137,7 +142,7 @@ def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic
     topic = lab.create("orders")
     lab.write("orders", values(10))
     lab.copy()
-    with producing(lab.source, topic, 8.0):
+    with producing(lab.source, topic):
         assert main(["cutover", "plan", str(lab.config)]) == 1
         assert f"still written: {topic}" in capsys.readouterr().out
         assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "3"]) == 3
@@ -147,6 +152,7 @@ def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic
     assert main(["cutover", "plan", str(lab.config)]) == 0
 
 
+@pytest.mark.long
 def test_plan_names_the_topic_and_the_producer_that_still_writes(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,7 +160,7 @@ def test_plan_names_the_topic_and_the_producer_that_still_writes(
     lab.write("orders", values(10))
     lab.copy()
     capsys.readouterr()
-    with producing(lab.source, f"{lab.name}.orders", 12, {"enable.idempotence": True}):
+    with producing(lab.source, f"{lab.name}.orders", options={"enable.idempotence": True}):
         assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
     (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["name"] == "producers"]
     assert not gate["open"] and f"{lab.name}.orders" in gate["detail"] and "producer id " in gate["detail"]
@@ -176,6 +182,7 @@ def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(
     assert committed(lab.source, group, topic) == 5
 
 
+@pytest.mark.long
 def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_back_without_a_flow_back(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +226,7 @@ def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_d
     assert read(lab.target, group, lab.remote("orders"), 60) == values(100)[40:]
 
 
+@pytest.mark.long
 def test_record_that_came_after_the_silence_is_copied_by_the_next_call(lab: FlowLab, tmp_path: Path) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(20))
@@ -233,6 +241,7 @@ def test_record_that_came_after_the_silence_is_copied_by_the_next_call(lab: Flow
     assert read(lab.target, group, lab.remote("orders"), 1) == [b"late"]
 
 
+@pytest.mark.long
 def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.create("orders")
     lab.write("orders", values(10))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, Sequence, Set, Tuple
 
@@ -36,10 +35,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
 def sites(both: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[Sites]:
     """Both clusters, empty again afterwards. The files are filled in in the folder of the test."""
     monkeypatch.chdir(tmp_path)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield both
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
     for broker in both:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_topics(sorted(topics_of(broker))).values():
@@ -124,6 +120,7 @@ def test_hdinsight_both_ways_a_group_goes_on_where_it_left(sites: Sites) -> None
     assert not {name for site in sites for name in topics_of(site) if name.count("-kafka-cluster.") > 1}
 
 
+@pytest.mark.long
 def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> None:
     source, target = sites
     sizes = {"topic_1": 1, "topic_2": 2, "compact_3": 5, "compacted_topic_1": 1, "compacted_topic_2": 1}

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from prometheus_client.openmetrics import parser
 
+from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
@@ -86,6 +87,7 @@ def test_scrape_of_a_continuous_run_counts_what_was_written(flow: OneFlow, spark
     flow.assert_exact(spark)
 
 
+@pytest.mark.long
 def test_time_to_retention_is_exported_while_the_source_may_delete_what_is_not_copied(flow: OneFlow) -> None:
     kept = round((time.time() - NOON / 1000 + 36_000) * 1000)
     with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": flow.source.bootstrap})) as source:
@@ -125,6 +127,7 @@ def prometheus(directory: Path, mirror: int) -> Iterator[Callable[[str], Any]]:
         process.wait(30)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not installed")
 def test_every_panel_of_the_dashboard_has_data_of_a_run_with_a_lag(flow: OneFlow, tmp_path: Path) -> None:
     kept = round((time.time() - NOON / 1000 + 36_000) * 1000)
@@ -153,7 +156,7 @@ def test_every_panel_of_the_dashboard_has_data_of_a_run_with_a_lag(flow: OneFlow
 
 def test_textfile_after_a_bounded_run_counts_what_was_written(flow: OneFlow, spark: SparkSession) -> None:
     textfile = flow.directory / "mirror.prom"
-    assert run_mirror(configured(flow, f"metrics.textfile: {textfile}"), "--once") == 0
+    assert main(["run", str(configured(flow, f"metrics.textfile: {textfile}")), "--once"]) == 0
     # Of the older format, which node_exporter reads, names of counters are not understood by the newer parser.
     lines = [line for line in textfile.read_text().splitlines() if not line.startswith("#")]
     (records,) = (line for line in lines if line.startswith("kafka_mirror_records_total{"))

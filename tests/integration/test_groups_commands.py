@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -19,10 +18,9 @@ from mirror_lib.config.loader import load
 from mirror_lib.groups.position_formats import TopicPosition, read_positions, render
 from mirror_lib.groups.positions import translate_positions
 from tests.lab.brokers import JARS, KafkaBroker, java_command
-from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, member
-from tests.lab.jvm import kafka_archive, quick_options, quick_spark
+from tests.lab.jvm import kafka_archive, quick_options
 
 Groups = Callable[[str], str]
 
@@ -52,16 +50,9 @@ Done = subprocess.CompletedProcess
 Mirror = Callable[..., "Done[str]"]
 
 
-def own_process(*arguments: str, given: Optional[str] = None) -> Done[str]:
-    """`mirror` in a process and a Spark of its own; the file comes after the command's name."""
-    command = [sys.executable, "-m", "mirror_lib.cli", *arguments]
-    env = {**os.environ, **quick_spark(interpreted=False)}
-    return subprocess.run(command, cwd=ROOT, env=env, input=given, capture_output=True, text=True, timeout=180)
-
-
 @pytest.fixture
 def mirror(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    """The same in this process and in the Spark that is there, as in a notebook."""
+    """`mirror` in this process and in the Spark that is there, as in a notebook."""
 
     def run(*arguments: str, given: str = "") -> Done[str]:
         capsys.readouterr()
@@ -87,7 +78,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     commit(lab.source, group, lab.topic("uncopied"), 0)
     place = next(o for o, r in lab.read_remote("orders")[0].items() if r.value == b"first 30")
 
-    shown = own_process("groups", "plan", config, "--group", group)
+    shown = mirror("groups", "plan", config, "--group", group)
     assert shown.returncode == 0, shown.stderr
     head, titles, *rows, summary, last = shown.stdout.splitlines()
     assert head == "source->target: group offsets, from source to target"
@@ -285,7 +276,7 @@ def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(la
     assert one.returncode == 0, one.stderr
     assert one.stdout.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), "1", str(place), "exact"]
     text = f"topic,partition,offset\n{orders},1,60\n{orders},0,4711\nnowhere,0,1\n"
-    many = own_process("translate-position", config, "--file", "-", given=text)
+    many = mirror("translate-position", config, "--file", "-", given=text)
     assert many.returncode == 1, many.stderr
     assert many.stdout.splitlines()[1:] == [
         f"{orders},1,60,{lab.remote('orders')},1,{place},exact",
@@ -303,7 +294,9 @@ def test_spark_session_that_a_command_found_goes_on_after_it(lab: GroupLab, mirr
     assert lab.spark.range(3).count() == 3
 
 
-@pytest.mark.parametrize("reverse", [False, True], ids=["to downstream", "to upstream"])
+@pytest.mark.parametrize(
+    "reverse", [pytest.param(False, id="to downstream"), pytest.param(True, id="to upstream", marks=pytest.mark.long)]
+)
 def test_spark_batch_goes_on_from_the_translated_offsets(reverse: bool, lab: GroupLab) -> None:
     config = load(str(lab.config))
     here, there = (lab.source, lab.topic("orders")), (lab.target, lab.remote("orders"))

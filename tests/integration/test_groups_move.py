@@ -292,7 +292,7 @@ def mirrored(
 Mirrored = Tuple[GroupLab, Places]
 
 
-@BOTH_PROTOCOLS
+@pytest.mark.parametrize("protocol", [CLASSIC, pytest.param(KIP_848, id="KIP-848", marks=pytest.mark.long)])
 def test_group_that_lives_on_the_target_is_left_alone_and_the_others_go_on(
     protocol: str, mirrored: Mirrored, topic_name: Callable[[str], str]
 ) -> None:
@@ -466,6 +466,7 @@ def test_metadata_and_odd_group_names_are_carried(mirrored: Mirrored, topic_name
         ]
 
 
+@pytest.mark.long
 def test_only_groups_and_topics_that_are_asked_for_are_moved(
     mirrored: Mirrored, topic_name: Callable[[str], str]
 ) -> None:

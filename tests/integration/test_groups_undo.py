@@ -118,6 +118,7 @@ def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
     assert [move.action for move in lab.moves() if move.group == group] == ["commit", "rollback", "commit"]
 
 
+@pytest.mark.long
 def test_run_that_repeats_a_move_can_be_undone_by_its_own_name(
     lab: GroupLab, topic_name: Groups, capsys: Printed
 ) -> None:
@@ -133,6 +134,7 @@ def test_run_that_repeats_a_move_can_be_undone_by_its_own_name(
     assert done == {group: "put back"} and lab.at_target(group, "orders") == {}
 
 
+@pytest.mark.long
 def test_move_that_an_operator_reverses_is_written_down_again_when_it_is_made_again(
     lab: GroupLab, topic_name: Groups
 ) -> None:

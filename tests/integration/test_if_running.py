@@ -4,9 +4,8 @@ where a schedule asks for that; fences the other one where it is asked to. A kil
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, List
 
 import pytest
 from delta.tables import DeltaTable
@@ -22,14 +21,6 @@ from tests.lab.one_flow import OneFlow, until
 pytestmark = pytest.mark.long
 
 FLOW = "source->target"
-
-
-@pytest.fixture(autouse=True)
-def signal_handlers() -> Iterator[None]:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture

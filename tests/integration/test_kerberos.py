@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = pytest.mark.skipif(find_library("gssapi_krb5") is None, reason="MIT's Kerberos library is not installed")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(find_library("gssapi_krb5") is None, reason="MIT's Kerberos library is not installed"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +72,6 @@ def test_a_keytab_of_somebody_else_is_told_at_once(broker: KafkaBroker, centre: 
         KafkaCluster(ClusterConfig("A", properties(broker, line(keytab, "absent"))), answer_seconds=20)
 
 
-@pytest.mark.long
 def test_published_mirrormaker_1_command_copies_with_kerberos_on_both_sides(
     broker: KafkaBroker, centre: Kdc, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT, LabError
-from tests.lab.ports import free_ports
+from tests.lab.ports import free_ports, is_listening
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +80,42 @@ def test_broker_dies_with_a_starter_that_is_killed(tmp_path: Path) -> None:
         broker_pid = int(starter.stdout.readline())
         starter.kill()
     assert ends(broker_pid)
+
+
+OF_A_WORKER = """
+import os, signal
+from pathlib import Path
+
+def test_notes_the_clusters(both_clusters):
+    with Path("noted").open("a") as out:
+        print(*(broker.port for broker in both_clusters), all(broker.answers() for broker in both_clusters), file=out)
+
+def test_ends_its_worker():
+    # The worker in its place runs this again.
+    ended = Path("ended-" + Path(__file__).name)
+    if not ended.exists():
+        ended.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def test_notes_them_again(both_clusters):
+    test_notes_the_clusters(both_clusters)
+"""
+
+
+@pytest.mark.long
+def test_workers_share_a_pair_that_outlives_them_and_ends_with_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / "integration"
+    folder.mkdir(parents=True)
+    lab = 'pytest_plugins = ["tests.lab.shared_clusters"]\nimport pytest\n@pytest.fixture(scope="session")\n'
+    (tmp_path / "conftest.py").write_text(f"{lab}def lab_directory(tmp_path_factory):\n    return tmp_path_factory\n")
+    for name in ("one", "other"):
+        (folder / f"test_{name}.py").write_text(OF_A_WORKER)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "tests/integration"]
+    ended = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
+    assert b"2 failed, 6 passed" in ended.stdout, ended.stdout.decode()
+    noted = (tmp_path / "noted").read_text().splitlines()
+    assert len(noted) == 4 and len(set(noted)) == 1 and noted[0].endswith(" True")
+    assert not any(is_listening(int(port)) for port in noted[0].split()[:2])
 
 
 def test_clusters_to_try_things_on_are_filled_and_end_with_ctrl_c() -> None:

@@ -40,6 +40,7 @@ def low(tmp_path: Path) -> Iterator[KafkaBroker]:
         broker.kill()
 
 
+@pytest.mark.long
 def test_broker_config_that_is_too_low_is_named_with_the_value_to_set(
     source_cluster: KafkaBroker, low: KafkaBroker, spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:

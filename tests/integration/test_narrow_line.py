@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
+import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.replication.copier import copy_lanes
@@ -21,6 +22,7 @@ RECORDS = 8
 RECORD_BYTES = 900_000
 
 
+@pytest.mark.long
 def test_records_arrive_over_a_narrow_line(
     target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -47,10 +47,12 @@ class Mirrored:
                 yield cluster
 
     def everything(self) -> List[Any]:
-        """Topics, their configs, groups and committed offsets of both clusters."""
+        """Topics, their configs, groups and committed offsets of both clusters, as far as the team's name is in them:
+        other tests use the clusters meanwhile."""
         found: List[Any] = []
         for cluster in self.clusters():
-            topics, groups = cluster.topics(), cluster.group_names()
+            topics = {name: topic for name, topic in cluster.topics().items() if self.team in name}
+            groups = [name for name in cluster.group_names() if self.team in name]
             found += [topics, cluster.topic_configs(sorted(topics)), cluster.committed_offsets(groups)]
         return found
 

@@ -149,7 +149,8 @@ def test_dead_letters_go_one_by_one_to_a_topic_that_takes_few_bytes(spark: Spark
     assert origins(letters_of(burying)) == without_value(burying)
 
 
-@pytest.mark.parametrize("partitioner", ["source", pytest.param("key", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("partitioner", ["source", "key"])
 def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_to(
     spark: SparkSession, flow: OneFlow, partitioner: str
 ) -> None:
@@ -165,6 +166,7 @@ def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_t
     assert set(copies) == set(every)
 
 
+@pytest.mark.long
 def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(
     spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,7 @@ def test_topic_that_was_created_anew_is_refused(spark: SparkSession, flow: OneFl
     assert flow.copies() == before
 
 
+@pytest.mark.long
 def test_micro_batches_say_how_much_is_left(spark: SparkSession, flow: OneFlow) -> None:
     seen: List[FlowMetrics] = []
     config = load(str(flow.config))
@@ -272,6 +273,7 @@ def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_
     assert_placed_once_and_in_order(flow)
 
 
+@pytest.mark.long
 def test_state_folder_of_a_release_that_kept_passes_is_refused_by_name(spark: SparkSession, flow: OneFlow) -> None:
     rows = spark.createDataFrame([("source->target", 0)], "flow string, pass bigint")
     rows.write.format("delta").save(str(flow.state / "row_passes"))

@@ -59,10 +59,10 @@ def write(bootstrap: str, topic: str, timestamp: int) -> str:
 def test_planning_changes_nothing(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> None:
     name = topic_name("orders")
     source.create_topics([NewTopic(name, 2, 1)])
-    before = target.topics()
     (planned,) = plan_flow(flow(name), source, target).copied
     assert planned.create is not None
-    assert target.topics() == before
+    # Tests of other workers create topics meanwhile.
+    assert [each for each in target.topics() if name in each] == []
 
 
 def test_remote_topics_are_created_with_the_sources_partitions_and_configs(

@@ -81,6 +81,7 @@ def test_report_of_a_real_run(
     assert browser.errors == []
 
 
+@pytest.mark.long
 def test_page_of_ten_thousand_partitions_opens_at_once(
     browser: Page, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -92,12 +91,7 @@ class Pair:
         path = self.directory / f"{state}.yaml"
         path.write_text(config.format(clusters=json.dumps(clusters), state=self.directory / state))
         self.output.readouterr()
-        before = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
-        try:
-            code = main([*command.split(), str(path), *options])
-        finally:
-            for number, handler in before:
-                signal.signal(number, handler)
+        code = main([*command.split(), str(path), *options])
         said = self.output.readouterr()
         assert code == expected, said.err
         return said.out + said.err
@@ -278,6 +272,7 @@ def taking_over(pair: Pair) -> object:
         return read_left(parse_origin("mm2"), flow, source, target)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("feature", "cluster", "name", "operation", "act", "sentence"),
     [
@@ -326,6 +321,7 @@ def test_a_missing_right_is_named(
     until(lambda: sentence in reported(), 20)
 
 
+@pytest.mark.long
 def test_progress_of_other_topics_is_committed_where_one_may_not_be_read(
     pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -86,6 +86,7 @@ def test_without_origins_what_an_interrupted_attempt_wrote_is_written_again(
     assert flow.copies() == 3 * (RECORDS + 100)
 
 
+@pytest.mark.long
 def test_micro_batches_that_end_before_what_was_left_go_on_with_it(flow: OneFlow, spark: SparkSession) -> None:
     attempt(flow, spark, plan_of(flow, RECORDS), where=EARLY)
     plan = plan_of(flow, 40)
@@ -99,6 +100,7 @@ def test_micro_batches_that_end_before_what_was_left_go_on_with_it(flow: OneFlow
     assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
 
 
+@pytest.mark.long
 def test_values_that_are_others_the_next_time_are_written_once(flow: OneFlow, spark: SparkSession) -> None:
     plan = plan_of(flow, RECORDS)
     attempt(flow, spark, plan, where=EARLY)
@@ -146,6 +148,7 @@ def test_task_whose_driver_was_overtaken_is_refused(flow: OneFlow, spark: SparkS
     assert (flow.differences() == []) == exactly_once
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "by"), [("source_offset", 1000), ("source_partition", 7)])
 def test_rows_that_say_another_origin_than_theirs_are_told_and_not_lost(
     flow: OneFlow, spark: SparkSession, name: str, by: int
@@ -159,6 +162,7 @@ def test_rows_that_say_another_origin_than_theirs_are_told_and_not_lost(
     assert flow.copies() == 0
 
 
+@pytest.mark.long
 def test_rows_of_a_topic_that_was_created_anew_are_written_only_where_topics_have_no_ids(
     flow: OneFlow, spark: SparkSession
 ) -> None:
@@ -170,6 +174,7 @@ def test_rows_of_a_topic_that_was_created_anew_are_written_only_where_topics_hav
     assert flow.copies() == 3 * RECORDS
 
 
+@pytest.mark.long
 def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_new_one(
     flow: OneFlow, spark: SparkSession
 ) -> None:
@@ -182,6 +187,7 @@ def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_n
     assert len(stopped(alone)) == 3 and all(lane.part.refused for lane in alone.lanes)
 
 
+@pytest.mark.long
 def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow, spark: SparkSession) -> None:
     shared = with_lanes(plan_of(flow, RECORDS), shared=True)
     attempt(flow, spark, shared, where=EARLY)
@@ -195,6 +201,7 @@ def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow
     assert len(ours) == 3 * RECORDS and sum(map(len, logs.values())) == 3 * RECORDS + 1
 
 
+@pytest.mark.long
 def test_records_of_all_sizes_are_copied(flow: OneFlow, spark: SparkSession) -> None:
     producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
     trace: Dict[str, Union[str, bytes, None]] = {"n": None, "trace": os.urandom(900_000)}
@@ -220,6 +227,7 @@ def test_record_that_is_too_large_for_its_remote_topic_stops_behind_those_before
     assert flow.copies() == 3 * 33
 
 
+@pytest.mark.long
 def test_attempt_that_finds_what_another_one_of_it_appended_leaves_it_to_the_next(
     flow: OneFlow, spark: SparkSession
 ) -> None:
@@ -243,6 +251,7 @@ def test_second_row_of_a_record_is_refused_also_where_it_comes_later(flow: OneFl
     assert report.lanes[0].part.refused
 
 
+@pytest.mark.long
 def test_line_that_breaks_behind_a_fence_is_no_takeover(
     flow: OneFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +274,7 @@ def test_line_that_breaks_behind_a_fence_is_no_takeover(
     assert flow.differences() == []
 
 
+@pytest.mark.long
 def test_lane_is_fenced_again_behind_old_records_and_goes_on(flow: OneFlow, spark: SparkSession) -> None:
     plan = plan_of(flow, 50)
     first = lanes_of([attempt(flow, spark, plan)])

@@ -69,6 +69,7 @@ def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlo
     assert running.paper.cursor_visible
 
 
+@pytest.mark.long
 def test_plain_run_on_a_terminal_prints_lines(flow: OneFlow) -> None:
     command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), "--once", "--plain"]
     with terminal(command) as running:

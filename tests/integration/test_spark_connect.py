@@ -48,6 +48,7 @@ state: STATE
 """
 
 
+@pytest.mark.long
 def test_each_command_is_refused_at_once_and_the_session_lives_on(tmp_path: Path) -> None:
     config = tmp_path / "mirror.yaml"
     config.write_text(CONFIG.replace("STATE", str(tmp_path / "state")))

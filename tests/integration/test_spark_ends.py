@@ -122,7 +122,8 @@ def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlo
     flow.assert_exact(spark)
 
 
-@pytest.mark.parametrize("limit", ["none", pytest.param("20 KB", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("limit", ["none", "20 KB"])
 def test_sigterm_to_every_process_ends_a_run_as_sigterm_to_the_driver_does(
     flow: OneFlow, spark: SparkSession, limit: str
 ) -> None:

@@ -39,6 +39,7 @@ def input_rows(folder: Path) -> List[int]:
     return [source["numInputRows"] for each in of_the_flow for source in each["sources"]]
 
 
+@pytest.mark.long
 def test_sink_of_sparks_has_the_progress_of_a_run(ground: Ground, topic_name: Callable[[], str]) -> None:
     source, target, spark, directory = ground
     flow = OneFlow(source, target, topic_name(), directory)

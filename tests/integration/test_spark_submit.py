@@ -138,7 +138,7 @@ def test_jobs_leave_only_hot_code_to_javas_second_compiler_unless_the_caller_giv
     assert command[len(command) - command[::-1].index(name)] == "-Xss4m"  # Spark takes the last
 
 
-@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"])
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", pytest.param("SPARK_SUBMIT_OPTS", marks=pytest.mark.long)])
 def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path, name: str) -> None:
     env, given = fake_spark(tmp_path, "4.1.1", "2.13"), "--driver-java-options"
     env = {key: value for key, value in env.items() if key not in ("JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")}
@@ -197,6 +197,7 @@ def of_the_path(script: Path) -> Dict[str, str]:
     return {**kept, "PATH": path, "MIRROR_VENV": "", "PYSPARK_PYTHON": sys.executable}
 
 
+@pytest.mark.long
 def test_spark_submit_on_the_path_may_be_a_script_that_starts_another(tmp_path: Path) -> None:
     script = wrapper(tmp_path)
     env = {**of_the_path(script), "MIRROR_JARS_DIR": str(jars_folder()), "MIRROR_CLASSES": ""}
@@ -356,13 +357,6 @@ def submit(tmp_path: Path, *arguments: str, options: Sequence[str] = (), **chang
     return subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
-def test_job_gets_its_arguments_and_its_exit_code_comes_back(tmp_path: Path) -> None:
-    with submit(tmp_path, "a b", "--json") as running:
-        output, _ = running.communicate(timeout=120)
-    assert output.splitlines() == ["ready local[*,4] a b --json"]
-    assert running.returncode == 7
-
-
 @pytest.mark.long
 def test_classes_that_a_job_loaded_need_not_be_loaded_by_the_next_one(tmp_path: Path) -> None:
     loaded, changes = tmp_path / "loaded.txt", {"MIRROR_CLASSES": str(tmp_path / "classes.jsa")}
@@ -377,13 +371,15 @@ def test_classes_that_a_job_loaded_need_not_be_loaded_by_the_next_one(tmp_path: 
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_signal_reaches_the_driver_and_leaves_its_workers_alone(tmp_path: Path, signal_number: signal.Signals) -> None:
+def test_job_gets_its_arguments_and_a_signal_that_leaves_its_workers_alone_and_its_exit_code_comes_back(
+    tmp_path: Path, signal_number: signal.Signals
+) -> None:
     damaged = tmp_path / "damaged.jsa"
     damaged.write_text("not Java's")
     # A terminal's width cuts the lines of `ps`, in which the script looks for the driver.
-    with submit(tmp_path, "wait", MIRROR_CLASSES=str(damaged), COLUMNS="80") as running:
+    with submit(tmp_path, "wait", "a b", "--json", MIRROR_CLASSES=str(damaged), COLUMNS="80") as running:
         assert running.stdout is not None
-        assert running.stdout.readline().startswith("ready")
+        assert running.stdout.readline() == "ready local[*,4] wait a b --json\n"
         running.send_signal(signal_number)
         output, _ = running.communicate(timeout=60)
     assert output.splitlines() == ["counted 36"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FLOW = "source->target"
-QUICK = ("first commit cut off, with checksum files", "newest commit cut at a line end")
+QUICK = "newest commit cut at a line end"
 Out = pytest.CaptureFixture[str]
 
 
@@ -81,7 +81,7 @@ def copied(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.long) for each in DAMAGES]
+    "name", [pytest.param(each, marks=[] if each == QUICK else pytest.mark.long) for each in DAMAGES]
 )
 def test_damaged_ledger_is_found_refused_moved_aside_and_made_again(
     copied: OneFlow, spark: SparkSession, capsys: Out, name: str
@@ -112,6 +112,7 @@ def test_damaged_ledger_is_found_refused_moved_aside_and_made_again(
     assert check(copied, capsys, EXIT_OK)["offset_syncs"]["status"] == "fine"
 
 
+@pytest.mark.long
 def test_nothing_is_moved_where_nothing_is_damaged_unless_a_table_is_named(
     flow: OneFlow, spark: SparkSession, capsys: Out
 ) -> None:
@@ -201,9 +202,8 @@ REFUSALS: Dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(each, marks=[] if each == "source expired" else pytest.mark.long) for each in REFUSALS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", REFUSALS)
 def test_rebuild_is_refused_where_a_run_could_not_find_out_what_was_copied(
     flow: OneFlow, spark: SparkSession, capsys: Out, kind: str
 ) -> None:
@@ -266,6 +266,7 @@ def test_rebuild_is_refused_beside_a_run(flow: OneFlow, spark: SparkSession, cap
     assert folders(flow) == ["offset_syncs"] and "another" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_rebuild_of_the_ledger_is_refused_with_a_configuration_that_lacks_a_flow_of_it(
     flow: OneFlow, spark: SparkSession, capsys: Out
 ) -> None:
@@ -279,6 +280,7 @@ def test_rebuild_of_the_ledger_is_refused_with_a_configuration_that_lacks_a_flow
     assert folders(flow) == ["offset_syncs"] and "C->D" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_rebuild_is_refused_where_the_table_of_takeovers_was_lost_before(
     flow: OneFlow, spark: SparkSession, capsys: Out
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: 
     assert second_life.table.positions(FLOW)[KEY] == Position(15, 15)
 
 
+@pytest.mark.long
 def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Ledger, spark: SparkSession) -> None:
     gaps = 200_000
     flat = {number: array("q", (n for i in range(gaps) for n in (10 * i + number, i, 1))) for number in range(2)}
@@ -323,6 +324,7 @@ def test_names_are_data_whatever_they_hold(ledger: Ledger) -> None:
     assert ledger.table.positions(FLOW) == {}
 
 
+@pytest.mark.long
 def test_a_million_rows_give_their_positions(ledger: Ledger, spark: SparkSession) -> None:
     ledger.append(row(0, 0, 1))
     many = spark.range(1, 1_000_001).select(
@@ -384,6 +386,7 @@ def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, sta
     assert table.latest_with_end("another->flow") == (None, False)
 
 
+@pytest.mark.long
 def test_run_is_under_way_while_it_gives_signs_of_life(
     spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,6 +448,7 @@ def vanished(journal: signs.Journal) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_one_sign_of_life_an_hour_is_kept_for_thirty_days(spark: SparkSession, state: str) -> None:
     table, run = RunTable(spark, state), MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
     ages = {1: "2 hours", 2: "2 hours + interval 30 minutes", 3: "29 days", 4: "31 days", 5: "0 hours"}

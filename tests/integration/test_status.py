@@ -59,6 +59,7 @@ def test_status_of_a_flow_before_and_after_its_runs(lab: FlowLab, capsys: pytest
     assert f"! the source may delete records of {lab.name}.orders-1 in 10.0 h" in lines
 
 
+@pytest.mark.long
 def test_plan_tells_of_retention_too(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.create("orders", retention_ms=str(round((time.time() - NOON / 1000 + 36_000) * 1000)))
     lab.create("audit")
@@ -108,6 +109,7 @@ def test_records_that_wait_for_an_open_transaction_are_named_by_every_command(
     assert len(lab.remote_values("orders")) == 10
 
 
+@pytest.mark.long
 def test_retention_by_size_counts_what_is_not_copied(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.create("orders", retention_ms="-1", retention_bytes="100000")
     lab.write("orders", [b"%d" % number + b"x" * 100 for number in range(100)])

@@ -196,6 +196,7 @@ def test_copy_is_exact_after_a_driver_was_killed_that_had_copied_more_than_it_wr
     flow.assert_exact(spark)
 
 
+@pytest.mark.long
 def test_copy_is_exact_after_a_worker_was_killed_and_a_stop_finds_nothing_to_do(
     spark: SparkSession, small: OneFlow
 ) -> None:

@@ -284,6 +284,7 @@ def verified(lab: GroupLab) -> List[str]:
     return [f"{topic.topic}: {each}" for topic in report.topics for each in topic.partitions if each.difference]
 
 
+@pytest.mark.long
 def test_going_on_at_the_kept_position_itself_doubles_records(left: GroupLab, tmp_path: Path) -> None:
     lab = made((left.source, left.target), left.spark, tmp_path / "control", "control")
     tails = {number: Takeover(lab).by_partition["control", number].verdict.tail for number in (0, 1)}
@@ -318,6 +319,7 @@ def believe_kept_positions(lab: GroupLab) -> None:
     ledger.append(flow.name, rows, run_id="control", append_number=0, query_id="", batch_id=-1)
 
 
+@pytest.mark.long
 def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab, tmp_path: Path) -> None:
     lab = made((left.source, left.target), left.spark, tmp_path / "refused", "foreign", "emptied", "idle")
     lab.write_to(lab.target, lab.remote("foreign"), [b"a stranger's"])
@@ -344,6 +346,7 @@ def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab,
 # --- a MirrorMaker 1 ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path) -> None:
     lab = made(pair, spark, tmp_path, "mm1.same", "mm1.other")
     lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"

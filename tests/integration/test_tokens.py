@@ -28,6 +28,8 @@ from tests.lab.token_server import SECRET, Issuer, issuer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 LIFE_SECONDS = 12.0
 
 
@@ -138,7 +140,6 @@ def test_a_client_outlives_its_token(broker: TokenBroker) -> None:
     assert len({token for client_id, _, token in broker.issuer.requests if client_id == "running"}) >= 3
 
 
-@pytest.mark.long
 def test_a_whole_flow_by_token_is_exact_and_goes_on_past_the_tokens_life(
     broker: TokenBroker, target_cluster: KafkaBroker, spark: SparkSession, tmp_path: Path
 ) -> None:

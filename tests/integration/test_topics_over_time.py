@@ -147,6 +147,7 @@ def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_
     assert lab.remote_values("orders") == [*values(50, "old"), *values(20, "new"), *values(20, "later")]
 
 
+@pytest.mark.long
 def test_remote_topic_that_was_deleted_is_filled_again_from_the_start(lab: FlowLab) -> None:
     lab.create("orders")
     lab.write("orders", values(50))

@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -306,13 +306,8 @@ def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: Job
     assert lab.done(lab.name) == 25
 
 
-@pytest.mark.parametrize(
-    "whole",
-    [
-        pytest.param(True, id="whole ledger"),
-        pytest.param(False, id="negative control: file by file", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("whole", [True, False], ids=["whole ledger", "negative control: file by file"])
 def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
     whole: bool, lab: JobLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,24 +356,37 @@ def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothi
     assert lab.pass_once().committed == 0
 
 
-@pytest.mark.parametrize(
-    "target_answers",
-    [pytest.param(True, id="target-answers"), pytest.param(False, id="target-hangs", marks=pytest.mark.long)],
-)
-def test_submitted_job_ends_well_within_thirty_seconds_of_sigterm(lab: JobLab, target_answers: bool) -> None:
+def end_submitted(lab: JobLab, hanging: Optional[KafkaBroker] = None) -> None:
+    """Submit the job and end it by SIGTERM once it has moved a group; `hanging` stops answering before that."""
+    lab.create("orders")
+    lab.write("orders", values(100))
     lab.copy()
     lab.trigger = "1 second"
     at(lab, lab.name, 25)
     with submitted(lab) as running:
         until(lambda: lab.done(lab.name) == 25, 120)
-        if not target_answers:
-            lab.target.pause()
+        if hanging is not None:
+            hanging.pause()
             threading.Event().wait(2)
         try:
             running.send_signal(signal.SIGTERM)
             assert running.wait(30) == 0
         finally:
-            lab.target.resume()
+            if hanging is not None:
+                hanging.resume()
+
+
+@pytest.mark.long
+def test_submitted_job_ends_well_within_thirty_seconds_of_sigterm(make_lab: MakeLab) -> None:
+    end_submitted(make_lab())
+
+
+@pytest.mark.long
+def test_submitted_job_ends_within_thirty_seconds_of_sigterm_though_the_target_hangs(
+    make_lab: MakeLab, tmp_path: Path
+) -> None:
+    with clusters(["target"], tmp_path) as (target,):
+        end_submitted(make_lab(target=target), hanging=target)
 
 
 @pytest.mark.long

@@ -7,15 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 import pyspark
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from mirror_lib.cli import main
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.one_flow import OneFlow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -25,12 +30,6 @@ def flow(
     return OneFlow(source_cluster, target_cluster, topic_name("unwritable"), tmp_path)
 
 
-def mirror(*words: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mirror_lib.cli", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-
-
 def target_is_untouched(flow: OneFlow) -> bool:
     admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
     return flow.remote_topic not in admin.list_topics(timeout=10).topics
@@ -38,30 +37,35 @@ def target_is_untouched(flow: OneFlow) -> bool:
 
 # Root may write any folder but one of a file system that refuses: below /proc only Spark's attempt shows it.
 @pytest.mark.parametrize("state", ["FILE/state", "/proc/mirror/state"])
-def test_run_is_refused_before_it_writes_to_the_target(flow: OneFlow, state: str) -> None:
+def test_run_is_refused_before_it_writes_to_the_target(
+    flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
     (flow.directory / "file").write_text("")
     flow.state_address = state.replace("FILE", str(flow.directory / "file"))
-    done = mirror("run", str(flow.config), "--once")
-    assert done.returncode == 3
-    (error,) = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert flow.state_address in error
     assert target_is_untouched(flow)
 
 
-def test_plan_names_the_state_folder_and_ends_as_the_run_would(flow: OneFlow) -> None:
+def test_plan_names_the_state_folder_and_ends_as_the_run_would(
+    flow: OneFlow, capsys: pytest.CaptureFixture[str]
+) -> None:
     (flow.directory / "file").write_text("")
     flow.state_address = str(flow.directory / "file" / "state")
-    done = mirror("plan", str(flow.config), "--json")
-    assert done.returncode == 3
-    document = json.loads(done.stdout)
+    assert main(["plan", str(flow.config), "--json"]) == EXIT_REFUSED
+    document = json.loads(capsys.readouterr().out)
     assert flow.state_address in document["refused"] and document["changes"], "the plan is shown all the same"
     flow.state_address = ""
-    assert mirror("plan", str(flow.config)).returncode == 0
+    assert main(["plan", str(flow.config)]) == EXIT_OK
     assert not flow.state.exists()
 
 
+@pytest.mark.long
 def test_working_directory_that_cannot_be_written_is_not_blamed_on_the_state_folder(flow: OneFlow) -> None:
-    done = mirror("run", str(flow.config), "--once", folder=Path("/proc"))
+    command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), "--once"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd="/proc", env=environment, capture_output=True, text=True, timeout=120)
     if pyspark.__version__ == "4.0.0":
         assert done.returncode == 2 and "/proc/artifacts" in done.stderr
         assert len(done.stderr.splitlines()) == 1 and target_is_untouched(flow)

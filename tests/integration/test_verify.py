@@ -254,7 +254,10 @@ def filled(lab: Lab) -> List[str]:
     return names
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["by-batch", "by-record"])
+BY_RECORD = pytest.param(True, id="by-record", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=[pytest.param(False, id="by-batch"), BY_RECORD])
 def planted(lab: Lab, filled: List[str], request: pytest.FixtureRequest) -> VerifyReport:
     """One verification of all cases."""
     return lab.verify(filled, scope=Scope(by_record=request.param))
@@ -387,6 +390,7 @@ def test_aborted_records_and_markers_are_gaps_and_an_aborted_record_that_was_cop
     assert (difference.kind, difference.upstream_offset, difference.downstream_offset) == ("not on the source", 4, 3)
 
 
+@pytest.mark.long
 def test_records_lost_between_what_expired_and_what_is_left_are_red_and_markers_there_are_not(lab: Lab) -> None:
     names = ["verify.edge-lost", "verify.edge-added", "verify.edge-markers"]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
@@ -410,6 +414,7 @@ def test_records_lost_between_what_expired_and_what_is_left_are_red_and_markers_
     assert (markers.verdict, markers.records) == ("equal", 2)
 
 
+@pytest.mark.long
 def test_what_is_out_of_scope_is_not_compared_and_what_is_in_it_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record is lost early in the log. Records are a millisecond apart."""
     name = "verify.scope"
@@ -809,7 +814,9 @@ def enter_ranges(lab: Lab, names: Sequence[str], ends: Mapping[Tuple[str, int], 
     lab.append(rows)
 
 
-def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with_their_order(lab: Lab) -> None:
+@pytest.fixture(scope="module")
+def placed(lab: Lab) -> List[CopiedTopic]:
+    """Every case of PLACED, copied by a flow that places records by their keys."""
     names = [topic_of(case) for case in PLACED]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
     lab.create(upstream, names)
@@ -819,23 +826,35 @@ def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with
     sources = lab.source.topics()
     lab.write(downstream, {(f"primary.{name}", n): copies_of([sources[name]], log) for (name, n), log in logs.items()})
     enter_ranges(lab, names, {place: len(log) for place, log in logs.items()})
-    copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
+    return [replace(each, keyed_over=2) for each in lab.copied(names)]
+
+
+def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with_their_order(
+    lab: Lab, placed: List[CopiedTopic]
+) -> None:
     flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
 
-    alone, shared = (
-        verify(lab.spark, each, lab.ledger, copied, lab.source, lab.target)
-        for each in (flow, replace(flow, shared_remote_topics=True))
-    )
+    report = verify(lab.spark, flow, lab.ledger, placed, lab.source, lab.target)
 
     found = {
         topic.topic: [
             (d.partition, d.kind, d.upstream_offset, d.downstream_offset, d.records) for d in topic.differences
         ]
-        for topic in alone.topics
+        for topic in report.topics
     }
     assert found == {topic_of(name): list(case.found) for name, case in PLACED.items()}
-    assert {verdict_of(alone, name).records for name in ("placed-equal", "placed-mixed")} == {16}
+    assert {verdict_of(report, name).records for name in ("placed-equal", "placed-mixed")} == {16}
+
+
+@pytest.mark.long
+def test_records_that_are_placed_anew_are_compared_as_far_as_the_flow_lets_them_be_known(
+    lab: Lab, placed: List[CopiedTopic]
+) -> None:
+    copied, flow = placed, replace(lab.flow, change=RecordChange(partitioner=KEY))
+
     # Where others may write, what has no origin is theirs, and nothing else is.
+    sharing = replace(flow, shared_remote_topics=True)
+    shared = verify(lab.spark, sharing, lab.ledger, copied, lab.source, lab.target)
     stranger = verdict_of(shared, "placed-stranger")
     assert stranger.verdict == "equal"
     assert unknown(stranger) == ["1 records of other writers are in between: not compared"]

@@ -1,0 +1,75 @@
+"""A pytest plugin: the two clusters of the suite, one pair for all workers of pytest-xdist.
+
+The controller starts the pair once it knows that tests may ask for it, and owns it: the brokers outlive any worker, and
+end with the run or with the controller's process, however it ends. No test stops, kills or pauses one of the pair. Each
+gives its topics, groups and mirrors names of its own, because tests of other workers run beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any, Iterator, List, Mapping, Sequence
+
+import pytest
+
+from tests.lab.brokers import KafkaBroker, clusters, start_clusters
+from tests.lab.checkout import LabError
+
+NAMES = ("source", "target")
+WHAT_A_WORKER_NEEDS = ("name", "directory", "port", "controller_port", "cluster_id")
+
+
+def _folder(run: str) -> Path:
+    """Where the brokers of a run of pytest-xdist keep their data."""
+    return Path(tempfile.gettempdir()) / f"mirror-clusters-{run}"
+
+
+def _addresses(folder: Path) -> Path:
+    return folder / "clusters.json"
+
+
+def _end(brokers: Sequence[KafkaBroker], folder: Path) -> None:
+    for broker in brokers:
+        broker.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    """In the controller, before the first test: start the pair, unless an earlier worker brought that about."""
+    folder = _folder(node.workerinput["testrunuid"])
+    if folder.exists() or not any(each.startswith("tests/integration/") for each in ids):
+        return
+    brokers: List[KafkaBroker] = []
+    folder.mkdir(mode=0o700)
+    node.config.add_cleanup(lambda: _end(brokers, folder))
+    brokers += start_clusters(NAMES, folder)
+    said = [{key: str(getattr(each, key)) for key in WHAT_A_WORKER_NEEDS} for each in brokers]
+    _addresses(folder).write_text(json.dumps(said))
+
+
+class SharedBroker(KafkaBroker):
+    """One of the pair, as a worker knows it: its process is the controller's."""
+
+    def _end(self, how: signal.Signals) -> None:
+        raise LabError(f"tests of other workers use broker {self.name} too: start one of the test's own to end it")
+
+
+def _from(said: Mapping[str, str]) -> KafkaBroker:
+    ports = int(said["port"]), int(said["controller_port"])
+    return SharedBroker(said["name"], Path(said["directory"]), *ports, cluster_id=said["cluster_id"])
+
+
+@pytest.fixture(scope="session")
+def both_clusters(request: pytest.FixtureRequest, lab_directory: Path) -> Iterator[List[KafkaBroker]]:
+    """Source and target: the run's, or without workers, a pair that this process starts."""
+    run = getattr(request.config, "workerinput", {}).get("testrunuid", "")
+    if run and _addresses(_folder(run)).exists():
+        yield [_from(each) for each in json.loads(_addresses(_folder(run)).read_text())]
+    else:
+        with clusters(NAMES, lab_directory) as brokers:
+            yield brokers

@@ -230,8 +230,8 @@ def check_pattern(text: str, position: int) -> None:
         raise ValueError(f"{place} is too large") from None
     found = _python_only(text)
     if found is not None:
-        part, at, advice = found
-        raise ValueError(f"{place} Java cannot read as Python does: {part} at character {at + 1}; {advice}")
+        part, index, advice = found
+        raise ValueError(f"{place} Java cannot read as Python does: {part} at character {index + 1}; {advice}")
 
 
 def _patterns(value: Value) -> Tuple[str, ...]:

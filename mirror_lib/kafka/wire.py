@@ -460,7 +460,7 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         """As the library's; a broker of the cluster that refused the login is not chosen meanwhile."""
         _, until = self._refusals.get(node_id, (None, 0.0))
         refused = 0.0 if self.cluster.is_bootstrap(node_id) else until - time.monotonic()
-        return max(refused, super().connection_delay(node_id))
+        return max(refused, float(super().connection_delay(node_id)))
 
     def get_connection(self, node_id: Any, timeout_ms: Optional[float] = None, **options: Any) -> Any:
         """As the library's, but with a timeout for a first connection.

@@ -66,7 +66,8 @@ Connect's REST: the flat map, `{"name": …, "config": {…}}`, a list of these,
 name must match. Both agree on what topic names need. The mirror refuses `\\p{...}`, `\\Q...\\E`, `\\h`, nested sets
 (`[a&&b]`, `[a[b]]`), flags such as `(?i)` after the start, and before Python 3.11 possessive quantifiers (`a++`) and
 atomic groups. It also refuses what Java cannot read, because Spark subscribes by the patterns: `(?P<name>...)`,
-`(?a)`, `(?x)`, `{,3}`, `{` as itself. Python's `\\d` and `\\w` also match beyond ASCII, which only group names can have.
+`(?a)`, `(?x)`, `{,3}`, `{` as itself. Python's `\\d` and `\\w` also match beyond ASCII, which only group names can
+have.
 
 ## Custom classes
 

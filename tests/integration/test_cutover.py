@@ -65,15 +65,16 @@ def committed(broker: KafkaBroker, group: str, topic: str) -> int:
 
 @contextmanager
 def producing(
-    broker: KafkaBroker, topic: str, seconds: float, options: Mapping[str, object] = {}
+    broker: KafkaBroker, topic: str, seconds: float, options: Mapping[str, object] = {}, to_the_end: bool = False
 ) -> Iterator[List[bytes]]:
-    """A producer that writes for so long."""
+    """A producer that writes for so long; with `to_the_end` it stops where the block ends."""
     sent: List[bytes] = []
+    over = threading.Event()
 
     def produce() -> None:
         own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        while time.monotonic() < until and not over.is_set():
             sent.append(b"live %d" % len(sent))
             own.produce(topic, sent[-1], partition=0)
             own.flush(10)
@@ -81,8 +82,12 @@ def producing(
 
     thread = threading.Thread(target=produce)
     thread.start()
-    yield sent
-    thread.join()
+    try:
+        yield sent
+    finally:
+        if to_the_end:
+            over.set()
+        thread.join()
 
 
 def steps(lab: FlowLab, direction: str = "over") -> List[str]:
@@ -137,7 +142,8 @@ def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic
     topic = lab.create("orders")
     lab.write("orders", values(10))
     lab.copy()
-    with producing(lab.source, topic, 8.0):
+    assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "1"]) == 2  # less than --quiet-seconds
+    with producing(lab.source, topic, 120.0, to_the_end=True):
         assert main(["cutover", "plan", str(lab.config)]) == 1
         assert f"still written: {topic}" in capsys.readouterr().out
         assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "3"]) == 3

@@ -530,7 +530,7 @@ def run_flows(
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS
     if not await_end(runs, stop, patience, "what it was doing is found and finished by the next run"):
-        for run in runs:
+        for run in (each for each in runs if not each.wait(0)):
             run.abandon()
     return [run.outcome for run in runs if run.outcome is not None]
 

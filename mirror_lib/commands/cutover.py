@@ -108,17 +108,19 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
         names = ", ".join(flow.name for flow in flows)
         raise ConfigError(f"a cut-over is of one flow, and {names} are chosen", "name one with --flow")
     options = Options(leave_groups=arguments.leave_groups)
+    if over and arguments.wait_seconds < arguments.quiet_seconds:
+        raise ConfigError("--wait-seconds is less than --quiet-seconds, so no source would be silent in time")
     if over:
         options = Options(
             *(arguments.quiet_seconds, arguments.wait_seconds, arguments.fence_source),
             *(arguments.leave_groups, arguments.take_over),
         )
     with ExitStack() as held:
-        holder = held.enter_context(run_lock(config.state, flows[0].name, options.take_over)) if over else None
+        holder = held.enter_context(run_lock(config.state, flows[0].name, options.take_over))
         if holder is not None:
             raise RefusedError(
-                f"{copied_by(holder, flows[0].name)}; a cut-over copies the rest itself. Nothing was changed",
-                "stop the run and its schedule, or give --take-over, which ends it",
+                f"{copied_by(holder, flows[0].name)}, and would move groups meanwhile. Nothing was changed",
+                "stop the run and its schedule" + (", or give --take-over, which ends it" if over else ""),
                 code="MIR-301",
             )
         spark = held.enter_context(running_session("mirror cutover"))

@@ -250,12 +250,12 @@ class Cutover:
                 raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN, code="MIR-330")
             now = time.monotonic()
             quiet = quiet.seen(self._log_ends(), now)
-            if quiet.grew and now - reported >= REPORT_SECONDS:
+            if quiet.since == now and now - reported >= REPORT_SECONDS:
                 reported = now
                 self._shown.line(f"{self._flow.name}: still written: {writers_line(quiet.grew, CHECK_SECONDS)}")
             if now - began > options.wait_seconds:
                 raise RefusedError(
-                    self._still_written(quiet),
+                    self._still_written(quiet, quiet.lasts(now) < options.quiet_seconds),
                     "stop the producers, or give --fence-source; then again",
                     code="MIR-330",
                 )
@@ -264,9 +264,9 @@ class Cutover:
             ends_text(quiet.ends)
         )
 
-    def _still_written(self, quiet: Quiet) -> str:
+    def _still_written(self, quiet: Quiet, grows: bool) -> str:
         waited = f"{self._flow.name}: the source is not silent after {self._options.wait_seconds:.0f} s"
-        if quiet.grew:
+        if grows and quiet.grew:
             return f"{waited}: {writers_line(quiet.grew, CHECK_SECONDS)}"
         held = self._open_transactions(quiet)
         producers = self._source.active_producers(sorted(held))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import TopicPartition
@@ -11,7 +11,7 @@ from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.text import counted, duration, grouped, some
 
 OVER, BACK = CutoverStep.OVER, CutoverStep.BACK
-STARTED, DONE, FAILED = "started", CutoverStep.DONE, "failed"
+STARTED, DONE, FAILED = "started", CutoverStep.DONE, CutoverStep.FAILED
 FENCE, SILENCE, COPY, VERIFY, GROUPS, CHECK = "fence", "silence", "copy", "verify", "groups", "check"
 UNFENCE = "unfence"
 STEPS: Mapping[str, str] = {
@@ -85,7 +85,7 @@ def ends_of(facts: str) -> Dict[TopicPartition, int]:
 @dataclass(frozen=True)
 class Quiet:
     """The state of the source's logs: their ends, the time since which they are unchanged (seconds of a clock), and the
-    growth of each topic at the last check."""
+    growth of each topic at the last check that found any."""
 
     ends: Ends
     since: float
@@ -100,10 +100,10 @@ class Quiet:
         """The state after another check."""
         grew: Dict[str, int] = {}
         for place, end in ends.items():
-            more = end - self.ends.get(place, end)
-            if more:
+            more = end - self.ends.get(place, 0)
+            if more or place not in self.ends:
                 grew[place[0]] = grew.get(place[0], 0) + more
-        return Quiet(ends, now if grew or ends.keys() != self.ends.keys() else self.since, grew)
+        return Quiet(ends, now, grew) if grew or ends.keys() != self.ends.keys() else replace(self, ends=ends)
 
     def lasts(self, now: float) -> float:
         """For how many seconds nothing was written."""

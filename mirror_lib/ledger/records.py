@@ -328,6 +328,9 @@ class CutoverStep:
     OVER: ClassVar[str] = "over"
     BACK: ClassVar[str] = "back"
     DONE: ClassVar[str] = "done"
+    FAILED: ClassVar[str] = "failed"
+    # The first step of a way back: it changes nothing.
+    FIRST_BACK: ClassVar[str] = "check"
     # By direction the step that is the last of all.
     LAST: ClassVar[Mapping[str, str]] = {OVER: "check", BACK: "unfence"}
 

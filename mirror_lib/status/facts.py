@@ -161,12 +161,14 @@ class VerifyStatus:
 @dataclass(frozen=True)
 class CutoverStatus:
     """The last cut-over of the flow, or way back. `direction`: `over` or `back`. `step`: the last one that was begun.
-    `complete`: whether that is the last of all, and done. `at`: Unix seconds."""
+    `complete`: whether that is the last of all, and done. `at`: Unix seconds. `refused`: the step ended with an error.
+    """
 
     direction: str
     step: str
     complete: bool
     at: float
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -304,12 +306,21 @@ def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
 
 def cutover_status(rows: Sequence[Mapping[str, object]]) -> Optional[CutoverStatus]:
     """The cut-over that the last of the flow's rows of the table `cutovers` belongs to."""
-    last = max(rows, key=at_of, default=None)
-    if last is None:
+    ordered = sorted(rows, key=at_of)
+    # A way back that was refused at its first step has changed nothing. Each try has two rows.
+    while ordered and _refused_at_once(ordered[-1]):
+        ordered = ordered[:-2]
+    if not ordered:
         return None
+    last = ordered[-1]
     direction, step = str(last["direction"]), str(last["step"])
     complete = last["status"] == CutoverStep.DONE and step == CutoverStep.LAST.get(direction)
-    return CutoverStatus(direction, step, complete, at_of(last))
+    return CutoverStatus(direction, step, complete, at_of(last), last["status"] == CutoverStep.FAILED)
+
+
+def _refused_at_once(row: Mapping[str, object]) -> bool:
+    first = (CutoverStep.BACK, CutoverStep.FIRST_BACK, CutoverStep.FAILED)
+    return (row["direction"], row["step"], row["status"]) == first
 
 
 Rows = Sequence[Mapping[str, object]]

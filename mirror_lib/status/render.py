@@ -82,7 +82,7 @@ def _verified(status: FlowStatus) -> str:
 
 def _cutover(found: CutoverStatus) -> str:
     if not found.complete:
-        return f"interrupted at the step {found.step} {_moment(found.at)}"
+        return f"{'refused' if found.refused else 'interrupted'} at the step {found.step} {_moment(found.at)}"
     place = "to the target" if found.direction == CutoverStep.OVER else "back to the source"
     return f"applications moved {place} {_moment(found.at)}"
 

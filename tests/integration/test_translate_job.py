@@ -10,17 +10,23 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+<<<<<<< HEAD
 from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence
+=======
+from threading import Lock
+from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
+>>>>>>> said/said
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.groups import job as ledger_stream
 from mirror_lib.groups.flow import FlowTranslation
-from mirror_lib.groups.job import LedgerStream, start_once
+from mirror_lib.groups.job import LedgerStream, start_once, start_query
 from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.supervisor import WatchedQuery
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
@@ -339,6 +345,24 @@ def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
     assert (len(batches) == 1) == whole
     # No later query continues with its checkpoint.
     assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
+
+
+def test_read_of_new_rows_that_fails_is_guarded_as_the_translation_is(
+    lab: JobLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark matches the text of an error by a pattern that takes a frame for each character. A stop interrupts a read,
+    and the trace of that error overflowed Java's stack."""
+    lab.copy()
+
+    def interrupted(batch: DataFrame) -> None:
+        raise InterruptedError("the read was interrupted")
+
+    monkeypatch.setattr(ledger_stream, "_rows", interrupted)
+    ledger, watched = LedgerStream(lab.spark, str(lab.directory / "state")), WatchedQuery(threading.Event(), Lock())
+    checkpoint = str(lab.directory / "checkpoint")
+    query = start_query(lab.spark, "source->target", ledger, checkpoint, 1.0, lambda rows: None, watched.guarded)
+    with pytest.raises(InterruptedError):
+        watched.until_end(query, 5.0)
 
 
 @pytest.mark.long

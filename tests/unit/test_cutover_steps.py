@@ -95,8 +95,9 @@ def test_source_is_silent_since_the_last_look_at_which_it_grew() -> None:
     quiet = Quiet.first(ENDS, 100.0).seen(ENDS, 101.0).seen(ENDS, 105.0)
     assert (quiet.lasts(105.0), quiet.grew) == (5.0, {})
     grown = quiet.seen({**ENDS, ("orders", 0): 30, ("audit", 0): 5}, 106.0)
-    assert (grown.lasts(106.0), grown.grew) == (0.0, {"orders": 20})
-    assert grown.seen(grown.ends, 109.0).lasts(109.0) == 3.0
+    assert (grown.lasts(106.0), grown.grew) == (0.0, {"orders": 20, "audit": 5})
+    # What grew last is still named when a check finds nothing.
+    assert grown.seen(grown.ends, 109.0) == grown and grown.lasts(109.0) == 3.0
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,20 @@ def test_flow_that_was_cut_over_needs_no_run_unless_applications_write_on() -> N
     assert cutover_status([]) is None
 
 
+def test_way_back_that_was_refused_before_it_changed_anything_leaves_the_cutover_as_it_was() -> None:
+    def rows(direction: str, *steps: str) -> List[Dict[str, object]]:
+        found = [each.split() for each in steps]
+        return [{"direction": direction, "step": s, "status": r, "at": float(n)} for n, (s, r) in enumerate(found)]
+
+    over, refused = rows("over", "check started", "check done"), rows("back", "check started", "check failed")
+    later = [{**row, "at": float(n)} for n, row in enumerate([*over, *refused, *refused])]
+    assert cutover_status(later) == cutover_status(over) and cutover_status(refused) is None
+    stuck = cutover_status(rows("back", "check started", "check done", "groups started", "groups failed"))
+    killed = cutover_status(rows("back", "check started"))
+    assert stuck is not None and (stuck.step, stuck.complete, stuck.refused) == ("groups", False, True)
+    assert killed is not None and (killed.complete, killed.refused) == (False, False)
+
+
 def test_time_until_deletion_goes_by_the_next_record_to_copy() -> None:
     an_hour_old = round((NOW - 3600) * 1000)
     found = partition(40, 100, next_ms=an_hour_old, retention=round(DAY * 1000))

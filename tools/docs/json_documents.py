@@ -154,6 +154,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "cutover.direction": "`over` or `back`",
         "cutover.step": "last step that began",
         "cutover.complete": "all steps are done",
+        "cutover.refused": "the step ended with an error",
         "transactions[].producer": "its producer",
         "transactions[].since": "first offset",
         "transactions[].held": "offsets that wait for its end",

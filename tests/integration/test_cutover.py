@@ -65,7 +65,6 @@ def committed(broker: KafkaBroker, group: str, topic: str) -> int:
 
 @contextmanager
 def producing(
-<<<<<<< HEAD
     broker: KafkaBroker, topic: str, seconds: Optional[float] = None, options: Mapping[str, object] = {}
 ) -> Iterator[List[bytes]]:
     """A producer that writes for so long, or as long as the block runs."""
@@ -76,18 +75,6 @@ def producing(
         own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
         until = float("inf") if seconds is None else time.monotonic() + seconds
         while time.monotonic() < until and not (seconds is None and left.is_set()):
-=======
-    broker: KafkaBroker, topic: str, seconds: float, options: Mapping[str, object] = {}, to_the_end: bool = False
-) -> Iterator[List[bytes]]:
-    """A producer that writes for so long; with `to_the_end` it stops where the block ends."""
-    sent: List[bytes] = []
-    over = threading.Event()
-
-    def produce() -> None:
-        own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not over.is_set():
->>>>>>> said/said
             sent.append(b"live %d" % len(sent))
             own.produce(topic, sent[-1], partition=0)
             own.flush(10)
@@ -98,12 +85,7 @@ def producing(
     try:
         yield sent
     finally:
-<<<<<<< HEAD
         left.set()
-=======
-        if to_the_end:
-            over.set()
->>>>>>> said/said
         thread.join()
 
 
@@ -160,12 +142,8 @@ def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic
     topic = lab.create("orders")
     lab.write("orders", values(10))
     lab.copy()
-<<<<<<< HEAD
-    with producing(lab.source, topic):
-=======
     assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "1"]) == 2  # less than --quiet-seconds
-    with producing(lab.source, topic, 120.0, to_the_end=True):
->>>>>>> said/said
+    with producing(lab.source, topic):
         assert main(["cutover", "plan", str(lab.config)]) == 1
         assert f"still written: {topic}" in capsys.readouterr().out
         assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "3"]) == 3

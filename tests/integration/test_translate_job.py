@@ -10,12 +10,8 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-<<<<<<< HEAD
-from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence
-=======
 from threading import Lock
-from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence
->>>>>>> said/said
+from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession

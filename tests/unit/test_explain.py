@@ -244,7 +244,8 @@ def test_a_group_without_membership_on_the_target_is_translated_on_a_condition()
     assert found.taken and (found.steps[-2].rule, found.steps[-2].says) == (
         "on B", "Empty, 0 members, never had members",
     )  # fmt: skip
-    assert found.steps[-1].rule == "groups.simple" and "only where this mirror or MirrorMaker put it" in found.steps[-1].says
+    assert found.steps[-1].rule == "groups.simple"
+    assert "only where this mirror or MirrorMaker put it" in found.steps[-1].says
 
 
 def test_a_group_without_offsets_on_copied_topics_says_so() -> None:

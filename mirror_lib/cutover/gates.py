@@ -108,8 +108,9 @@ def _of_groups(status: FlowStatus, source: KafkaCluster) -> Iterator[Gate]:
         yield Gate("consumers", False, f"group {some(active, 1)} still reads", "stop them before mirror cutover run")
     else:
         yield Gate("consumers", True, "no group of the source has members")
-    if status.groups:
-        yield Gate("groups", True, f"{counted(len(status.groups), 'group')} translated before")
+    moved = [each for each in status.groups if each.moved_at is not None]
+    if moved:
+        yield Gate("groups", True, f"{counted(len(moved), 'group')} translated before")
     else:
         yield Gate("groups", True, "the cut-over translates them")
 

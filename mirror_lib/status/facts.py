@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.codes import INCIDENT_CODES, PREFIX
+from mirror_lib.groups.translation import WAYS_OUT
 from mirror_lib.ledger.records import (
     DATA_LOST,
     DEAD_SECONDS,
@@ -127,8 +128,9 @@ class IncidentStatus:
 @dataclass(frozen=True)
 class GroupStatus:
     """A consumer group that the flow translates. `source_lag`, `target_lag`: offsets left to read on either side,
-    `None` where it has no offset there. `verdict` is the worst of its last translated positions. `target_markers`: how
-    many of `target_lag` are markers of transactions at the end of a remote log, after which no record is left to read.
+    `None` where it has no offset there. `verdict` is the worst of its positions. `moved_at` is `None` if the mirror
+    committed nothing for it. `target_markers`: how many of `target_lag` are markers of transactions at the end of a
+    remote log, after which no record is left to read.
     """
 
     group: str
@@ -136,7 +138,7 @@ class GroupStatus:
     verdict: str
     source_lag: Optional[int]
     target_lag: Optional[int]
-    moved_at: float
+    moved_at: Optional[float]
     target_markers: int = 0
 
 
@@ -248,7 +250,7 @@ class FlowStatus:
     @property
     def problems(self) -> Tuple[Problem, ...]:
         """What needs the operator, the worst first."""
-        return (*_unread(self), *_of_the_run(self), *_of_the_data(self), *_of_verification(self))
+        return (*_unread(self), *_of_the_run(self), *_of_the_data(self), *_of_groups(self), *_of_verification(self))
 
     @property
     def state(self) -> str:
@@ -448,6 +450,17 @@ def unsized(partitions: Sequence[PartitionStatus]) -> str:
     if not topics:
         return ""
     return f"the source also deletes by size (retention.bytes) from {some(topics, 1)}, and the log's size is unknown"
+
+
+def _of_groups(flow: FlowStatus) -> List[Problem]:
+    """Groups that the mirror does not move by itself. After a cut-over their consumers work on the target."""
+    found = []
+    for verdict, way_out in WAYS_OUT.items():
+        names = [each.group for each in flow.groups if each.verdict == verdict]
+        if names and not flow.cut_over:
+            what = f"{counted(len(names), 'group')} not moved, {some(names, 3)}: {verdict}"
+            found.append(Problem("group not moved", what, way_out))
+    return found
 
 
 def _of_verification(flow: FlowStatus) -> List[Problem]:

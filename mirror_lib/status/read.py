@@ -15,7 +15,7 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
 from mirror_lib.facts import TopicPartition, held_back
-from mirror_lib.groups.translation import EXACT
+from mirror_lib.groups.translation import EXACT, WAYS_OUT, is_ahead
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records, timestamps_at
@@ -36,6 +36,7 @@ from mirror_lib.status.facts import (
     partition_status,
     run_status,
 )
+from mirror_lib.status.groups import group_decisions
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
 
@@ -56,7 +57,10 @@ RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_reco
 INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
 CUTOVER_COLUMNS = ("direction", "step", "status", "at")
 VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "scope", "at")
-_MOVE = ("cluster", "group", "topic", "partition", "verdict", "action", "at")
+_MOVE = (
+    *("cluster", "group", "topic", "partition", "verdict", "action", "at"),
+    *("append_number", "previous_offset", "new_offset", "from_offset"),
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
                 open_ones, more = _attempt(lambda: _transactions(flow, source, found[0]))
                 unread += more
                 status = replace(status, transactions=open_ones or ())
-            groups, more = _attempt(lambda: _groups(flow, source, target, tables.moves))
+            groups, more = _attempt(lambda: _groups(config, flow, source, target, reader, tables))
             unread += more
             status = replace(status, groups=groups or ())
     finally:
@@ -332,26 +336,48 @@ def _retention(entries: Mapping[str, Any]) -> Retention:
 
 
 def _groups(
-    flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, moves: Sequence[Mapping[str, Any]]
+    config: MirrorConfig,
+    flow: ReplicationFlow,
+    source: KafkaCluster,
+    target: KafkaCluster,
+    reader: TableReader,
+    tables: _Tables,
 ) -> Tuple[GroupStatus, ...]:
-    """The groups whose offsets the flow committed on the target."""
-    last = _last_moves(flow, moves)
-    if not last:
+    """The groups whose offsets the flow committed on the target, and those that it is to keep in step."""
+    last = _last_moves(flow, tables.moves)
+    decisions = group_decisions(config, flow, source, target, reader, tables.ledger.table, tables.moves)
+    verdicts: Dict[str, Dict[TopicPartition, str]] = {}
+    for name, rows in last.items():
+        verdicts[name] = {(row["topic"], row["partition"]): row["verdict"] for row in rows}
+    for each in decisions:
+        own = verdicts.setdefault(each.group, {})
+        # A group that works is nearly always ahead of the mirror a little, and its last position was translated.
+        if each.there not in own or not is_ahead(each.translation.verdict):
+            own[each.there] = each.translation.verdict
+    if not verdicts:
         return ()
-    unread = _unread(target, sorted(last))
-    source_lags, target_lags, markers = lags_of(source, sorted(last)), _sums(unread), _markers(flow.target, unread)
+    names = sorted(verdicts)
+    unread = _unread(target, names)
+    source_lags, target_lags, markers = lags_of(source, names), _sums(unread), _markers(flow.target, unread)
     return tuple(
         GroupStatus(
-            *(name, len(own), worst_verdict(own), source_lags.get(name), target_lags.get(name), last_at(own)),
+            *(name, len(verdicts[name]), worst_of(verdicts[name].values())),
+            *(source_lags.get(name), target_lags.get(name)),
+            last_at(last[name]) if name in last else None,
             markers.get(name, 0),
         )
-        for name, own in sorted(last.items())
+        for name in names
     )
 
 
 def worst_verdict(moves: Moves) -> str:
-    """The first verdict of these that is not exact."""
-    return min((str(row["verdict"]) for row in moves), key=lambda verdict: verdict == EXACT)
+    """The worst verdict of these."""
+    return worst_of(str(row["verdict"]) for row in moves)
+
+
+def worst_of(verdicts: Iterable[str]) -> str:
+    """The first of these that needs the operator, else the first that is not exact."""
+    return min(verdicts, key=lambda verdict: (verdict not in WAYS_OUT, verdict == EXACT))
 
 
 def last_at(moves: Moves) -> float:

@@ -163,7 +163,7 @@ def _group_lines(status: FlowStatus) -> List[str]:
     header = ("GROUP", "POSITIONS", "VERDICT", "SOURCE LAG", "TARGET LAG", "COMMITTED")
     rows = [
         (
-            *(each.group, str(each.positions), each.verdict),
+            *(each.group, str(each.positions), each.verdict.split(":")[0]),
             *(_number(each.source_lag), _target_lag(each), _moment(each.moved_at)),
         )
         for each in status.groups
@@ -181,7 +181,9 @@ def _number(value: Optional[int]) -> str:
     return "-" if value is None else grouped(value)
 
 
-def _moment(at: float) -> str:
+def _moment(at: Optional[float]) -> str:
+    if at is None:
+        return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 

@@ -120,6 +120,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
         "present_offset": None,
         "re_read": 0,
         "lost": 0,
+        "metadata_dropped": False,
         "verdict": "exact",
         "action": "committed",
     }
@@ -232,6 +233,31 @@ def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
     commit(lab.target, group, remote, after_last - 1, 1)
     (document,) = documents(mirror("groups", "lag", config, "--cluster", "target", "--group", group, "--json").stdout)
     assert document["groups"][0]["only_markers"] is False
+
+
+def test_status_names_a_group_that_the_mirror_does_not_move(
+    lab: GroupLab, topic_name: Groups, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign, followed = f"{lab.name} {topic_name('foreign')}", f"{lab.name} {topic_name('followed')}"
+    monkeypatch.setitem(lab.settings, "groups", json.dumps([foreign, followed]))
+    monkeypatch.setitem(lab.settings, "sync.group.offsets.enabled", "true")
+    for group in (foreign, followed):
+        commit(lab.source, group, lab.topic("orders"), 30)
+    commit(lab.target, foreign, lab.remote("orders"), 3)
+
+    def found() -> Tuple[Dict[str, Any], List[str]]:
+        document = json.loads(mirror("status", str(lab.config), "--json").stdout.splitlines()[-1])
+        return {each["group"]: each for each in document["groups"]}, [each["code"] for each in document["problems"]]
+
+    assert mirror("groups", "plan", str(lab.config), "--group", followed, "--execute").returncode == 0
+    groups, problems = found()
+    assert groups[followed]["verdict"] == "exact" and groups[followed]["moved_at"] is not None
+    assert (groups[foreign]["verdict"], groups[foreign]["moved_at"]) == ("committed by another client", None)
+    assert "group not moved" in problems
+    monkeypatch.setitem(lab.settings, "groups.simple", "include")
+    assert mirror("groups", "plan", str(lab.config), "--group", foreign, "--execute").returncode == 0
+    groups, problems = found()
+    assert groups[foreign]["verdict"] == "exact" and "group not moved" not in problems
 
 
 def test_lag_of_a_group_that_is_not_there_is_said_in_a_sentence(

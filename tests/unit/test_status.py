@@ -10,12 +10,15 @@ import pytest
 
 from mirror_lib.commands.status import exit_code
 from mirror_lib.errors import ConfigError, StateError
+from mirror_lib.groups.translation import FOREIGN, OLDER, UNRECORDED, untranslatable
 from mirror_lib.ledger.table_reader import TableReader, place_of
 from mirror_lib.status.facts import (
     DEGRADED,
     HEALTHY,
     UNKNOWN,
+    CutoverStatus,
     FlowStatus,
+    GroupStatus,
     IncidentStatus,
     OpenTransaction,
     PartitionStatus,
@@ -137,6 +140,17 @@ STUCK = (replace(partition(40, 100, next_ms=round((NOW - 600) * 1000)), copied_a
 SKIPPED = IncidentStatus("offsets skipped", "orders", 0, 4, 5, "too large", NOW - 60)
 HALTED = replace(SKIPPED, kind="partition stopped")
 HANGING = OpenTransaction("orders", 0, "transactional id payments", 7, NOW - 3600, 12)
+GROUP = GroupStatus("billing", 2, "exact", 0, None, None)
+CUT_OVER = CutoverStatus("over", "check", True, NOW)
+BY_VERDICT = [
+    ("exact", HEALTHY, []),
+    ("active on target", HEALTHY, []),
+    ("held: ahead of the mirror by 7", HEALTHY, []),
+    ("untranslatable: nothing of this partition is copied yet", HEALTHY, []),
+    (FOREIGN, DEGRADED, ["group not moved"]),
+    (untranslatable(OLDER), DEGRADED, ["group not moved"]),
+    (untranslatable(UNRECORDED), DEGRADED, ["group not moved"]),
+]
 DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at upstream offset 4")
 
 
@@ -171,6 +185,8 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, incidents=(replace(HALTED, at=NOW - 7200),)), HEALTHY, []),
         # The run's own error already names this partition.
         (replace(FLOW, run=replace(FAILED, outcome="A->B: too large"), incidents=(HALTED,)), DEGRADED, ["run failed"]),
+        *((replace(FLOW, groups=(replace(GROUP, verdict=verdict),)), *found) for verdict, *found in BY_VERDICT),
+        (replace(FLOW, groups=(replace(GROUP, verdict=FOREIGN),), run=STOPPED, cutover=CUT_OVER), HEALTHY, []),
         (replace(FLOW, verified=DIFFERS), DEGRADED, ["verify"]),
         (replace(FLOW, verified=replace(DIFFERS, verdict="equal")), HEALTHY, []),
     ],

@@ -97,7 +97,8 @@ def test_group_that_has_read_the_markers_of_killed_runs_goes_to_the_end_of_the_s
 
 def planned(lab: GroupLab) -> List[str]:
     """The words of the group's row in what `mirror groups plan --reverse` prints."""
-    with driver(["-m", "mirror_lib.cli", "groups", "plan", str(lab.config), "--reverse"]) as running:
+    asked = ["groups", "plan", str(lab.config), "--reverse", "--group", lab.name]
+    with driver(["-m", "mirror_lib.cli", *asked]) as running:
         assert running.wait(300) == 0, running.output
     (row,) = [line.split() for line in running.output.splitlines() if line.startswith(f"{lab.name} ")]
     return row

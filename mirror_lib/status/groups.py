@@ -17,8 +17,8 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import GroupOffset, MoveKey, PartitionKey
 from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.ledger.table_schema import PARTITION_KEY
 
+_PARTITION_KEY = tuple(PartitionKey.__dataclass_fields__)
 _RUN = ("upstream_offset", "downstream_offset", "record_count")
 
 
@@ -60,8 +60,8 @@ def _triples(ledger: Any, keys: AbstractSet[PartitionKey]) -> Mapping[PartitionK
     topics = pyarrow.array(sorted({key.source_topic for key in keys}), pyarrow.string())
     exact = pc.and_(pc.is_null(ledger["remote_partition"]), pc.is_null(ledger["upstream_until"]))
     rows = ledger.filter(pc.and_(exact, pc.is_in(ledger["source_topic"], value_set=topics)))
-    columns = rows.select([*PARTITION_KEY, *_RUN]).to_pydict()
-    for own, run in zip(zip(*(columns[name] for name in PARTITION_KEY)), zip(*(columns[name] for name in _RUN))):
+    columns = rows.select([*_PARTITION_KEY, *_RUN]).to_pydict()
+    for own, run in zip(zip(*(columns[name] for name in _PARTITION_KEY)), zip(*(columns[name] for name in _RUN))):
         key = PartitionKey(*own)
         if key in keys:
             found.setdefault(key, array("q")).extend(run)
@@ -69,8 +69,8 @@ def _triples(ledger: Any, keys: AbstractSet[PartitionKey]) -> Mapping[PartitionK
 
 
 def _incomplete(reader: TableReader, flow: ReplicationFlow) -> FrozenSet[PartitionKey]:
-    rows = reader.rows("takeovers", (*PARTITION_KEY, "older_records"), flow.name)
-    return frozenset(PartitionKey(*(row[name] for name in PARTITION_KEY)) for row in rows if row["older_records"])
+    rows = reader.rows("takeovers", (*_PARTITION_KEY, "older_records"), flow.name)
+    return frozenset(PartitionKey(*(row[name] for name in _PARTITION_KEY)) for row in rows if row["older_records"])
 
 
 def _last(moves: Sequence[Mapping[str, Any]]) -> Mapping[MoveKey, GroupOffset]:

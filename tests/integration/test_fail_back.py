@@ -98,7 +98,7 @@ def test_group_that_has_read_the_markers_of_a_killed_run_goes_to_the_end_of_the_
 def planned(lab: GroupLab, capsys: pytest.CaptureFixture[str]) -> List[str]:
     """The words of the group's row in what `mirror groups plan --reverse` prints."""
     capsys.readouterr()
-    assert main(["groups", "plan", str(lab.config), "--reverse"]) == 0
+    assert main(["groups", "plan", str(lab.config), "--reverse", "--group", lab.name]) == 0
     (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(f"{lab.name} ")]
     return row
 

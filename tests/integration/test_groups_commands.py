@@ -111,6 +111,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
         "present_offset": None,
         "re_read": 0,
         "lost": 0,
+        "metadata_dropped": False,
         "verdict": "exact",
         "action": "committed",
     }

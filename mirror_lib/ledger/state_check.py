@@ -18,7 +18,6 @@ from mirror_lib.ledger.incidents import INCIDENTS
 from mirror_lib.ledger.lane_producers import LANE_PRODUCERS
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.runs import RUNS
-from mirror_lib.ledger.source_retentions import SOURCE_RETENTIONS
 from mirror_lib.ledger.state_files import listed, move_folder
 from mirror_lib.ledger.table_check import examined, has_log
 from mirror_lib.ledger.table_schema import TableSchema
@@ -31,7 +30,7 @@ STATE_TABLES: Mapping[str, TableSchema] = {
     each.name: each
     for each in (
         *(OFFSET_SYNCS, RUNS, INCIDENTS, GROUP_OFFSETS, TAKEOVERS, TOPIC_ACLS, LANE_PRODUCERS, VERIFICATIONS),
-        *(CUTOVERS, SOURCE_RETENTIONS),
+        CUTOVERS,
     )
 }
 

@@ -21,7 +21,6 @@ from mirror_lib.commands import (
     groups_plan,
     groups_rollback,
     report,
-    retention,
     run,
     state_check,
     state_rebuild,
@@ -31,7 +30,6 @@ from mirror_lib.commands import (
 from mirror_lib.commands.output import error_json
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.service import ControlReport, control_json
-from mirror_lib.control.source_retention import RetentionChange
 from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.cutover.failover import Failover, RemoteTopic, TargetGroup, failover_json
 from mirror_lib.cutover.gates import Readiness
@@ -44,7 +42,7 @@ from mirror_lib.groups.lag import GroupLag
 from mirror_lib.groups.position_formats import TranslatedPosition, document
 from mirror_lib.groups.report import PlannedMove
 from mirror_lib.ledger.delta_log import Fault
-from mirror_lib.ledger.records import CutoverStep, LeftOut, PartitionKey, SourceRetention
+from mirror_lib.ledger.records import CutoverStep, LeftOut, PartitionKey
 from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.ledger.state_check import STATE_TABLES, TableState
 from mirror_lib.log_lines import json_line
@@ -108,7 +106,6 @@ def documents() -> Dict[str, List[Document]]:
             cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
         ],
         "mirror failover": _failovers(),
-        "mirror retention": _retentions(),
         "mirror state check: the tables": _tables(),
         "mirror state check: a flow": _rebuilds(),
         "mirror state rebuild": [state_rebuild.document(True, ["runs", "incidents"], {"runs": "runs.damaged-1"})],
@@ -235,12 +232,6 @@ def _failovers() -> List[Document]:
     groups = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
     topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
     return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), groups)) for seen, lag in ((None, None), (1.5, 1))]
-
-
-def _retentions() -> List[Document]:
-    row = SourceRetention("orders", "raise", None, "9")
-    changes = [RetentionChange("orders", now, to, row) for now, to in (("1", "9"), (None, None))]
-    return printed(lambda: retention._show(JSON, FLOW_AB, changes, {}))
 
 
 def _tables() -> List[Document]:

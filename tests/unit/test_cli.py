@@ -84,6 +84,13 @@ def test_wrong_usage_ends_with_2(arguments: List[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err.startswith("usage: mirror")
 
 
+@pytest.mark.parametrize("name", cli.REPLACED)
+def test_command_that_is_gone_names_what_replaces_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*name.split(), "mirror.yaml", "--execute"]) == 2
+    reported = capsys.readouterr().err
+    assert f"`mirror {name}`" in reported and cli.REPLACED[name] in reported and reported.count("\n") == 1
+
+
 def test_file_that_was_taken_for_a_cluster_is_told_its_place(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(["run", "--clusters", "backup", config]) == 2
     assert "CONFIG; it has to stand before --clusters" in capsys.readouterr().err

@@ -289,12 +289,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "groups[].committed_at": "last offset commit",
         "groups[].active": "it has members on the target",
     },
-    "mirror retention": {
-        "config": "`retention.ms`",
-        "topics[].now": "present value, ms",
-        "topics[].to": "new value, ms",
-        "topics[].outcome": "result",
-    },
     "mirror state check: the tables": {
         "state": "state folder",
         "tables[].status": "condition",

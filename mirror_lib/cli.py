@@ -16,7 +16,6 @@ from typing import Callable, Mapping, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.commands import (
-    convert,
     cutover,
     doctor,
     explain,
@@ -58,6 +57,7 @@ PACKAGES_HINT = (
 
 # By the words of a command that is gone, what replaces it.
 REPLACED: Mapping[str, str] = {
+    "convert": "files of any dialect run as they are: `mirror run CONFIG`",
     "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
 }
 
@@ -162,7 +162,7 @@ def command_line() -> argparse.ArgumentParser:
     cutover.add(commands)
     failover.add(commands)
     _add_state(commands)
-    for command in (position, convert, mm1, takeover, help_codes):
+    for command in (position, mm1, takeover, help_codes):
         command.add(commands)
     return parser
 

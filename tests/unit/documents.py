@@ -13,7 +13,6 @@ from functools import partial
 from io import StringIO
 from typing import Any, Callable, Dict, List, cast
 
-from mirror_lib import cli
 from mirror_lib.commands import (
     cutover,
     doctor,
@@ -57,7 +56,6 @@ from mirror_lib.status.facts import CutoverStatus, GroupStatus
 from mirror_lib.status.render import status_json
 from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide
 from mirror_lib.verify.verdicts import Difference, PartitionVerdict, TopicVerdict, VerifyReport
-from tests.lab.checkout import ROOT
 from tests.unit.test_group_decisions import EMPTY, THERE, decided
 from tests.unit.test_preview import FakeCluster, example, flow, topics
 from tests.unit.test_progress import COPYING
@@ -113,7 +111,6 @@ def documents() -> Dict[str, List[Document]]:
             document(TranslatedPosition("orders", 0, 4, "A.orders", offset, "exact")) for offset in (4, None)
         ],
         "mirror takeover": _takeovers(),
-        "mirror convert": printed(lambda: cli.main(["convert", str(ROOT / "conf" / "mirror.yaml"), "--json"])),
         "Log lines": [
             json.loads(json_line("ERROR", "A->B: no", "MIR-304", trace="Traceback")),
             json.loads(json_line("INFO", "no flow")),

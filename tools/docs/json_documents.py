@@ -326,12 +326,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "partitions[].compared_records": "records compared",
         "partitions[].older_records": "the remote log has earlier records",
     },
-    "mirror convert": {
-        "from": "files",
-        "to": "output file",
-        "warnings": "sentences",
-        "yaml": "the text, without `--output`",
-    },
     "Log lines": {
         "time": "UTC, ISO 8601",
         "level": "Python's level",

@@ -20,7 +20,6 @@ from mirror_lib.commands import (
     doctor,
     explain,
     failover,
-    groups_lag,
     groups_plan,
     groups_rollback,
     help_codes,
@@ -58,6 +57,7 @@ PACKAGES_HINT = (
 # By the words of a command that is gone, what replaces it.
 REPLACED: Mapping[str, str] = {
     "convert": "files of any dialect run as they are: `mirror run CONFIG`",
+    "groups lag": "`mirror status CONFIG` prints the lag of groups, kafka-consumer-groups.sh --describe each partition",
     "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
 }
 
@@ -168,9 +168,9 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _add_groups(commands: Commands) -> None:
-    text = "plan, commit and undo group migrations, and show the lag of groups"
+    text = "plan, commit and undo group migrations"
     groups = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    for command in (groups_plan, groups_rollback, groups_lag):
+    for command in (groups_plan, groups_rollback):
         command.add(groups)
 
 

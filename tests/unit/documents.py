@@ -11,12 +11,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from io import StringIO
-from typing import Any, Callable, Dict, List, cast
+from typing import Any, Callable, Dict, List
 
 from mirror_lib.commands import (
     cutover,
     doctor,
-    groups_lag,
     groups_plan,
     groups_rollback,
     report,
@@ -37,7 +36,6 @@ from mirror_lib.doctor.checks import Check
 from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.facts import AclBinding, CommittedOffset
 from mirror_lib.groups.flow import cycle_json
-from mirror_lib.groups.lag import GroupLag
 from mirror_lib.groups.position_formats import TranslatedPosition, document
 from mirror_lib.groups.report import PlannedMove
 from mirror_lib.ledger.delta_log import Fault
@@ -98,7 +96,6 @@ def documents() -> Dict[str, List[Document]]:
         "mirror verify": _verified(),
         "mirror groups plan": _groups_planned(),
         "mirror groups rollback": _rolled_back(),
-        "mirror groups lag": _lags(),
         "mirror cutover run": [cutover.step_document(CutoverStep("A->B", "id", "over", "check", "done", "text"))],
         "mirror cutover plan": [
             cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
@@ -215,14 +212,6 @@ def _rolled_back() -> List[Document]:
     undos = [undo([move(5, 10)], 10), undo([move(5, 10)], None)]
     shown = [groups_rollback._Undone(undos, {}, 0, run_id) for run_id in (None, "run-2")]
     return printed(*(partial(groups_rollback._show, JSON, "A->B", "B", each) for each in shown))
-
-
-def _lags() -> List[Document]:
-    rows = [
-        GroupLag("g", "orders", 0, 1, 2, 1, "c", "h", "i", 0.5),
-        GroupLag("g", "orders", 0, *cast(Any, (None,) * 7)),
-    ]
-    return printed(lambda: groups_lag._show(JSON, "A", groups_lag._Found(rows, [])))
 
 
 def _failovers() -> List[Document]:

@@ -257,15 +257,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "undo_run_id": "run of the rollback",
         "positions[].back_to": "restored offset",
     },
-    "mirror groups lag": {
-        "groups[].current_offset": "committed offset",
-        "groups[].log_end_offset": "end offset",
-        "groups[].lag": "offsets not read",
-        "groups[].lag_seconds": "age of the next record to read",
-        "groups[].consumer_id": "member id",
-        "groups[].client_id": "client id",
-        "groups[].only_markers": "the lag is transaction markers",
-    },
     "mirror cutover run": {
         "cutover_id": "the same in all steps",
         "direction": "`over` or `back`",

@@ -29,7 +29,6 @@ from mirror_lib.commands import (
     report,
     run,
     state_check,
-    state_rebuild,
     status,
     takeover,
     translate,
@@ -59,6 +58,7 @@ REPLACED: Mapping[str, str] = {
     "convert": "files of any dialect run as they are: `mirror run CONFIG`",
     "groups lag": "`mirror status CONFIG` prints the lag of groups, kafka-consumer-groups.sh --describe each partition",
     "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
+    "state rebuild": "move the damaged table aside, then `mirror run CONFIG --once`; docs/fix/state.md has the steps",
 }
 
 
@@ -175,10 +175,9 @@ def _add_groups(commands: Commands) -> None:
 
 
 def _add_state(commands: Commands) -> None:
-    text = "check the tables of the state folder, and rebuild the ledger"
+    text = "check the tables of the state folder"
     state = commands.add_parser("state", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    for command in (state_check, state_rebuild):
-        command.add(state)
+    state_check.add(state)
 
 
 if __name__ == "__main__":

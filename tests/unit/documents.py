@@ -21,7 +21,6 @@ from mirror_lib.commands import (
     report,
     run,
     state_check,
-    state_rebuild,
     takeover,
     verify,
 )
@@ -48,7 +47,6 @@ from mirror_lib.plan.explain import Explanation, Step, explanation_json
 from mirror_lib.plan.preview import engine_plan, preview
 from mirror_lib.plan.render import preview_json
 from mirror_lib.progress import Outage, outage_json
-from mirror_lib.rebuild.decisions import FlowRebuild, PartitionRebuild, Refusal
 from mirror_lib.replication.totals import TopicTotal
 from mirror_lib.status.facts import CutoverStatus, GroupStatus
 from mirror_lib.status.render import status_json
@@ -101,9 +99,7 @@ def documents() -> Dict[str, List[Document]]:
             cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
         ],
         "mirror failover": _failovers(),
-        "mirror state check: the tables": _tables(),
-        "mirror state check: a flow": _rebuilds(),
-        "mirror state rebuild": [state_rebuild.document(True, ["runs", "incidents"], {"runs": "runs.damaged-1"})],
+        "mirror state check": _tables(),
         "mirror translate-position": [
             document(TranslatedPosition("orders", 0, 4, "A.orders", offset, "exact")) for offset in (4, None)
         ],
@@ -225,12 +221,6 @@ def _tables() -> List[Document]:
     bad = TableState("incidents", "damaged", None, (Fault("a.parquet", "missing", "is missing"),))
     fine = [TableState(name, "fine", 5) for name in STATE_TABLES if name != bad.name]
     return printed(lambda: state_check.show_tables(JSON, config, [*fine, bad]))
-
-
-def _rebuilds() -> List[Document]:
-    refusal = Refusal("unlike", "no", "delete it")
-    partitions = tuple(PartitionRebuild(("A.orders", 0), "copied", 5, each) for each in (None, refusal))
-    return [state_check._flow_document(FlowRebuild("A->B", 1, partitions, each)) for each in (None, refusal)]
 
 
 def _takeovers() -> List[Document]:

@@ -74,7 +74,6 @@ COMMON: Mapping[str, str] = {
     "table": "table name",
     "positions": "count",
     "present_offset": "committed offset now",
-    "way_out": "what to do",
 }
 # Objects whose keys are names or words, not the document's.
 OPEN = ("verdicts", "flows", "changes", "silent", "configs")
@@ -280,26 +279,12 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "groups[].committed_at": "last offset commit",
         "groups[].active": "it has members on the target",
     },
-    "mirror state check: the tables": {
+    "mirror state check": {
         "state": "state folder",
         "tables[].status": "condition",
         "tables[].rows": "count",
         "tables[].faults[].file": "file",
         "tables[].if_lost": "consequence of its loss",
-    },
-    "mirror state check: a flow": {
-        "topics": "count",
-        "records": "offsets that a rebuild reads",
-        "can_be_rebuilt": "no refusal",
-        "refusal": "why it is refused",
-        "refusal.code": "code for scripts",
-        "partitions[].how": "`compared`, `origins`, `group` or `copied`",
-        "partitions[].refusal": "why it is refused",
-        "partitions[].refusal.code": "code for scripts",
-    },
-    "mirror state rebuild": {
-        "executed": "`--execute` was given",
-        "moved[].moved_to": "new folder name",
     },
     "mirror translate-position": {
         "offset": "next offset to read",

@@ -12,16 +12,14 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, NoReturn, Optional, Sequence
+from typing import Callable, Mapping, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.commands import (
-    convert,
     cutover,
     doctor,
     explain,
     failover,
-    groups_lag,
     groups_plan,
     groups_rollback,
     help_codes,
@@ -29,10 +27,8 @@ from mirror_lib.commands import (
     plan,
     position,
     report,
-    retention,
     run,
     state_check,
-    state_rebuild,
     status,
     takeover,
     translate,
@@ -57,6 +53,14 @@ PACKAGES_HINT = (
     "install '.[platform]', with MIRROR_JARS_DIR also --no-deps delta-spark"
 )
 
+# By the words of a command that is gone, what replaces it.
+REPLACED: Mapping[str, str] = {
+    "convert": "files of any dialect run as they are: `mirror run CONFIG`",
+    "groups lag": "`mirror status CONFIG` prints the lag of groups, kafka-consumer-groups.sh --describe each partition",
+    "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
+    "state rebuild": "move the damaged table aside, then `mirror run CONFIG --once`; docs/fix/state.md has the steps",
+}
+
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run one command and return its exit code. Errors, and a Ctrl-C, become one line on standard error."""
@@ -67,7 +71,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_py4j)
     find_spark(os.environ.get("SPARK_HOME"))
-    arguments = command_line().parse_args(json_words(sys.argv[1:] if argv is None else argv))
+    words = sys.argv[1:] if argv is None else argv
+    gone = replaced(words)
+    if gone is not None:
+        print_error(ConfigError(f"`mirror {gone}` is no command any more", REPLACED[gone]))
+        return EXIT_USAGE
+    arguments = command_line().parse_args(json_words(words))
     try:
         entries.setFormatter(EntryFormatter(wants_json(os.environ)))
         _set_level(os.environ.get(LEVEL))
@@ -90,6 +99,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # The reader has closed the pipe, as `| head` does. Python would write the rest of the buffer again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+
+
+def replaced(words: Sequence[str]) -> Optional[str]:
+    """The key of REPLACED that the words of a command line begin with; `None` for a command that is there."""
+    return next((each for each in (" ".join(words[:2]), *words[:1]) if each in REPLACED), None)
 
 
 def find_spark(home: Optional[str]) -> None:
@@ -147,25 +161,23 @@ def command_line() -> argparse.ArgumentParser:
     _add_groups(commands)
     cutover.add(commands)
     failover.add(commands)
-    retention.add(commands)
     _add_state(commands)
-    for command in (position, convert, mm1, takeover, help_codes):
+    for command in (position, mm1, takeover, help_codes):
         command.add(commands)
     return parser
 
 
 def _add_groups(commands: Commands) -> None:
-    text = "plan, commit and undo group migrations, and show the lag of groups"
+    text = "plan, commit and undo group migrations"
     groups = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    for command in (groups_plan, groups_rollback, groups_lag):
+    for command in (groups_plan, groups_rollback):
         command.add(groups)
 
 
 def _add_state(commands: Commands) -> None:
-    text = "check the tables of the state folder, and rebuild the ledger"
+    text = "check the tables of the state folder"
     state = commands.add_parser("state", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    for command in (state_check, state_rebuild):
-        command.add(state)
+    state_check.add(state)
 
 
 if __name__ == "__main__":

@@ -280,8 +280,9 @@ ENTRIES: Tuple[Entry, ...] = (
         "A state table is damaged",
         "A table under `state` lacks files, or parts of files.",
         "No record on the target is lost. The message names what the table recorded.",
-        "`mirror state rebuild CONFIG` shows what repairs the table, and `mirror state rebuild CONFIG --execute` does"
-        " it.",
+        "Stop all runs and move the folder of the table aside. Then `mirror run CONFIG --once` finds the copied records"
+        " on the remote topics, and `mirror verify CONFIG` compares them. Flows with `shared.remote.topics` or"
+        " `provenance: off` need a backup of the table instead.",
     ),
     Entry(
         "MIR-321",
@@ -296,15 +297,6 @@ ENTRIES: Tuple[Entry, ...] = (
         "The columns of a table under `state` match no release of the mirror.",
         "Nothing was read or written there.",
         "Restore an earlier version of the table, or name another folder as `state`.",
-    ),
-    Entry(
-        "MIR-323",
-        "The state folder cannot be rebuilt",
-        "The table is not damaged, the configuration lacks a flow of this folder, or a table that is lost cannot be"
-        " derived from the others.",
-        "No table was changed. No record on the target is lost.",
-        "Follow the message: complete the configuration, restore the table from a backup, or give the flow empty remote"
-        " topics.",
     ),
     Entry(
         "MIR-324",

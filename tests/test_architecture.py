@@ -30,7 +30,7 @@ WITHOUT_SPARK = (
     *("errors", "facts", "text", "metrics", "progress", "screen", "exporter", "config", "kafka", "topics", "plan"),
     *("control", "status", "doctor.checks", "cutover.steps", "cutover.gates"),
     "ledger.records",
-    *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats", "groups.lag"),
+    *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats"),
     *("takeover.origin", "takeover.walk", "takeover.verdicts"),
     *("replication.lane", "replication.copier", "replication.partition", "replication.copy_ranges"),
     "replication.reconcile",

@@ -8,16 +8,12 @@ import textwrap
 from typing import Any, Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_plain, configured
-from mirror_lib.commands.convert import STDOUT, write_conversion
-from mirror_lib.commands.groups_lag import groups_lag_command
 from mirror_lib.commands.output import add_json
 from mirror_lib.commands.run import add_run_options, run_command
 from mirror_lib.config.document import Document
 from mirror_lib.config.loader import checked
 from mirror_lib.config.mm1_reader import OPTIONS, Given, Option, help_of, read_mm1
-from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.yaml_writer import convert_document
-from mirror_lib.errors import EXIT_OK
+from mirror_lib.config.model import MirrorConfig
 
 TEXT = "copy with MirrorMaker 1's options and client files"
 ABOUT = (
@@ -34,33 +30,9 @@ def add(commands: Commands) -> None:
         _add(parser, option)
     parser.add_argument("--state", metavar="DIR", help="the state folder (default ./mirror-state)")
     add_run_options(parser, "copy to the present end of the logs and stop")
-    parser.add_argument(
-        "--convert", metavar="FILE", help="copy nothing; write the configuration as YAML to FILE, - is standard output"
-    )
-    lag = "copy nothing; show the lag of the consumer group of each file, on TOPIC or on all topics"
-    parser.add_argument("--lag", metavar="TOPIC", nargs="?", const="", help=lag)
     add_json(parser)
     parser.set_defaults(flow=None)
-    configured(parser, mm1_command, mm1_config)
-
-
-def mm1_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror mm1`: copy until stopped, show the lag with `--lag`, or write the YAML of `--convert`."""
-    if arguments.lag is not None:
-        return max(_lag(arguments, config, flow) for flow in config.flows)
-    if arguments.convert is None:
-        return run_command(arguments, config)
-    conversion = convert_document(_document(arguments))
-    files = [*vars(arguments)["consumer.config"], *vars(arguments)["producer.config"]]
-    write_conversion(conversion, arguments.convert, False, files)
-    if arguments.convert == STDOUT:
-        print(conversion.text, end="", flush=True)
-    return EXIT_OK
-
-
-def _lag(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow) -> int:
-    asked = {"cluster": flow.source.alias, "group": flow.commit_source_group, "topic": arguments.lag or None}
-    return groups_lag_command(argparse.Namespace(**asked, json=arguments.json), config)
+    configured(parser, run_command, mm1_config)
 
 
 def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:

@@ -90,11 +90,6 @@ def provider_names(settings: Mapping[str, str]) -> Dict[str, str]:
     return names
 
 
-def standard_references(text: str, names: Mapping[str, str]) -> str:
-    """The text with references through providers of the file's own, `names`, as the three that always work."""
-    return _REFERENCE.sub(lambda match: f"${{{names.get(match.group(1), match.group(1))}:{match.group(2)}}}", text)
-
-
 def _from_file(where: str) -> Optional[str]:
     path, _, key = where.rpartition(":")
     try:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import ClientQuota
+from mirror_lib.status.facts import keep_records
 from mirror_lib.text import counted, duration, one_entry, size, some
 
 OK, WARNING, BLOCKING = "ok", "warning", "blocking"
@@ -123,10 +124,10 @@ def time_of_copy(
         yield Check(flow, "backlog", OK, f"about {size(nbytes)} to copy{reported}")
     if kept is None:
         return
-    remedy = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"
+    remedy = f"keep them: {keep_records(place.rpartition('-')[0])}"
     if takes is not None and takes > kept:
         detail = f"the source may delete records of {place} after {duration(max(0.0, kept))}, before they are copied"
-        yield Check(flow, "retention", WARNING, detail, f"{remedy}, or raise max.bytes.per.second")
+        yield Check(flow, "retention", WARNING, detail, f"{remedy}; or raise max.bytes.per.second")
     elif kept < 24 * 3600:
         detail = f"the source may delete records of {place} in {duration(max(0.0, kept))}"
         yield Check(flow, "retention", WARNING, detail, remedy)

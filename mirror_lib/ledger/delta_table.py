@@ -136,6 +136,7 @@ def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
         return of_table.has_rows(F.col("flow") == flow)
 
 
+STEPS = "docs/fix/state.md"
 # How many damaged files a message names.
 FAULTS_NAMED = 3
 
@@ -146,7 +147,8 @@ def damaged(path: str, schema: TableSchema, faults: Sequence[Fault]) -> DamagedE
     named = "; ".join(map(str, faults[:FAULTS_NAMED])) + (f"; and {more} more files" if more > 0 else "")
     return DamagedError(
         f"the table {path} is damaged: {named}. No record on the target is lost. {schema.lost}",
-        "`mirror state rebuild CONFIG` shows what fixes it, and `mirror state rebuild CONFIG --execute` does it",
+        "stop all runs, move this folder aside with the storage's own tool, then `mirror run CONFIG --once` and "
+        f"`mirror verify CONFIG`; {STEPS} has the steps",
     )
 
 

@@ -321,8 +321,7 @@ def _contradiction(where: str, first: Run, second: Run) -> StateError:
     return StateError(
         f"the ledger contradicts itself on {where}: {_words(first)}, yet {_words(second)}{truncated}",
         "the table was changed by hand, or two mirrors of different names wrote to one remote topic: `mirror verify`"
-        " shows whether the remote log is right; if it is, `mirror state rebuild CONFIG --table offset_syncs` rebuilds"
-        " the ledger",
+        " shows whether the remote log is right; if it is, follow the steps of docs/fix/state.md for offset_syncs",
     )
 
 

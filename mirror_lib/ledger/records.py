@@ -341,17 +341,3 @@ class CutoverStep:
     status: str
     detail: str = ""
     facts: str = ""
-
-
-@dataclass(frozen=True)
-class SourceRetention:
-    """A row of the table `source_retentions`, without its flow and time. `before` is `None` if the topic had no
-    `retention.ms` of its own."""
-
-    RAISE: ClassVar[str] = "raise"
-    RESTORE: ClassVar[str] = "restore"
-
-    topic: str
-    action: str
-    before: Optional[str]
-    raised: str

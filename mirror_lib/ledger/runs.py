@@ -96,14 +96,6 @@ class RunTable:
         self._table.change(lambda: self._table.delta().delete(signs & old))
         self._table.drop_replaced_files()
 
-    def flows(self) -> List[str]:
-        """The flows that ever ran with this state folder."""
-        rows = self._table.rows(made_elsewhere=True)
-        if rows is None:
-            return []
-        with self._table.explained("read"):
-            return sorted(row[0] for row in rows.select("flow").distinct().collect())
-
     def open_runs(self, flows: Optional[Sequence[str]], seconds: float) -> List[OpenRun]:
         """The runs of `flows`, or of all flows, without an end row and with a sign of life in the last `seconds`.
 

@@ -162,14 +162,6 @@ def ends_with(spark: SparkSession, path: str, end: bytes) -> bool:
         stream.close()
 
 
-def move_folder(spark: SparkSession, path: str, to: str) -> None:
-    """Rename a folder on the same file system. Raises what Hadoop raises, and `OSError` if the rename fails."""
-    folder, files = hadoop_folder(spark, path)
-    there, _ = hadoop_folder(spark, to)
-    if files.exists(there) or not files.rename(folder, there):
-        raise OSError(f"{path} could not be renamed to {to}")
-
-
 def drop_folder(spark: SparkSession, path: str) -> None:
     """Delete the folder with its content, if it exists. A failure only costs space, so it is logged as a warning."""
     try:

@@ -28,7 +28,6 @@ STUCK_SECONDS = 120.0
 HANGING_SECONDS = 900.0
 UNKNOWN_AGE_REMEDY = "its age is unknown: kafka-transactions.sh find-hanging shows whether its producer left it"
 HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
-RAISE_RETENTION = "keep records until they are copied: mirror retention raise CONFIG --days 14 --execute"
 # How the outcome of a run that failed begins.
 CODE = re.compile(rf"{PREFIX}\d{{3}}\b")
 WELL_ENDED = ("ok", "stopped", "window closed")
@@ -411,7 +410,7 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     if deleted:
         total = counted(sum(each.deleted for each in deleted), "offset")
         what = f"the source deleted {total} before they were copied, the first of {_place(deleted[0])}"
-        found.append(Problem("deleted before copied", what, f"see on.data.loss; {RAISE_RETENTION}"))
+        found.append(Problem("deleted before copied", what, f"see on.data.loss; {keep_records(deleted[0].topic)}"))
     found += retention_problems(flow.partitions)
     for open_one in flow.transactions:
         # A record's timestamp is its producer's choice: it may show that a transaction is old, and proves nothing.
@@ -442,16 +441,23 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     return found
 
 
+def keep_records(topic: str) -> str:
+    """The command by which a source topic keeps its records until they are copied. Any other value than -1 may be lower
+    than the one that the topic has."""
+    return f"kafka-configs.sh --bootstrap-server SOURCE --alter --topic {topic} --add-config retention.ms=-1"
+
+
 def retention_problems(partitions: Sequence[PartitionStatus]) -> List[Problem]:
     """Which records the source may delete within `WARN_SECONDS`, before they are copied: by time, and by size."""
     found = []
     by_time = [(each.kept_seconds, each) for each in partitions if each.kept_seconds is not None]
     by_size = [(each.full_seconds, each) for each in partitions if each.full_seconds is not None]
     raise_bytes = "raise retention.bytes of these topics on the source, or copy faster"
-    for remedy, how, ranked in ((RAISE_RETENTION, "", by_time), (raise_bytes, " by size,", by_size)):
+    for how, ranked in (("", by_time), (" by size,", by_size)):
         soon = sorted((each for each in ranked if each[0] < WARN_SECONDS), key=lambda each: each[0])
         if soon:
-            left = soon[0][0]
+            left, first = soon[0]
+            remedy = raise_bytes if how else f"keep them: {keep_records(first.topic)}"
             about = "in about" if how else "in"
             when = f"{about} {duration(left)}" if left > 0 else "at any moment"
             places = some([_place(each) for _, each in soon], 1)

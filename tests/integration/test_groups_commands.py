@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,10 +17,9 @@ from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.groups.position_formats import TopicPosition, read_positions, render
 from mirror_lib.groups.positions import translate_positions
-from tests.lab.brokers import JARS, KafkaBroker, java_command
+from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import GroupLab, commit, member
-from tests.lab.jvm import kafka_archive, quick_options
+from tests.lab.group_lab import GroupLab, commit
 
 Groups = Callable[[str], str]
 
@@ -130,77 +129,13 @@ def test_what_the_file_does_not_have_is_named_and_nothing_is_started(
     config = str(lab.config)
     for arguments, sentence in (
         (["groups", "plan", config, "--flow", "A->B"], "there is no flow A->B to run; the file has source->target"),
-        (["groups", "lag", config, "--cluster", "C"], "there is no cluster C in the file; it has source, target"),
         (["translate-position", config, "--topic", "t"], "say which position"),
     ):
         assert main(arguments) == 2
         assert sentence in capsys.readouterr().err
 
 
-# --- groups lag --------------------------------------------------------------------------------------------------
-
-
-def kafkas_tool(broker: KafkaBroker, groups: Sequence[str]) -> List[List[str]]:
-    """The rows of `kafka-consumer-groups --describe` without their titles, which it sorts as it likes."""
-    named = [part for group in groups for part in ("--group", group)]
-    done = subprocess.run(
-        [
-            *(java_command(), *quick_options(kafka_archive(JARS)), "-cp", str(JARS / "*")),
-            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-            *("--bootstrap-server", broker.bootstrap, "--describe", *named),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
-    return sorted(row for row in rows if row[0] in groups)
-
-
-def test_lag_has_the_facts_of_kafkas_own_tool_for_live_and_idle_groups(
-    lab: GroupLab, topic_name: Groups, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = ("idle", "classic", "newer", "unread")
-    idle, classic, newer, unread = groups = [topic_name(stem) for stem in names]
-    topic = lab.topic("orders")
-    for group in (idle, classic, newer):
-        commit(lab.source, group, topic, 30, 0)
-        commit(lab.source, group, topic, 100, 1)
-    with member(lab.source, classic, topic, group_protocol="classic"), member(
-        lab.source, newer, topic, group_protocol="consumer"
-    ), member(lab.source, unread, topic):
-        expected = kafkas_tool(lab.source, groups)
-        capsys.readouterr()
-        assert main(["groups", "lag", str(lab.config), "--cluster", "source", "--topic", topic]) == 0
-        printed = capsys.readouterr().out.splitlines()
-        assert main(["groups", "lag", str(lab.config), "--cluster", "source", "--group", classic, "--json"]) == 0
-        (document,) = documents(capsys.readouterr().out)
-    assert printed[0] == "source"
-    rows = sorted(parts(line, groups) for line in printed[2:] if any(group in line for group in groups))
-    assert len(rows) == 8
-    assert [row[:9] for row in rows] == [split_client(row) for row in expected]
-    seconds = {(row[0], row[2]): row[9] for row in rows}
-    assert seconds[idle, "1"] == "0" and int(seconds[idle, "0"]) > 10**6
-    assert [(row["group"], row["current_offset"], row["lag"]) for row in document["groups"]] == [
-        (classic, 30, 70),
-        (classic, 100, 0),
-    ]
-
-
-def parts(line: str, groups: Sequence[str]) -> List[str]:
-    """A row's cells; the client's name has blanks in it."""
-    *before, seconds = line.split()
-    return [*split_client(before), seconds]
-
-
-def split_client(row: Sequence[str]) -> List[str]:
-    """The columns up to HOST as they are, then the client's name; the consumer's name may begin with the client's."""
-    at = 6
-    host = next((i for i, cell in enumerate(row) if cell.startswith("/")), None)
-    if host is None:
-        return [*row[:6], "-", "-", "-"]
-    return [*row[:at], " ".join(row[at:host]), row[host], " ".join(row[host + 1 :])]
+# --- lag of groups -----------------------------------------------------------------------------------------------
 
 
 def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
@@ -212,18 +147,9 @@ def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
     after_last = max(lab.read_remote("orders")[1]) + 1
     commit(lab.target, group, remote, after_last, 1)
 
-    shown = mirror("groups", "lag", config, "--cluster", "target", "--group", group)
-    assert shown.stdout.splitlines()[-1].endswith(f"only markers after offset {after_last}")
-    (document,) = documents(mirror("groups", "lag", config, "--cluster", "target", "--group", group, "--json").stdout)
-    (row,) = document["groups"]
-    assert (row["only_markers"], row["current_offset"], row["lag_seconds"]) == (True, after_last, 0.0)
-    found = json.loads(mirror("status", config, "--json").stdout.splitlines()[-1])
-    (own,) = (each for each in found["groups"] if each["group"] == group)
-    assert own["target_lag"] == own["target_markers"] == row["lag"] > 0
-
+    assert of_group(mirror, config, group)["target_lag"] == of_group(mirror, config, group)["target_markers"] > 0
     commit(lab.target, group, remote, after_last - 1, 1)
-    (document,) = documents(mirror("groups", "lag", config, "--cluster", "target", "--group", group, "--json").stdout)
-    assert document["groups"][0]["only_markers"] is False
+    assert of_group(mirror, config, group)["target_markers"] == 0
 
 
 def test_status_names_a_group_that_the_mirror_does_not_move(
@@ -251,11 +177,10 @@ def test_status_names_a_group_that_the_mirror_does_not_move(
     assert groups[foreign]["verdict"] == "exact" and "group not moved" not in problems
 
 
-def test_lag_of_a_group_that_is_not_there_is_said_in_a_sentence(
-    lab: GroupLab, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["groups", "lag", str(lab.config), "--cluster", "target", "--group", "absent"]) == 0
-    assert capsys.readouterr().out == "target: no consumer group absent has offsets\n"
+def of_group(mirror: Mirror, config: str, group: str) -> Dict[str, Any]:
+    (found,) = documents(mirror("status", config, "--json").stdout)[-1:]
+    (own,) = (each for each in found["groups"] if each["group"] == group)
+    return dict(own)
 
 
 # --- positions kept outside Kafka --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A broker of two that is away: the flow names the partition that it alone has, `groups lag` names the broker."""
+"""A broker of two that is away: the flow names the partition that it alone has."""
 
 from __future__ import annotations
 
@@ -50,26 +50,6 @@ def reassigned(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[in
         return [found[number].leader for number in sorted(found)]
 
     return leaders
-
-
-def test_lag_names_a_broker_that_does_not_list_its_groups(
-    source_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # While the controller waits for it, the broker is still one of the cluster's.
-    patient = {"broker.session.timeout.ms": "120000"}
-    with clusters(["patient"], tmp_path / "first", patient) as (first,), second_broker(first, tmp_path / "2") as second:
-        flow = OneFlow(source_cluster, first, topic_name("lag"), tmp_path)
-        lag = ["groups", "lag", str(flow.config), "--cluster", "target", "--group", "billing"]
-        assert main(lag) == 0
-        assert capsys.readouterr().out == "target: no consumer group billing has offsets\n"
-        second.pause()
-        try:
-            assert main(lag) == 1
-        finally:
-            second.resume()
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert "error: target: broker 2 does not list its groups\n" in printed.err
 
 
 def test_remote_partition_without_a_leader_is_named(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Callable, Dict, List
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from mirror_lib.cli import main
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
@@ -118,26 +116,6 @@ def test_second_process_stands_by_and_takes_over_what_the_first_wrote_and_no_led
     assert sum(each.records for each in outcomes) == 1500 - left
     assert lab.copied(0) == [*values(500), *values(500, "more"), *values(500, "last")]
     assert committed(lab)[0] == 1500
-
-
-def test_lag_of_the_group_is_shown_from_mirrormaker_1_options(
-    lab: Mm1Lab, write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(lab.source, values(50), 0)
-    write(lab.source, values(10), 1)
-    commit(lab.source, f"other-{lab.group}", lab.topic, 7, 0)
-    (outcome,) = lab.run()
-    assert (outcome.error, outcome.records) == (None, 60)
-    write(lab.source, values(3), 0)
-    write(lab.source, values(2), 1)
-    capsys.readouterr()
-    for topic, lags in ([], {0: 3, 1: 2}), ([lab.topic], {0: 3, 1: 2}), (["another"], {}):
-        assert main(["mm1", *lab.arguments("state", "--json", "--lag", *topic)]) == 0
-        document = json.loads(capsys.readouterr().out)
-        rows = [row for row in document["groups"] if row["topic"] is not None]
-        assert {row["partition"]: row["lag"] for row in rows} == lags
-        assert {row["group"] for row in rows} <= {lab.group}
-    assert lab.copied(0) == values(50)  # nothing was started
 
 
 @pytest.mark.parametrize(

@@ -11,27 +11,22 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from io import StringIO
-from typing import Any, Callable, Dict, List, cast
+from typing import Any, Callable, Dict, List
 
-from mirror_lib import cli
 from mirror_lib.commands import (
     cutover,
     doctor,
-    groups_lag,
     groups_plan,
     groups_rollback,
     report,
-    retention,
     run,
     state_check,
-    state_rebuild,
     takeover,
     verify,
 )
 from mirror_lib.commands.output import error_json
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.service import ControlReport, control_json
-from mirror_lib.control.source_retention import RetentionChange
 from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.cutover.failover import Failover, RemoteTopic, TargetGroup, failover_json
 from mirror_lib.cutover.gates import Readiness
@@ -40,11 +35,10 @@ from mirror_lib.doctor.checks import Check
 from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.facts import AclBinding, CommittedOffset
 from mirror_lib.groups.flow import cycle_json
-from mirror_lib.groups.lag import GroupLag
 from mirror_lib.groups.position_formats import TranslatedPosition, document
 from mirror_lib.groups.report import PlannedMove
 from mirror_lib.ledger.delta_log import Fault
-from mirror_lib.ledger.records import CutoverStep, LeftOut, PartitionKey, SourceRetention
+from mirror_lib.ledger.records import CutoverStep, LeftOut, PartitionKey
 from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.ledger.state_check import STATE_TABLES, TableState
 from mirror_lib.log_lines import json_line
@@ -53,13 +47,11 @@ from mirror_lib.plan.explain import Explanation, Step, explanation_json
 from mirror_lib.plan.preview import engine_plan, preview
 from mirror_lib.plan.render import preview_json
 from mirror_lib.progress import Outage, outage_json
-from mirror_lib.rebuild.decisions import FlowRebuild, PartitionRebuild, Refusal
 from mirror_lib.replication.totals import TopicTotal
 from mirror_lib.status.facts import CutoverStatus, GroupStatus
 from mirror_lib.status.render import status_json
 from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide
 from mirror_lib.verify.verdicts import Difference, PartitionVerdict, TopicVerdict, VerifyReport
-from tests.lab.checkout import ROOT
 from tests.unit.test_group_decisions import EMPTY, THERE, decided
 from tests.unit.test_preview import FakeCluster, example, flow, topics
 from tests.unit.test_progress import COPYING
@@ -102,21 +94,16 @@ def documents() -> Dict[str, List[Document]]:
         "mirror verify": _verified(),
         "mirror groups plan": _groups_planned(),
         "mirror groups rollback": _rolled_back(),
-        "mirror groups lag": _lags(),
         "mirror cutover run": [cutover.step_document(CutoverStep("A->B", "id", "over", "check", "done", "text"))],
         "mirror cutover plan": [
             cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
         ],
         "mirror failover": _failovers(),
-        "mirror retention": _retentions(),
-        "mirror state check: the tables": _tables(),
-        "mirror state check: a flow": _rebuilds(),
-        "mirror state rebuild": [state_rebuild.document(True, ["runs", "incidents"], {"runs": "runs.damaged-1"})],
+        "mirror state check": _tables(),
         "mirror translate-position": [
             document(TranslatedPosition("orders", 0, 4, "A.orders", offset, "exact")) for offset in (4, None)
         ],
         "mirror takeover": _takeovers(),
-        "mirror convert": printed(lambda: cli.main(["convert", str(ROOT / "conf" / "mirror.yaml"), "--json"])),
         "Log lines": [
             json.loads(json_line("ERROR", "A->B: no", "MIR-304", trace="Traceback")),
             json.loads(json_line("INFO", "no flow")),
@@ -223,24 +210,10 @@ def _rolled_back() -> List[Document]:
     return printed(*(partial(groups_rollback._show, JSON, "A->B", "B", each) for each in shown))
 
 
-def _lags() -> List[Document]:
-    rows = [
-        GroupLag("g", "orders", 0, 1, 2, 1, "c", "h", "i", 0.5),
-        GroupLag("g", "orders", 0, *cast(Any, (None,) * 7)),
-    ]
-    return printed(lambda: groups_lag._show(JSON, "A", groups_lag._Found(rows, [])))
-
-
 def _failovers() -> List[Document]:
     groups = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
     topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
     return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), groups)) for seen, lag in ((None, None), (1.5, 1))]
-
-
-def _retentions() -> List[Document]:
-    row = SourceRetention("orders", "raise", None, "9")
-    changes = [RetentionChange("orders", now, to, row) for now, to in (("1", "9"), (None, None))]
-    return printed(lambda: retention._show(JSON, FLOW_AB, changes, {}))
 
 
 def _tables() -> List[Document]:
@@ -248,12 +221,6 @@ def _tables() -> List[Document]:
     bad = TableState("incidents", "damaged", None, (Fault("a.parquet", "missing", "is missing"),))
     fine = [TableState(name, "fine", 5) for name in STATE_TABLES if name != bad.name]
     return printed(lambda: state_check.show_tables(JSON, config, [*fine, bad]))
-
-
-def _rebuilds() -> List[Document]:
-    refusal = Refusal("unlike", "no", "delete it")
-    partitions = tuple(PartitionRebuild(("A.orders", 0), "copied", 5, each) for each in (None, refusal))
-    return [state_check._flow_document(FlowRebuild("A->B", 1, partitions, each)) for each in (None, refusal)]
 
 
 def _takeovers() -> List[Document]:

@@ -84,6 +84,13 @@ def test_wrong_usage_ends_with_2(arguments: List[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err.startswith("usage: mirror")
 
 
+@pytest.mark.parametrize("name", cli.REPLACED)
+def test_command_that_is_gone_names_what_replaces_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*name.split(), "mirror.yaml", "--execute"]) == 2
+    reported = capsys.readouterr().err
+    assert f"`mirror {name}`" in reported and cli.REPLACED[name] in reported and reported.count("\n") == 1
+
+
 def test_file_that_was_taken_for_a_cluster_is_told_its_place(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(["run", "--clusters", "backup", config]) == 2
     assert "CONFIG; it has to stand before --clusters" in capsys.readouterr().err
@@ -173,11 +180,11 @@ def test_ctrl_c_ends_a_command_with_one_line(config: str) -> None:
 
 
 def test_reader_that_has_seen_enough_is_no_error() -> None:
-    command = [sys.executable, "-m", "mirror_lib.cli", "convert", "conf/mm2.properties"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as convert:
-        assert convert.stdout is not None and convert.stderr is not None
-        convert.stdout.close()
-        assert convert.stderr.read() == ""
+    command = [sys.executable, "-m", "mirror_lib.cli", "help"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as printing:
+        assert printing.stdout is not None and printing.stderr is not None
+        printing.stdout.close()
+        assert printing.stderr.read() == ""
 
 
 def run_without(module: str, config: str) -> str:
@@ -274,22 +281,10 @@ def test_plan_that_meets_what_nobody_foresaw_ends_with_a_sentence(
     assert "A->B" in reported and "endpoint_type" in reported and "Traceback" not in reported
 
 
-def test_json_goes_to_the_file_behind_the_sign_and_no_other_word_is_taken_for_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config, file = tmp_path / "mirror.yaml", tmp_path / "out.json"
-    config.write_text(
-        "clusters: {A: {bootstrap.servers: 'a:1'}, B: {bootstrap.servers: 'b:1'}}\nflows: {A->B: {}}\n"
-    )
-    file.write_text("of an earlier run\n")
-    before = config.read_text()
-    assert main(["convert", f"--json={file}", str(config)]) == 0
-    (document,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert document["from"] == [str(config)] and capsys.readouterr().out == ""
-    assert main(["convert", "--json", str(config)]) == 0
-    assert json.loads(capsys.readouterr().out) == document
-    assert config.read_text() == before
-    assert main(["convert", f"--json={tmp_path / 'none' / 'out.json'}", str(config)]) == 2
+def test_json_goes_to_the_file_behind_the_sign_and_no_other_word_is_taken_for_one(config: str, tmp_path: Path) -> None:
+    given = [command_line().parse_args(json_words(["plan", word, config])) for word in ("--json=out.json", "--json")]
+    assert [(each.json, each.config) for each in given] == [("out.json", [config]), ("-", [config])]
+    assert main(["plan", f"--json={tmp_path / 'none' / 'out.json'}", config]) == 2
 
 
 def test_reports_go_to_the_file_and_as_lines_to_standard_error(
@@ -299,6 +294,7 @@ def test_reports_go_to_the_file_and_as_lines_to_standard_error(
     from mirror_lib.control.service import ControlReport, control_json, control_line
 
     file = tmp_path / "out.json"
+    file.write_text("of an earlier run\n")
     with json_to(str(file)):
         watcher(True, control_line, control_json)(ControlReport("A->B", 1))
     assert [json.loads(line) for line in file.read_text().splitlines()] == [control_json(ControlReport("A->B", 1))]

@@ -10,7 +10,6 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.config.yaml_writer import convert
 from mirror_lib.errors import ConfigError
 
 PACKAGE = "org.apache.kafka.connect.mirror."
@@ -189,12 +188,6 @@ def test_a_connector_alone_is_a_flow_that_copies_nothing_and_does_only_its_part(
     assert (flow.emit_heartbeats_interval is not None) == (part == "Heartbeat")
     switch = "enabled" if part == "Checkpoint" else "emit_heartbeats_enabled"
     assert "no flow is enabled" in refusal(tmp_path, connector(part, **{switch: False}))
-
-
-@pytest.mark.parametrize("part", ["Checkpoint", "Heartbeat"])
-def test_a_connector_alone_is_converted_without_a_change_of_meaning(part: str, tmp_path: Path) -> None:
-    read(tmp_path, connector(part))
-    assert "copy.enabled: false" in convert([str(tmp_path / "0.json")], {}).text
 
 
 def test_a_checkpoint_connector_without_a_source_connector_has_its_own_topics(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import KEEP, REFUSE, ReplicationFlow
 from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
-from mirror_lib.config.yaml_writer import convert
 from mirror_lib.errors import ConfigError
 
 BASE = """\
@@ -187,13 +186,6 @@ def test_a_change_that_is_said_for_all_flows_counts_for_each(tmp_path: Path) -> 
     assert flow_of(tmp_path, BASE + "partitioner: key\n").change == RecordChange(partitioner=KEY)
     assert flow_of(tmp_path, BASE + "    partitioner: source\npartitioner: key\n").change is None
     assert RecordChange().partitioner == SOURCE
-
-
-def test_a_converted_file_changes_records_in_the_same_way(tmp_path: Path) -> None:
-    path = tmp_path / "mm2.properties"
-    path.write_text(PROPERTIES + "A->B.select = *, 'a''b' as value\nA->B.rename = a(.) -> b$1\n", encoding="utf-8")
-    text = convert(str(path), {}).text
-    assert flow_of(tmp_path, text).change == load(str(path), {}).flows[0].change
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_each_table_says_what_follows_where_it_is_lost_and_how_it_is_fixed(table
     error = damaged(f"/state/{table}", STATE_TABLES[table], faults)
     assert error.exit_code == 3 and STATE_TABLES[table].lost in error.message
     assert faults[0].file in error.message and faults[7].file not in error.message
-    assert error.hint is not None and "mirror state rebuild CONFIG --execute" in error.hint
+    assert error.hint is not None and "mirror run CONFIG --once" in error.hint
 
 
 def test_messages_have_no_lines_of_a_trace() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List
@@ -212,15 +214,17 @@ def test_published_command_is_taken_as_it_stands(script: Path, tmp_path: Path, m
     assert [flow.source.bootstrap_servers for flow in config.flows] == ["a:9092"]
 
 
-def test_the_same_as_yaml_is_one_option_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = files(tmp_path, c="auto.offset.reset=smallest\nzk.connect=z:2181\n", p="compression.type=none\n")
-    given = [f"--consumer.config={paths['c']}", f"--producer.config={paths['p']}", "--whitelist=a,b", "--queue.size=9"]
-    assert main(["mm1", *given, "--convert", str(tmp_path / "mirror.yaml")]) == 0
-    assert replace(load(str(tmp_path / "mirror.yaml")), warnings=()) == replace(config_of(*given), warnings=())
-    assert main(["mm1", *given, "--convert", "-"]) == 0
-    text = capsys.readouterr().out
-    assert "start.position: group g" in text and "--queue.size: ignored" in text and "zk.connect: ignored" in text
-    assert main(["mm1", *given, "--convert", str(tmp_path / "mirror.yaml")]) == 2
+def test_yaml_on_the_page_means_the_same_as_the_options_on_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "migrate" / "from-mm1.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^ *```yaml\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "mirror.yaml").write_text(textwrap.dedent(text))
+    (tmp_path / "consumer.properties").write_text(
+        "bootstrap.servers=source-1:9092\ngroup.id=mirrorgroup\nauto.offset.reset=earliest\n"
+    )
+    (tmp_path / "producer.properties").write_text("bootstrap.servers=target-1:9092\n")
+    clients = [f"--{name}.config={tmp_path / name}.properties" for name in ("consumer", "producer")]
+    given = config_of(*clients, "--whitelist=orders, payments.*")
+    assert replace(load(str(tmp_path / "mirror.yaml"), {}), warnings=()) == replace(given, warnings=())
 
 
 def test_turn_stays_with_who_copies_and_falls_to_one_when_nobody_does() -> None:

@@ -218,6 +218,11 @@ def test_state_by_what_was_found(status: FlowStatus, state: str, codes: List[str
     assert status_json(status)["state"] == state
 
 
+def test_remedy_for_records_that_expire_never_lowers_what_the_topic_keeps() -> None:
+    (problem,) = replace(FLOW, partitions=OLD).problems
+    assert problem.remedy.endswith(f"--topic {OLD[0].topic} --add-config retention.ms=-1")
+
+
 def test_remedy_of_a_failed_run_names_the_code_of_its_error() -> None:
     (problem,) = replace(FLOW, run=replace(FAILED, outcome="MIR-313: A->B: 1 partition stopped")).problems
     (older,) = replace(FLOW, run=FAILED).problems

@@ -74,7 +74,6 @@ COMMON: Mapping[str, str] = {
     "table": "table name",
     "positions": "count",
     "present_offset": "committed offset now",
-    "way_out": "what to do",
 }
 # Objects whose keys are names or words, not the document's.
 OPEN = ("verdicts", "flows", "changes", "silent", "configs")
@@ -260,15 +259,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "undo_run_id": "run of the rollback",
         "positions[].back_to": "restored offset",
     },
-    "mirror groups lag": {
-        "groups[].current_offset": "committed offset",
-        "groups[].log_end_offset": "end offset",
-        "groups[].lag": "offsets not read",
-        "groups[].lag_seconds": "age of the next record to read",
-        "groups[].consumer_id": "member id",
-        "groups[].client_id": "client id",
-        "groups[].only_markers": "the lag is transaction markers",
-    },
     "mirror cutover run": {
         "cutover_id": "the same in all steps",
         "direction": "`over` or `back`",
@@ -292,32 +282,12 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "groups[].committed_at": "last offset commit",
         "groups[].active": "it has members on the target",
     },
-    "mirror retention": {
-        "config": "`retention.ms`",
-        "topics[].now": "present value, ms",
-        "topics[].to": "new value, ms",
-        "topics[].outcome": "result",
-    },
-    "mirror state check: the tables": {
+    "mirror state check": {
         "state": "state folder",
         "tables[].status": "condition",
         "tables[].rows": "count",
         "tables[].faults[].file": "file",
         "tables[].if_lost": "consequence of its loss",
-    },
-    "mirror state check: a flow": {
-        "topics": "count",
-        "records": "offsets that a rebuild reads",
-        "can_be_rebuilt": "no refusal",
-        "refusal": "why it is refused",
-        "refusal.code": "code for scripts",
-        "partitions[].how": "`compared`, `origins`, `group` or `copied`",
-        "partitions[].refusal": "why it is refused",
-        "partitions[].refusal.code": "code for scripts",
-    },
-    "mirror state rebuild": {
-        "executed": "`--execute` was given",
-        "moved[].moved_to": "new folder name",
     },
     "mirror translate-position": {
         "offset": "next offset to read",
@@ -334,12 +304,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "partitions[].doubled_records": "records copied twice",
         "partitions[].compared_records": "records compared",
         "partitions[].older_records": "the remote log has earlier records",
-    },
-    "mirror convert": {
-        "from": "files",
-        "to": "output file",
-        "warnings": "sentences",
-        "yaml": "the text, without `--output`",
     },
     "Log lines": {
         "time": "UTC, ISO 8601",

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 from mirror_lib.commands.output import add_json, print_warning
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, EXIT_USAGE
+from mirror_lib.text import counted
 
 EXIT_CODES = f"""\
 exit codes:
@@ -67,6 +68,17 @@ def configured(parser: argparse.ArgumentParser, run: Run, read: Read) -> None:
 
 def _run(run: Run, read: Read, arguments: argparse.Namespace) -> int:
     config = read(arguments)
-    for warning in config.warnings:
+    files = getattr(arguments, "config", None)
+    lists = f"mirror plan {' '.join(files)} --all" if files else "mirror mm1 … --convert -"
+    for warning in config.warnings if getattr(arguments, "all", False) else brief(config, lists):
         print_warning(warning)
     return run(arguments, config)
+
+
+def brief(config: MirrorConfig, lists: str) -> List[str]:
+    """The warnings of a file, those about its keys as one line with their number and the command that `lists` them."""
+    counts = [(config.idle, "without effect here"), (config.corrected, "read otherwise than written")]
+    words = " and ".join(f"{counted(len(found), 'key')} {what}" for found, what in counts if found)
+    of_keys = {*config.idle, *config.corrected}
+    others = [warning for warning in config.warnings if warning not in of_keys]
+    return [*others, *([f"{words}; `{lists}` lists them"] if words else [])]

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import replace
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.client_options import kafka_python_options, login_risk
 from mirror_lib.config.custom_classes import check_custom_classes
-from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, config_error, place_of_named
+from mirror_lib.config.document import (
+    CONNECT,
+    MM2,
+    YAML,
+    Document,
+    Entry,
+    Errors,
+    config_error,
+    entry_of,
+    follows,
+    joined,
+    place_of_named,
+)
 from mirror_lib.config.keys import ROLES, Keys
-from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import (
+    DEFAULT_POLICY,
+    IDENTITY_POLICY,
+    MM1_POLICY,
+    ClusterConfig,
+    MirrorConfig,
+    ReplicationFlow,
+)
 from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
 from mirror_lib.config.settings import (
     BY_NAME,
@@ -24,7 +44,9 @@ from mirror_lib.config.settings import (
     METRICS_TOPICS_MAX,
     MM2_TOPICS_EXCLUDE,
     MM2_TRIGGER,
+    SEPARATOR,
     SETTINGS,
+    SOURCE_ALIAS,
     TOP,
     TOPICS_EXCLUDE,
     Setting,
@@ -116,23 +138,80 @@ _ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin"
 _OVERRIDES = {"source": ("consumer.override", "admin.override"), "target": ("producer.override", "admin.override")}
 
 
-def build_config(document: Document, keys: Keys) -> MirrorConfig:
-    """The whole file as one frozen value. Raises `ConfigError`, with the place of the key that is wrong."""
-    scopes = list(_enabled_scopes(document, keys))
-    if not scopes:
-        raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
-    flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
-    _check_source_groups(flows, document.path)
-    beating = _heartbeat_scopes(document, keys, scopes)
-    pairs = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in beating)
-    for (scope, key), entry in keys.custom.items():
-        if not scope and not any(key in flow.custom_properties for flow in flows):
-            raise _no_class_for(entry, class_key(key) or key)
-    overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
+def build_config(document: Document, keys: Keys, errors: Errors, written: Sequence[Entry]) -> MirrorConfig:
+    """The whole file as one frozen value. `errors` were found already, and `written` are all entries of the file.
+
+    Raises one `ConfigError` that lists what is wrong, each with its place.
+    """
+    errors = Errors([*document.errors, *keys.errors, *errors])
+    settings = {}
+    for place, entry in keys.settings.items():
+        with errors.kept():
+            _value(BY_NAME[place[1]], entry)
+            settings[place] = entry
+    keys = replace(keys, settings=settings)
+    wrong = [entry for entry in (entry_of(error, written) for error in errors) if entry is not None]
+    found = Errors()
+    with found.kept():
+        scopes = list(_enabled_scopes(document, keys))
+        if not scopes:
+            advice = _TO_ENABLE[document.dialect] + _lost_flow(document)
+            raise config_error(f"no flow is enabled; {advice}", document.path)
+        flows = _built(document, keys, scopes, found)
+        beating = () if found else _heartbeat_scopes(document, keys, scopes)
+        pairs = _built(document, keys, beating, found)
+        if not found:
+            _check_source_groups(flows, document.path)
+    # What has no line of its own may follow from a key that is wrong, or from a line that could not be read.
+    for error in found:
+        alone = entry_of(error, written) is None
+        if not (alone and (document.errors or follows(error, wrong))):
+            errors.append(error)
+    if errors:
+        raise joined(errors, document.path)
     top = _top(document, keys)
-    idle = [*idle_keys(keys.settings, (*flows, *pairs)), *_idle_metrics(top)]
-    warnings = dict.fromkeys([*keys.warnings, *overruled, *idle, *_login_risks(flows)])
-    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **top)
+    idle = [*keys.idle, *(sentence for scope in scopes for sentence in _overruled(keys, scope))]
+    idle += [*_classless(document, keys, flows), *idle_keys(keys.settings, (*flows, *pairs)), *_idle_metrics(top)]
+    corrected = [*keys.corrected, *_blank_separators(keys, flows)]
+    read = {"idle": tuple(dict.fromkeys(idle)), "corrected": tuple(dict.fromkeys(corrected))}
+    warnings = (*document.warnings, *_login_risks(flows), *read["corrected"], *read["idle"])
+    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=warnings, **read, **top)
+
+
+def _built(document: Document, keys: Keys, scopes: Iterable[str], errors: Errors) -> Tuple[ReplicationFlow, ...]:
+    """The flows that could be built; the errors of the others are kept."""
+    found = []
+    for scope in scopes:
+        with errors.kept():
+            found.append(_Flow(document, keys, scope, errors).build())
+    return tuple(found)
+
+
+def _classless(document: Document, keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[str]:
+    """A sentence for each key that is for a class, where the class is built in. Raises `ConfigError` in YAML."""
+    for (scope, key), entry in keys.custom.items():
+        if not any(key in flow.custom_properties for flow in flows if scope in ("", flow.name)):
+            sentence = f"{entry.written} is for a class of your own, and {class_key(key)} names none"
+            if document.dialect == YAML:
+                raise config_error(sentence, entry.place)
+            yield f"{sentence} ({entry.place})"
+
+
+def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[str]:
+    """What remote topics are called where nothing separates the alias from the topic."""
+    for flow in (each for each in flows if not each.separator):
+        entry = _find(keys, flow.name, SEPARATOR)
+        if entry is not None and flow.replication_policy == DEFAULT_POLICY:
+            named = f"{flow.name} names topics {flow.naming_alias}orders"
+            yield f"{entry.written} is blank: {named}; {IDENTITY_POLICY} would keep names ({entry.place})"
+        elif entry is not None and _find(keys, flow.name, SOURCE_ALIAS) is not None:
+            yield f"{entry.written} is blank: {flow.name} keeps names of topics ({entry.place})"
+
+
+def _lost_flow(document: Document) -> str:
+    """The first key of a flow that is none, for a file without another flow."""
+    lost = next((each for each in document.left_out if each[0].key.endswith(f".{ENABLED}")), None)
+    return "" if lost is None else f"; {lost[0].key}: {lost[1]} ({lost[0].place})"
 
 
 def _check_source_groups(flows: Sequence[ReplicationFlow], path: str) -> None:
@@ -217,21 +296,26 @@ def _value(setting: Setting, entry: Optional[Entry]) -> Any:
 class _Flow:
     """Builds one flow of a document."""
 
-    def __init__(self, document: Document, keys: Keys, source: str, target: str) -> None:
+    def __init__(self, document: Document, keys: Keys, scope: str, errors: Errors) -> None:
         self._document = document
         self._keys = keys
-        self._source = source
-        self._target = target
-        self._scope = f"{source}->{target}"
+        self._source, self._target = scope.split("->")
+        self._scope = scope
+        self._errors = errors
 
     def build(self) -> ReplicationFlow:
-        """The flow with every setting. Raises `ConfigError`."""
+        """The flow with every setting. Raises `ConfigError`; where both clusters are wrong, the first one is kept."""
         if self._source == self._target:
             raise config_error(f"{self._scope}: source and target are the same cluster", self._place())
         fields = self._fields()
-        self._check_aliases(fields["separator"])
-        source, target = (self._cluster(side) for side in ("source", "target"))
-        flow = ReplicationFlow(source=source, target=target, **fields)
+        self._check_aliases(fields)
+        clusters: Dict[str, ClusterConfig] = {}
+        for side in ("source", "target"):
+            with self._errors.kept():
+                clusters[side] = self._cluster(side)
+        if len(clusters) < 2:
+            raise self._errors[-1]
+        flow = ReplicationFlow(**clusters, **fields)
         check_custom_classes(flow)
         return flow
 
@@ -259,6 +343,7 @@ class _Flow:
         fields["delivery_may_fall"] = self._document.dialect != YAML and not chosen
         own = values["replication.policy.internal.topic.separator.enabled"]
         fields["internal_separator"] = fields["separator"] if own else "."
+        fields.update(self._naming(values))
         found = ((row.name, self._entry(row)) for row in rows)
         places = {name: entry.place for name, entry in found if entry is not None}
         return {
@@ -267,6 +352,25 @@ class _Flow:
             "custom_properties": self._custom_properties(values),
             "places": places,
         }
+
+    def _naming(self, values: Mapping[str, Any]) -> Dict[str, Any]:
+        """The fields of an alias that differs in names of topics. Blank ones and a blank separator keep the names.
+
+        Raises `ConfigError` where a blank alias does not.
+        """
+        entry = self._entry(BY_NAME[SOURCE_ALIAS])
+        if entry is None or values["replication.policy.class"] in (IDENTITY_POLICY, MM1_POLICY):
+            return {}
+        alias = values[SOURCE_ALIAS]
+        if not alias and not values[SEPARATOR]:
+            return {"replication_policy": IDENTITY_POLICY}
+        if not alias:
+            raise config_error(
+                f"{entry.written} is blank, and remote topics would be called {values[SEPARATOR]}"
+                f"orders; name the cluster, or write replication.policy.class = {IDENTITY_POLICY} to keep names",
+                entry.place,
+            )
+        return {} if alias == self._source else {"remote_alias": alias}
 
     def _change(self, values: Mapping[str, Any], places: Mapping[str, str]) -> Dict[str, Any]:
         """The fields of a flow that changes records. Raises `ConfigError` where its engine is said to be the other."""
@@ -283,16 +387,12 @@ class _Flow:
         return {"change": change, **({"heartbeats_replication": False} if silent else {})}
 
     def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
-        """The keys for the flow's own classes. Raises `ConfigError` where a built-in is given one."""
+        """The keys for the flow's own classes."""
         given: Dict[str, Entry] = {}
         for (scope, key), entry in sorted(self._keys.custom.items()):
             name = class_key(key)
-            if scope not in ("", self._scope) or name is None:
-                continue
-            if is_entry_point(values[name]):
+            if scope in ("", self._scope) and name is not None and is_entry_point(values[name]):
                 given[key] = entry
-            elif scope:
-                raise _no_class_for(entry, name)
         return {key: entry.text.strip() for key, entry in given.items()}
 
     def _entry(self, setting: Setting) -> Optional[Entry]:
@@ -300,14 +400,16 @@ class _Flow:
             return _find(self._keys, self._scope, setting.name)
         return {**self._properties("source"), **self._of_role("source", "consumer")}.get(setting.client_key)
 
-    def _check_aliases(self, separator: str) -> None:
-        for alias in (self._source, self._target):
+    def _check_aliases(self, fields: Mapping[str, Any]) -> None:
+        keeps_names = fields["replication_policy"] in (IDENTITY_POLICY, MM1_POLICY)
+        separator = "" if keeps_names else fields["separator"]
+        for alias in (self._source, self._target, fields.get("remote_alias", self._source)):
             if not _ALIAS.fullmatch(alias):
                 raise config_error(
                     f"cluster {alias}: an alias is part of topic names; take a-z, A-Z, 0-9, '.', '_' and '-'",
                     self._place(),
                 )
-            if separator in alias:
+            if separator and separator in alias:
                 # Hops are counted, and cycles seen, by splitting remote names at the separator.
                 raise config_error(
                     f"cluster {alias}: an alias must not contain the separator '{separator}'; "
@@ -356,7 +458,9 @@ class _Flow:
         key = f"{side}.cluster.bootstrap.servers" if of_connector else f"{alias}.bootstrap.servers"
         if entry is None:
             lost = [place for text, place in self._document.comments if key in text]
-            advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port"
+            like = next((each for each in self._document.entries if each.written.lower() == key.lower()), None)
+            instead = "" if like is None else f", as {like.written} at {like.place} does not count"
+            advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port{instead}"
             raise config_error(f"cluster {alias} has no bootstrap.servers; {advice}", self._place())
         servers = items(entry.value)
         if not servers or not all(_SERVER.fullmatch(server) for server in servers):
@@ -367,11 +471,6 @@ class _Flow:
         scopes = (self._scope, self._source, self._target)
         found = (entry.place for scope in scopes for entry in self._document.entries if entry.scope == scope)
         return next(found, self._document.path)
-
-
-def _no_class_for(entry: Entry, name: str) -> ConfigError:
-    sentence = f"{entry.written} is for a class of your own, and {name} names none"
-    return config_error(sentence, entry.place)
 
 
 def _texts(properties: Mapping[str, Entry]) -> Dict[str, str]:

@@ -140,8 +140,11 @@ _QUOTES = "\"'"
 _COMMA_IN_BRACES = re.compile(r"\{[^}]*,[^}]*\}")
 
 
-def read_mm1(given: Given, state: Optional[str] = None) -> Document:
-    """Nothing but the files is read, and references in them are not replaced. Raises `ConfigError`."""
+def read_mm1(given: Given, state: Optional[str] = None, stray: Sequence[str] = ()) -> Document:
+    """Nothing but the files is read, and references in them are not replaced. `stray` are words of no option.
+
+    Raises `ConfigError`.
+    """
     _check(given)
     (producer,) = given["producer.config"]
     sources = [_ClientFile("consumer.config", path) for path in given["consumer.config"]]
@@ -153,10 +156,11 @@ def read_mm1(given: Given, state: Optional[str] = None) -> Document:
         entries += source.clients(alias)
         entries += source.flow(f"{alias}->{TARGET}")
         warnings += source.warnings()
-    ignored = [(Entry("", f"--{name}", "", f"--{name}"), f"ignored: {why}") for name, why in _ignored(given)]
-    left_out = [*ignored, *(each for file in (*sources, target) for each in file.left_out)]
+    ignored = [(Entry("", f"--{name}", "", f"--{name}"), why) for name, why in _ignored(given)]
+    words = [(Entry("", word, "", "the command line"), "it belongs to no option") for word in stray]
+    left_out = [*words, *ignored, *(each for file in (*sources, target) for each in file.left_out)]
     path = ", ".join([*given["consumer.config"], producer])
-    return Document(path, MM1, (*aliases, TARGET), tuple(entries), (), tuple(warnings), tuple(left_out))
+    return Document(path, MM1, (*aliases, TARGET), tuple(entries), warnings=tuple(warnings), left_out=tuple(left_out))
 
 
 def topic_pattern(text: str) -> str:
@@ -243,7 +247,7 @@ class _ClientFile:
             name = RENAMED[option].get(one.key, one.key)
             reason = self._why_left_out(name)
             if reason is not None:
-                self.left_out.append((Entry("", one.key, one.value, place), f"ignored: {reason}"))
+                self.left_out.append((Entry("", one.key, one.value, place), reason))
             else:
                 (self._keys if name == one.key else renamed)[name] = _Key(name, one.value, place)
         self._keys = {**renamed, **self._keys}

@@ -51,9 +51,9 @@ _DEFAULTS = (
 )
 
 
-def yaml_text(document: Document) -> str:
-    """The whole file. Raises `ConfigError` for what `load` would refuse by its key; values are not checked."""
-    return "\n".join(_Writer(document, sort_keys(document)).lines()) + "\n"
+def yaml_text(document: Document, keys: Keys) -> str:
+    """The whole file. Values are not checked."""
+    return "\n".join(_Writer(document, keys).lines()) + "\n"
 
 
 class _Writer:
@@ -224,13 +224,13 @@ def convert(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.en
 
 def convert_document(document: Document, environ: Mapping[str, str] = os.environ) -> Conversion:
     """The same for a document that was read already."""
-    if document.errors:
+    keys = sort_keys(document)
+    if document.errors or keys.errors:
         checked(document, environ)  # raises these, with the errors of the other entries
-    text = yaml_text(document)
-    try:
-        with_values(document, environ)
-    except ConfigError as error:
-        return Conversion(text, (f"values were not checked: {error}",))
+    text = yaml_text(document, keys)
+    unknown = with_values(document, environ)[1]
+    if unknown:
+        return Conversion(text, tuple(f"values were not checked: {error}" for error in unknown))
     config = checked(document, environ)
     again = checked(read_yaml(text.encode("utf-8"), "the YAML"), environ)
     if replace(again, warnings=()) != replace(config, warnings=()):

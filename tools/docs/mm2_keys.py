@@ -26,7 +26,7 @@ EVERY_CONNECTOR: Keys = (
     *("replication.policy.internal.topic.separator.enabled", "admin.timeout.ms", "forwarding.admin.class"),
     *("metric.names.formats", "key.converter", "value.converter", "header.converter", "key.converter.*"),
     *("value.converter.*", "header.converter.*", "config.action.reload"),
-    *("transforms*", "predicates*", "errors.*", "exactly.once.support", "transaction.boundary*"),
+    *("transforms", "transforms.*", "predicates*", "errors.*", "exactly.once.support", "transaction.boundary*"),
     *("offsets.storage.topic", "task.index", "task.assigned.*"),
 )
 SOURCE: Keys = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.client_options import kafka_python_options, login_risk
 from mirror_lib.config.custom_classes import check_custom_classes
@@ -55,75 +55,31 @@ from mirror_lib.config.settings import (
 from mirror_lib.config.values import is_entry_point, items
 from mirror_lib.errors import ConfigError
 
-# Keys, whether a flow heeds them, and the switch that makes it.
-_DEPENDENT: Sequence[Tuple[Sequence[str], Callable[[ReplicationFlow], bool], str]] = (
-    (
-        ("offset-syncs.topic.replication.factor", "offset-syncs.topic.location"),
-        lambda flow: flow.emit_offset_syncs,
-        "no offset-syncs topic is written; emit.offset-syncs.enabled = true writes it",
-    ),
-    (
-        ("checkpoints.topic.replication.factor", "emit.checkpoints.interval.seconds"),
-        lambda flow: flow.emit_checkpoints_interval is not None,
-        "no checkpoints topic is written; emit.checkpoints.enabled = true writes it",
-    ),
-    (
-        ("heartbeats.topic.replication.factor", "emit.heartbeats.interval.seconds"),
-        lambda flow: flow.emit_heartbeats_interval is not None,
-        "no heartbeats are written; emit.heartbeats.enabled = true writes them",
-    ),
-    (
-        ("sync.group.offsets.interval.seconds",),
-        lambda flow: flow.sync_group_offsets_interval is not None,
-        "no group offsets are committed on the target; sync.group.offsets.enabled = true commits them",
-    ),
-    (
-        ("sync.topic.configs.interval.seconds",),
-        lambda flow: flow.sync_topic_configs_interval is not None,
-        "configs of remote topics are set at creation alone; sync.topic.configs.enabled = true keeps them in step",
-    ),
-    (
-        tuple(f"sync.topic.acls.{name}" for name in ("interval.seconds", "operations", "wildcards", "delete")),
-        lambda flow: flow.sync_topic_acls_interval is not None,
-        "no ACLs are copied; sync.topic.acls.enabled = true copies them",
-    ),
-    (
-        ("refresh.topics.interval.seconds",),
-        lambda flow: flow.refresh_topics_interval is not None,
-        "new topics are not found; refresh.topics.enabled = true finds them",
-    ),
-    (
-        ("refresh.groups.interval.seconds",),
-        lambda flow: flow.refresh_groups_interval is not None,
-        "new groups are not found; refresh.groups.enabled = true finds them",
-    ),
-    (
-        ("commit.source.group.interval.seconds",),
-        lambda flow: bool(flow.commit_source_group),
-        "no progress is committed on the source; commit.source.group names the group to commit for",
-    ),
-    (
-        ("copy.window.timezone",),
-        lambda flow: bool(flow.copy_window),
-        "the flow may always copy; copy.window limits when",
-    ),
-    (
-        ("report.port",),
-        lambda flow: flow.tails,
-        "no task of the flow tails; tail.enabled = true and a flow that changes no records has such tasks",
-    ),
-)
+# By the start of keys: the setting without which a flow does not heed them.
+_NEEDS: Mapping[str, str] = {
+    **{setting.switches: setting.name for setting in SETTINGS if setting.switches},
+    "offset-syncs.topic.": "emit.offset-syncs.enabled",
+    "checkpoints.topic.": "emit.checkpoints.enabled",
+    "heartbeats.topic.": EMIT_HEARTBEATS,
+    "sync.topic.acls.": "sync.topic.acls.enabled",
+    "commit.source.group.": "commit.source.group",
+    "copy.window.": "copy.window",
+    "report.port": "tail.enabled",
+}
 
 
-def idle_keys(settings: Mapping[Tuple[str, str], Entry], flows: Sequence[ReplicationFlow]) -> List[str]:
+def idle_keys(settings: Mapping[Tuple[str, str], Entry], flows: Sequence[ReplicationFlow]) -> Iterator[str]:
     """One sentence for each such key in `settings` (by scope and name) that none of `flows` heeds, with its place."""
-    found: Dict[str, None] = {}
     for (scope, name), entry in settings.items():
-        for names, heeds, why in _DEPENDENT:
-            concerned = [flow for flow in flows if scope in ("", flow.name)]
-            if name in names and concerned and not any(map(heeds, concerned)):
-                found[f"{entry.written} has no effect: {why} ({entry.place})"] = None
-    return list(found)
+        needed = next((needed for start, needed in _NEEDS.items() if name.startswith(start) and name != needed), None)
+        concerned = [flow for flow in flows if scope in ("", flow.name)]
+        if needed is not None and concerned and not any(_has(flow, BY_NAME[needed]) for flow in concerned):
+            yield f"{entry.written} has no effect without {needed} ({entry.place})"
+
+
+def _has(flow: ReplicationFlow, setting: Setting) -> bool:
+    """Whether a flow has the setting on: a switch its interval, a text or list an item."""
+    return getattr(flow, setting.field or BY_NAME[setting.switches].field) not in (None, False, "", ())
 
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
@@ -173,9 +129,9 @@ def build_config(document: Document, keys: Keys, errors: Errors, written: Sequen
     idle = [*keys.idle, *(sentence for scope in scopes for sentence in _overruled(keys, scope))]
     idle += [*_classless(document, keys, flows), *idle_keys(keys.settings, (*flows, *pairs)), *_idle_metrics(top)]
     corrected = [*keys.corrected, *_blank_separators(keys, flows)]
-    read = {"idle": tuple(dict.fromkeys(idle)), "corrected": tuple(dict.fromkeys(corrected))}
-    warnings = (*document.warnings, *_login_risks(flows), *read["corrected"], *read["idle"])
-    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=warnings, **read, **top)
+    top.update(idle=tuple(dict.fromkeys(idle)), corrected=tuple(dict.fromkeys(corrected)))
+    warnings = (*document.warnings, *_login_risks(flows), *top["corrected"], *top["idle"])
+    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=warnings, **top)
 
 
 def _built(document: Document, keys: Keys, scopes: Iterable[str], errors: Errors) -> Tuple[ReplicationFlow, ...]:
@@ -190,7 +146,8 @@ def _built(document: Document, keys: Keys, scopes: Iterable[str], errors: Errors
 def _classless(document: Document, keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[str]:
     """A sentence for each key that is for a class, where the class is built in. Raises `ConfigError` in YAML."""
     for (scope, key), entry in keys.custom.items():
-        if not any(key in flow.custom_properties for flow in flows if scope in ("", flow.name)):
+        concerned = [flow for flow in flows if scope in ("", flow.name)]
+        if concerned and not any(key in flow.custom_properties for flow in concerned):
             sentence = f"{entry.written} is for a class of your own, and {class_key(key)} names none"
             if document.dialect == YAML:
                 raise config_error(sentence, entry.place)
@@ -209,8 +166,8 @@ def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[
 
 
 def _lost_flow(document: Document) -> str:
-    """The first key of a flow that is none, for a file without another flow."""
-    lost = next((each for each in document.left_out if each[0].key.endswith(f".{ENABLED}")), None)
+    """The first key of a MirrorMaker file that is of no flow, for a file without another."""
+    lost = next(iter(document.left_out), None) if document.dialect == MM2 else None
     return "" if lost is None else f"; {lost[0].key}: {lost[1]} ({lost[0].place})"
 
 
@@ -268,16 +225,11 @@ def _top(document: Document, keys: Keys) -> Dict[str, Any]:
 def _idle_metrics(top: Mapping[str, Any]) -> Iterator[str]:
     """One sentence for each key about metrics that are not exported, with its place."""
     served, written = top["metrics_port"] is not None, bool(top["metrics_textfile"])
-    if not served and METRICS_HOST in top["places"]:
-        yield (
-            f"{METRICS_HOST} has no effect: no metrics are served; {METRICS_PORT} serves them "
-            f"({top['places'][METRICS_HOST]})"
-        )
-    if not served and not written and METRICS_TOPICS_MAX in top["places"]:
-        yield (
-            f"{METRICS_TOPICS_MAX} has no effect: no metrics are exported; {METRICS_PORT} or {METRICS_TEXTFILE} "
-            f"exports them ({top['places'][METRICS_TOPICS_MAX]})"
-        )
+    keys = [(METRICS_HOST, served, METRICS_PORT)]
+    keys.append((METRICS_TOPICS_MAX, served or written, f"{METRICS_PORT} or {METRICS_TEXTFILE}"))
+    for key, heeded, needed in keys:
+        if key in top["places"] and not heeded:
+            yield f"{key} has no effect without {needed} ({top['places'][key]})"
 
 
 def _find(keys: Keys, scope: str, name: str) -> Optional[Entry]:
@@ -315,7 +267,7 @@ class _Flow:
                 clusters[side] = self._cluster(side)
         if len(clusters) < 2:
             raise self._errors[-1]
-        flow = ReplicationFlow(**clusters, **fields)
+        flow = ReplicationFlow(source=clusters["source"], target=clusters["target"], **fields)
         check_custom_classes(flow)
         return flow
 

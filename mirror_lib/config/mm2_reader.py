@@ -15,7 +15,6 @@ from mirror_lib.config.document import (
     MM2,
     Document,
     Entry,
-    Errors,
     Property,
     Value,
     config_error,
@@ -39,28 +38,23 @@ def read_mm2(content: bytes, path: str) -> Document:
     found, comments = read_properties(content, path)
     aliases, corrected = _aliases(found, path)
     last: Dict[str, Entry] = {}
-    left_out: Dict[str, Tuple[Entry, str]] = {}
-    errors = Errors()
+    left_out: List[Tuple[Entry, str]] = []
     for one in found:
         place = f"{path}:{one.line}"
-        with errors.kept():
-            scope, why = _scope(one, aliases, place)
-            if why:
-                left_out[one.key] = (Entry("", one.key, one.value, place), why)
-                continue
-            key = one.key[len(scope) + 1 :] if scope else one.key
-            value, sentences = _unfolded(one, key, place)
-            corrected += sentences
-            # A name that is given twice counts the second time, as java.util.Properties has it.
-            if one.key in last:
-                corrected.append(f"{one.key} is given twice, at {last[one.key].place} and {place}; the last counts")
-            last[one.key] = Entry(scope, key, value, place)
+        scope, why = _scope(one, aliases)
+        if why:
+            left_out.append((Entry("", one.key, one.value, place), why))
+            continue
+        key = one.key[len(scope) + 1 :] if scope else one.key
+        value, sentences = _unfolded(one, key, place)
+        corrected += sentences
+        # A name that is given twice counts the second time, as java.util.Properties has it.
+        if one.key in last:
+            corrected.append(f"{one.key} is given twice, at {last[one.key].place} and {place}; the last counts")
+        last[one.key] = Entry(scope, key, value, place)
     places = tuple((comment.text, f"{path}:{comment.line}") for comment in comments)
-    skipped = tuple(left_out.values())
-    return Document(
-        path, MM2, aliases, tuple(last.values()), places,
-        corrected=tuple(corrected), left_out=skipped, errors=tuple(errors),
-    )
+    entries = tuple(last.values())
+    return Document(path, MM2, aliases, entries, places, corrected=tuple(corrected), left_out=tuple(left_out))
 
 
 def _unfolded(one: Property, key: str, place: str) -> Tuple[str, List[str]]:
@@ -87,8 +81,9 @@ def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:
         result = quoted.group(2)
         warnings.append(f"{entry.written}: quotes are part of a value in .properties; read without ({entry.place})")
         if setting.kind is PATTERNS:
-            result = tuple(_meant(item) for item in items(quoted.group(2)))
-            if result != items(quoted.group(2)):
+            unquoted = _unquoted(quoted.group(2))
+            result = tuple(map(_meant, unquoted))
+            if result != unquoted:
                 warnings.append(f"{entry.written}: '*' at the start of a pattern is read as '.*' ({entry.place})")
     return replace(entry, value=result), warnings
 
@@ -101,6 +96,11 @@ def _without_comment(entry: Entry) -> Tuple[str, List[str]]:
     return value, [
         f"{entry.written}: .properties has no comments after a value, but '{mark}' is read as one ({entry.place})"
     ]
+
+
+def _unquoted(text: str) -> Tuple[str, ...]:
+    """The items of a list; each of them may be quoted."""
+    return tuple(item.strip("\"'") for item in items(text))
 
 
 def _meant(pattern: str) -> str:
@@ -116,19 +116,21 @@ def _aliases(found: Sequence[Property], path: str) -> Tuple[Tuple[str, ...], Lis
         raise config_error(f"no clusters are given; {advice}write clusters = A, B", path)
     entry = Entry("", "clusters", given[-1].value, f"{path}:{given[-1].line}")
     tidied, warnings = tidy(entry, BY_NAME["clusters"])
-    aliases = items(tidied.value)
+    aliases = _unquoted(tidied.text)
+    if not aliases:
+        sentence = "clusters names none; write clusters = A, B (a YAML file ends in .yaml or .yml)"
+        raise config_error(sentence, entry.place)
     twice = [alias for alias in dict.fromkeys(aliases) if aliases.count(alias) > 1]
     warnings += [f"clusters names {alias} twice ({entry.place})" for alias in twice]
     return tuple(dict.fromkeys(aliases)), warnings
 
 
-def _scope(one: Property, aliases: Sequence[str], place: str) -> Tuple[str, str]:
+def _scope(one: Property, aliases: Sequence[str]) -> Tuple[str, str]:
     """`A->B`, `A` or `""`, and why the key counts nowhere, if so. A key that is a setting as it stands is bare, however
-    the clusters are called. Raises `ConfigError` for a pair that is written with blanks."""
+    the clusters are called."""
     longest_first = sorted(aliases, key=len, reverse=True)
     if one.value.startswith("->") or one.key.endswith("->"):
-        sentence = f"a blank ends the key in .properties, which leaves {one.key}; write A->B without blanks"
-        raise config_error(sentence, place)
+        return "", "a blank ends the key in .properties; write A->B without blanks"
     if "->" not in one.key:
         bare = one.key in BY_NAME or one.key in _ALIAS_KEYS
         return ("" if bare else next((alias for alias in longest_first if one.key.startswith(alias + ".")), "")), ""

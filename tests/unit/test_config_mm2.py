@@ -382,9 +382,20 @@ def test_comments_after_client_properties_are_put_right_where_they_cannot_be_mea
     assert warnings(config).count("'//' is read as one") == 2
 
 
-@pytest.mark.parametrize("line", ["A -> B.topics = x", "A-> B.topics = x", "A ->B.topics = x"])
+@pytest.mark.parametrize("line", ["A -> B.enabled = true", "A-> B.enabled = true", "A ->B.enabled = true"])
 def test_a_flow_written_with_blanks_is_pointed_at(line: str, tmp_path: Path) -> None:
-    assert "write A->B without blanks (mm2.properties:5)" in refusal(tmp_path, FLOW + line + "\n")
+    (sentence,) = read(tmp_path, FLOW + line + "\n").idle
+    assert "write A->B without blanks" in sentence and sentence.endswith("mm2.properties:5)")
+    assert "write A->B without blanks (mm2.properties:4)" in refusal(tmp_path, CLUSTERS + line + "\n")
+
+
+def test_quotes_round_each_item_of_a_list_are_no_part_of_it(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW.replace("A, B", '"A", "B"') + "topics = 'x', 'y.*'\n")
+    assert [(flow.name, flow.topics) for flow in config.flows] == [("A->B", ("x", "y.*"))]
+
+
+def test_a_list_of_clusters_without_one_is_refused(tmp_path: Path) -> None:
+    assert "write clusters = A, B" in refusal(tmp_path, "clusters:\n  A: {}\n")
 
 
 MORE = "clusters: A, B, C, D\n" + "".join(f"{alias}.bootstrap.servers = {alias.lower()}:9092\n" for alias in "ABCD")

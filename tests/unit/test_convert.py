@@ -94,8 +94,8 @@ def lines_of_settings(draw: st.DrawFn) -> List[str]:
     rows = draw(st.lists(st.sampled_from(SETTINGS), max_size=12, unique_by=lambda row: row.name))
     lines = []
     for row in rows:
-        # An engine that is named, or keys that decide in one, may contradict what else is drawn.
-        if row.name in ("clusters", "enabled", "engine", "partition.counts.differ"):
+        # An engine that is named, keys that decide in one, or an alias may contradict what else is drawn.
+        if row.name in ("clusters", "enabled", "engine", "partition.counts.differ", "source.cluster.alias"):
             continue
         scope = "" if row.level == TOP else draw(st.sampled_from(["", "A->B.", "B->A."]))
         lines.append(f"{scope}{row.name} = {draw(values_of(row))}")

@@ -24,7 +24,7 @@ _ALSO = ("request.timeout.ms", "connections.max.idle.ms", "metadata.max.age.ms",
 
 def reaches_the_copy(key: str) -> bool:
     """Whether a client property means something beyond Spark's own source, which only looks where a log ends."""
-    return key.startswith(_CONNECTING) or key in _ALSO or key not in CLIENT_PROPERTIES
+    return key.startswith(_CONNECTING) or key in _ALSO
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,6 @@ UNUSED: Tuple[Unused, ...] = (
            "past it; only ForwardingAdmin, which adds nothing, is accepted", True, ("ForwardingAdmin",)),
     Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
     Unused(("task.assigned.*", "task.class"), "MirrorMaker's connectors set it for their tasks"),
-    Unused(("readahead.queue.capacity", "heartbeats.topic.retention.ms", "checkpoints.topic.retention.ms",
-            "offset.syncs.topic.retention.ms", "offset-syncs.topic.retention.ms"),
-           "guides name it, and no release of MirrorMaker 2 reads it"),
     Unused(("target.cluster.alias",), "`A->B` names both clusters"),
     Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work, and limits "
            "set on a provider are not applied"),
@@ -107,7 +104,7 @@ _BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.s
 _PROVIDER = re.compile(r"config\.providers(\.[\w-]+\.class)?")
 # Client properties whose values may hold '#', '//' and quotes of their own.
 _HOLDS_ANYTHING = re.compile(r"password|jaas|secret|keystore\.key|certificate|client\.id|\.url")
-_OWN_SIZES = "ignored: what copies has sizes, waits and acknowledgements of its own"
+_OWN_SIZES = "ignored: what copies keeps batches as they are, with sizes, waits and acknowledgements of its own"
 _WORDS = re.compile(r"[.-]")
 
 

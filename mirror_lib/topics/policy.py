@@ -279,7 +279,7 @@ def checkpoints_topics(flow: ReplicationFlow) -> Tuple[str, ...]:
 
     Before 3.1 MM2 put a `.` there always, and since then the separator by default (KIP-949).
     """
-    alias = flow.source.alias
+    alias = flow.naming_alias
     return _spellings(flow, policy_for(flow).checkpoints_topic(alias), lambda each: each.checkpoints_topic(alias))
 
 

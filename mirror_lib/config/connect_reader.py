@@ -243,8 +243,9 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
     entries += [entry for flow in flows for entry in flow.entries]
     left_out = [each for flow in flows for each in flow.left_out]
     for entry in (entry for worker in workers for entry in worker):
-        # A worker's converter is for the connectors that have none of their own.
-        if entry.key in CONVERTERS and not all(each.entry(entry.key) for each in connectors if each.kind == SOURCE):
+        # A worker's converter is for the connectors that have none of their own, its providers for all of them.
+        alone = entry.key in CONVERTERS and not all(each.entry(entry.key) for each in connectors if each.kind == SOURCE)
+        if alone or entry.key.startswith("config.providers"):
             entries.append(entry)
         else:
             left_out.append((entry, "it is the worker's"))

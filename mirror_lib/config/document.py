@@ -10,6 +10,7 @@ import difflib
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import javaproperties
@@ -147,6 +148,14 @@ def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) ->
     """The place of the first key of `given` that the sentence names, else `otherwise`."""
     words = (word.strip(":;,()") for word in sentence.split())
     return next((given[word].place for word in words if word in given), otherwise)
+
+
+def content_of(path: str) -> bytes:
+    """The bytes of a file. Raises `ConfigError`."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise config_error(f"the file cannot be read: {error.strerror}", path) from None
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")

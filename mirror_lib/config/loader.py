@@ -22,7 +22,7 @@ from mirror_lib.config.connect_reader import (
     read_connectors,
     worker_of_properties,
 )
-from mirror_lib.config.document import Document, Entry, Errors, Value, config_error, read_properties
+from mirror_lib.config.document import Document, Entry, Errors, Value, config_error, content_of, read_properties
 from mirror_lib.config.keys import sort_keys, unused
 from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
@@ -172,7 +172,7 @@ def checked(document: Document, environ: Mapping[str, str]) -> MirrorConfig:
 
 def read_document(paths: Union[str, Sequence[str]]) -> Document:
     """The file or files as they are: nothing checked, references not replaced. Raises `ConfigError`."""
-    given = {path: _content(path) for path in ([paths] if isinstance(paths, str) else paths)}
+    given = {path: content_of(path) for path in ([paths] if isinstance(paths, str) else paths)}
     for path, content in given.items():
         _refuse_resource(content, path)
     connectors = {path: _connectors(content, path) for path, content in given.items()}
@@ -223,10 +223,3 @@ def with_values(document: Document, environ: Mapping[str, str]) -> Tuple[Documen
         with errors.kept():
             entries.append(entry if row is not None and not row.refused else references.resolve(entry))
     return replace(document, entries=tuple(entries)), errors
-
-
-def _content(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise config_error(f"the file cannot be read: {error.strerror}", path) from None

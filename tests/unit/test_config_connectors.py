@@ -307,6 +307,17 @@ def test_a_workers_file_may_stand_beside_its_connectors_and_its_converter_counts
     assert load(files, {}).flows
 
 
+def test_a_workers_providers_serve_its_connectors(tmp_path: Path) -> None:
+    worker = tmp_path / "connect-standalone.properties"
+    provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    worker.write_text(f"bootstrap.servers = b:9092\nconfig.providers = v\nconfig.providers.v.class = {provider}\n")
+    source = connector("Source")
+    source["source.cluster.ssl.key.password"] = "${v:SECRET}"
+    (tmp_path / "0.json").write_text(json.dumps(source))
+    (flow,) = load([str(worker), str(tmp_path / "0.json")], {"SECRET": "pw"}).flows
+    assert flow.source.properties["ssl.key.password"] == "pw"
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

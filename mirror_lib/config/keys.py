@@ -219,6 +219,8 @@ class _Sorting:
         if setting is not None and setting.client_key is None:
             where = f"A->B.{setting.name}" if setting.level == FLOW else setting.name
             self._refuse_or_leave(entry, f"is not a setting of a cluster; write {where}")
+        elif row is not None and entry.key == "transforms":
+            self.leave("a cluster has no transforms", entry)
         elif row is not None:
             self._add_unused(row, entry)
         elif role in ROLES and rest:
@@ -253,12 +255,12 @@ class _Sorting:
             self._idle.append(f"{entry.written} {sentence}{right} ({entry.place})")
         elif not reaches_the_copy(key):
             self._idle.append(f"{entry.written}: {_OWN_SIZES} ({entry.place})")
-        elif key == "auto.offset.reset" and entry.text.strip() == "none" and self._document.dialect != YAML:
+        if not _HOLDS_ANYTHING.search(key):
+            entry = self._tidied(entry, BY_NAME["clusters"])
+        if key == "auto.offset.reset" and entry.text.strip() == "none" and self._document.dialect != YAML:
             fails = "is read as on.data.loss = fail: a lost offset stops its partition; a new one starts at earliest"
             self._correct(entry, f"{entry.written} = none {fails} ({entry.place})")
             entry = replace(entry, value="earliest")
-        if not _HOLDS_ANYTHING.search(key):
-            entry = self._tidied(entry, BY_NAME["clusters"])
         self._clients.setdefault((entry.scope, prefix), {})[key] = entry
 
     def _tidied(self, entry: Entry, setting: Setting) -> Entry:

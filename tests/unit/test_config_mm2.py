@@ -239,6 +239,7 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
         ("A->C.topics = x", "A->C.topics: ignored: it names an unknown cluster, C; the clusters are A, B"),
         ("A->A.enabled = true", "A->A.enabled: ignored: a pair is of two clusters"),
         ("A.replication.factor = 3", "it is not a setting of a cluster; write A->B.replication.factor"),
+        ("A.transforms = mask", "A.transforms: ignored: "),
         ("A->B.transforms.mask.type = x", "A->B.transforms.mask.type: ignored: it is for a single message transform"),
         ("config.storage.topic = ${env:NOT_HERE}", "config.storage.topic: ignored: "),
         ("topic.filter.class.prefix = x", "is for a class of your own, and topic.filter.class names none"),
@@ -310,7 +311,7 @@ def test_a_bare_source_alias_counts_in_names_of_topics(tmp_path: Path) -> None:
 
 
 def test_a_reset_of_none_is_the_default_for_lost_data(tmp_path: Path) -> None:
-    config = read(tmp_path, FLOW + "A->B.consumer.auto.offset.reset = none\n")
+    config = read(tmp_path, FLOW + "A->B.consumer.auto.offset.reset = none # nor skip\n")
     assert (config.flows[0].auto_offset_reset, config.flows[0].on_data_loss) == ("earliest", "fail")
     assert "A->B.consumer.auto.offset.reset = none is read as on.data.loss = fail" in warnings(config)
 

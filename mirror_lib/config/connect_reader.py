@@ -66,8 +66,10 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
     configs = list(_configs(root, path))
     if not configs:
         raise config_error("the file has no connector", path)
+    # To Connect a key that is null is not given.
+    given = ([each for each in config if each[1] is not None] for config in configs)
     return tuple(
-        _connector([_entry(key, value, f"{path}:{line}") for key, value, line in each], path) for each in configs
+        _connector([_entry(key, value, f"{path}:{line}") for key, value, line in each], path) for each in given
     )
 
 

@@ -115,7 +115,7 @@ _YAML = (".yaml", ".yml")
 # A list of connectors; a line such as [section] is a key of a `.properties` file.
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[{\]])")
 _KIND = re.compile(rb"^[\s{,-]*[\"']?kind[\"']?\s*:\s*[\"']?(\w+)", re.MULTILINE)
-_STRIMZIS = ("KafkaMirrorMaker", "KafkaMirrorMaker2", "KafkaConnector")
+_STRIMZIS = ("KafkaMirrorMaker2", "KafkaConnector", "KafkaMirrorMaker")
 
 _VARIABLES = ("KAFKA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _OPTION = re.compile(r'-Djava\.security\.auth\.login\.config==?"?([^\s"]+)')
@@ -198,14 +198,14 @@ def _connectors(content: bytes, path: str) -> List[Connector]:
 
 def _refuse_resource(content: bytes, path: str) -> None:
     """Raise `ConfigError` for a resource of Kubernetes. Strimzi's operator makes connectors of one."""
-    found = _KIND.search(content) if b"apiVersion" in content else None
-    if found is not None:
-        kind = found.group(1).decode()
+    kinds = {match.group(1).decode(): match for match in reversed([*_KIND.finditer(content)])}
+    kind = next((each for each in (*_STRIMZIS, *reversed(kinds)) if each in kinds), None)
+    if kind is not None and b"apiVersion" in content:
         instead = "the file that is in it"
         if kind in _STRIMZIS:
             asked = "curl localhost:8083/connectors?expand=info > connectors.json"
             instead = f"the connectors that its operator makes of it: `{asked}` in a pod of Connect"
-        line = content.count(b"\n", 0, found.start(1)) + 1
+        line = content.count(b"\n", 0, kinds[kind].start(1)) + 1
         raise config_error(f"{kind} is a resource of Kubernetes and is not read; give {instead}", f"{path}:{line}")
 
 

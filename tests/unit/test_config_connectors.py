@@ -250,7 +250,6 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
         ([{**connector("Source"), "connector.class": "io.FileSink"}], "'io.FileSink' is not MirrorMaker's; only"),
         ([{"topics": "x"}], "the connector has no connector.class (0.json:2)"),
         ([connector("Source", topics=["a"])], "topics must be one text (0.json:8)"),
-        ([connector("Source", topics=None)], "topics must be one text (0.json:8)"),
         ([{"name": "x", "config": {}, "topics": "a"}], "topics is next to config; move it into config (0.json:4)"),
         (['{\n"a": "b",\n"a": "c"}'], "a is given twice (0.json:3)"),
         (['{"a": "b",\n}'], "not valid JSON"),
@@ -280,6 +279,11 @@ def test_blank_aliases_with_a_blank_separator_keep_names(tmp_path: Path) -> None
     (flow,) = config.flows
     assert (flow.name, remote_topic(flow, "orders")) == ("source->target", "orders")
     assert "replication.policy.separator is blank" in warnings(config)
+
+
+def test_a_key_that_is_null_is_not_given(tmp_path: Path) -> None:
+    (flow,) = read(tmp_path, connector("Source", topics=None, tasks_max=None)).flows
+    assert (flow.topics, flow.tasks_max) == ((".*",), 1)
 
 
 def test_keys_that_no_connector_reads_are_ignored_and_named(tmp_path: Path) -> None:
@@ -325,6 +329,7 @@ def test_a_workers_providers_serve_its_connectors(tmp_path: Path) -> None:
         ("---\nkind: KafkaConnector\napiVersion: x/v1\nspec:\n  - {{ broken\n", "KafkaConnector"),
         ('{"apiVersion": "v1",\n "kind": "KafkaMirrorMaker2"}', "KafkaMirrorMaker2"),
         ("apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "ConfigMap"),
+        ("apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\nkind: KafkaMirrorMaker2\n", "KafkaMirrorMaker2"),
     ],
 )
 @pytest.mark.parametrize("name", ["mm2.yaml", "mm2.json", "mm2.yml.tpl"])

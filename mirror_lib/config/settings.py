@@ -305,7 +305,6 @@ OLD_NAMES: Mapping[str, str] = {
 
 MISSPELLINGS: Mapping[str, str] = {
     "task.max": "tasks.max",
-    "enable": ENABLED,
     "topic.blacklist": "topics.exclude",
     "group.blacklist": "groups.exclude",
     "sync.topics.configs.enabled": "sync.topic.configs.enabled",

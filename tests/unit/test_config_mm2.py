@@ -228,6 +228,7 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
         ("A->B.topcs = x", "A->B.topcs: ignored: it is not a setting of MirrorMaker either; did you mean A->B.topics?"),
         ("A->B.topics.whitelist = x", "did you mean A->B.topics?"),
         ("group.whitelist = x", "did you mean groups?"),
+        ("B->A.enable = true", "did you mean B->A.enabled?"),
         ("refresh.topic.interval.seconds = 5", "did you mean refresh.topics.interval.seconds?"),
         ("offset.syncs.topic.replication.factor = 5", "did you mean offset-syncs.topic.replication.factor?"),
         ("b.bootstrap.servers = x:1", "did you mean B.bootstrap.servers?"),
@@ -251,7 +252,7 @@ def test_a_key_that_mirrormaker_ignores_is_ignored_and_named_with_what_may_be_me
     config = read(tmp_path, FLOW + line + "\n")
     (sentence,) = config.idle
     assert why in sentence and sentence.endswith("mm2.properties:5)") and sentence in config.warnings
-    assert [flow.topics for flow in config.flows] == [(".*",)]
+    assert [(flow.name, flow.topics) for flow in config.flows] == [("A->B", (".*",))]
 
 
 @pytest.mark.parametrize(
@@ -296,6 +297,9 @@ def test_a_blank_separator_alone_is_nothing_between_alias_and_topic(tmp_path: Pa
     (flow,) = config.flows
     assert remote_topic(flow, "orders") == "Aorders" and why_skipped("orders", flow) is None
     assert "A->B names topics Aorders" in warnings(config)
+    back = FLOW + "replication.policy.separator =\nB->A.enabled = true\n"
+    assert "replication.policy.separator is blank, and records of A would come back" in refusal(tmp_path, back)
+    assert len(read(tmp_path, back + "source.cluster.alias =\n").flows) == 2
     identity = read(tmp_path, FLOW + "replication.policy.separator =\nreplication.policy.class = Identity"
                     "ReplicationPolicy\n").flows[0]
     assert remote_topic(identity, "orders") == "orders" and why_skipped("device-heartbeats", identity) is None
@@ -347,7 +351,6 @@ def test_a_file_may_have_any_ending_and_begin_with_a_byte_order_mark(tmp_path: P
         ("sync.topics.configs.enabled = true", "sync.topic.configs.enabled"),
         ("topic.blacklist = x", "topics.exclude"),
         ("config.properties.blacklist = x", "config.properties.exclude"),
-        ("B->A.enable = false", "enabled"),
         ("Tasks.Max = 2", "tasks.max"),
     ],
 )

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any, Callable
+from pathlib import Path
+from typing import Any, Callable, List, Sequence
 
 from mirror_lib.commands.output import add_json, print_warning
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, EXIT_USAGE
+from mirror_lib.text import counted
 
 EXIT_CODES = f"""\
 exit codes:
@@ -67,6 +69,23 @@ def configured(parser: argparse.ArgumentParser, run: Run, read: Read) -> None:
 
 def _run(run: Run, read: Read, arguments: argparse.Namespace) -> int:
     config = read(arguments)
-    for warning in config.warnings:
+    # `mirror explain` has a topic among them.
+    files = [path for path in getattr(arguments, "config", ()) if Path(path).is_file()]
+    lists = f"mirror plan {' '.join(files)} --all" if files else "mirror mm1 … --convert -"
+    for warning in config.warnings if getattr(arguments, "all", False) else brief(config, lists):
         print_warning(warning)
     return run(arguments, config)
+
+
+def brief(config: MirrorConfig, lists: str) -> List[str]:
+    """The warnings of a file, those about its keys as one line with their number and the command that `lists` them."""
+    found = [(_places(config.idle), "without effect here"), (_places(config.corrected), "read otherwise than written")]
+    words = " and ".join(f"{counted(count, 'key')} {what}" for count, what in found if count)
+    of_keys = {*config.idle, *config.corrected}
+    others = [warning for warning in config.warnings if warning not in of_keys]
+    return [*others, *([f"{words}; `{lists}` lists them"] if words else [])]
+
+
+def _places(sentences: Sequence[str]) -> int:
+    """How many lines of files they are about; each ends in its place."""
+    return len({sentence.rpartition(" (")[2] for sentence in sentences})

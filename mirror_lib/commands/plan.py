@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 def add(commands: Commands) -> None:
     """`mirror plan` and its options."""
     plan = add_command(commands, "plan", plan_command, "show as a diff what a run would change, and change nothing")
-    plan.add_argument("--all", action="store_true", help="also list what stays as it is, and every skipped topic")
+    text = "also list what stays as it is, every skipped topic, and keys without effect"
+    plan.add_argument("--all", action="store_true", help=text)
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -137,6 +137,7 @@ def _run(
     from mirror_lib.groups.flow import cycle_json, cycle_line
     from mirror_lib.groups.job import BackgroundTranslation
     from mirror_lib.ledger.runs import RunTable
+    from mirror_lib.ledger.table_reader import local_folder
     from mirror_lib.ledger.topic_acls import TopicAclTable
     from mirror_lib.outages import OutageWatch
     from mirror_lib.preflight.executors import check_executors
@@ -160,6 +161,9 @@ def _run(
             for refusal in refused:
                 print_end(refusal)
             return EXIT_REFUSED
+        folder = local_folder(config.state, os.environ)
+        if folder is not None and not config.state.startswith(("/", "file:")):
+            print_progress(f"state: {folder}")
         for flow in flows:
             chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
             print_progress(f"{flow.name}: {chosen}")

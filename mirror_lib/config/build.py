@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import replace
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.client_options import kafka_python_options, login_risk, unused_suites
 from mirror_lib.config.custom_classes import check_custom_classes
-from mirror_lib.config.document import CONNECT, MM2, YAML, Document, Entry, config_error, place_of_named
+from mirror_lib.config.document import (
+    CONNECT,
+    MM2,
+    YAML,
+    Document,
+    Entry,
+    Errors,
+    config_error,
+    entry_of,
+    follows,
+    joined,
+    place_of_named,
+)
 from mirror_lib.config.keys import ROLES, Keys
-from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import (
+    DEFAULT_POLICY,
+    IDENTITY_POLICY,
+    MM1_POLICY,
+    ClusterConfig,
+    MirrorConfig,
+    ReplicationFlow,
+)
 from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
 from mirror_lib.config.settings import (
     BY_NAME,
@@ -24,7 +44,9 @@ from mirror_lib.config.settings import (
     METRICS_TOPICS_MAX,
     MM2_TOPICS_EXCLUDE,
     MM2_TRIGGER,
+    SEPARATOR,
     SETTINGS,
+    SOURCE_ALIAS,
     TOP,
     TOPICS_EXCLUDE,
     Setting,
@@ -33,75 +55,31 @@ from mirror_lib.config.settings import (
 from mirror_lib.config.values import is_entry_point, items
 from mirror_lib.errors import ConfigError
 
-# Keys, whether a flow heeds them, and the switch that makes it.
-_DEPENDENT: Sequence[Tuple[Sequence[str], Callable[[ReplicationFlow], bool], str]] = (
-    (
-        ("offset-syncs.topic.replication.factor", "offset-syncs.topic.location"),
-        lambda flow: flow.emit_offset_syncs,
-        "no offset-syncs topic is written; emit.offset-syncs.enabled = true writes it",
-    ),
-    (
-        ("checkpoints.topic.replication.factor", "emit.checkpoints.interval.seconds"),
-        lambda flow: flow.emit_checkpoints_interval is not None,
-        "no checkpoints topic is written; emit.checkpoints.enabled = true writes it",
-    ),
-    (
-        ("heartbeats.topic.replication.factor", "emit.heartbeats.interval.seconds"),
-        lambda flow: flow.emit_heartbeats_interval is not None,
-        "no heartbeats are written; emit.heartbeats.enabled = true writes them",
-    ),
-    (
-        ("sync.group.offsets.interval.seconds",),
-        lambda flow: flow.sync_group_offsets_interval is not None,
-        "no group offsets are committed on the target; sync.group.offsets.enabled = true commits them",
-    ),
-    (
-        ("sync.topic.configs.interval.seconds",),
-        lambda flow: flow.sync_topic_configs_interval is not None,
-        "configs of remote topics are set at creation alone; sync.topic.configs.enabled = true keeps them in step",
-    ),
-    (
-        tuple(f"sync.topic.acls.{name}" for name in ("interval.seconds", "operations", "wildcards", "delete")),
-        lambda flow: flow.sync_topic_acls_interval is not None,
-        "no ACLs are copied; sync.topic.acls.enabled = true copies them",
-    ),
-    (
-        ("refresh.topics.interval.seconds",),
-        lambda flow: flow.refresh_topics_interval is not None,
-        "new topics are not found; refresh.topics.enabled = true finds them",
-    ),
-    (
-        ("refresh.groups.interval.seconds",),
-        lambda flow: flow.refresh_groups_interval is not None,
-        "new groups are not found; refresh.groups.enabled = true finds them",
-    ),
-    (
-        ("commit.source.group.interval.seconds",),
-        lambda flow: bool(flow.commit_source_group),
-        "no progress is committed on the source; commit.source.group names the group to commit for",
-    ),
-    (
-        ("copy.window.timezone",),
-        lambda flow: bool(flow.copy_window),
-        "the flow may always copy; copy.window limits when",
-    ),
-    (
-        ("report.port",),
-        lambda flow: flow.tails,
-        "no task of the flow tails; tail.enabled = true and a flow that changes no records has such tasks",
-    ),
-)
+# By the start of keys: the setting without which a flow does not heed them.
+_NEEDS: Mapping[str, str] = {
+    **{setting.switches: setting.name for setting in SETTINGS if setting.switches},
+    "offset-syncs.topic.": "emit.offset-syncs.enabled",
+    "checkpoints.topic.": "emit.checkpoints.enabled",
+    "heartbeats.topic.": EMIT_HEARTBEATS,
+    "sync.topic.acls.": "sync.topic.acls.enabled",
+    "commit.source.group.": "commit.source.group",
+    "copy.window.": "copy.window",
+    "report.port": "tail.enabled",
+}
 
 
-def idle_keys(settings: Mapping[Tuple[str, str], Entry], flows: Sequence[ReplicationFlow]) -> List[str]:
+def idle_keys(settings: Mapping[Tuple[str, str], Entry], flows: Sequence[ReplicationFlow]) -> Iterator[str]:
     """One sentence for each such key in `settings` (by scope and name) that none of `flows` heeds, with its place."""
-    found: Dict[str, None] = {}
     for (scope, name), entry in settings.items():
-        for names, heeds, why in _DEPENDENT:
-            concerned = [flow for flow in flows if scope in ("", flow.name)]
-            if name in names and concerned and not any(map(heeds, concerned)):
-                found[f"{entry.written} has no effect: {why} ({entry.place})"] = None
-    return list(found)
+        needed = next((needed for start, needed in _NEEDS.items() if name.startswith(start) and name != needed), None)
+        concerned = [flow for flow in flows if scope in ("", flow.name)]
+        if needed is not None and concerned and not any(_has(flow, BY_NAME[needed]) for flow in concerned):
+            yield f"{entry.written} has no effect without {needed} ({entry.place})"
+
+
+def _has(flow: ReplicationFlow, setting: Setting) -> bool:
+    """Whether a flow has the setting on: a switch its interval, a text or list an item."""
+    return getattr(flow, setting.field or BY_NAME[setting.switches].field) not in (None, False, "", ())
 
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
@@ -116,23 +94,96 @@ _ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin"
 _OVERRIDES = {"source": ("consumer.override", "admin.override"), "target": ("producer.override", "admin.override")}
 
 
-def build_config(document: Document, keys: Keys) -> MirrorConfig:
-    """The whole file as one frozen value. Raises `ConfigError`, with the place of the key that is wrong."""
-    scopes = list(_enabled_scopes(document, keys))
-    if not scopes:
-        raise config_error(f"no flow is enabled; {_TO_ENABLE[document.dialect]}", document.path)
-    flows = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in scopes)
-    _check_source_groups(flows, document.path)
-    beating = _heartbeat_scopes(document, keys, scopes)
-    pairs = tuple(_Flow(document, keys, *scope.split("->")).build() for scope in beating)
-    for (scope, key), entry in keys.custom.items():
-        if not scope and not any(key in flow.custom_properties for flow in flows):
-            raise _no_class_for(entry, class_key(key) or key)
-    overruled = [sentence for scope in scopes for sentence in _overruled(keys, scope)]
+def build_config(document: Document, keys: Keys, errors: Errors, written: Sequence[Entry]) -> MirrorConfig:
+    """The whole file as one frozen value. `errors` were found already, and `written` are all entries of the file.
+
+    Raises one `ConfigError` that lists what is wrong, each with its place.
+    """
+    errors = Errors([*document.errors, *keys.errors, *errors])
+    settings = {}
+    for place, entry in keys.settings.items():
+        with errors.kept():
+            _value(BY_NAME[place[1]], entry)
+            settings[place] = entry
+    keys = replace(keys, settings=settings)
+    wrong = [entry for entry in (entry_of(error, written) for error in errors) if entry is not None]
+    found = Errors()
+    with found.kept():
+        scopes = list(_enabled_scopes(document, keys))
+        if not scopes:
+            advice = _TO_ENABLE[document.dialect] + _lost_flow(document)
+            raise config_error(f"no flow is enabled; {advice}", document.path)
+        flows = _built(document, keys, scopes, found)
+        beating = () if found else _heartbeat_scopes(document, keys, scopes)
+        pairs = _built(document, keys, beating, found)
+        if not found:
+            _check_source_groups(flows, document.path)
+    # What has no line of its own may follow from a key that is wrong, or from a line that could not be read.
+    for error in found:
+        alone = entry_of(error, written) is None
+        if not (alone and (document.errors or follows(error, wrong))):
+            errors.append(error)
+    if errors:
+        raise joined(errors, document.path)
     top = _top(document, keys)
-    idle = [*idle_keys(keys.settings, (*flows, *pairs)), *_idle_metrics(top)]
-    warnings = dict.fromkeys([*keys.warnings, *overruled, *idle, *_login_risks(flows)])
-    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=tuple(warnings), **top)
+    idle = [*keys.idle, *(sentence for scope in scopes for sentence in _overruled(keys, scope))]
+    idle += [*_classless(document, keys, flows), *idle_keys(keys.settings, (*flows, *pairs)), *_idle_metrics(top)]
+    corrected = [*keys.corrected, *_blank_separators(keys, flows)]
+    top.update(idle=tuple(dict.fromkeys(idle)), corrected=tuple(dict.fromkeys(corrected)))
+    warnings = (*document.warnings, *_login_risks(flows), *top["corrected"], *top["idle"])
+    return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=warnings, **top)
+
+
+def _built(document: Document, keys: Keys, scopes: Iterable[str], errors: Errors) -> Tuple[ReplicationFlow, ...]:
+    """The flows that could be built; the errors of the others are kept."""
+    found = []
+    for scope in scopes:
+        with errors.kept():
+            found.append(_Flow(document, keys, scope, errors).build())
+    return tuple(found)
+
+
+def _classless(document: Document, keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[str]:
+    """A sentence for each key that is for a class, where the class is built in. Raises `ConfigError` in YAML."""
+    for (scope, key), entry in keys.custom.items():
+        concerned = [flow for flow in flows if scope in ("", flow.name)]
+        if concerned and not any(key in flow.custom_properties for flow in concerned):
+            sentence = f"{entry.written} is for a class of your own, and {class_key(key)} names none"
+            if document.dialect == YAML:
+                raise config_error(sentence, entry.place)
+            yield f"{sentence} ({entry.place})"
+
+
+def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[str]:
+    """What remote topics are called where nothing separates the alias from the topic. Raises `ConfigError` where such
+    flows lead back to their source: a name does not show then that a topic came from there."""
+    for flow in (each for each in flows if not each.separator):
+        entry = _find(keys, flow.name, SEPARATOR)
+        if entry is not None and flow.replication_policy == DEFAULT_POLICY:
+            if flow.source.alias in _reached(flow, flows):
+                round_trip = f"and records of {flow.source.alias} would come back to it under ever longer names"
+                advice = f"give a separator, or {IDENTITY_POLICY}"
+                raise config_error(f"{entry.written} is blank, {round_trip}; {advice}", entry.place)
+            named = f"{flow.name} names topics {flow.naming_alias}orders"
+            yield f"{entry.written} is blank: {named}; {IDENTITY_POLICY} would keep names ({entry.place})"
+        elif entry is not None and _find(keys, flow.name, SOURCE_ALIAS) is not None:
+            yield f"{entry.written} is blank: {flow.name} keeps names of topics ({entry.place})"
+
+
+def _reached(flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Set[str]:
+    """The clusters to which `flows` carry on what `flow` copies, its target among them."""
+    reached: Set[str] = set()
+    more = {flow.target.alias}
+    while more:
+        reached |= more
+        more = {each.target.alias for each in flows if each.source.alias in reached} - reached
+    return reached
+
+
+def _lost_flow(document: Document) -> str:
+    """The first key of a MirrorMaker file that is of no flow, for a file without another."""
+    lost = next(iter(document.left_out), None) if document.dialect == MM2 else None
+    return "" if lost is None else f"; {lost[0].key}: {lost[1]} ({lost[0].place})"
 
 
 def _check_source_groups(flows: Sequence[ReplicationFlow], path: str) -> None:
@@ -189,16 +240,11 @@ def _top(document: Document, keys: Keys) -> Dict[str, Any]:
 def _idle_metrics(top: Mapping[str, Any]) -> Iterator[str]:
     """One sentence for each key about metrics that are not exported, with its place."""
     served, written = top["metrics_port"] is not None, bool(top["metrics_textfile"])
-    if not served and METRICS_HOST in top["places"]:
-        yield (
-            f"{METRICS_HOST} has no effect: no metrics are served; {METRICS_PORT} serves them "
-            f"({top['places'][METRICS_HOST]})"
-        )
-    if not served and not written and METRICS_TOPICS_MAX in top["places"]:
-        yield (
-            f"{METRICS_TOPICS_MAX} has no effect: no metrics are exported; {METRICS_PORT} or {METRICS_TEXTFILE} "
-            f"exports them ({top['places'][METRICS_TOPICS_MAX]})"
-        )
+    keys = [(METRICS_HOST, served, METRICS_PORT)]
+    keys.append((METRICS_TOPICS_MAX, served or written, f"{METRICS_PORT} or {METRICS_TEXTFILE}"))
+    for key, heeded, needed in keys:
+        if key in top["places"] and not heeded:
+            yield f"{key} has no effect without {needed} ({top['places'][key]})"
 
 
 def _find(keys: Keys, scope: str, name: str) -> Optional[Entry]:
@@ -217,21 +263,26 @@ def _value(setting: Setting, entry: Optional[Entry]) -> Any:
 class _Flow:
     """Builds one flow of a document."""
 
-    def __init__(self, document: Document, keys: Keys, source: str, target: str) -> None:
+    def __init__(self, document: Document, keys: Keys, scope: str, errors: Errors) -> None:
         self._document = document
         self._keys = keys
-        self._source = source
-        self._target = target
-        self._scope = f"{source}->{target}"
+        self._source, self._target = scope.split("->")
+        self._scope = scope
+        self._errors = errors
 
     def build(self) -> ReplicationFlow:
-        """The flow with every setting. Raises `ConfigError`."""
+        """The flow with every setting. Raises `ConfigError`; where both clusters are wrong, the first one is kept."""
         if self._source == self._target:
             raise config_error(f"{self._scope}: source and target are the same cluster", self._place())
         fields = self._fields()
-        self._check_aliases(fields["separator"])
-        source, target = (self._cluster(side) for side in ("source", "target"))
-        flow = ReplicationFlow(source=source, target=target, **fields)
+        self._check_aliases(fields)
+        clusters: Dict[str, ClusterConfig] = {}
+        for side in ("source", "target"):
+            with self._errors.kept():
+                clusters[side] = self._cluster(side)
+        if len(clusters) < 2:
+            raise self._errors[-1]
+        flow = ReplicationFlow(source=clusters["source"], target=clusters["target"], **fields)
         check_custom_classes(flow)
         return flow
 
@@ -263,6 +314,7 @@ class _Flow:
             fields["heartbeats_replication"] = False
         own = values["replication.policy.internal.topic.separator.enabled"]
         fields["internal_separator"] = fields["separator"] if own else "."
+        fields.update(self._naming(values))
         found = ((row.name, self._entry(row)) for row in rows)
         places = {name: entry.place for name, entry in found if entry is not None}
         return {
@@ -271,6 +323,25 @@ class _Flow:
             "custom_properties": self._custom_properties(values),
             "places": places,
         }
+
+    def _naming(self, values: Mapping[str, Any]) -> Dict[str, Any]:
+        """The fields of an alias that differs in names of topics. Blank ones and a blank separator keep the names.
+
+        Raises `ConfigError` where a blank alias does not.
+        """
+        entry = self._entry(BY_NAME[SOURCE_ALIAS])
+        if entry is None or values["replication.policy.class"] in (IDENTITY_POLICY, MM1_POLICY):
+            return {}
+        alias = values[SOURCE_ALIAS]
+        if not alias and not values[SEPARATOR]:
+            return {"replication_policy": IDENTITY_POLICY}
+        if not alias:
+            raise config_error(
+                f"{entry.written} is blank, and remote topics would be called {values[SEPARATOR]}"
+                f"orders; name the cluster, or write replication.policy.class = {IDENTITY_POLICY} to keep names",
+                entry.place,
+            )
+        return {} if alias == self._source else {"remote_alias": alias}
 
     def _change(self, values: Mapping[str, Any], places: Mapping[str, str]) -> Dict[str, Any]:
         """The fields of a flow that changes records. Raises `ConfigError` where its engine is said to be the other."""
@@ -287,16 +358,12 @@ class _Flow:
         return {"change": change, **({"heartbeats_replication": False} if silent else {})}
 
     def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
-        """The keys for the flow's own classes. Raises `ConfigError` where a built-in is given one."""
+        """The keys for the flow's own classes."""
         given: Dict[str, Entry] = {}
         for (scope, key), entry in sorted(self._keys.custom.items()):
             name = class_key(key)
-            if scope not in ("", self._scope) or name is None:
-                continue
-            if is_entry_point(values[name]):
+            if scope in ("", self._scope) and name is not None and is_entry_point(values[name]):
                 given[key] = entry
-            elif scope:
-                raise _no_class_for(entry, name)
         return {key: entry.text.strip() for key, entry in given.items()}
 
     def _entry(self, setting: Setting) -> Optional[Entry]:
@@ -304,14 +371,16 @@ class _Flow:
             return _find(self._keys, self._scope, setting.name)
         return {**self._properties("source"), **self._of_role("source", "consumer")}.get(setting.client_key)
 
-    def _check_aliases(self, separator: str) -> None:
-        for alias in (self._source, self._target):
+    def _check_aliases(self, fields: Mapping[str, Any]) -> None:
+        keeps_names = fields["replication_policy"] in (IDENTITY_POLICY, MM1_POLICY)
+        separator = "" if keeps_names else fields["separator"]
+        for alias in (self._source, self._target, fields.get("remote_alias", self._source)):
             if not _ALIAS.fullmatch(alias):
                 raise config_error(
                     f"cluster {alias}: an alias is part of topic names; take a-z, A-Z, 0-9, '.', '_' and '-'",
                     self._place(),
                 )
-            if separator in alias:
+            if separator and separator in alias:
                 # Hops are counted, and cycles seen, by splitting remote names at the separator.
                 raise config_error(
                     f"cluster {alias}: an alias must not contain the separator '{separator}'; "
@@ -360,7 +429,9 @@ class _Flow:
         key = f"{side}.cluster.bootstrap.servers" if of_connector else f"{alias}.bootstrap.servers"
         if entry is None:
             lost = [place for text, place in self._document.comments if key in text]
-            advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port"
+            like = next((each for each in self._document.entries if each.written.lower() == key.lower()), None)
+            instead = "" if like is None else f", as {like.written} at {like.place} does not count"
+            advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port{instead}"
             raise config_error(f"cluster {alias} has no bootstrap.servers; {advice}", self._place())
         servers = items(entry.value)
         if not servers or not all(_SERVER.fullmatch(server) for server in servers):
@@ -371,11 +442,6 @@ class _Flow:
         scopes = (self._scope, self._source, self._target)
         found = (entry.place for scope in scopes for entry in self._document.entries if entry.scope == scope)
         return next(found, self._document.path)
-
-
-def _no_class_for(entry: Entry, name: str) -> ConfigError:
-    sentence = f"{entry.written} is for a class of your own, and {name} names none"
-    return config_error(sentence, entry.place)
 
 
 def _texts(properties: Mapping[str, Entry]) -> Dict[str, str]:

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.document import CONNECT, Document, Entry, Property, config_error
-from mirror_lib.config.keys import unused
+from mirror_lib.config.document import CONNECT, Document, Entry, Property, config_error, read_properties
+from mirror_lib.config.keys import CONVERTERS, unused
 from mirror_lib.config.settings import (
     BY_NAME,
     COPY,
@@ -66,19 +66,34 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
     configs = list(_configs(root, path))
     if not configs:
         raise config_error("the file has no connector", path)
+    # To Connect a key that is null is not given.
+    given = ([each for each in config if each[1] is not None] for config in configs)
     return tuple(
-        _connector([_entry(key, value, f"{path}:{line}") for key, value, line in each], path) for each in configs
+        _connector([_entry(key, value, f"{path}:{line}") for key, value, line in each], path) for each in given
     )
 
 
 def connector_of_properties(found: Sequence[Property], path: str) -> Optional[Connector]:
     """The connector of a standalone worker's file, or `None` where the file is no connector's."""
     keys = {one.key for one in found}
-    # A key with an arrow is a flow's: such a file is a dedicated MirrorMaker's, whatever else stands in it.
-    if CLASS not in keys or any("->" in key for key in keys):
+    # A file with clusters and their flows is a dedicated MirrorMaker's, whatever else stands in it.
+    if CLASS not in keys or ("clusters" in keys and any("->" in key for key in keys)):
         return None
-    last = {one.key: Entry("", one.key, one.value, f"{path}:{one.line}") for one in found}
-    return _connector(list(last.values()), path)
+    return _connector(_last(found, path), path)
+
+
+def worker_of_properties(content: bytes, path: str) -> Tuple[Entry, ...]:
+    """The keys of a standalone worker's own file. Raises `ConfigError` where the file is something else."""
+    found = [] if path.lower().endswith((".yaml", ".yml")) else read_properties(content, path)[0]
+    if not any(one.key == _SERVERS for one in found) or any(one.key == "clusters" for one in found):
+        sentence = "several files go together only where each holds connectors or is their worker's; this one does not"
+        raise config_error(sentence, path)
+    return tuple(_last(found, path))
+
+
+def _last(found: Sequence[Property], path: str) -> List[Entry]:
+    """The entry of each key, which counts the last time that it is given."""
+    return list({one.key: Entry("", one.key, one.value, f"{path}:{one.line}") for one in found}.values())
 
 
 class _Pairs(List[Tuple[str, Any]]):
@@ -202,13 +217,16 @@ _SWITCHES = {
 Pair = Tuple[str, str]
 
 
-def join_connectors(connectors: Sequence[Connector], path: str) -> Document:
-    """All connectors as one document; `path` names their files. Raises `ConfigError` where they contradict one another.
+def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[Entry]], path: str) -> Document:
+    """All connectors as one document, with the files of `workers`; `path` names the files. Raises `ConfigError` where
+    they contradict one another.
     """
     others = [connector for connector in connectors if connector.kind == OTHER]
     if len(others) == len(connectors):
-        known = ", ".join(KINDS)
-        raise config_error(f"{CLASS} {_class(others[0])} is not MirrorMaker's; only {known} are read", others[0].place)
+        sentence = f"{CLASS} {_class(others[0])} is not MirrorMaker's; only {', '.join(KINDS)} are read"
+        if "Replicator" in others[0].text(CLASS):
+            sentence += f"; for a {SOURCE} write src.kafka. as source.cluster., dest.kafka. as target.cluster."
+        raise config_error(sentence, others[0].place)
     pairs: Dict[Pair, Dict[str, Connector]] = {}
     for connector in (each for each in connectors if each.kind != OTHER):
         given = pairs.setdefault(_pair(connector), {})
@@ -225,10 +243,17 @@ def join_connectors(connectors: Sequence[Connector], path: str) -> Document:
     entries = list(_once([entry for flow in flows for entry in flow.whole_file]))
     entries += _of_clusters(flows, aliases)
     entries += [entry for flow in flows for entry in flow.entries]
-    warnings = tuple(f"{_class(each)} is not MirrorMaker's connector; left out ({each.place})" for each in others)
-    warnings += tuple(sentence for flow in flows for sentence in flow.warnings)
-    left_out = tuple(each for flow in flows for each in flow.left_out)
-    return Document(path, CONNECT, aliases, tuple(entries), (), warnings, left_out)
+    left_out = [each for flow in flows for each in flow.left_out]
+    for entry in (entry for worker in workers for entry in worker):
+        # A worker's converter is for the connectors that have none of their own, its providers for all of them.
+        alone = entry.key in CONVERTERS and not all(each.entry(entry.key) for each in connectors if each.kind == SOURCE)
+        if alone or entry.key.startswith("config.providers"):
+            entries.append(entry)
+        else:
+            left_out.append((entry, "it is the worker's"))
+    corrected = [f"{_class(each)} is not MirrorMaker's connector; left out ({each.place})" for each in others]
+    corrected += [sentence for flow in flows for sentence in flow.corrected]
+    return Document(path, CONNECT, aliases, tuple(entries), corrected=tuple(corrected), left_out=tuple(left_out))
 
 
 def _class(connector: Connector) -> str:
@@ -243,11 +268,10 @@ def _is_on(connector: Connector) -> bool:
 
 
 def _pair(connector: Connector) -> Pair:
-    source = connector.text(_ALIASES["source"])
-    target = connector.text(_ALIASES["target"], _DEFAULT_TARGET)
-    if not source:
-        raise config_error(f"{connector.kind} has no {_ALIASES['source']}", connector.place)
-    return source, target
+    if connector.entry(_ALIASES["source"]) is None:
+        raise config_error(f"{connector.kind} has no {_ALIASES['source']}; name the source cluster", connector.place)
+    # A blank one counts in names of topics alone.
+    return connector.text(_ALIASES["source"]) or "source", connector.text(_ALIASES["target"]) or _DEFAULT_TARGET
 
 
 class _FlowEntries:
@@ -259,7 +283,7 @@ class _FlowEntries:
         self.clusters: Dict[str, Dict[str, Entry]] = {alias: {} for alias in pair}
         self.whole_file: List[Entry] = []
         self.left_out: List[Tuple[Entry, str]] = []
-        self.warnings: List[str] = []
+        self.corrected: List[str] = []
         self._scope = "->".join(pair)
         self._connectors = connectors
         self._of_source = connectors[SOURCE].entries if SOURCE in connectors else ()
@@ -282,6 +306,9 @@ class _FlowEntries:
         if HEARTBEAT in on and not runs and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
             # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
             self._put(Entry(self._scope, EMIT_HEARTBEATS, "true", place))
+        blank = next(iter(self._connectors.values())).entry(_ALIASES["source"])
+        if blank is not None and not blank.text.strip():
+            self._put(Entry(self._scope, blank.key, "", blank.place))
         for kind, keys in _SWITCHES.items():
             for key in () if kind in on else keys:
                 self._put(Entry(self._scope, key, "false", place))
@@ -303,7 +330,7 @@ class _FlowEntries:
                 else:
                     self._take(entry)
             elif not _reads(connector.kind, bare.key):
-                self.left_out.append((entry, f"ignored: {connector.kind} does not read it"))
+                self.left_out.append((entry, f"{connector.kind} does not read it"))
             elif bare.key not in self._taken:
                 self._take(entry)
             elif _normal(entry) != _normal(self._taken[bare.key]):
@@ -326,7 +353,7 @@ class _FlowEntries:
     def _servers(self, entry: Entry) -> Entry:
         if entry.key != _SERVERS or ";" not in entry.text:
             return entry
-        self.warnings.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
+        self.corrected.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
         return Entry(entry.scope, entry.key, entry.text.replace(";", ","), entry.place)
 
     def _same_policy(self) -> None:
@@ -355,7 +382,7 @@ class _FlowEntries:
             return
         more = ours == {default} if key == "topics" else ours <= theirs
         if more or not self._switched.isdisjoint(_SWITCHES[CHECKPOINT]):
-            self.left_out.append((entry, "ignored: groups are translated on the topics that are copied"))
+            self.left_out.append((entry, "groups are translated on the topics that are copied"))
             return
         missing = f"not given in the {SOURCE}, where it is '{default}'"
         instead = f"{given[0].shown} at {given[0].place}" if given else missing

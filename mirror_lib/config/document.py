@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from pathlib import Path
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import javaproperties
 
@@ -59,9 +62,9 @@ class Entry:
 class Document:
     """A file that was read but not yet understood; for connectors, all their files. `aliases` are in file order.
 
-    `comments` are the comment lines of a `.properties` file: a lost setting sometimes hides in one.
-    `left_out` are keys that the reader knows to be without effect where they stand, and why. `errors` are the ones of
-    entries that could not be read, each with its place: the other entries are still checked.
+    `comments` are the comment lines of a `.properties` file: a lost setting sometimes hides in one. `warnings` are for
+    every run. `corrected` says what was read otherwise than it is written. `left_out` are keys without effect where
+    they stand, and why. `errors` are of entries that could not be read: the others are still checked.
     """
 
     path: str
@@ -70,6 +73,7 @@ class Document:
     entries: Tuple[Entry, ...]
     comments: Tuple[Tuple[str, str], ...] = ()
     warnings: Tuple[str, ...] = ()
+    corrected: Tuple[str, ...] = ()
     left_out: Tuple[Tuple[Entry, str], ...] = ()
     errors: Tuple[ConfigError, ...] = ()
 
@@ -83,6 +87,19 @@ class Document:
 def config_error(message: str, place: str) -> ConfigError:
     """A `ConfigError` that prints as `message (file:line)`."""
     return ConfigError(message, hint=place)
+
+
+class Errors(List[ConfigError]):
+    """The errors of one file, in the order in which they were found."""
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep an error of the block, the same words once, and go on after it."""
+        try:
+            yield
+        except ConfigError as error:
+            if all(error.message != each.message for each in self):
+                self.append(error)
 
 
 def joined(errors: Sequence[ConfigError], path: str) -> ConfigError:
@@ -117,10 +134,14 @@ def nearest(key: str, names: Iterable[str], cutoff: float = 0.6) -> Optional[str
 
 def unknown_cluster(alias: str, aliases: Sequence[str], written: str, place: str) -> ConfigError:
     """The error for a flow or key that names a cluster which the file does not define."""
+    return config_error(f"{written} names {unlisted(alias, aliases)}", place)
+
+
+def unlisted(alias: str, aliases: Sequence[str]) -> str:
+    """The words for a cluster that the file does not define, and the one that may be meant."""
     like = nearest(alias, aliases)
     known = f"the clusters are {', '.join(aliases)}" if aliases else "the file has no clusters"
-    advice = f"did you mean {like}?" if like else known
-    return config_error(f"{written} names an unknown cluster, {alias}; {advice}", place)
+    return f"an unknown cluster, {alias}; {f'did you mean {like}?' if like else known}"
 
 
 def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) -> str:
@@ -129,15 +150,25 @@ def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) ->
     return next((given[word].place for word in words if word in given), otherwise)
 
 
+def content_of(path: str) -> bytes:
+    """The bytes of a file. Raises `ConfigError`."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise config_error(f"the file cannot be read: {error.strerror}", path) from None
+
+
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class Property(NamedTuple):
-    """One key with its value, escapes undone and continued lines joined. `line` is where it begins, from 1."""
+    """One key with its value, escapes undone and continued lines joined. `line` is where it begins, from 1, and
+    `source` the lines as they are."""
 
     key: str
     value: str
     line: int
+    source: str = ""
 
 
 class Comment(NamedTuple):
@@ -149,15 +180,15 @@ class Comment(NamedTuple):
 
 def read_properties(content: bytes, path: str) -> Tuple[List[Property], List[Comment]]:
     """All properties and comments in file order, repeated keys included. Raises `ConfigError` for a bad escape."""
-    # Java reads these files as ISO-8859-1, whatever an editor shows.
-    text = content.decode("iso-8859-1")
+    # Java reads these files as ISO-8859-1, whatever an editor shows; and takes the mark of UTF-8 for part of a key.
+    text = (content[3:] if content.startswith(codecs.BOM_UTF8) else content).decode("iso-8859-1")
     found: List[Property] = []
     comments: List[Comment] = []
     line = 1
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
-                found.append(Property(element.key, element.value, line))
+                found.append(Property(element.key, element.value, line, element.source))
             elif isinstance(element, javaproperties.Comment):
                 comments.append(Comment(element.value, line))
             line += len(_LINE_END.findall(element.source))

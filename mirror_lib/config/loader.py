@@ -10,27 +10,23 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import javaproperties
 
 from mirror_lib.config.build import build_config
-from mirror_lib.config.connect_reader import Connector, connector_of_properties, join_connectors, read_connectors
-from mirror_lib.config.document import (
-    Document,
-    Entry,
-    Value,
-    config_error,
-    entry_of,
-    follows,
-    joined,
-    read_properties,
+from mirror_lib.config.connect_reader import (
+    Connector,
+    connector_of_properties,
+    join_connectors,
+    read_connectors,
+    worker_of_properties,
 )
-from mirror_lib.config.keys import sort_keys
+from mirror_lib.config.document import Document, Entry, Errors, Value, config_error, content_of, read_properties
+from mirror_lib.config.keys import sort_keys, unused
 from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.yaml_reader import read_yaml
-from mirror_lib.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z][\w-]*):([^}]*)\}")
 _CLASSES = {"EnvVarConfigProvider": "env", "FileConfigProvider": "file", "DirectoryConfigProvider": "dir"}
@@ -111,8 +107,10 @@ def _from_directory(where: str) -> Optional[str]:
 
 
 _YAML = (".yaml", ".yml")
-_PROPERTIES = ".properties"
-_JSON = ".json"
+# A list of connectors; a line such as [section] is a key of a `.properties` file.
+_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[{\]])")
+_KIND = re.compile(rb"^[\s{,-]*[\"']?kind[\"']?\s*:\s*[\"']?(\w+)", re.MULTILINE)
+_STRIMZIS = ("KafkaMirrorMaker2", "KafkaConnector", "KafkaMirrorMaker")
 
 _VARIABLES = ("KAFKA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _OPTION = re.compile(r'-Djava\.security\.auth\.login\.config==?"?([^\s"]+)')
@@ -162,80 +160,61 @@ def load(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.envir
 
 
 def checked(document: Document, environ: Mapping[str, str]) -> MirrorConfig:
-    """The configuration that a document comes to. Raises one `ConfigError` that lists every wrong entry: each is left
-    out once it was found, so that the others are checked too."""
-    errors: List[ConfigError] = list(document.errors)
-    wrong: List[Entry] = []
-    while True:
-        try:
-            config = config_of(with_values(document, environ))
-            break
-        except ConfigError as error:
-            entry = entry_of(error, document.entries)
-            if entry is None:
-                # Not about one entry. It may follow from one that was left out, or that could not be read.
-                if not errors or not (document.errors or follows(error, wrong)):
-                    errors.append(error)
-                break
-            errors.append(error)
-            wrong.append(entry)
-            document = replace(document, entries=tuple(each for each in document.entries if each is not entry))
-    if errors:
-        raise joined(errors, document.path)
-    return config
-
-
-def config_of(document: Document) -> MirrorConfig:
-    """The configuration that a document, its references replaced, comes to. Raises the first `ConfigError`."""
-    return build_config(document, sort_keys(document))
+    """The configuration that a document comes to. Raises one `ConfigError` that lists every wrong entry."""
+    resolved, errors = with_values(document, environ)
+    return build_config(resolved, sort_keys(resolved), errors, document.entries)
 
 
 def read_document(paths: Union[str, Sequence[str]]) -> Document:
     """The file or files as they are: nothing checked, references not replaced. Raises `ConfigError`."""
-    given = [paths] if isinstance(paths, str) else list(paths)
-    connectors: List[Connector] = []
-    for path in given:
-        found = _connectors(path)
-        if found:
-            connectors += found
-        elif len(given) > 1:
-            raise config_error("several files go together only where each holds connectors; this one does not", path)
-    if connectors:
-        return join_connectors(connectors, ", ".join(given))
-    (path,) = given
-    return read_yaml(_content(path), path) if _ending(path) in _YAML else read_mm2(_content(path), path)
+    given = {path: content_of(path) for path in ([paths] if isinstance(paths, str) else paths)}
+    for path, content in given.items():
+        _refuse_resource(content, path)
+    connectors = {path: _connectors(content, path) for path, content in given.items()}
+    if not any(connectors.values()):
+        if len(given) > 1:
+            sentence = "several files go together only where each holds connectors; this one does not"
+            raise config_error(sentence, next(iter(given)))
+        ((path, content),) = given.items()
+        return read_yaml(content, path) if path.lower().endswith(_YAML) else read_mm2(content, path)
+    workers = [worker_of_properties(given[path], path) for path, found in connectors.items() if not found]
+    return join_connectors([each for found in connectors.values() for each in found], workers, ", ".join(given))
 
 
-def with_values(document: Document, environ: Mapping[str, str]) -> Document:
-    """The document with what its references stand for, and the login of a JAAS file that Java's options name.
+def _connectors(content: bytes, path: str) -> List[Connector]:
+    """The connectors of a file; none where it is of another dialect. Its ending decides only for YAML, ours."""
+    if path.lower().endswith(_YAML):
+        return []
+    if path.lower().endswith(".json") or _JSON.match(content):
+        return list(read_connectors(content, path))
+    connector = connector_of_properties(read_properties(content, path)[0], path)
+    return [] if connector is None else [connector]
 
-    Raises `ConfigError` where one of them is not found.
-    """
-    document = with_login_file(document, environ)
+
+def _refuse_resource(content: bytes, path: str) -> None:
+    """Raise `ConfigError` for a resource of Kubernetes. Strimzi's operator makes connectors of one."""
+    kinds = {match.group(1).decode(): match for match in reversed([*_KIND.finditer(content)])}
+    kind = next((each for each in (*_STRIMZIS, *reversed(kinds)) if each in kinds), None)
+    if kind is not None and b"apiVersion" in content:
+        instead = "the file that is in it"
+        if kind in _STRIMZIS:
+            asked = "curl localhost:8083/connectors?expand=info > connectors.json"
+            instead = f"the connectors that its operator makes of it: `{asked}` in a pod of Connect"
+        line = content.count(b"\n", 0, kinds[kind].start(1)) + 1
+        raise config_error(f"{kind} is a resource of Kubernetes and is not read; give {instead}", f"{path}:{line}")
+
+
+def with_values(document: Document, environ: Mapping[str, str]) -> Tuple[Document, Errors]:
+    """The document with what its references stand for, and the login of a JAAS file that Java's options name; and the
+    errors of entries for which that was not found, which are left out."""
+    errors = Errors()
+    with errors.kept():
+        document = with_login_file(document, environ)
     bare = {entry.key: entry.text for entry in document.entries if not entry.scope}
     references = References(environ, provider_names(bare))
-    return replace(document, entries=tuple(references.resolve(entry) for entry in document.entries))
-
-
-def _connectors(path: str) -> List[Connector]:
-    ending = _ending(path)
-    if ending == _JSON:
-        return list(read_connectors(_content(path), path))
-    if ending == _PROPERTIES:
-        connector = connector_of_properties(read_properties(_content(path), path)[0], path)
-        return [] if connector is None else [connector]
-    return []
-
-
-def _ending(path: str) -> str:
-    ending = Path(path).suffix.lower()
-    if ending not in (*_YAML, _PROPERTIES, _JSON):
-        raise config_error("a configuration file must end in .yaml, .yml, .properties or .json", path)
-    return ending
-
-
-def _content(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise config_error(f"the file cannot be read: {error.strerror}", path) from None
+    entries = []
+    for entry in document.entries:
+        row = unused(entry.key)
+        with errors.kept():
+            entries.append(entry if row is not None and not row.refused else references.resolve(entry))
+    return replace(document, entries=tuple(entries)), errors

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.document import MM1, Document, Entry, Property, Value, config_error, read_properties
+from mirror_lib.config.document import MM1, Document, Entry, Value, config_error, content_of, read_properties
 from mirror_lib.config.keys import Unused
 from mirror_lib.config.model import MM1_POLICY, REFUSE
 from mirror_lib.config.settings import COUNTS_DIFFER, DIFFERS, ENABLED, MM2_TRIGGER, SUPPORTED
@@ -140,8 +139,11 @@ _QUOTES = "\"'"
 _COMMA_IN_BRACES = re.compile(r"\{[^}]*,[^}]*\}")
 
 
-def read_mm1(given: Given, state: Optional[str] = None) -> Document:
-    """Nothing but the files is read, and references in them are not replaced. Raises `ConfigError`."""
+def read_mm1(given: Given, state: Optional[str] = None, stray: Sequence[str] = ()) -> Document:
+    """Nothing but the files is read, and references in them are not replaced. `stray` are words of no option.
+
+    Raises `ConfigError`.
+    """
     _check(given)
     (producer,) = given["producer.config"]
     sources = [_ClientFile("consumer.config", path) for path in given["consumer.config"]]
@@ -153,10 +155,11 @@ def read_mm1(given: Given, state: Optional[str] = None) -> Document:
         entries += source.clients(alias)
         entries += source.flow(f"{alias}->{TARGET}")
         warnings += source.warnings()
-    ignored = [(Entry("", f"--{name}", "", f"--{name}"), f"ignored: {why}") for name, why in _ignored(given)]
-    left_out = [*ignored, *(each for file in (*sources, target) for each in file.left_out)]
+    ignored = [(Entry("", f"--{name}", "", f"--{name}"), why) for name, why in _ignored(given)]
+    words = [(Entry("", word, "", "the command line"), "it belongs to no option") for word in stray]
+    left_out = [*words, *ignored, *(each for file in (*sources, target) for each in file.left_out)]
     path = ", ".join([*given["consumer.config"], producer])
-    return Document(path, MM1, (*aliases, TARGET), tuple(entries), (), tuple(warnings), tuple(left_out))
+    return Document(path, MM1, (*aliases, TARGET), tuple(entries), warnings=tuple(warnings), left_out=tuple(left_out))
 
 
 def topic_pattern(text: str) -> str:
@@ -222,13 +225,6 @@ def _mirror_name(group: str) -> str:
     return f"mm1-{group}" if legal == group else f"mm1-{legal}-{zlib.crc32(group.encode()):08x}"
 
 
-@dataclass(frozen=True)
-class _Key:
-    name: str
-    value: str
-    place: str
-
-
 class _ClientFile:
     """One client file: its keys under today's names, and those that mean nothing here with the reason."""
 
@@ -236,21 +232,18 @@ class _ClientFile:
         self._path = path
         self._option = option
         self.left_out: List[Tuple[Entry, str]] = []
-        self._keys: Dict[str, _Key] = {}
-        renamed: Dict[str, _Key] = {}
-        for one in _properties(path):
-            place = f"{path}:{one.line}"
+        self._keys: Dict[str, Entry] = {}
+        renamed: Dict[str, Entry] = {}
+        for one in read_properties(content_of(path), path)[0]:
             name = RENAMED[option].get(one.key, one.key)
-            reason = self._why_left_out(name)
-            if reason is not None:
-                self.left_out.append((Entry("", one.key, one.value, place), f"ignored: {reason}"))
+            entry = Entry("", one.key, one.value, f"{path}:{one.line}")
+            row = next((row for row in CLIENT_KEYS[option] if row.covers(name)), None)
+            if row is not None:
+                self.left_out.append((entry, row.reason))
             else:
-                (self._keys if name == one.key else renamed)[name] = _Key(name, one.value, place)
+                (self._keys if name == one.key else renamed)[name] = replace(entry, key=name)
         self._keys = {**renamed, **self._keys}
         self._check_servers()
-
-    def _why_left_out(self, name: str) -> Optional[str]:
-        return next((row.reason for row in CLIENT_KEYS[self._option] if row.covers(name)), None)
 
     def _check_servers(self) -> None:
         if "bootstrap.servers" not in self._keys:
@@ -262,9 +255,9 @@ class _ClientFile:
     def group(self) -> str:
         """The consumer's `group.id`. Raises `ConfigError` where there is none."""
         key = self._keys.get("group.id")
-        if key is None or not key.value.strip():
+        if key is None or not key.text.strip():
             raise config_error("the file has no group.id; add it, since progress is kept under that name", self._path)
-        return key.value.strip()
+        return key.text.strip()
 
     def warnings(self) -> List[str]:
         """What an operator should know of this file."""
@@ -279,10 +272,10 @@ class _ClientFile:
         """The file's client properties as a cluster's. The group is the flow's."""
         keys = {name: key for name, key in self._keys.items() if name != "group.id"}
         if self._option == "consumer.config":
-            reset = keys.get("auto.offset.reset", _Key("auto.offset.reset", "latest", self._path))
-            meant = OLD_RESETS.get(reset.value.strip().lower(), reset.value)
-            keys["auto.offset.reset"] = _Key(reset.name, meant, reset.place)
-        return [Entry(alias, key.name, key.value, key.place) for key in keys.values()]
+            reset = keys.get("auto.offset.reset", Entry("", "auto.offset.reset", "latest", self._path))
+            meant = OLD_RESETS.get(reset.text.strip().lower(), reset.value)
+            keys["auto.offset.reset"] = replace(reset, value=meant)
+        return [replace(key, scope=alias) for key in keys.values()]
 
     def flow(self, scope: str) -> List[Entry]:
         """The flow that reads with this file: it begins where the group stands, and commits to it."""
@@ -292,14 +285,6 @@ class _ClientFile:
             Entry(scope, "start.position", f"group {group}", place),
             Entry(scope, "commit.source.group", group, place),
         ]
-
-
-def _properties(path: str) -> Sequence[Property]:
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise config_error(f"the file cannot be read: {error.strerror}", path) from None
-    return read_properties(content, path)[0]
 
 
 def help_of(option: Option) -> str:

@@ -9,6 +9,8 @@ import re
 from dataclasses import replace
 from typing import Dict, List, Sequence, Tuple
 
+import javaproperties
+
 from mirror_lib.config.document import (
     MM2,
     Document,
@@ -17,39 +19,57 @@ from mirror_lib.config.document import (
     Value,
     config_error,
     read_properties,
-    unknown_cluster,
+    unlisted,
 )
-from mirror_lib.config.settings import BY_NAME, Setting
+from mirror_lib.config.settings import BY_NAME, OLD_NAMES, Setting
 from mirror_lib.config.values import PATTERNS, items
-from mirror_lib.errors import ConfigError
 
 # Kafka's own pages also write comments as `// …`.
 _COMMENT_AFTER = re.compile(r"((^|\s+)#|\s+//\s).*$", re.DOTALL)
+_ALIAS_KEYS = ("source.cluster.alias", "target.cluster.alias")
 _QUOTED = re.compile(r"\s*([\"'])(.*)\1\s*", re.DOTALL)
 
 
 def read_mm2(content: bytes, path: str) -> Document:
-    """The file's clusters and keys, and the errors of keys that name no cluster. Raises `ConfigError` where there are
-    no clusters."""
+    """The file's clusters and keys; keys of pairs that are not two of its clusters are left out, as MirrorMaker does.
+
+    Raises `ConfigError` where there are no clusters.
+    """
     found, comments = read_properties(content, path)
-    aliases, warnings = _aliases(found, path)
+    aliases, corrected = _aliases(found, path)
     last: Dict[str, Entry] = {}
-    errors: List[ConfigError] = []
+    left_out: List[Tuple[Entry, str]] = []
     for one in found:
-        try:
-            scope = _scope(one, aliases, path)
-        except ConfigError as error:
-            errors.append(error)
+        place = f"{path}:{one.line}"
+        scope, why = _scope(one, aliases)
+        if why:
+            left_out.append((Entry("", one.key, one.value, place), why))
             continue
         key = one.key[len(scope) + 1 :] if scope else one.key
+        value, sentences = _unfolded(one, key, place)
+        corrected += sentences
         # A name that is given twice counts the second time, as java.util.Properties has it.
-        place = f"{path}:{one.line}"
         if one.key in last:
-            warnings.append(f"{one.key} is given twice, at {last[one.key].place} and {place}; the last counts")
-        last[one.key] = Entry(scope, key, one.value, place)
+            corrected.append(f"{one.key} is given twice, at {last[one.key].place} and {place}; the last counts")
+        last[one.key] = Entry(scope, key, value, place)
     places = tuple((comment.text, f"{path}:{comment.line}") for comment in comments)
     entries = tuple(last.values())
-    return Document(path, MM2, aliases, entries, places, tuple(warnings), errors=tuple(errors))
+    return Document(path, MM2, aliases, entries, places, corrected=tuple(corrected), left_out=tuple(left_out))
+
+
+def _unfolded(one: Property, key: str, place: str) -> Tuple[str, List[str]]:
+    """The value without the comments that stand between the lines of a list: Java makes them part of it."""
+    lines = one.source.splitlines()
+    name = OLD_NAMES.get(key, key)
+    if len(lines) < 2 or name not in BY_NAME or BY_NAME[name].kind is not PATTERNS:
+        return one.value, []
+    # Every line but the last one ends in the backslash that folds it.
+    folded = [*(line[:-1] for line in lines[:-1]), lines[-1]]
+    bare = [_COMMENT_AFTER.sub("", line) for line in folded]
+    if bare == folded:
+        return one.value, []
+    sentence = f"{one.key}: comments between the lines of the list are left out ({place})"
+    return javaproperties.loads("\\\n".join(bare))[one.key], [sentence]
 
 
 def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:
@@ -61,8 +81,9 @@ def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:
         result = quoted.group(2)
         warnings.append(f"{entry.written}: quotes are part of a value in .properties; read without ({entry.place})")
         if setting.kind is PATTERNS:
-            result = tuple(_meant(item) for item in items(quoted.group(2)))
-            if result != items(quoted.group(2)):
+            unquoted = _unquoted(quoted.group(2))
+            result = tuple(map(_meant, unquoted))
+            if result != unquoted:
                 warnings.append(f"{entry.written}: '*' at the start of a pattern is read as '.*' ({entry.place})")
     return replace(entry, value=result), warnings
 
@@ -75,6 +96,11 @@ def _without_comment(entry: Entry) -> Tuple[str, List[str]]:
     return value, [
         f"{entry.written}: .properties has no comments after a value, but '{mark}' is read as one ({entry.place})"
     ]
+
+
+def _unquoted(text: str) -> Tuple[str, ...]:
+    """The items of a list; each of them may be quoted."""
+    return tuple(item.strip("\"'") for item in items(text))
 
 
 def _meant(pattern: str) -> str:
@@ -90,25 +116,27 @@ def _aliases(found: Sequence[Property], path: str) -> Tuple[Tuple[str, ...], Lis
         raise config_error(f"no clusters are given; {advice}write clusters = A, B", path)
     entry = Entry("", "clusters", given[-1].value, f"{path}:{given[-1].line}")
     tidied, warnings = tidy(entry, BY_NAME["clusters"])
-    aliases = items(tidied.value)
+    aliases = _unquoted(tidied.text)
+    if not aliases:
+        sentence = "clusters names none; write clusters = A, B (a YAML file ends in .yaml or .yml)"
+        raise config_error(sentence, entry.place)
     twice = [alias for alias in dict.fromkeys(aliases) if aliases.count(alias) > 1]
     warnings += [f"clusters names {alias} twice ({entry.place})" for alias in twice]
     return tuple(dict.fromkeys(aliases)), warnings
 
 
-def _scope(one: Property, aliases: Sequence[str], path: str) -> str:
-    """`A->B`, `A` or `""`. A key that is a setting as it stands is bare, whatever the clusters are called."""
+def _scope(one: Property, aliases: Sequence[str]) -> Tuple[str, str]:
+    """`A->B`, `A` or `""`, and why the key counts nowhere, if so. A key that is a setting as it stands is bare, however
+    the clusters are called."""
     longest_first = sorted(aliases, key=len, reverse=True)
     if one.value.startswith("->") or one.key.endswith("->"):
-        sentence = f"a blank ends the key in .properties, which leaves {one.key}; write A->B without blanks"
-        raise config_error(sentence, f"{path}:{one.line}")
-    if "->" in one.key:
-        source, _, rest = one.key.partition("->")
-        target = next((alias for alias in longest_first if rest.startswith(alias + ".")), None)
-        for alias, known in ((source, source in aliases), (rest.partition(".")[0], target is not None)):
-            if not known:
-                raise unknown_cluster(alias, aliases, one.key, f"{path}:{one.line}")
-        return f"{source}->{target}"
-    if one.key in BY_NAME:
-        return ""
-    return next((alias for alias in longest_first if one.key.startswith(alias + ".")), "")
+        return "", "a blank ends the key in .properties; write A->B without blanks"
+    if "->" not in one.key:
+        bare = one.key in BY_NAME or one.key in _ALIAS_KEYS
+        return ("" if bare else next((alias for alias in longest_first if one.key.startswith(alias + ".")), "")), ""
+    source, _, rest = one.key.partition("->")
+    target = next((alias for alias in longest_first if rest.startswith(alias + ".")), rest.partition(".")[0])
+    unknown = next((alias for alias in (source, target) if alias not in aliases), None)
+    if unknown is not None:
+        return "", f"it names {unlisted(unknown, aliases)}"
+    return f"{source}->{target}", "a pair is of two clusters" if source == target else ""

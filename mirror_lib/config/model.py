@@ -77,6 +77,7 @@ class ReplicationFlow:
     topics_exclude: Tuple[str, ...] = (r"mm2.*\.internal", r".*\.replica", r"__.*")
     replication_policy: str = DEFAULT_POLICY
     separator: str = "."
+    remote_alias: str = ""
     internal_separator: str = "."
     heartbeats_replication: bool = True
     tasks_max: int = 1
@@ -137,6 +138,11 @@ class ReplicationFlow:
         return f"{self.source.alias}->{self.target.alias}"
 
     @property
+    def naming_alias(self) -> str:
+        """The alias of the source in names of remote topics."""
+        return self.remote_alias or self.source.alias
+
+    @property
     def translates(self) -> bool:
         """Whether it has any use for the offsets of groups."""
         return self.sync_group_offsets_interval is not None or self.emit_checkpoints_interval is not None
@@ -179,7 +185,8 @@ class MirrorConfig:
     `heartbeat_pairs` are not copied; heartbeats are written to their targets, because the file asks for it.
     `name` distinguishes mirrors whose flows have the same name; it is part of every transactional id.
     `metrics_port` is `None` where no metrics are served, and `metrics_textfile` empty where no file is written.
-    `warnings` are sentences for the operator, to be printed once; they hold no values that may be secret.
+    `warnings` are sentences for the operator, to be printed once; they hold no values that may be secret. Those of
+    `idle` are about keys without effect, those of `corrected` about what is read otherwise than it is written.
     `places` holds `file:line` of each setting for the whole file that the file has, by name.
     """
 
@@ -193,4 +200,6 @@ class MirrorConfig:
     metrics_topics_max: int = 1000
     heartbeat_pairs: Tuple[ReplicationFlow, ...] = ()
     warnings: Tuple[str, ...] = ()
+    idle: Tuple[str, ...] = field(default=(), repr=False, compare=False)
+    corrected: Tuple[str, ...] = field(default=(), repr=False, compare=False)
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

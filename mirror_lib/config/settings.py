@@ -34,6 +34,7 @@ from mirror_lib.config.values import (
     BOOLEAN,
     INTERVAL,
     LEGAL_NAME,
+    LEGAL_OR_BLANK,
     MILLISECONDS,
     OPTIONAL_PORT,
     OPTIONAL_TEXT,
@@ -67,6 +68,7 @@ ENABLED = "enabled"
 ENGINE = "engine"
 COUNTS_DIFFER = "partition.counts.differ"
 HEARTBEATS_REPLICATION = "heartbeats.replication.enabled"
+SEPARATOR, SOURCE_ALIAS = "replication.policy.separator", "source.cluster.alias"
 EMIT_HEARTBEATS = "emit.heartbeats.enabled"
 COPY = "copy.enabled"
 METRICS_PORT, METRICS_HOST, METRICS_TEXTFILE = "metrics.port", "metrics.host", "metrics.textfile"
@@ -107,6 +109,8 @@ _POLICIES = {
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": IDENTITY_POLICY,
     MM1_POLICY: MM1_POLICY,
 }
+# The policy in the samples of Amazon MSK, from before MirrorMaker had one that keeps names.
+_SAMPLES = {"com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy": IDENTITY_POLICY}
 
 
 def _filter(name: str) -> Kind:
@@ -152,11 +156,13 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting(TOPICS_EXCLUDE, PATTERNS, r"mm2.*\.internal, .*\.replica, __.*", "Topics not to copy; beats `topics`",
             "topics_exclude", DIFFERS, "in a MirrorMaker 2 or Connect file the default is " f"MirrorMaker's up to 3.9, "
             f"`{MM2_TOPICS_EXCLUDE}`, which also excludes a user's `orders.internal`"),
-    Setting("replication.policy.class", replaceable_class(_POLICIES), DEFAULT_POLICY, "How remote topics are named: "
-            f"`A.orders`, or `orders` by `{IDENTITY_POLICY}` and `{MM1_POLICY}`, which lacks MirrorMaker 2's rule for "
-            f"heartbeats and internal topics", "replication_policy", DIFFERS, _PYTHON),
-    Setting("replication.policy.separator", LEGAL_NAME, ".", "Between alias and topic in a remote topic's name",
+    Setting("replication.policy.class", replaceable_class(_POLICIES, _SAMPLES), DEFAULT_POLICY, "How remote topics are "
+            f"named: `A.orders`, or `orders` by `{IDENTITY_POLICY}` and `{MM1_POLICY}`, which lacks MirrorMaker 2's "
+            f"rule for heartbeats and internal topics", "replication_policy", DIFFERS, _PYTHON),
+    Setting(SEPARATOR, LEGAL_OR_BLANK, ".", "Between alias and topic in a remote topic's name; may be blank",
             "separator"),
+    Setting(SOURCE_ALIAS, LEGAL_OR_BLANK, "", "The alias of A in names of remote topics, if it is another one. If it "
+            "and the separator are blank, topics keep their names"),
     Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN, "true", "`false` keeps `.` in names of "
             "internal topics"),
     Setting(HEARTBEATS_REPLICATION, BOOLEAN, "true", "Copy heartbeats topics even if no pattern matches them",
@@ -300,7 +306,6 @@ OLD_NAMES: Mapping[str, str] = {
 
 MISSPELLINGS: Mapping[str, str] = {
     "task.max": "tasks.max",
-    "enable": ENABLED,
     "topic.blacklist": "topics.exclude",
     "group.blacklist": "groups.exclude",
     "sync.topics.configs.enabled": "sync.topic.configs.enabled",

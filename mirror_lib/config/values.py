@@ -10,6 +10,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from types import MappingProxyType
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.document import Value
@@ -154,15 +155,17 @@ def some_of(*words: str) -> Kind:
     return Kind("list", parse)
 
 
-def replaceable_class(names: Mapping[str, str]) -> Kind:
-    """A Java class that has an equal here, by any of the spellings in `names`, or a Python class `module:Class`."""
+def replaceable_class(names: Mapping[str, str], like: Mapping[str, str] = MappingProxyType({})) -> Kind:
+    """A Java class that has an equal here, by any of the spellings in `names`, or a Python class `module:Class`. `like`
+    has the built-in that does the same as a Java class of others."""
     known = " or ".join(dict.fromkeys(names.values()))
 
     def parse(value: Value) -> str:
         name = one(value)
         if name not in names and not is_entry_point(name):
             what = "names a Java class, and Java cannot run here" if "." in name and ":" not in name else "is no class"
-            raise ValueError(f"{what}; take {known}, or a Python class of your own, written module:Class")
+            instead = f"{like[name]}, which does the same" if name in like else known
+            raise ValueError(f"{what}; take {instead}, or a Python class of your own, written module:Class")
         return names.get(name, name)
 
     return Kind("class", parse)
@@ -248,6 +251,10 @@ def _legal_name(value: Value) -> str:
     return text
 
 
+def _legal_or_blank(value: Value) -> str:
+    return _legal_name(value) if one(value) else ""
+
+
 def _text(value: Value) -> str:
     text = one(value)
     if not text:
@@ -273,6 +280,7 @@ PATTERNS = Kind("list of patterns", _patterns)
 TEXT = Kind("text", _text)
 OPTIONAL_TEXT = Kind("text", one)
 LEGAL_NAME = Kind("text", _legal_name)
+LEGAL_OR_BLANK = Kind("text", _legal_or_blank)
 TRIGGER = Kind("availableNow or a time", _trigger)
 
 

@@ -142,7 +142,7 @@ class _Translator:
         copies = [remote for name, remote in self._copied.items() if name.startswith(prefix)]
         if not copies:
             return (), "no topic that is copied begins so"
-        translated = self._policy.format_remote_topic(self._flow.source.alias, prefix)
+        translated = self._policy.format_remote_topic(self._flow.naming_alias, prefix)
         if not all(remote.startswith(translated) for remote in copies):
             return (), "the replication policy does not keep prefixes"
         if translated == prefix and not (self._takes_all and self._flow.sync_topic_acls_wildcards):

@@ -158,7 +158,7 @@ class CheckpointWriter:
     """Writes `A.checkpoints.internal` on the target, and creates it if absent. Raises `ClusterError`, `StateError`."""
 
     def __init__(self, flow: ReplicationFlow, target: KafkaCluster) -> None:
-        name = policy_for(flow).checkpoints_topic(flow.source.alias)
+        name = policy_for(flow).checkpoints_topic(flow.naming_alias)
         self._topic = InternalTopic(flow.target, name, flow.checkpoints_topic_replication_factor)
         self._topic.ensure(target)
         self._book = CheckpointBook.of(self._topic.latest())

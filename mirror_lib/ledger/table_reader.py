@@ -125,15 +125,22 @@ def unwritable(state: str, why: str) -> RefusedError:
     return RefusedError(f"{what}. Nothing was copied, and no topic was created", hint, code="MIR-309")
 
 
-def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedError]:
-    """The error if this process cannot write the state folder; `None` if it can, or if the folder is not local.
-
-    Creates nothing."""
+def local_folder(state: str, environ: Mapping[str, str]) -> Optional[str]:
+    """The absolute path of a state folder on this machine; `None` for storage, and where Hadoop's settings decide."""
     scheme, colon, _ = state.partition(":")
     has_scheme = bool(colon) and "/" not in scheme
     if scheme != "file" if has_scheme else any(name in environ for name in _HADOOPS):
         return None
-    path = os.path.abspath(place_of(state))
+    return os.path.abspath(place_of(state))
+
+
+def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedError]:
+    """The error if this process cannot write the state folder; `None` if it can, or if the folder is not local.
+
+    Creates nothing."""
+    path = local_folder(state, environ)
+    if path is None:
+        return None
     while not os.path.exists(path):
         path = os.path.dirname(path)
     if not os.path.isdir(path):

@@ -274,7 +274,7 @@ def explain_group(
 def _use(flow: ReplicationFlow) -> str:
     if flow.sync_group_offsets_interval is None:
         by = "" if flow.translates_in_run else " by mirror translate alone"
-        topic = policy_for(flow).checkpoints_topic(flow.source.alias)
+        topic = policy_for(flow).checkpoints_topic(flow.naming_alias)
         return f"translated for {topic}{by}, not committed on {flow.target.alias}"
     return f"translated, and committed on {flow.target.alias}"
 

@@ -60,7 +60,7 @@ def mirror_report(
 def hidden_settings(paths: Sequence[str]) -> FrozenSet[str]:
     """The places (`file:line`) of values that come from a reference such as `${env:NAME}`, and the keys of those that
     are for the whole file."""
-    entries = [each for each in with_values(read_document(paths), os.environ).entries if each.hidden]
+    entries = [each for each in with_values(read_document(paths), os.environ)[0].entries if each.hidden]
     return frozenset([*(each.place for each in entries), *(each.key for each in entries if not each.scope)])
 
 

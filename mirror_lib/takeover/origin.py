@@ -282,7 +282,7 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
         )
     connector = origin.connector or (DEDICATED_CONNECTOR if origin.kind == MM2 else None)
     records = whole_topic(flow.target, topic, found.partitions)
-    positions = connect_positions(records, flow.source.alias, connector)
+    positions = connect_positions(records, flow.naming_alias, connector)
     return Left(positions, _syncs(flow, source, target))
 
 

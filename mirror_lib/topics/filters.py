@@ -207,7 +207,7 @@ def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:
 
 def why_cycle(topic: str, flow: ReplicationFlow) -> Optional[str]:
     """Why a copy of `topic` would be one of what the flow's clusters have already, by its name alone; else `None`."""
-    policy, source, target = policy_for(flow), flow.source.alias, flow.target.alias
+    policy, source, target = policy_for(flow), flow.naming_alias, flow.target.alias
     if not policy.is_cycle(topic, source, target):
         return None
     through = list(copied_through(policy, topic))

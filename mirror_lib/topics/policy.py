@@ -23,7 +23,7 @@ def remote_topic(flow: ReplicationFlow, topic: str) -> str:
     """The remote topic of `topic`; the first if `rename` gives several. Raises `CustomClassError` if the policy fails.
     """
     names = renamed(flow, topic)
-    return names[0] if names else policy_for(flow).format_remote_topic(flow.source.alias, topic)
+    return names[0] if names else policy_for(flow).format_remote_topic(flow.naming_alias, topic)
 
 
 def remote_topics(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
@@ -88,7 +88,10 @@ class DefaultReplicationPolicy:
         return alias + self.separator + topic
 
     def topic_source(self, topic: str) -> Optional[str]:
-        """What stands before the first separator; `None` where nothing else follows (`a.` is a local topic)."""
+        """What stands before the first separator; `None` where nothing else follows (`a.` is a local topic), and where
+        no separator tells an alias from a topic."""
+        if not self.separator:
+            return None
         head, _, rest = topic.partition(self.separator)
         return head if rest.replace(self.separator, "") else None
 
@@ -165,7 +168,7 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
         return self._looks_like_heartbeats(topic) and target_alias in copied_through(self, topic)
 
     def _looks_like_heartbeats(self, topic: str) -> bool:
-        return topic == HEARTBEATS or topic.endswith(self.separator + HEARTBEATS)
+        return topic == HEARTBEATS or (self.separator != "" and topic.endswith(self.separator + HEARTBEATS))
 
 
 @dataclass(frozen=True)
@@ -276,7 +279,7 @@ def checkpoints_topics(flow: ReplicationFlow) -> Tuple[str, ...]:
 
     Before 3.1 MM2 put a `.` there always, and since then the separator by default (KIP-949).
     """
-    alias = flow.source.alias
+    alias = flow.naming_alias
     return _spellings(flow, policy_for(flow).checkpoints_topic(alias), lambda each: each.checkpoints_topic(alias))
 
 

@@ -20,9 +20,10 @@ import pytest
 from mirror_lib import __version__, cli
 from mirror_lib.cli import command_line, main
 from mirror_lib.commands import run
+from mirror_lib.commands.arguments import brief
 from mirror_lib.commands.output import chosen_flows, json_words, print_progress, wants_screen
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import ClusterConfig
+from mirror_lib.config.model import ClusterConfig, MirrorConfig
 from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
@@ -124,7 +125,7 @@ def test_file_without_an_enabled_flow_says_so(tmp_path: Path, capsys: pytest.Cap
     ("name", "text", "sentence"),
     [
         ("none.yaml", None, "the file cannot be read"),
-        ("mirror.txt", "x", "must end in .yaml, .yml, .properties or .json"),
+        ("mirror.txt", "x", "no clusters are given"),
         ("mirror.yaml", TWO_FLOWS.replace("topics:", "topcis:", 1), "topics"),
     ],
 )
@@ -150,7 +151,18 @@ def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.Captu
     reported = capsys.readouterr()
     assert reported.out == ""
     warnings = [line for line in reported.err.splitlines() if line.startswith("warning: ")]
-    assert len([line for line in warnings if "group.id" in line]) == 1
+    assert warnings == [f"warning: 1 key without effect here; `mirror plan {path} --all` lists them"]
+    assert main(["plan", str(path), "--flow", "none", "--all"]) == 2
+    assert capsys.readouterr().err.startswith("warning: group.id: ignored: ")
+
+
+def test_warnings_about_keys_are_one_line_and_others_are_printed_in_full() -> None:
+    idle = ("k: ignored (f:1)", "n: ignored (f:2)")
+    corrected = ("l is read as m (f:3)", "l: without quotes (f:3)")
+    config = MirrorConfig((), "state", warnings=("risk", *corrected, *idle), idle=idle, corrected=corrected)
+    shown = ["risk", "2 keys without effect here and 1 key read otherwise than written; `x` lists them"]
+    assert brief(config, "x") == shown
+    assert brief(MirrorConfig((), "state"), "x") == []
 
 
 def test_job_for_spark_submit_takes_the_arguments_of_run(tmp_path: Path) -> None:

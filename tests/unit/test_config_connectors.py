@@ -11,6 +11,7 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
+from mirror_lib.topics.policy import remote_topic
 
 PACKAGE = "org.apache.kafka.connect.mirror."
 PAIR = {
@@ -228,13 +229,20 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
             "A->B: topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the "
             "MirrorSourceConnector, where it is",
         ),
-        ([connector("Source", topcis="x")], "A->B.topcis is not a setting; did you mean A->B.topics?"),
         ([connector("Source", transforms="x")], "A->B.transforms cannot be honoured"),
-        ([{**connector("Source"), "source.cluster.alias": ""}], "MirrorSourceConnector has no source.cluster.alias"),
+        (
+            [{**connector("Source"), "source.cluster.alias": ""}],
+            "source.cluster.alias is blank, and remote topics would be called .orders; name the cluster, or write "
+            "replication.policy.class = IdentityReplicationPolicy to keep names (0.json:4)",
+        ),
+        ([{"connector.class": "MirrorSource"}], "MirrorSourceConnector has no source.cluster.alias; name the source"),
+        (
+            [{**connector("Source"), "connector.class": "io.confluent.connect.replicator.ReplicatorSourceConnector"}],
+            "for a MirrorSourceConnector write src.kafka. as source.cluster.",
+        ),
         ([{**connector("Source"), "connector.class": "io.FileSink"}], "'io.FileSink' is not MirrorMaker's; only"),
         ([{"topics": "x"}], "the connector has no connector.class (0.json:2)"),
         ([connector("Source", topics=["a"])], "topics must be one text (0.json:8)"),
-        ([connector("Source", topics=None)], "topics must be one text (0.json:8)"),
         ([{"name": "x", "config": {}, "topics": "a"}], "topics is next to config; move it into config (0.json:4)"),
         (['{\n"a": "b",\n"a": "c"}'], "a is given twice (0.json:3)"),
         (['{"a": "b",\n}'], "not valid JSON"),
@@ -256,6 +264,85 @@ def test_servers_that_are_missing_are_asked_for_by_the_connectors_key(tmp_path: 
     source = connector("Source")
     del source["target.cluster.bootstrap.servers"]
     assert "write target.cluster.bootstrap.servers = host:port" in refusal(tmp_path, source)
+
+
+def test_blank_aliases_with_a_blank_separator_keep_names(tmp_path: Path) -> None:
+    blank = {"source.cluster.alias": "", "target.cluster.alias": "", "replication.policy.separator": ""}
+    config = read(tmp_path, {**connector("Source"), **blank})
+    (flow,) = config.flows
+    assert (flow.name, remote_topic(flow, "orders")) == ("source->target", "orders")
+    assert "replication.policy.separator is blank" in warnings(config)
+
+
+def test_a_key_that_is_null_is_not_given(tmp_path: Path) -> None:
+    (flow,) = read(tmp_path, connector("Source", topics=None, tasks_max=None)).flows
+    assert (flow.topics, flow.tasks_max) == ((".*",), 1)
+
+
+def test_keys_that_no_connector_reads_are_ignored_and_named(tmp_path: Path) -> None:
+    config = read(tmp_path, connector("Source", topcis="x", security_protocol="SSL", foo_enabled=True))
+    assert config.flows[0].topics == (".*",) and "security.protocol" not in config.flows[0].source.properties
+    for key in ("A->B.topcis", "A->B.security.protocol", "A->B.foo.enabled"):
+        assert f"{key}: ignored: it is not a setting of MirrorMaker either" in "\n".join(config.idle)
+
+
+WORKER = "bootstrap.servers = b:9092\nplugin.path = /p\nkey.converter = org.apache.kafka.connect.{}\n"
+
+
+def test_a_workers_file_may_stand_beside_its_connectors_and_its_converter_counts(tmp_path: Path) -> None:
+    worker = tmp_path / "connect-standalone.properties"
+    worker.write_text(WORKER.format("converters.ByteArrayConverter"))
+    read(tmp_path, connector("Source"))
+    files = [str(worker), str(tmp_path / "0.json")]
+    config = load(files, {})
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert "plugin.path: ignored: it is the worker's" in warnings(config)
+    worker.write_text(WORKER.format("json.JsonConverter"))
+    with pytest.raises(ConfigError, match=r"key\.converter cannot be honoured"):
+        load(files, {})
+    read(tmp_path, connector("Source", key_converter="org.apache.kafka.connect.converters.ByteArrayConverter"))
+    assert load(files, {}).flows
+
+
+def test_a_workers_providers_serve_its_connectors(tmp_path: Path) -> None:
+    worker = tmp_path / "connect-standalone.properties"
+    provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    worker.write_text(f"bootstrap.servers = b:9092\nconfig.providers = v\nconfig.providers.v.class = {provider}\n")
+    source = connector("Source")
+    source["source.cluster.ssl.key.password"] = "${v:SECRET}"
+    (tmp_path / "0.json").write_text(json.dumps(source))
+    (flow,) = load([str(worker), str(tmp_path / "0.json")], {"SECRET": "pw"}).flows
+    assert flow.source.properties["ssl.key.password"] == "pw"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("apiVersion: kafka.strimzi.io/v1beta2\nkind: KafkaMirrorMaker2\nspec: {}\n", "KafkaMirrorMaker2"),
+        ("---\nkind: KafkaConnector\napiVersion: x/v1\nspec:\n  - {{ broken\n", "KafkaConnector"),
+        ('{"apiVersion": "v1",\n "kind": "KafkaMirrorMaker2"}', "KafkaMirrorMaker2"),
+        ("apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "ConfigMap"),
+        ("apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\nkind: KafkaMirrorMaker2\n", "KafkaMirrorMaker2"),
+    ],
+)
+@pytest.mark.parametrize("name", ["mm2.yaml", "mm2.json", "mm2.yml.tpl"])
+def test_a_resource_of_kubernetes_is_one_sentence_with_the_way_out(
+    text: str, kind: str, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(str(tmp_path / name), {})
+    way_out = "the file that is in it" if kind == "ConfigMap" else "connectors?expand=info"
+    assert caught.value.message.startswith(f"{kind} is a resource") and way_out in caught.value.message
+
+
+def test_lines_that_a_tool_left_in_a_connectors_file_are_keys_without_effect(tmp_path: Path) -> None:
+    path = tmp_path / "source.cfg"
+    lines = [f"{key}={value}" for key, value in connector("Source", topics="orders").items()]
+    path.write_text("\n".join(["[section]", *lines, "source->target.enabled=true"]))
+    config = load(str(path), {})
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert "A->B.[section]: ignored" in warnings(config) and "source->target.enabled: ignored" in warnings(config)
 
 
 def test_only_connectors_can_be_given_together(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ A->B.enabled = true
 A->C.enabled = true
 A->B.topic = orders
 tasks.max = many
+A->B.refresh.topics.enabled = ${env:ABSENT}
 """
 
 
@@ -57,7 +58,12 @@ def test_yaml_file(tmp_path: Path) -> None:
 
 
 def test_mirrormakers_file(tmp_path: Path) -> None:
-    assert lines_of(MM2, tmp_path / "a.properties") == [3, 5, 6, 7]
+    # MirrorMaker ignores lines 5 and 6.
+    assert lines_of(MM2, tmp_path / "a.properties") == [3, 7, 8]
+
+
+def test_both_clusters_of_a_flow_are_reported(tmp_path: Path) -> None:
+    assert lines_of(MM2.replace("localhost:9092", "localhost"), tmp_path / "a.properties") == [2, 3, 7, 8]
 
 
 def test_cluster_without_servers_is_reported_beside_an_error_that_does_not_cause_it(tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List
+from typing import List, Tuple
 
 import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_USAGE, ConfigError
+from mirror_lib.topics.filters import why_skipped
+from mirror_lib.topics.policy import remote_topic
 
 CLUSTERS = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\n"
 FLOW = CLUSTERS + "A->B.enabled = true\n"
@@ -165,7 +167,7 @@ def test_isolation_level_and_offset_reset_come_from_the_source_consumer(tmp_path
     text = FLOW + "A.consumer.isolation.level = read_uncommitted\nA->B.consumer.auto.offset.reset = latest\n"
     flow = read(tmp_path, text).flows[0]
     assert (flow.isolation_level, flow.auto_offset_reset) == ("read_uncommitted", "latest")
-    assert "must be earliest or latest" in refusal(tmp_path, FLOW + "A.consumer.auto.offset.reset = none\n")
+    assert "must be earliest or latest" in refusal(tmp_path, FLOW + "A.consumer.auto.offset.reset = newest\n")
     # The target's consumer says nothing about how the source is read.
     other = read(tmp_path, FLOW + "B.consumer.isolation.level = read_uncommitted\n").flows[0]
     assert other.isolation_level == "read_committed"
@@ -190,16 +192,6 @@ def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "line, sentence",
     [
-        ("A->B.topcs = x", "A->B.topcs is not a setting; did you mean A->B.topics? (mm2.properties:5)"),
-        ("A->B.topics.whitelist = x", "A->B.topics.whitelist is not a setting; did you mean A->B.topics?"),
-        ("group.whitelist = x", "group.whitelist is not a setting; did you mean groups?"),
-        ("zzz = x", "zzz is not a setting; docs/reference/settings.md lists them all (mm2.properties:5)"),
-        ("BB.bootstrap.server = x", "BB.bootstrap.server is not a setting; did you mean B.bootstrap.servers?"),
-        ("A.bootstrap.server = x", "is not a Kafka client property; did you mean A.bootstrap.servers?"),
-        ("A.ssl.trustore.location = x", "did you mean A.ssl.truststore.location?"),
-        ("A->C.topics = x", "A->C.topics names an unknown cluster, C; the clusters are A, B (mm2.properties:5)"),
-        ("A->A.enabled = true", "A->A: source and target are the same cluster"),
-        ("A->B.ssl.key.password = x", "client properties belong to a cluster: A.ssl.key.password"),
         ("A->B.state = x", "state is for the whole file"),
         ("tasks.max = many", "tasks.max must be a whole number from 1 on, not 'many' (mm2.properties:5)"),
         ("tasks.max = 0", "tasks.max must be a whole number from 1 on, not '0'"),
@@ -207,6 +199,8 @@ def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> No
         ("A->B.refresh.topics.interval.seconds = 0", "must be a number of seconds above 0"),
         ("A->B.refresh.topics.enabled = yes", "must be true or false, not 'yes'"),
         ("use.defaults.from = both", "must be target or source"),
+        ("replication.policy.class = com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",
+            "Java cannot run here; take IdentityReplicationPolicy, which does the same"),
         ("replication.policy.class = com.example.Mine", "names a Java class, and Java cannot run here; take Default"),
         ("topic.filter.class = com.example.Mine", "take DefaultTopicFilter, or a Python class of your own"),
         ("replication.policy.separator = /", "characters that a topic name may have"),
@@ -229,6 +223,126 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
 
 
 @pytest.mark.parametrize(
+    "line, why",
+    [
+        ("A->B.topcs = x", "A->B.topcs: ignored: it is not a setting of MirrorMaker either; did you mean A->B.topics?"),
+        ("A->B.topics.whitelist = x", "did you mean A->B.topics?"),
+        ("group.whitelist = x", "did you mean groups?"),
+        ("B->A.enable = true", "did you mean B->A.enabled?"),
+        ("refresh.topic.interval.seconds = 5", "did you mean refresh.topics.interval.seconds?"),
+        ("offset.syncs.topic.replication.factor = 5", "did you mean offset-syncs.topic.replication.factor?"),
+        ("b.bootstrap.servers = x:1", "did you mean B.bootstrap.servers?"),
+        ("request.timeout.ms = 1", "client properties belong to a cluster: A.request.timeout.ms"),
+        ("B->A.max.poll.records = 1", "client properties belong to a cluster: B.max.poll.records"),
+        ("A->B.ssl.key.password = x", "client properties belong to a cluster: A.ssl.key.password"),
+        ("A.bootstrap.server = x", "no client property of Kafka; it is passed on; did you mean A.bootstrap.servers?"),
+        ("A.ssl.trustore.location = x", "did you mean A.ssl.truststore.location?"),
+        ("A->C.topics = x", "A->C.topics: ignored: it names an unknown cluster, C; the clusters are A, B"),
+        ("A->A.enabled = true", "A->A.enabled: ignored: a pair is of two clusters"),
+        ("A.replication.factor = 3", "it is not a setting of a cluster; write A->B.replication.factor"),
+        ("A.transforms = mask", "A.transforms: ignored: "),
+        ("A->B.transforms.mask.type = x", "A->B.transforms.mask.type: ignored: it is for a single message transform"),
+        ("config.storage.topic = ${env:NOT_HERE}", "config.storage.topic: ignored: "),
+        ("topic.filter.class.prefix = x", "is for a class of your own, and topic.filter.class names none"),
+    ],
+)
+def test_a_key_that_mirrormaker_ignores_is_ignored_and_named_with_what_may_be_meant(
+    tmp_path: Path, line: str, why: str
+) -> None:
+    config = read(tmp_path, FLOW + line + "\n")
+    (sentence,) = config.idle
+    assert why in sentence and sentence.endswith("mm2.properties:5)") and sentence in config.warnings
+    assert [(flow.name, flow.topics) for flow in config.flows] == [("A->B", (".*",))]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["zzz", "source.bootstrap.servers", "A->B.replication.enabled", "internal.topic.replication.factor",
+     "A->B.offset-syncs.topic.partitions", "A->B.MirrorHeartbeatConnector.enabled", "checkpoints.topic.location"],
+)
+def test_no_name_is_better_than_one_that_means_something_else(tmp_path: Path, key: str) -> None:
+    (sentence,) = read(tmp_path, FLOW + f"{key} = true\n").idle
+    assert "did you mean" not in sentence
+
+
+def test_a_slip_is_of_a_key_that_takes_the_value(tmp_path: Path) -> None:
+    assert "did you mean tasks.max?" in read(tmp_path, FLOW + "taks.max = 4\n").idle[0]
+    assert "did you mean" not in read(tmp_path, FLOW + "taks.max = many\n").idle[0]
+
+
+def test_a_refusal_does_not_blame_what_is_ignored(tmp_path: Path) -> None:
+    text = FLOW + "A->B.transforms = a\nA->B.transforms.a.type = X\nB->C.enabled = true\nzzz = 1\nlinger.ms = 1\n"
+    assert refusal(tmp_path, text).startswith("A->B.transforms cannot be honoured")
+    assert "A->B.transforms.a" not in refusal(tmp_path, text)
+    assert read(tmp_path, FLOW + "A->B.transforms =\nA->B.predicates = p\n").flows
+
+
+def test_a_file_whose_flows_are_all_of_other_clusters_says_so(tmp_path: Path) -> None:
+    assert refusal(tmp_path, CLUSTERS + "A->D.enabled = true\n") == (
+        "no flow is enabled; write A->B.enabled = true; A->D.enabled: it names an unknown cluster, D; the clusters are "
+        "A, B (mm2.properties:4) (mm2.properties)"
+    )
+
+
+def test_a_blank_separator_with_a_blank_alias_keeps_names(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW + "replication.policy.separator =\nsource.cluster.alias = \n")
+    (flow,) = config.flows
+    assert remote_topic(flow, "orders") == "orders" and why_skipped("orders", flow) is None
+    assert why_skipped("mm2-offset-syncsBinternal", flow) is not None
+    assert "replication.policy.separator is blank: A->B keeps names" in warnings(config)
+
+
+def test_a_blank_separator_alone_is_nothing_between_alias_and_topic(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW + "replication.policy.separator =\n")
+    (flow,) = config.flows
+    assert remote_topic(flow, "orders") == "Aorders" and why_skipped("orders", flow) is None
+    assert "A->B names topics Aorders" in warnings(config)
+    back = FLOW + "replication.policy.separator =\nB->A.enabled = true\n"
+    assert "replication.policy.separator is blank, and records of A would come back" in refusal(tmp_path, back)
+    assert len(read(tmp_path, back + "source.cluster.alias =\n").flows) == 2
+    identity = read(tmp_path, FLOW + "replication.policy.separator =\nreplication.policy.class = Identity"
+                    "ReplicationPolicy\n").flows[0]
+    assert remote_topic(identity, "orders") == "orders" and why_skipped("device-heartbeats", identity) is None
+
+
+def test_a_bare_source_alias_counts_in_names_of_topics(tmp_path: Path) -> None:
+    (flow,) = read(tmp_path, FLOW + "source.cluster.alias = east\n").flows
+    assert (flow.name, flow.source.bootstrap_servers) == ("A->B", "a:9092")
+    assert remote_topic(flow, "orders") == "east.orders"
+    assert "would be called .orders" in refusal(tmp_path, FLOW + "source.cluster.alias =\n")
+    kept = read(tmp_path, FLOW + "source.cluster.alias = B\nreplication.policy.class = IdentityReplicationPolicy\n")
+    assert remote_topic(kept.flows[0], "orders") == "orders" and why_skipped("orders", kept.flows[0]) is None
+
+
+def test_a_reset_of_none_is_the_default_for_lost_data(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW + "A->B.consumer.auto.offset.reset = none # nor skip\n")
+    assert (config.flows[0].auto_offset_reset, config.flows[0].on_data_loss) == ("earliest", "fail")
+    assert "A->B.consumer.auto.offset.reset = none is read as on.data.loss = fail" in warnings(config)
+
+
+@pytest.mark.parametrize(
+    "text, topics",
+    [
+        ("topics = a, \\\n  # the second \\\n  b, \\\n  c\n", ("a", "b", "c")),
+        ("topics = a, # one, and more \\\n  b # two\n", ("a", "b")),
+        ("A->B.topics = \\\n a, \\\n // not b, \\\n c.*\n", ("a", "c.*")),
+        ("topics = a,#b,\\\n c\n", ("a", "#b", "c")),
+    ],
+)
+def test_comments_between_the_lines_of_a_list_are_no_items(tmp_path: Path, text: str, topics: Tuple[str, ...]) -> None:
+    config = read(tmp_path, FLOW + text)
+    assert config.flows[0].topics == topics
+    assert ("comments between the lines" in warnings(config)) == ("#b" not in topics)
+
+
+@pytest.mark.parametrize("name", ["mirror.conf", "mm2.properties.tpl", "mm2"])
+def test_a_file_may_have_any_ending_and_begin_with_a_byte_order_mark(tmp_path: Path, name: str) -> None:
+    for start in ("", "\ufeff", "\ufeff# comment\n"):
+        (tmp_path / name).write_text(start + FLOW, encoding="utf-8")
+        assert [flow.name for flow in load(str(tmp_path / name), {}).flows] == ["A->B"]
+
+
+@pytest.mark.parametrize(
     "line, right",
     [
         ("task.max = 4", "tasks.max"),
@@ -237,7 +351,6 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
         ("sync.topics.configs.enabled = true", "sync.topic.configs.enabled"),
         ("topic.blacklist = x", "topics.exclude"),
         ("config.properties.blacklist = x", "config.properties.exclude"),
-        ("B->A.enable = false", "enabled"),
         ("Tasks.Max = 2", "tasks.max"),
     ],
 )
@@ -273,9 +386,20 @@ def test_comments_after_client_properties_are_put_right_where_they_cannot_be_mea
     assert warnings(config).count("'//' is read as one") == 2
 
 
-@pytest.mark.parametrize("line", ["A -> B.topics = x", "A-> B.topics = x", "A ->B.topics = x"])
+@pytest.mark.parametrize("line", ["A -> B.enabled = true", "A-> B.enabled = true", "A ->B.enabled = true"])
 def test_a_flow_written_with_blanks_is_pointed_at(line: str, tmp_path: Path) -> None:
-    assert "write A->B without blanks (mm2.properties:5)" in refusal(tmp_path, FLOW + line + "\n")
+    (sentence,) = read(tmp_path, FLOW + line + "\n").idle
+    assert "write A->B without blanks" in sentence and sentence.endswith("mm2.properties:5)")
+    assert "write A->B without blanks (mm2.properties:4)" in refusal(tmp_path, CLUSTERS + line + "\n")
+
+
+def test_quotes_round_each_item_of_a_list_are_no_part_of_it(tmp_path: Path) -> None:
+    config = read(tmp_path, FLOW.replace("A, B", '"A", "B"') + "topics = 'x', 'y.*'\n")
+    assert [(flow.name, flow.topics) for flow in config.flows] == [("A->B", ("x", "y.*"))]
+
+
+def test_a_list_of_clusters_without_one_is_refused(tmp_path: Path) -> None:
+    assert "write clusters = A, B" in refusal(tmp_path, "clusters:\n  A: {}\n")
 
 
 MORE = "clusters: A, B, C, D\n" + "".join(f"{alias}.bootstrap.servers = {alias.lower()}:9092\n" for alias in "ABCD")
@@ -332,7 +456,8 @@ def test_secrets_come_from_kafkas_providers_by_any_name(lines: str, tmp_path: Pa
     path.write_text(FLOW + text)
     config = load(str(path), {"PW": "secret"})
     assert config.flows[0].source.properties["ssl.key.password"] == "secret"
-    assert "secret" not in repr(config) + warnings(config)
+    assert "secret" not in (repr(config) + warnings(config)).replace(str(tmp_path), "")
+    assert all(".param." in sentence for sentence in config.idle)
 
 
 def test_the_older_name_of_every_list_is_read_in_every_place(tmp_path: Path) -> None:
@@ -341,13 +466,14 @@ def test_the_older_name_of_every_list_is_read_in_every_place(tmp_path: Path) -> 
     assert (flow.topics_exclude, flow.groups_exclude, flow.config_properties_exclude) == (("a",), ("b",), ("c",))
 
 
-def test_keys_without_effect_are_listed_once_with_the_reason(tmp_path: Path) -> None:
+def test_each_key_without_effect_is_listed_once_with_the_reason(tmp_path: Path) -> None:
     text = FLOW + "offset.storage.topic = x\nB.offset.flush.interval.ms = 1\nlisteners = http://:8083\n"
     config = read(tmp_path, text + "B.replication.factor = 3\nA.my.plugin.key = 1\n")
-    assert "offset.storage.topic, B.offset.flush.interval.ms: ignored: there is no Connect worker" in warnings(config)
+    for key in ("offset.storage.topic", "B.offset.flush.interval.ms"):
+        assert f"{key}: ignored: there is no Connect worker" in warnings(config)
     assert "listeners: ignored: there is no REST server" in warnings(config)
-    assert "B.replication.factor has no effect" in warnings(config)
-    assert "A.my.plugin.key is no client property that Kafka knows; passed on" in warnings(config)
+    assert "A.my.plugin.key is no client property of Kafka; it is passed on" in warnings(config)
+    assert len(config.idle) == len(set(config.idle)) == 5
     assert config.flows[0].source.properties["my.plugin.key"] == "1"
 
 

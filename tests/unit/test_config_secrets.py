@@ -103,7 +103,7 @@ def test_a_whole_configuration_prints_without_its_secrets(tmp_path: Path) -> Non
         f"A.sasl.jaas.config = {CANARY}\nA.sasl.mechanism = PLAIN\nA.security.protocol = SASL_SSL",
         f"A.sasl.jaas.config = {JAAS[:-1]}\nA.sasl.mechanism = PLAIN\nA.security.protocol = SASL_SSL",
         f"A.sasl.jaas.config = {JAAS}\nA.sasl.mechanism = SCRAM-SHA-256\nA.security.protocol = SASL_SSL",
-        f"A.ssl.pasword = {CANARY}\nA.ssl.key.pasword = {CANARY}",
+        f"A.ssl.pasword = {CANARY}\nA.ssl.key.pasword = {CANARY}\ntasks.max = many",
         f"A.ssl.key.password = {CANARY}\\u00",
     ],
 )

@@ -117,7 +117,8 @@ def test_our_own_settings_are_read(tmp_path: Path) -> None:
         (BASE + "    topics: &x a\n", "anchors are not used here"),
         (BASE + "    topics: '*.internal'\n", "write '.*' for anything"),
         (BASE + "    trigger: availableNow\n", "trigger is for the whole file"),
-        (BASE.replace("A: {", "A: {tasks.max: 2, "), "it is not a setting of a cluster; write A->B.tasks.max"),
+        (BASE.replace("A: {", "A: {tasks.max: 2, "),
+            "A.tasks.max is not a setting of a cluster; write A->B."),
         (BASE + "x: [\n", "not valid YAML"),
         ("clusters: [A, B]\n", "clusters must be a map, `key: value` on each line (mirror.yaml:1)"),
         ("just text", "the file must be a map"),
@@ -135,7 +136,7 @@ def test_tags_build_no_objects(tmp_path: Path) -> None:
     assert "state must be one value" in refusal(tmp_path, hostile)
 
 
-@pytest.mark.parametrize("name, sentence", [("x.txt", "must end in .yaml"), ("none.yaml", "cannot be read: No such")])
+@pytest.mark.parametrize("name, sentence", [(name, "cannot be read: No such") for name in ("x.txt", "none.yaml")])
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         load(str(tmp_path / name), {})

@@ -238,14 +238,19 @@ def test_java_names_of_the_built_in_classes_are_taken(
 
 
 def test_keys_behind_the_class_are_handed_to_it_and_refused_for_a_built_in(
-    flow_with: Callable[..., ReplicationFlow],
+    flow_with: Callable[..., ReplicationFlow], tmp_path: Path
 ) -> None:
     flow = flow_with(topic_filter_class="mine:Only", topic_filter_class_only="orders")
     assert [each.source.name for each in planned(flow, "orders", "payments").copied] == ["orders"]
+    assert flow_with(topic_filter_class="DefaultTopicFilter", topic_filter_class_only="orders").custom_properties == {}
+    path = tmp_path / "mirror.yaml"
+    text = "clusters: {A: {bootstrap.servers: 'a:1'}, B: {bootstrap.servers: 'b:1'}}\nflows: {A->B: {"
+    path.write_text(text + "topic.filter.class.only: orders}}\n")
     with pytest.raises(ConfigError, match=r"topic\.filter\.class\.only is for a class of your own, and .* names none"):
-        flow_with(topic_filter_class="DefaultTopicFilter", topic_filter_class_only="orders")
+        load(str(path), {})
+    path.write_text(text + "topic.filter.clas.only: orders}}\n")
     with pytest.raises(ConfigError, match=r"topic\.filter\.clas\.only is not a setting"):
-        flow_with(topic_filter_clas_only="orders")
+        load(str(path), {})
 
 
 def test_one_instance_serves_a_flow_for_as_long_as_it_lives(flow_with: Callable[..., ReplicationFlow]) -> None:

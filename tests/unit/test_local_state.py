@@ -8,7 +8,7 @@ from typing import Dict
 import pytest
 
 from mirror_lib.errors import EXIT_REFUSED
-from mirror_lib.ledger.table_reader import local_refusal
+from mirror_lib.ledger.table_reader import local_folder, local_refusal
 
 HADOOP = {"HADOOP_CONF_DIR": "/etc/hadoop"}
 
@@ -36,3 +36,10 @@ def test_folder_that_can_be_created_is_not_refused_and_not_created(tmp_path: Pat
 def test_folder_that_may_be_elsewhere_is_not_judged(tmp_path: Path, state: str, environ: Dict[str, str]) -> None:
     (tmp_path / "file").write_text("")
     assert local_refusal(state.replace("FILE", str(tmp_path / "file")), environ) is None
+    assert local_folder(state, environ) is None
+
+
+def test_relative_folder_is_below_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert local_folder("./mirror-state", {}) == str(tmp_path / "mirror-state")
+    assert local_folder("file:/data/state", {}) == "/data/state"

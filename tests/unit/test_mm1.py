@@ -141,6 +141,15 @@ def test_options_without_meaning_are_taken_and_say_why(tmp_path: Path) -> None:
         assert f"--{option.name}: ignored: {option.reason}" in reported(read(tmp_path, "--whitelist", "a", *given))
 
 
+def test_words_that_belong_to_no_option_are_taken_and_named(tmp_path: Path) -> None:
+    config = read(tmp_path, "new.consumer", "--whitelist", "a", "more")
+    assert config.flows[0].topics == ("a",)
+    for word in ("new.consumer", "more"):
+        assert f"{word}: ignored: it belongs to no option" in reported(config)
+    with pytest.raises(SystemExit):
+        read(tmp_path, "--whitelist", "a", "--new.option", "x")
+
+
 def test_handler_is_refused(tmp_path: Path) -> None:
     assert "cannot be honoured" in refusal(tmp_path, "--whitelist", "a", "--message.handler", "com.example.Mask")
 

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Dict, List, Sequence, Set
+from typing import Dict, FrozenSet, List, Sequence
 
 import pytest
 
-from mirror_lib.config.keys import CLIENT_PROPERTIES
+from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.loader import load
 from mirror_lib.config.mm1_reader import OPTIONS
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import ConfigError
 from tools.docs.mm2_keys import SECTIONS
 from tools.docs.parity import key_row, page
+from tools.kafka_names import CLIENTS, LIST, MODULE, module_of, names_by_class
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "mirrormaker-keys.md"
-LIST = Path(__file__).parent / "data" / "mm2-4.3.1-keys.txt"
 HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
 ROWS = [key for _, keys in SECTIONS for key in keys]
 
 
-def kafkas_keys() -> Dict[str, Set[str]]:
-    """Key names by the ConfigDef that has them."""
-    sections = re.split(r"^\[(.*)\]$", LIST.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return {title: set(body.split()) for title, body in zip(sections[::2], sections[1::2])}
+def kafkas_keys() -> Dict[str, FrozenSet[str]]:
+    """Key names by the ConfigDef that has them; without the clients'."""
+    return {title: names for title, names in names_by_class(LIST.read_text("utf-8")).items() if title not in CLIENTS}
 
 
 def has_row(key: str, rows: Sequence[str]) -> bool:
@@ -56,6 +54,11 @@ def test_the_list_is_of_all_parts() -> None:
     sizes = {title: len(keys) for title, keys in kafkas_keys().items()}
     assert sizes["MirrorSourceConfig"] == 113 and sizes["DistributedConfig"] == 133
     assert len(sizes) == 11
+
+
+def test_the_loaders_names_of_client_properties_are_those_of_the_list() -> None:
+    assert MODULE.read_text("utf-8") == module_of(LIST.read_text("utf-8")), "run: python -m tools.kafka_names"
+    assert {"max.poll.records", "linger.ms", "default.api.timeout.ms"} <= CLIENT_PROPERTIES
 
 
 def test_every_option_of_mirrormaker_1_has_a_row() -> None:

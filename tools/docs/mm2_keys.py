@@ -26,7 +26,7 @@ EVERY_CONNECTOR: Keys = (
     *("replication.policy.internal.topic.separator.enabled", "admin.timeout.ms", "forwarding.admin.class"),
     *("metric.names.formats", "key.converter", "value.converter", "header.converter", "key.converter.*"),
     *("value.converter.*", "header.converter.*", "config.action.reload"),
-    *("transforms*", "predicates*", "errors.*", "exactly.once.support", "transaction.boundary*"),
+    *("transforms", "transforms.*", "predicates*", "errors.*", "exactly.once.support", "transaction.boundary*"),
     *("offsets.storage.topic", "task.index", "task.assigned.*"),
 )
 SOURCE: Keys = (
@@ -51,8 +51,7 @@ CLIENTS: Keys = ("bootstrap.servers", "security.protocol", "ssl.*", "sasl.*")
 FORMER: Keys = (
     *("topics.blacklist", "groups.blacklist", "config.properties.blacklist", "use.incremental.alter.configs"),
     *("add.source.alias.to.metrics", "auto.include.jmx.reporter", "internal.key.converter*"),
-    *("internal.value.converter*", "task.class", "readahead.queue.capacity", "heartbeats.topic.retention.ms"),
-    *("checkpoints.topic.retention.ms", "offset.syncs.topic.retention.ms", "offset-syncs.topic.retention.ms"),
+    *("internal.value.converter*", "task.class"),
 )
 
 SECTIONS: Tuple[Tuple[str, Keys], ...] = (

@@ -26,33 +26,40 @@ any ending. [settings.md](settings.md) has values and defaults, [choose.md](../m
 | --- | --- |
 | supported | works as in MirrorMaker |
 | differs | works, with the stated difference |
-| ignored | named once at the start, without effect |
+| ignored | without effect; a run prints their number, `mirror plan CONFIG --all` each of them |
 | refused | the mirror does not accept the file, since it would copy other records |
 """
 _FORMS: Tuple[Row, ...] = (
     ("`A->B.key`, `A.key`, bare `key`; `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x` and their "
      "like", "supported", "with MirrorMaker's precedence"),
-    ("bare `key` that MirrorMaker drops", "differs", "counts for every flow, with a warning for `consumer.`, "
-     "`producer.` and `admin.`; an unknown key is refused"),
+    ("a key that MirrorMaker ignores: unknown, a client property without its cluster, of a cluster that is not listed",
+     "ignored", "with its line, and the name that may be meant"),
+    ("bare `consumer.x`, `producer.x`, `admin.x`, which MirrorMaker drops", "differs", "count for every flow"),
+    ("blank `replication.policy.separator`", "supported", "with a blank `source.cluster.alias` topics keep names"),
     ("`A.producer.x`, `A->B.producer.x`", "differs", "both are for the producer of records; in MirrorMaker for the "
      "worker's and that of offset syncs"),
-    ("`linger.ms`, `fetch.max.bytes`, `acks` and other client properties of sizes, waits and acknowledgements",
-     "ignored", "the mirror copies by Kafka's protocol; only Spark's source, which finds log ends, has them"),
+    ("`linger.ms`, `fetch.max.bytes`, `acks`, `compression.type` and other client properties of sizes, waits, "
+     "acknowledgements and codecs", "ignored", "the mirror copies record batches as they are; only Spark's source, "
+     "which finds log ends, has them"),
     ("`${env:NAME}`, `${file:/path:key}`, `${dir:/path:file}`", "supported", "in every value but `clusters`, also by "
      "the names of `config.providers`; a missing value is refused, where Kafka keeps the text"),
     ("`${name:…}` of your own provider class", "refused", "no Java class runs here"),
-    ("comments after a value, quotes round it, a key given twice", "differs", "corrected with a warning"),
+    ("comments after a value or between the lines of a list, quotes round a value, a key given twice", "differs",
+     "corrected with a warning"),
+    ("any name of the file, a byte order mark at its start", "supported", "`.yaml` and `.yml` are this mirror's own"),
     ("patterns", "differs", "Python's; see [Patterns](settings.md#patterns)"),
     ("`connect-mirror-maker.sh FILE --clusters B C`", "supported", "`mirror run FILE --clusters B C`: the flows into "
      "these clusters"),
 )
 _CONNECT: Tuple[Row, ...] = (
     ("`MirrorSourceConnector`, `MirrorCheckpointConnector`, `MirrorHeartbeatConnector`", "supported", "as JSON in "
-     "every form of Connect's REST, or as a standalone worker's `.properties`"),
+     "every form of Connect's REST, or as a standalone worker's `.properties`, also with the worker's own file"),
+    ("`KafkaMirrorMaker2` of Strimzi", "refused", "give the connectors of its Connect: `curl "
+     "localhost:8083/connectors?expand=info` in a pod"),
     ("two `MirrorSourceConnector` of one source and target", "refused", "run each with its own configuration and "
      "`name`"),
-    ("`MirrorCheckpointConnector` without `MirrorSourceConnector`", "refused", "the mirror translates offsets of its "
-     "own copy"),
+    ("`MirrorCheckpointConnector` without `MirrorSourceConnector`", "supported", "translates by the ledger of another "
+     "run with the same `state`"),
     ("client properties of the checkpoint and heartbeat connectors", "ignored", "the source connector's serve the "
      "flow; `source.cluster.` and `target.cluster.` may be in any"),
     ("pause, resume, restart, status, offsets by REST", "differs", "SIGTERM and a new start, the status line, the "
@@ -63,7 +70,7 @@ _CLIENT_NOTE = "serves Spark's client and the mirror's own; see [Clients](settin
 _READ_ELSEWHERE: Mapping[str, Tuple[str, str]] = {
     "name": ("ignored", "connectors have no names here; in a dedicated file it is the mirror's"),
     "connector.class": ("supported", "in a dedicated file without meaning"),
-    "source.cluster.alias": ("supported", "A or B of `A->B`; in a dedicated file without meaning"),
+    "source.cluster.alias": ("supported", "A of `A->B`; in a dedicated file the alias in names of remote topics"),
     "target.cluster.alias": ("supported", "A or B of `A->B`; in a dedicated file without meaning"),
     "config.providers*": ("differs", "names of Kafka's three providers count; their limits do not"),
 }

@@ -15,7 +15,8 @@ _HEAD = """# Settings
 One file describes clusters, flows and state: YAML, or a MirrorMaker 2 `.properties` file. `conf/mirror.yaml` and
 `conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3).
 
-The mirror refuses an unknown key, with its line and the nearest key. It names keys without effect once at the start.
+In YAML an unknown key is refused, with its line and the key that may be meant. In MirrorMaker's and Connect's files it
+is ignored, as MirrorMaker does. A run prints how many keys have no effect; `mirror plan CONFIG --all` lists them.
 
 ## Where a key may stand
 
@@ -34,17 +35,19 @@ Client properties, weakest first: bare, `A.property`, `A->B.source.cluster.prope
 `A->B.consumer.x`, `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x`. `A.consumer.x` beats
 `A->B.consumer.x` as in MirrorMaker 2; a warning names each case.
 
-MirrorMaker 2 drops bare `consumer.`, `producer.` and `admin.` keys; here they count for every flow, with a warning.
+MirrorMaker 2 drops bare `consumer.`, `producer.` and `admin.` keys; here they count for every flow.
 YAML maps may be nested: `consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
 
 ## Connectors
 
 `mirror run source.json checkpoint.json heartbeat.json` reads the three connectors of MirrorMaker 2 in every form of
 Connect's REST: the flat map, `{"name": …, "config": {…}}`, a list of these, or the answer of
-`GET /connectors?expand=info`. A standalone worker's `.properties` work too.
+`GET /connectors?expand=info`. A standalone worker's `.properties` work too, also with the worker's own file, of which
+only the converters count.
 
-- Files with one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. It needs its source connector.
-  Without a checkpoint connector it translates no groups, without a heartbeat connector it writes no heartbeats.
+- Files with one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. Without a source connector it
+  copies nothing, without a checkpoint connector it translates no groups, without a heartbeat connector it writes no
+  heartbeats.
 - `tasks.max` and the properties `consumer.`, `producer.` and `admin.` are the source connector's. The mirror refuses
   connectors that differ in a cluster or the policy.
 - `state` and `trigger` may be in any of them. `;` between servers is read as `,`.

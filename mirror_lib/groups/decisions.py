@@ -112,7 +112,8 @@ class Known:
     `cluster`, which is written to.
 
     `others` are the last audit rows of flows that share remote topics with this one. `put` has, for groups whose last
-    row may lack its commit, the row before it whose commit was made.
+    row may lack its commit, the row before it whose commit was made. `left_at` has, on the way back, the offsets of the
+    source from which groups were last translated.
     """
 
     maps: FlowMaps
@@ -122,6 +123,7 @@ class Known:
     rules: TranslationRules = field(default_factory=TranslationRules)
     others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
     put: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
+    left_at: Mapping[MoveKey, int] = field(default_factory=dict)
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
@@ -177,7 +179,14 @@ def facts_of(
         ours_before=None if last is None else last.previous_offset,
         only_ours=only_we_moved(position.offset, current, last, known.put.get(where)),
         others=current is not None and is_put_there(current, other) and not is_put_there(current, last),
+        left_at=known.left_at.get(where),
     )
+
+
+def left_on_source(moves: Iterable[GroupOffset], source: str) -> Dict[MoveKey, int]:
+    """By partition of the cluster `source`, the offset from which each group was last translated."""
+    last = (each for each in moves if each.cluster != source and each.action == COMMIT)
+    return {(source, each.group, each.from_topic, each.partition): each.from_offset for each in last}
 
 
 def only_we_moved(

@@ -16,7 +16,15 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
-from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide, stuck_before_a_move, verdict_counts
+from mirror_lib.groups.decisions import (
+    Decision,
+    Known,
+    PositionsAhead,
+    decide,
+    left_on_source,
+    stuck_before_a_move,
+    verdict_counts,
+)
 from mirror_lib.groups.map import FlowMaps, Reads
 from mirror_lib.groups.markers import Committed, pass_markers
 from mirror_lib.groups.mm2_format import Checkpoint
@@ -202,9 +210,11 @@ class FlowTranslation:
 
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         mover, maps = self._mover, self._ledger_maps()
+        left: Mapping[MoveKey, int] = {}
         if self._direction == TO_UPSTREAM:
             pass_markers(maps, _committed(found), self.flow.target)
-        moves = (mover.others, mover.put)
+            left = left_on_source(mover.last.values(), self._there.alias)
+        moves = (mover.others, mover.put, left)
         known = Known(maps, mover.last, self._there.alias, self._direction, rules, *moves)
         decided = decide if self._ranges is None else self._ranges.decide
         return decided(found, known, self._ahead)

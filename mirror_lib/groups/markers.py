@@ -40,7 +40,7 @@ def pass_markers(maps: FlowMaps, committed: Iterable[Committed], target: Cluster
     if not beyond:
         return
     try:
-        found = _markers_until({remote: (start, end) for remote, start, end in beyond.values()}, target)
+        found = marker_ends({remote: (start, end) for remote, start, end in beyond.values()}, target)
     except (MirrorError, Disconnected) as error:
         log.warning("%s: cannot read the log after the last copied record: %s", target.alias, error)
         return
@@ -62,10 +62,11 @@ def _beyond(
     return beyond
 
 
-def _markers_until(
+def marker_ends(
     stretches: Mapping[TopicPartition, Tuple[int, int]], target: ClusterConfig
 ) -> Mapping[TopicPartition, int]:
-    """The end of the markers at the start of each stretch. Omits a stretch if the log was truncated before it."""
+    """The end of the markers at the start of each stretch of offsets. Omits a stretch if the log was truncated before
+    it. Raises `MirrorError` or `Disconnected` if the cluster does not answer."""
     found: Dict[TopicPartition, int] = {}
     deadline = time.monotonic() + READ_SECONDS
     with log_client(target, "consumer", deadline) as client:

@@ -59,7 +59,8 @@ class GroupPosition:
 
     `ours` is the new offset of the last audit row, and `ours_before` its former offset. A row is written before its
     commit, so after a crash or a refusal the group is still at `ours_before`. `only_ours`: since that row no other
-    client moved the group, except forward on this side. `others`: another flow committed the present offset."""
+    client moved the group, except forward on this side. `others`: another flow committed the present offset. `left_at`:
+    on the way back, the offset on the source from which the mirror last translated the group."""
 
     position: CommittedOffset
     direction: str
@@ -71,6 +72,7 @@ class GroupPosition:
     ours_before: Optional[int] = None
     only_ours: bool = False
     others: bool = False
+    left_at: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -177,11 +179,11 @@ def _is_active(at: GroupPosition, rules: TranslationRules) -> bool:
     """Whether consumers may be working with the group on the other side, or another flow moves it.
 
     A group without membership shows no members, whether its consumers run or not. If this mirror committed the
-    present offset, no other client has committed since."""
+    present offset, or translated the group from it, no other client has committed since."""
     if at.group is None:
         return False
     if at.group.has_members or at.others:
         return True
     if not at.group.simple or rules.simple_groups == "include" or at.present is None:
         return False
-    return at.present.offset not in (at.ours, at.ours_before)
+    return at.present.offset not in (at.ours, at.ours_before, at.left_at)

@@ -44,11 +44,13 @@ from mirror_lib.cutover.steps import (
     to_go,
     writers_line,
 )
-from mirror_lib.errors import MirrorError, RefusedError
+from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import LITERAL, AclBinding, TopicPartition, held_back
-from mirror_lib.groups.flow import FlowTranslation
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.groups.flow import FlowTranslation, Outcome
+from mirror_lib.groups.markers import marker_ends
+from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.cutovers import CutoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
@@ -348,12 +350,17 @@ class Cutover:
         finally:
             translation.close()
         left = [each for each in outcomes if each.done not in ("committed", "already there")]
-        reasons = [*unknown, *(f"{each.decision.group}: {each.decision.translation.verdict}" for each in left)]
+        there = (self._target if direction == TO_DOWNSTREAM else self._source).alias
+        simple = {name for name, each in found.groups.items() if each.simple and not each.has_members}
+        reasons = [*unknown, *(_why_left(each, there, simple) for each in left)]
         if reasons and not self._options.leave_groups:
+            way = "stop the consumers of both clusters and call this again"
+            if any(_is_simple(each, simple) for each in left):
+                way = f"stop the consumers of such a group on {there}, set groups.simple: include and call this again"
             raise RefusedError(
                 f"{self._flow.name}: offsets were not committed: {some(reasons, 1)}",
-                "stop the consumers of both clusters and call this again, or give --leave-groups",
-                code="MIR-330",
+                f"{way}, or give --leave-groups",
+                code="MIR-335",
             )
         done = sum(each.done == "committed" for each in outcomes)
         right = sum(each.done == "already there" for each in outcomes)
@@ -412,8 +419,9 @@ class Cutover:
         remote = {each.remote_topic for each in copied}
         places = {place for place in before if place[0] in remote or place[0] not in self._topics}
         logs = self._target.offsets(sorted({*places, *self._own_places(copied)}), "read_uncommitted")
-        written = {place: log.end - before.get(place, 0) for place, log in logs.items()}
-        written = {place: count for place, count in written.items() if count > 0}
+        grown = {place: (before.get(place, 0), log.end) for place, log in logs.items()}
+        grown = {place: (start, end) for place, (start, end) in grown.items() if end > start}
+        written = self._records_after(grown)
         if written:
             back = f"{self._flow.target.alias}->{self._flow.source.alias}"
             raise RefusedError(
@@ -423,6 +431,32 @@ class Cutover:
                 code="MIR-330",
             )
         return f"no record was written to {counted(len(logs), 'partition')} of the target after the cut-over", ""
+
+    def _records_after(self, grown: Mapping[TopicPartition, Tuple[int, int]]) -> Dict[TopicPartition, int]:
+        """By partition of the target, how many of these offsets are after the markers at their start, if any is: each
+        run of a flow leaves the marker of its fence, and that is no record."""
+        target = self._flow.target
+        try:
+            ends = marker_ends(grown, target) if grown else {}
+        except Disconnected as error:
+            raise ClusterError(f"{self._flow.name}: cannot read the logs of {target.alias}: {error}") from error
+        left = {place: end - ends.get(place, start) for place, (start, end) in grown.items()}
+        return {place: count for place, count in left.items() if count}
+
+
+def _is_simple(outcome: Outcome, simple: Set[str]) -> bool:
+    """Whether the offset was left alone because the group has no membership, so that its consumers are not seen."""
+    return outcome.decision.translation.verdict == ACTIVE and outcome.decision.group in simple
+
+
+def _why_left(outcome: Outcome, there: str, simple: Set[str]) -> str:
+    """Why an offset was not committed on the cluster `there`."""
+    group, verdict = outcome.decision.group, outcome.decision.translation.verdict
+    if _is_simple(outcome, simple):
+        return f"{group}: it has no membership, and a client other than the mirror committed its offset on {there}"
+    if verdict == ACTIVE:
+        return f"{group}: consumers read with it on {there}"
+    return f"{group}: {verdict if outcome.done == 'left alone' else outcome.done}"
 
 
 def _written_by_applications(plan: TopicPlan) -> List[CopiedTopic]:

@@ -125,7 +125,8 @@ class Known:
     `cluster`, which is written to.
 
     `others` are the last audit rows of flows that share remote topics with this one. `put` has, for groups whose last
-    row may lack its commit, the row before it whose commit was made. `synced` has what MirrorMaker committed.
+    row may lack its commit, the row before it whose commit was made. `synced` has what MirrorMaker committed. `left_at`
+    has, on the way back, the offsets of the source from which groups were last translated.
     """
 
     maps: FlowMaps
@@ -136,6 +137,7 @@ class Known:
     others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
     put: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
     synced: AbstractSet[SyncedOffset] = frozenset()
+    left_at: Mapping[MoveKey, int] = field(default_factory=dict)
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
@@ -193,7 +195,14 @@ def facts_of(
         others=current is not None and is_put_there(current, other) and not is_put_there(current, last),
         # A later commit of the same offset is not MirrorMaker's.
         synced=last is None and present is not None and (group, *there, present) in known.synced,
+        left_at=known.left_at.get(where),
     )
+
+
+def left_on_source(moves: Iterable[GroupOffset], source: str) -> Dict[MoveKey, int]:
+    """By partition of the cluster `source`, the offset from which each group was last translated."""
+    last = (each for each in moves if each.cluster != source and each.action == COMMIT)
+    return {(source, each.group, each.from_topic, each.partition): each.from_offset for each in last}
 
 
 def only_we_moved(

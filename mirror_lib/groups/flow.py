@@ -23,6 +23,7 @@ from mirror_lib.groups.decisions import (
     PositionsAhead,
     SyncedOffset,
     decide,
+    left_on_source,
     not_moved,
     stuck_before_a_move,
     verdict_counts,
@@ -34,7 +35,7 @@ from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter, syn
 from mirror_lib.groups.moves import GroupMover
 from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
-from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TranslationRules
+from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
@@ -216,8 +217,19 @@ class FlowTranslation:
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         mover, maps = self._mover, self._ledger_maps()
         pass_markers(maps, needed_offsets(maps, found, self._direction), self.flow.target)
-        moves = (mover.others, mover.put)
-        known = Known(maps, mover.last, self._there.alias, self._direction, rules, *moves, self._synced or frozenset())
+        back = self._direction == TO_UPSTREAM
+        left = left_on_source(mover.last.values(), self._there.alias) if back else {}
+        known = Known(
+            maps,
+            mover.last,
+            self._there.alias,
+            self._direction,
+            rules,
+            mover.others,
+            mover.put,
+            self._synced or frozenset(),
+            left,
+        )
         decided = decide if self._ranges is None else self._ranges.decide
         return decided(found, known, self._ahead)
 

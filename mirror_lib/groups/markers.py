@@ -77,7 +77,7 @@ def pass_markers(maps: FlowMaps, needed: Iterable[Needed], target: ClusterConfig
     before, after = _outside(maps, needed)
     for stretches in (before, after):
         try:
-            found = _markers_until({each: (start, end) for each, start, end in stretches.values()}, target)
+            found = marker_ends({each: (start, end) for each, start, end in stretches.values()}, target)
         except (MirrorError, Disconnected) as error:
             log.warning("%s: cannot read the log next to the copied records: %s", target.alias, error)
             return
@@ -107,10 +107,11 @@ def _outside(
     return before, after
 
 
-def _markers_until(
+def marker_ends(
     stretches: Mapping[TopicPartition, Tuple[int, int]], target: ClusterConfig
 ) -> Mapping[TopicPartition, int]:
-    """The end of the markers at the start of each stretch. Omits a stretch if the log was truncated before it."""
+    """The end of the markers at the start of each stretch of offsets. Omits a stretch if the log was truncated before
+    it. Raises `MirrorError` or `Disconnected` if the cluster does not answer."""
     found: Dict[TopicPartition, int] = {}
     if not stretches:
         return found

@@ -76,7 +76,8 @@ class GroupPosition:
     `ours` is the new offset of the last audit row, and `ours_before` its former offset. A row is written before its
     commit, so after a crash or a refusal the group is still at `ours_before`. `only_ours`: since that row no other
     client moved the group, except forward on this side. `others`: another flow committed the present offset. `synced`:
-    MirrorMaker did. `end` is the end of this side's log, read after `position`; `None` if it is unknown."""
+    MirrorMaker did. `end` is the end of this side's log, read after `position`; `None` if it is unknown. `left_at`: on
+    the way back, the offset on the source from which the mirror last translated the group."""
 
     position: CommittedOffset
     direction: str
@@ -90,6 +91,7 @@ class GroupPosition:
     others: bool = False
     synced: bool = False
     end: Optional[int] = None
+    left_at: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -206,11 +208,11 @@ def _client_there(at: GroupPosition, rules: TranslationRules) -> Optional[str]:
     """The verdict if consumers may be working with the group on the other side, or another flow moves it.
 
     A group without membership shows no members, whether its consumers run or not. If this mirror or MirrorMaker
-    committed the present offset, no other client has committed since."""
+    committed the present offset, or the mirror translated the group from it, no other client has committed since."""
     if at.group is None:
         return None
     if at.group.has_members or at.others:
         return ACTIVE
     if not at.group.simple or rules.simple_groups == "include" or at.present is None or at.synced:
         return None
-    return None if at.present.offset in (at.ours, at.ours_before) else FOREIGN
+    return None if at.present.offset in (at.ours, at.ours_before, at.left_at) else FOREIGN

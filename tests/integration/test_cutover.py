@@ -183,6 +183,50 @@ def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(
     assert committed(lab.source, group, topic) == 5
 
 
+def commit_without_membership(broker: KafkaBroker, group: str, topic: str, offset: int) -> None:
+    own = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
+    own.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    own.close()
+
+
+def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_did_not_move_meanwhile(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, group = lab.create("orders"), group_of(lab)
+    remote, back = lab.remote("orders"), ["cutover", "back", str(lab.config), "--execute"]
+    lab.settings["tasks.max"] = 1
+    lab.create("heartbeats")
+    lab.write("orders", values(10))
+    commit_without_membership(lab.source, group, topic, 5)
+    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    before = lab.remote_ends()[remote, 0]
+    lab.trigger = "1 second"
+
+    def marked() -> bool:
+        lab.write("heartbeats", values(1))
+        return lab.remote_ends()[remote, 0] > before
+
+    with lab.running():  # until the marker of its fence is there, which a heartbeat makes it set
+        until(marked)
+    lab.trigger = "availableNow"
+    commit_without_membership(lab.target, group, remote, 8)
+    assert main(back) == 0
+    assert committed(lab.source, group, topic) == 7  # the remote log begins with a marker
+
+    # It moved on the source after the cut-over: its consumer may run there.
+    assert main(["cutover", "run", str(lab.config), *QUICK, "--leave-groups"]) == 0
+    commit_without_membership(lab.source, group, topic, 6)
+    commit_without_membership(lab.target, group, remote, 9)
+    capsys.readouterr()
+    assert main(back) == 3
+    refused = capsys.readouterr().err
+    assert "MIR-335" in refused and " on source" in refused and "groups.simple: include" in refused
+    assert committed(lab.source, group, topic) == 6
+    lab.settings["groups.simple"] = "include"
+    assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
+    assert committed(lab.source, group, topic) == 8
+
+
 @pytest.mark.long
 def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_back_without_a_flow_back(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]

@@ -9,7 +9,15 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
-from mirror_lib.groups.decisions import NO_ANSWER, Decision, Known, PositionsAhead, decide, not_moved
+from mirror_lib.groups.decisions import (
+    NO_ANSWER,
+    Decision,
+    Known,
+    PositionsAhead,
+    decide,
+    left_on_source,
+    not_moved,
+)
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
 from mirror_lib.groups.survey import Pair, Survey
@@ -43,6 +51,13 @@ def test_group_that_is_absent_on_the_other_side_is_written() -> None:
     decision = decided()
     assert shown(decision) == ["40", "A.orders-0", "90", "exact", "commit"]
     assert decision.move("B") == GroupOffset("B", "billing", *THERE, None, "", 90, "m", "orders", 40, "exact", "commit")
+
+
+def test_offset_that_a_group_was_translated_from_is_found_on_the_source_alone() -> None:
+    over = GroupOffset("B", "billing", *THERE, None, "", 90, "m", "orders", 40, "exact", "commit")
+    back = replace(over, cluster="A", topic="orders", from_topic="A.orders", from_offset=90, new_offset=40)
+    undone = replace(over, group="other", action="undo")
+    assert left_on_source([over, back, undone], "A") == {("A", "billing", "orders", 0): 40}
 
 
 def test_group_whose_state_is_not_told_is_not_touched() -> None:

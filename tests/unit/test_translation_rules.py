@@ -308,6 +308,11 @@ def test_simple_group_is_still_ours_after_a_crash_between_audit_row_and_commit()
     assert translate(replace(at(104, present=51), group=SIMPLE, ours=53, ours_before=51)).commit
 
 
+def test_simple_group_that_stands_where_it_was_translated_from_may_go_back() -> None:
+    assert translate(replace(at(104, present=51), group=SIMPLE, left_at=51)).commit
+    assert translate(replace(at(104, present=51), group=SIMPLE, left_at=50)).verdict == "active on target"
+
+
 def test_simple_group_gets_its_first_offset_of_a_partition() -> None:
     assert translate(replace(at(104), group=SIMPLE)).commit
 

@@ -310,7 +310,7 @@ def test_simple_group_is_still_ours_after_a_crash_between_audit_row_and_commit()
 
 def test_simple_group_that_stands_where_it_was_translated_from_may_go_back() -> None:
     assert translate(replace(at(104, present=51), group=SIMPLE, left_at=51)).commit
-    assert translate(replace(at(104, present=51), group=SIMPLE, left_at=50)).verdict == "active on target"
+    assert translate(replace(at(104, present=51), group=SIMPLE, left_at=50)).verdict == FOREIGN
 
 
 def test_simple_group_gets_its_first_offset_of_a_partition() -> None:

@@ -48,7 +48,7 @@ from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import LITERAL, AclBinding, TopicPartition, held_back
 from mirror_lib.groups.flow import FlowTranslation, Outcome
 from mirror_lib.groups.markers import marker_ends
-from mirror_lib.groups.translation import ACTIVE, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.cutovers import CutoverTable
@@ -351,11 +351,10 @@ class Cutover:
             translation.close()
         left = [each for each in outcomes if each.done not in ("committed", "already there")]
         there = (self._target if direction == TO_DOWNSTREAM else self._source).alias
-        simple = {name for name, each in found.groups.items() if each.simple and not each.has_members}
-        reasons = [*unknown, *(_why_left(each, there, simple) for each in left)]
+        reasons = [*unknown, *(_why_left(each, there) for each in left)]
         if reasons and not self._options.leave_groups:
             way = "stop the consumers of both clusters and call this again"
-            if any(_is_simple(each, simple) for each in left):
+            if any(each.decision.translation.verdict == FOREIGN for each in left):
                 way = f"stop the consumers of such a group on {there}, set groups.simple: include and call this again"
             raise RefusedError(
                 f"{self._flow.name}: offsets were not committed: {some(reasons, 1)}",
@@ -444,15 +443,10 @@ class Cutover:
         return {place: count for place, count in left.items() if count}
 
 
-def _is_simple(outcome: Outcome, simple: Set[str]) -> bool:
-    """Whether the offset was left alone because the group has no membership, so that its consumers are not seen."""
-    return outcome.decision.translation.verdict == ACTIVE and outcome.decision.group in simple
-
-
-def _why_left(outcome: Outcome, there: str, simple: Set[str]) -> str:
+def _why_left(outcome: Outcome, there: str) -> str:
     """Why an offset was not committed on the cluster `there`."""
     group, verdict = outcome.decision.group, outcome.decision.translation.verdict
-    if _is_simple(outcome, simple):
+    if verdict == FOREIGN:
         return f"{group}: it has no membership, and a client other than the mirror committed its offset on {there}"
     if verdict == ACTIVE:
         return f"{group}: consumers read with it on {there}"

@@ -24,6 +24,9 @@ logs record by record. If they differ, the partition stops with the code of the 
 - **Start:** `start.position`, else `consumer.auto.offset.reset`. The offset metadata of `commit.source.group` counts as
   a row of the ledger.
 
+`mirror plan` ends with 3 where these rules stop a partition. It compares no records: what a comparison shows, and
+whether a topic without an id was re-created, is known to the run alone.
+
 Made by `python -m tools.docs.starts > docs/project/starts.md` from the rules that the copy follows.
 """
 _COLUMNS = (

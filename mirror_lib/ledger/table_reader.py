@@ -134,6 +134,12 @@ def local_folder(state: str, environ: Mapping[str, str]) -> Optional[str]:
     return os.path.abspath(place_of(state))
 
 
+def named_folder(state: str) -> str:
+    """The state folder for messages, without logins; a relative one with the folder that it counts from."""
+    absolute = ":" in state or state.startswith("/")
+    return without_logins(state) if absolute else f"{state} (from {os.getcwd()})"
+
+
 def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedError]:
     """The error if this process cannot write the state folder; `None` if it can, or if the folder is not local.
 

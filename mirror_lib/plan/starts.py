@@ -8,7 +8,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster
 from mirror_lib.ledger.records import PartitionKey, Position
-from mirror_lib.ledger.table_reader import TableReader, last_positions
+from mirror_lib.ledger.table_reader import TableReader, last_positions, named_folder
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range, SourceCluster, Starts, first_range
 from mirror_lib.text import counted
@@ -49,9 +49,8 @@ def refused_starts(
     for each in partitions:
         if each.source in sources and each.remote in targets:
             ends = sources[each.source], targets[each.remote], starts.get(each.source)
-            found = first_range(
-                flow, each.key, known.get(each.topic, {}), *ends, remote_topic=each.remote_topic, state=state
-            )
+            rows, place = known.get(each.topic, {}), named_folder(state)
+            found = first_range(flow, each.key, rows, *ends, remote_topic=each.remote_topic, state=place)
             refused += [found] if found.refused is not None else []
     if refused:
         others = f" ({counted(len(refused) - 1, 'more partition')})" if len(refused) > 1 else ""

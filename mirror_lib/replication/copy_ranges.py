@@ -314,11 +314,13 @@ def case_of(
 ) -> Case:
     """What the run finds for a partition; the arguments are those of `first_range`."""
     known = positions.get(key)
-    of_remote = [each for each in positions if each.remote_topic_id == key.remote_topic_id != ""]
-    same_number = [each for each in positions if each.partition == key.partition]
+    # The rows of the topic's other partitions matter only if this one has none: a topic may have thousands.
+    others = () if known is not None else positions.keys()
+    of_remote = [each for each in others if each.remote_topic_id == key.remote_topic_id != ""]
+    same_number = [each for each in others if each.partition == key.partition]
     # A re-created topic may have partitions that the old one lacked.
-    new_topic = bool(of_remote) and all(each.source_topic_id != key.source_topic_id for each in positions)
-    recreated = unlike or (known is None and (new_topic or any(each in of_remote for each in same_number)))
+    new_topic = bool(of_remote) and all(each.source_topic_id != key.source_topic_id for each in others)
+    recreated = unlike or new_topic or any(each in of_remote for each in same_number)
     relatives = bool(same_number) or (begin is not None and begin.recreated)
     rows = Rows.SOME if known is not None or recreated else Rows.OTHER if relatives else Rows.NONE
     return Case(

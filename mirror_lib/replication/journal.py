@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -31,10 +30,10 @@ from mirror_lib.ledger.records import (
     RangePositions,
 )
 from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.table_reader import named_folder
 from mirror_lib.log_lines import of_this_flow
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
-from mirror_lib.text import without_logins
 from mirror_lib.threads import BackgroundCall
 
 log = logging.getLogger(__name__)
@@ -98,8 +97,7 @@ class Journal:
         self._spark = spark
         self._flow = flow
         self.run_id = run_id
-        absolute = ":" in state or state.startswith("/")
-        self.folder = without_logins(state) if absolute else f"{state} (from {os.getcwd()})"
+        self.folder = named_folder(state)
         self._runs = RunTable(spark, state)
         self._ledger = OffsetSyncTable(spark, state)
         self._incidents = IncidentTable(spark, state)

@@ -200,8 +200,8 @@ class Positions:
         topic was not listed meanwhile. Returns the source topics that are not the recorded ones, and the partitions
         whose records could not be read now. Raises `ClusterError`."""
         self._alike.intersection_update(partitions)
-        known = self._now.keys() | self._in_ledger.keys()
-        asked = {key for key in partitions if not (key.source_topic_id and key.remote_topic_id)} & known - self._alike
+        nameless = {key for key in partitions if not (key.source_topic_id and key.remote_topic_id)} - self._alike
+        asked = {key for key in nameless if key in self._now or key in self._in_ledger}
         if not asked:
             return set(), set()
         last = {partitions[key]: at for key, at in self._journal.last_records().items() if key in asked}

@@ -63,7 +63,7 @@ class Begins(Enum):
 
 
 class Writer(Enum):
-    """Another replication tool that wrote to the remote topic."""
+    """Another replication tool that wrote to the remote topic. NONE: no sign shows one. RUNNING: it may still write."""
 
     NONE = "none"
     RUNNING = "may still run"

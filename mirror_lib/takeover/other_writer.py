@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
+from mirror_lib.replication.start_rules import Writer
 from mirror_lib.text import counted, some
 
 STOP_IT = (
     "stop that tool, and after a kill wait for its session timeout; then run `mirror takeover CONFIG --execute`, then "
     "`mirror run CONFIG`. For a mirror with another `state` use that folder"
 )
-
-
-class WriterState(Enum):
-    """NONE: nothing shows another tool. RUNNING: it may still write. ENDED: it wrote, and writes no more."""
-
-    NONE = "none"
-    RUNNING = "running"
-    ENDED = "ended"
 
 
 @dataclass(frozen=True)
@@ -30,13 +22,13 @@ class OtherWriter:
     The reason is empty if there is no such partition: then nothing was checked. `unknown`: what could not be read.
     """
 
-    state: WriterState = WriterState.NONE
+    state: Writer = Writer.NONE
     reason: str = ""
     unknown: str = ""
 
     def refusal(self, flow: str) -> Optional[RefusedError]:
         """The error of a run of `flow` if the other tool may still write."""
-        if self.state is not WriterState.RUNNING:
+        if self.state is not Writer.RUNNING:
             return None
         what = f"{flow}: another tool may still write to the remote topics: {self.reason}. Nothing was written"
         return RefusedError(what, STOP_IT, code="MIR-340")
@@ -71,13 +63,13 @@ def decide(signs: Signs) -> OtherWriter:
     unknown = _unknown(signs)
     if shown:
         more = f". There are {records}" if signs.partitions else ""
-        return OtherWriter(WriterState.RUNNING, f"{'; '.join(shown)}{more}", unknown)
+        return OtherWriter(Writer.RUNNING, f"{'; '.join(shown)}{more}", unknown)
     if signs.topics:
         found = f"{records}; MirrorMaker has {some(signs.topics, 1)} on {signs.alias}, and has ended"
         way = "`mirror takeover CONFIG` resumes where it ended; a run compares these records with the source instead"
-        return OtherWriter(WriterState.ENDED, f"{found}: {way}", unknown)
+        return OtherWriter(Writer.ENDED, f"{found}: {way}", unknown)
     alone = "no other tool writes to them now: a run compares them with the source"
-    return OtherWriter(WriterState.NONE, f"{records}; {alone}", unknown)
+    return OtherWriter(Writer.NONE, f"{records}; {alone}", unknown)
 
 
 def _shown(signs: Signs) -> List[str]:

@@ -15,7 +15,8 @@ from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
 from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.takeover.other_writer import OtherWriter, WriterState
+from mirror_lib.replication.start_rules import Writer
+from mirror_lib.takeover.other_writer import OtherWriter
 from mirror_lib.takeover.signs import Tables, other_writer
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values
@@ -54,7 +55,7 @@ def test_signs_of_another_tool_refuse_and_the_mirrors_own_do_not(ground: Ground)
     assert checked(lab) == OtherWriter(), "nor does a later one"
 
     shutil.rmtree(lab.directory / "state")
-    assert checked(lab).state is WriterState.NONE and checked(lab).reason
+    assert checked(lab).state is Writer.NONE and checked(lab).reason
     (flow,) = load(str(lab.config)).flows
     beats = [HeartbeatWriter(flow, lambda cluster: None, copies) for copies in (False, True)]
 
@@ -63,14 +64,14 @@ def test_signs_of_another_tool_refuse_and_the_mirrors_own_do_not(ground: Ground)
             each.beat()
 
     with again_and_again(beat):
-        assert checked(lab).state is WriterState.NONE
+        assert checked(lab).state is Writer.NONE
         lab.copy()
     assert lab.differences("orders") == []
 
     shutil.rmtree(lab.directory / "state")
     heartbeat = [encode_heartbeat(Heartbeat("source", "target", 1))]
     with InternalTopic(flow.target, "heartbeats", 1) as topic, again_and_again(lambda: topic.append(heartbeat)):
-        assert checked(lab).state is WriterState.RUNNING
+        assert checked(lab).state is Writer.RUNNING
         outcome = lab.run()
         assert outcome.error is not None and outcome.error.code == "MIR-340"
     producer = Producer({"bootstrap.servers": lab.target.bootstrap, "log_level": 0})
@@ -80,8 +81,8 @@ def test_signs_of_another_tool_refuse_and_the_mirrors_own_do_not(ground: Ground)
         producer.flush(10)
 
     with again_and_again(write):
-        assert checked(lab).state is WriterState.RUNNING
-        assert checked(lab, run_is_open=True).state is WriterState.NONE, "the fence stops what an open run writes"
-        assert checked(lab, fences=True).state is WriterState.NONE
+        assert checked(lab).state is Writer.RUNNING
+        assert checked(lab, run_is_open=True).state is Writer.NONE, "the fence stops what an open run writes"
+        assert checked(lab, fences=True).state is Writer.NONE
     for each in beats:
         each.close()

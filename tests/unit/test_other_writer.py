@@ -12,7 +12,8 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import EXIT_REFUSED
 from mirror_lib.facts import TopicDescription, TopicPartition
 from mirror_lib.ledger.records import PartitionKey, TopicPair
-from mirror_lib.takeover.other_writer import OtherWriter, Signs, WriterState, decide
+from mirror_lib.replication.start_rules import Writer
+from mirror_lib.takeover.other_writer import OtherWriter, Signs, decide
 from mirror_lib.takeover.signs import settle_seconds, unrecorded
 
 FLOW = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=("orders",))
@@ -23,23 +24,23 @@ MM2 = ("mm2-offsets.A.internal",)
 @pytest.mark.parametrize(
     ("signs", "state"),
     [
-        pytest.param(ALONE, WriterState.NONE, id="no-sign"),
-        pytest.param(replace(ALONE, hosts=("/10.0.0.1",)), WriterState.RUNNING, id="members"),
-        pytest.param(replace(ALONE, heartbeats=1), WriterState.RUNNING, id="heartbeats"),
-        pytest.param(replace(ALONE, moved=("A.orders-0",)), WriterState.RUNNING, id="a-log-that-grows"),
-        pytest.param(replace(ALONE, topics=MM2), WriterState.ENDED, id="its-topics-alone"),
-        pytest.param(replace(ALONE, topics=MM2, heartbeats=1), WriterState.RUNNING, id="its-topics-and-a-sign"),
-        pytest.param(replace(ALONE, hosts=None, heartbeats=None), WriterState.NONE, id="nothing-readable"),
-        pytest.param(replace(ALONE, hosts=None, topics=MM2), WriterState.ENDED, id="an-unreadable-group"),
-        pytest.param(replace(ALONE, hosts=None, moved=("A.orders-0",)), WriterState.RUNNING, id="unreadable-and-grows"),
+        pytest.param(ALONE, Writer.NONE, id="no-sign"),
+        pytest.param(replace(ALONE, hosts=("/10.0.0.1",)), Writer.RUNNING, id="members"),
+        pytest.param(replace(ALONE, heartbeats=1), Writer.RUNNING, id="heartbeats"),
+        pytest.param(replace(ALONE, moved=("A.orders-0",)), Writer.RUNNING, id="a-log-that-grows"),
+        pytest.param(replace(ALONE, topics=MM2), Writer.ENDED, id="its-topics-alone"),
+        pytest.param(replace(ALONE, topics=MM2, heartbeats=1), Writer.RUNNING, id="its-topics-and-a-sign"),
+        pytest.param(replace(ALONE, hosts=None, heartbeats=None), Writer.NONE, id="nothing-readable"),
+        pytest.param(replace(ALONE, hosts=None, topics=MM2), Writer.ENDED, id="an-unreadable-group"),
+        pytest.param(replace(ALONE, hosts=None, moved=("A.orders-0",)), Writer.RUNNING, id="unreadable-and-grows"),
     ],
 )
-def test_any_sign_refuses_the_flow_and_an_unreadable_one_is_named(signs: Signs, state: WriterState) -> None:
+def test_any_sign_refuses_the_flow_and_an_unreadable_one_is_named(signs: Signs, state: Writer) -> None:
     found = decide(signs)
     assert found.state is state and found.reason
     assert bool(found.unknown) == (None in (signs.hosts, signs.heartbeats))
     refusal = found.refusal("A->B")
-    assert (refusal is None) == (state is not WriterState.RUNNING)
+    assert (refusal is None) == (state is not Writer.RUNNING)
     if refusal is not None:
         assert (refusal.code, refusal.exit_code) == ("MIR-340", EXIT_REFUSED)
         assert all(each in refusal.message for each in (*(signs.hosts or ()), *signs.moved))

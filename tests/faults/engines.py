@@ -58,9 +58,9 @@ class Engine:
         return self.folder / f"{self.name}.log"
 
     @property
-    def running(self) -> bool:
-        """Whether one of those that were started to copy still runs."""
-        return any(process.poll() is None for process in self.processes)
+    def running(self) -> int:
+        """How many of those that were started to copy still run."""
+        return sum(process.poll() is None for process in self.processes)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start one more process; earlier ones are left as they are."""

@@ -54,7 +54,7 @@ def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, s
     (back,) = [n for n, line in enumerate(lines) if f" {side} back after " in line]
     assert re.fullmatch(rf"source->target {side} unreachable since \d\d:\d\d:\d\d", lines[0]), lines[0]
     assert re.fullmatch(rf"source->target {side} back after (\d+ min )?\d+ s", lines[back]), lines[back]
-    assert not [line for line in lines[:back] if "caught up" in line]
+    assert not [line for line in lines[:back] if "all committed records copied" in line]
 
 
 def test_outage_of_either_cluster_is_reported_at_its_begin_and_end_and_a_stop_in_it_is_no_kill(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_outage_of_either_cluster_is_reported_at_its_begin_and_end_and_a_stop_in
         flow.fill(100)
         run = PlainRun(flow, tmp_path)
         try:
-            until(lambda: any("caught up" in line for line in run.lines()), 120, "the copy")
+            until(lambda: any("all committed records copied" in line for line in run.lines()), 120, "the copy")
             assert run.outages() == []
             outage_is_reported_once(run, flow, source, "source")
             outage_is_reported_once(run, flow, target, "target", pause=True)

@@ -76,4 +76,5 @@ def test_plain_run_on_a_terminal_prints_lines(flow: OneFlow) -> None:
         assert running.wait(120) == 0
     rows = running.paper.rows
     assert HEADING not in rows
-    assert [row for row in rows if re.match(r"source->target caught up · [\d,]+ records/s", row)], rows
+    line = r"source->target all committed records copied · [\d,]+ records/s"
+    assert [row for row in rows if re.match(line, row)], rows

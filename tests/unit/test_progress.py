@@ -83,9 +83,10 @@ def test_line_of_a_flow_with_a_backlog() -> None:
 
 
 def test_line_of_a_flow_that_is_caught_up() -> None:
-    assert plain(flow_of((2.4, QUIET))) == "A->B caught up · 0 records/s"
+    assert plain(flow_of((2.4, QUIET))) == "A->B all committed records copied · 0 records/s"
     heartbeats = replace(QUIET, records=4, bytes=600, seconds=5.0)
-    assert plain(flow_of((5.0, heartbeats), (10.0, heartbeats))) == "A->B caught up · 0.8 records/s, 120 B/s"
+    flow = flow_of((5.0, heartbeats), (10.0, heartbeats))
+    assert plain(flow) == "A->B all committed records copied · 0.8 records/s, 120 B/s"
 
 
 def test_flow_with_a_stopped_partition_is_never_called_caught_up() -> None:
@@ -230,7 +231,7 @@ def test_screen_of_flows_without_a_backlog() -> None:
         "A->B                             0     0.0             0",
         "  waiting for records",
         "B->A                           500     0.1             0",
-        "  caught up",
+        "  all committed records copied",
         "A->C",
         "  starting",
     ]

@@ -50,7 +50,7 @@ def test_commit_that_waits_is_shown_and_the_tail_gives_way() -> None:
     (shown,) = commit.shown
     assert (shown.commit_waits_seconds, shown.behind_seconds) == (GIVE_WAY_SECONDS, GIVE_WAY_SECONDS)
     line = status_line(after(shown, None, 20.0))
-    assert "caught up" not in line and f"has waited {GIVE_WAY_SECONDS} s" in line
+    assert "copied" not in line and f"has waited {GIVE_WAY_SECONDS} s" in line
 
 
 def test_commit_that_waits_hides_neither_what_is_stopped_nor_what_is_behind() -> None:

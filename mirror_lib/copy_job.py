@@ -117,7 +117,7 @@ class FlowOutcome:
     """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`). `note`
     names the configured names and patterns that match no topic, if nothing was copied. `recovered`: records that an
     interrupted run had copied and this one found. `waiting`: sentences on offsets that wait for an open transaction, at
-    the end of a bounded run."""
+    the end of a bounded run. `filtered`: see `Totals`."""
 
     flow: str
     records: int
@@ -128,6 +128,7 @@ class FlowOutcome:
     note: str = ""
     recovered: int = 0
     waiting: Tuple[str, ...] = ()
+    filtered: Optional[int] = None
 
 
 class FlowRun(SupervisedFlow):
@@ -181,7 +182,9 @@ class FlowRun(SupervisedFlow):
     def _over(self, error: Optional[MirrorError]) -> None:
         totals, ended = self._totals, self._ends_when_caught_up() and self._hours.over()
         copied = (totals.records, totals.bytes, totals.topics())
-        self.outcome = FlowOutcome(self._flow.name, *copied, error, ended, self._note, totals.recovered, self._waiting)
+        self.outcome = FlowOutcome(
+            self._flow.name, *copied, error, ended, self._note, totals.recovered, self._waiting, totals.filtered
+        )
 
     def _ends_when_caught_up(self) -> bool:
         return self._config.trigger == AVAILABLE_NOW and self._until is None
@@ -238,7 +241,7 @@ class FlowRun(SupervisedFlow):
         halted = STOPPED if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
         outcome, self._run_begun = halted if error is None else error.coded, None
         try:
-            journal.run_ends(run, outcome=outcome, records=self._totals.records, bytes=self._totals.bytes)
+            journal.run_ends(run, outcome, self._progress())
         finally:
             # No later run resumes it, except a run that fenced this one: it may have started with the same checkpoint.
             if outcome != "ok" and (checkpoint == journal.run_id or not isinstance(error, FencedError)):
@@ -257,10 +260,7 @@ class FlowRun(SupervisedFlow):
         begun, self._run_begun = self._run_begun, None
         if begun is not None:
             journal, run = begun
-            end = BackgroundCall(
-                f"{self._name} ends",
-                lambda: journal.run_abandoned(run, records=self._totals.records, bytes=self._totals.bytes),
-            )
+            end = BackgroundCall(f"{self._name} ends", lambda: journal.run_abandoned(run, self._progress()))
             end.wait(STOP_SECONDS)
 
     def _refuse_other_writer(self, journal: Journal, source: KafkaCluster, target: KafkaCluster) -> None:
@@ -275,9 +275,11 @@ class FlowRun(SupervisedFlow):
             log.warning("%s", warning)
 
     def _progress(self) -> Progress:
-        last = self._commits.last
-        copied = (self._totals.records, self._totals.bytes)
-        return Progress(*copied) if last is None else Progress(*copied, last.behind_records, last.behind_seconds)
+        last, totals = self._commits.last, self._totals
+        progress = Progress(totals.records, totals.bytes, filtered=totals.filtered)
+        if last is None:
+            return progress
+        return replace(progress, lag_records=last.behind_records, lag_seconds=last.behind_seconds)
 
     def _mirror_of(
         self, flow: ReplicationFlow, journal: Journal, source: KafkaCluster, target: KafkaCluster
@@ -381,10 +383,10 @@ class FlowRun(SupervisedFlow):
     def _await_rows(self, mirror: RowMirror, reading: Reading, checkpoint: str, trigger: str) -> bool:
         """Run one query; whether it ended by itself."""
         spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
-        looks, over = Every(TOPICS_SECONDS), []
+        looks, over, input_rows = Every(TOPICS_SECONDS), [], InputRows(spark)
 
         def copy_rows(rows: DataFrame, query_id: str, batch_id: int, ends: Mapping[TopicPartition, int]) -> None:
-            mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends)
+            mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends, lambda: input_rows.count(query_id))
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
             starts, most = reading.starts, reading.most_offsets

@@ -96,6 +96,11 @@ BYTES = _metric("bytes_total", COUNTER, "Bytes written to the target, after comp
 RECOVERED = _metric(
     "recovered_records_total", COUNTER, "Records that an interrupted attempt had written and this run found"
 )
+FILTERED = _metric(
+    "filtered_records_total",
+    COUNTER,
+    "Records read since the start of the run that where or transform dropped. Absent where the flow has neither",
+)
 CYCLES = _metric("cycles_total", COUNTER, "Cycles of the mirror that ended")
 CYCLE_SECONDS = _metric("cycle_seconds_total", COUNTER, "Time that these cycles took")
 LAST_CYCLE = _metric("last_cycle_timestamp_seconds", GAUGE, "When the last cycle ended, in seconds since 1970")
@@ -163,7 +168,7 @@ RETENTION = _metric(
 
 METRICS: Tuple[Metric, ...] = (
     *(BUILD, RUNNING, START, FLOW_INFO),
-    *(RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
+    *(RECORDS, BYTES, RECOVERED, FILTERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
     *(LAG_RECORDS, LAG_SECONDS, RETENTION, STOPPED, THROTTLED, UNREACHABLE),
     *(COMMIT_WAIT, STATE, RUN_SUCCESS, TOPICS, OMITTED),
     *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG, TOPIC_RETENTION),
@@ -193,6 +198,8 @@ class FlowSeries:
         self._sums[RECORDS] += snapshot.records
         self._sums[BYTES] += snapshot.bytes
         self._sums[RECOVERED] += snapshot.recovered
+        if snapshot.filtered is not None:
+            self._sums[FILTERED] = self._sums.get(FILTERED, 0.0) + snapshot.filtered
         if not snapshot.commit_waits_seconds:  # else it is one of several reports of one wait within a cycle
             self._sums[CYCLES] += 1
             self._sums[CYCLE_SECONDS] += snapshot.seconds

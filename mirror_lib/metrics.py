@@ -73,6 +73,13 @@ class FlowMetrics:
             CURRENT,
         ),
     )
+    filtered: Optional[int] = field(
+        default=None,
+        metadata=_reported(
+            "records read that `where` or `transform` dropped; null where they are not counted",
+            COUNTED,
+        ),
+    )
     topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=_reported("the same of each source topic, by name"))
     next_offsets: Mapping[TopicPartition, int] = field(
         default_factory=dict, metadata=_reported("the next offset to copy of each source partition with more to copy")

@@ -324,7 +324,7 @@ def _show(
             topics: List[object] = [total_json(total) for total in outcome.topics]
             print_json({**vars(outcome), "topics": topics, **error_json(errors[outcome.flow], interrupted)})
         elif outcome.topics:
-            print_lines(total_lines(outcome.flow, outcome.topics, columns()))
+            print_lines(total_lines(outcome.flow, outcome.topics, columns(), outcome.filtered))
         elif outcome.error is None:
             print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped)}")
         for sentence in () if as_json else outcome.waiting:
@@ -337,10 +337,14 @@ def _show(
 
 def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
     """Why a run without an error copied nothing."""
+    from mirror_lib.replication.totals import filtered_words
+
     if stopped:
         return "stopped before it had copied anything new"
     if outcome.recovered:
         return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found on the target"
+    if outcome.filtered:
+        return f"nothing was copied: {filtered_words(outcome.filtered)}"
     if outcome.outside_window:
         return "nothing was copied, because the copy window is closed"
     note = f"{outcome.note}; " if outcome.note else ""

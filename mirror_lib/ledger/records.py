@@ -311,7 +311,8 @@ HISTORY_SECONDS = 30 * 86400.0
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: records and bytes copied so far, and the lag in upstream offsets and in seconds.
+    """The progress of a run: records and bytes copied so far, the lag in upstream offsets and in seconds, and the
+    records that the flow's change dropped so far, if they are counted.
 
     `lag_seconds` is the age of the last copied record in the partition with the largest such age, if known."""
 
@@ -319,6 +320,7 @@ class Progress:
     bytes: int
     lag_records: Optional[int] = None
     lag_seconds: Optional[float] = None
+    filtered: Optional[int] = None
 
 
 @dataclass(frozen=True)

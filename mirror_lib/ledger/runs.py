@@ -41,6 +41,12 @@ RUNS = TableSchema(
         Column("driver", "string", "host, PID namespace and process id of the driver", since=2),
         Column("lag_records", "bigint", "upstream offsets still to copy, in rows of kind alive", since=2),
         Column("lag_seconds", "double", "age of the oldest last-copied record among the partitions with lag", since=2),
+        Column(
+            "filtered",
+            "bigint",
+            "records read so far that where or transform dropped; null at the start, and where they are not counted",
+            since=3,
+        ),
     ),
     stamp="at",
     lost="The list of runs is lost, and the next run cannot check that its aliases still name the same clusters.",
@@ -70,16 +76,19 @@ class RunTable:
 
     def started(self, run: MirrorRun) -> None:
         """Record the start of `run`."""
-        self._table.append([(*_facts(run, "started"), None, None, None, this_driver(), None, None)], {})
+        self._table.append([(*_facts(run, "started"), None, None, None, this_driver(), None, None, None)], {})
 
-    def ended(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
-        """Record the end of `run`: `outcome` is `ok` or one sentence, without secrets."""
-        self._table.append([(*_facts(run, "ended"), outcome, records, bytes, this_driver(), None, None)], {})
+    def ended(self, run: MirrorRun, outcome: str, at: Progress) -> None:
+        """Record the end of `run` without its lag: `outcome` is `ok` or one sentence, without secrets."""
+        self._table.append(
+            [(*_facts(run, "ended"), outcome, at.records, at.bytes, this_driver(), None, None, at.filtered)], {}
+        )
 
     def alive(self, run: MirrorRun, at: Progress) -> None:
         """Record a sign of life of `run` and its progress."""
+        lag = (at.lag_records, at.lag_seconds)
         self._table.append(
-            [(*_facts(run, "alive"), None, at.records, at.bytes, this_driver(), at.lag_records, at.lag_seconds)], {}
+            [(*_facts(run, "alive"), None, at.records, at.bytes, this_driver(), *lag, at.filtered)], {}
         )
 
     def drop_old_signs(self, flow: str) -> None:

@@ -152,18 +152,18 @@ class Journal:
         self._runs.started(run)
         self._incidents.make()  # so that a query for incidents succeeds before the first one
 
-    def run_ends(self, run: MirrorRun, *, outcome: str, records: int, bytes: int) -> None:
+    def run_ends(self, run: MirrorRun, outcome: str, at: Progress) -> None:
         """Record how `run` ended: `outcome` is `ok` or one sentence."""
         if self._signs is not None:
             self._signs.end()
         self.written()
-        self._runs.ended(run, outcome=outcome, records=records, bytes=bytes)
+        self._runs.ended(run, outcome, at)
 
-    def run_abandoned(self, run: MirrorRun, *, records: int, bytes: int) -> None:
+    def run_abandoned(self, run: MirrorRun, at: Progress) -> None:
         """Record that `run` was stopped, while its thread may still wait for a cluster."""
         if self._signs is not None:
             self._signs.end()
-        self._runs.ended(run, outcome=STOPPED, records=records, bytes=bytes)
+        self._runs.ended(run, STOPPED, at)
 
     def positions(self) -> Mapping[PartitionKey, Position]:
         """Each partition's position in the ledger, as of construction."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.text import fitted, grouped, size
+from mirror_lib.text import counted, fitted, grouped, size
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,21 @@ class TopicTotal:
 
 
 class Totals:
-    """Adds up cycles. `records` and `bytes` count the whole run; `recovered` records were found on the
-    target."""
+    """Adds up cycles. `records` and `bytes` count the whole run; `recovered` records were found on the target.
+    `filtered` records were read and dropped by the flow's change, `None` if they are not counted."""
 
     def __init__(self) -> None:
         self._parts: Dict[Tuple[str, str, int], List[float]] = defaultdict(lambda: [0, 0, 0.0])
         self.records = 0
         self.bytes = 0
         self.recovered = 0
+        self.filtered: Optional[int] = None
 
-    def add(self, parts: Iterable[PartitionReport], recovered: int) -> None:
+    def add(self, parts: Iterable[PartitionReport], recovered: int, filtered: Optional[int] = None) -> None:
         """Count one cycle."""
         self.recovered += recovered
+        if filtered is not None:
+            self.filtered = (self.filtered or 0) + filtered
         for part in parts:
             self.records += part.records
             self.bytes += part.bytes
@@ -61,11 +64,19 @@ class Totals:
         )
 
 
-def total_lines(flow: str, topics: Iterable[TopicTotal], columns: Optional[int] = None) -> List[str]:
+def total_lines(
+    flow: str, topics: Iterable[TopicTotal], columns: Optional[int] = None, filtered: Optional[int] = None
+) -> List[str]:
     """The closing table of a run, for a terminal of `columns` columns."""
     rows: List[Tuple[str, ...]] = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "SECONDS", "RECORDS/S")]
     rows += [_row(each) for each in topics]
-    return [flow, *fitted(rows, range(2, 7), columns)]
+    more = [] if filtered is None else [filtered_words(filtered)]
+    return [flow, *fitted(rows, range(2, 7), columns), *more]
+
+
+def filtered_words(filtered: int) -> str:
+    """`1,204 records were read and filtered out`."""
+    return f"{counted(filtered, 'record')} {'was' if filtered == 1 else 'were'} read and filtered out"
 
 
 def total_json(total: TopicTotal) -> Dict[str, object]:

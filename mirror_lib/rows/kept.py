@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame
 
@@ -148,7 +148,9 @@ class KeptMirror(RowMirror):
         # `coalesce` is a narrow dependency: the rows of a source partition stay together and in order.
         return rows.coalesce(self._rates.tasks(self.flow.tasks_max))
 
-    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
+    def _settle(
+        self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
+    ) -> None:
         partitions = self._partitions
         reports = recheck_size_limits(self.flow.name, self._topics, self._reports(found, ranges, seconds))
         commit = self._state.apply(reports, partitions, reports)
@@ -166,8 +168,8 @@ class KeptMirror(RowMirror):
                 place = _dead_letter_place(self._going[lane.source].key, lane.remote[1])
                 self._dead_letters_at[place] = lane.part.downstream_offset
         parts = (part for report in reports for part in report.partitions)
-        self._totals.add(parts, sum(report.recovered for report in reports))
-        self._watch(reports, batch, seconds)
+        self._totals.add(parts, sum(report.recovered for report in reports), filtered)
+        self._watch(reports, batch, seconds, filtered)
         end_if_lost(self.flow.name, commit)
 
     def _dead_letter_runs(self, dead_letters: Sequence[LaneReport]) -> List[LedgerRuns]:
@@ -208,14 +210,17 @@ class KeptMirror(RowMirror):
             seconds=seconds,
         )
 
-    def _watch(self, reports: Sequence[TaskReport], batch: BatchRef, seconds: float) -> None:
+    def _watch(
+        self, reports: Sequence[TaskReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
+    ) -> None:
         stopped = self._state.stopped.parts
         going = [self._positions.ahead(each) for each in self._going.values() if each.key not in stopped]
         left = {each.source: each.behind for each in going}
         held = self._quota.word(seconds)
-        self._watcher(
-            snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held, next_offsets(going))
+        snapshot = snapshot_of(
+            self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held, next_offsets(going)
         )
+        self._watcher(replace(snapshot, filtered=filtered))
 
 
 def _dead_letter_place(key: PartitionKey, number: int) -> DeadLetterPlace:

@@ -12,7 +12,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -243,9 +243,16 @@ class RowMirror(ABC):
             return True
         return self._topics.present().keys() != self._partitions.keys()
 
-    def copy_rows(self, rows: DataFrame, batch: BatchRef, ends: Mapping[TopicPartition, int]) -> None:
-        """Write the rows of a micro-batch, which ends before the offsets `ends`. Raises `FencedError` if another driver
-        fenced this one, `ClusterError` if a cluster stays unavailable, `MirrorError` if a record stops the flow."""
+    def copy_rows(
+        self,
+        rows: DataFrame,
+        batch: BatchRef,
+        ends: Mapping[TopicPartition, int],
+        rows_read: Callable[[], Optional[int]],
+    ) -> None:
+        """Write the rows of a micro-batch, which ends before the offsets `ends`. `rows_read`: how many rows Spark has
+        read in it, in all its stages. Raises `FencedError` if another driver fenced this one, `ClusterError` if a
+        cluster stays unavailable, `MirrorError` if a record stops the flow."""
         self._quota.wait(self._stop)
         read = {source: (self._read_to[source], end) for source, end in ends.items()}
         self._read_to.update(ends)
@@ -255,13 +262,17 @@ class RowMirror(ABC):
                 # The query has read past the written rows while another process copied: its rows would be lost.
                 beyond = f"{topic}-{number} was read beyond offset {at}, where its copy ends"
                 raise ClusterError(f"{self.flow.name}: {beyond}", "the next start resumes there")
-        deadline = started + PATIENCE_SECONDS
+        deadline, counted = started + PATIENCE_SECONDS, 0
         while ranges and not self._stop.is_set() and self._has_turn():
             offsets = offsets or sum(end - at for at, end in ranges.values())
-            began, mono = time.time(), time.monotonic()
+            began, mono, read_before = time.time(), time.monotonic(), rows_read()
             found = self._stage(rows, read, ranges, began)
             if self._is_whole(found):
-                self._settle(found, ranges, batch, time.monotonic() - mono)
+                filtered = self._filtered(read_before, rows_read(), found)
+                # A further stage reads all rows of the micro-batch again.
+                new = None if filtered is None else filtered - counted
+                self._settle(found, ranges, batch, time.monotonic() - mono, new)
+                counted = filtered or 0
                 deadline = time.monotonic() + PATIENCE_SECONDS
                 ranges = self._ranges(ends)
             elif time.monotonic() > deadline:
@@ -326,11 +337,22 @@ class RowMirror(ABC):
     def _lanes(self, ranges: Ranges) -> List[LaneTask]: ...
 
     @abstractmethod
-    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
-        """Record the results of a stage whose tasks have all completed."""
+    def _settle(
+        self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
+    ) -> None:
+        """Record the results of a stage whose tasks have all completed. `filtered`: see `FlowMetrics`."""
 
     @abstractmethod
     def _shuffled(self, rows: DataFrame) -> DataFrame: ...
+
+    def _filtered(self, before: Optional[int], after: Optional[int], found: Sequence[RowsReport]) -> Optional[int]:
+        """How many rows of a stage's micro-batch reached no task. `None` if unknown, or if a record becomes several
+        rows."""
+        drops = self._change.where is not None or self._change.transform is not None
+        one_each = len({each.source for each in self._partitions.values()}) == len(self._partitions)
+        if not (drops and one_each) or before is None or after is None:
+            return None
+        return after - before - sum(report.rows for report in found)
 
     def _has_turn(self) -> bool:
         return self._group is None or self._group.has_turn()

@@ -263,7 +263,9 @@ class RepartitioningMirror(RowMirror):
         spread = rows.repartition(self._rates.tasks(self.flow.tasks_max), *ORDER[:2])
         return spread.sortWithinPartitions(*ORDER)
 
-    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float) -> None:
+    def _settle(
+        self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
+    ) -> None:
         lanes = [lane for report in found for lane in report.lanes]
         for part in (lane.part for lane in lanes):
             if part.stopped is not None:
@@ -293,8 +295,8 @@ class RepartitioningMirror(RowMirror):
         for topic, partition, at in (each for lane in lanes for each in lane.newest):
             newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
         parts = [self._part(lane.remote, lane.part.records, lane.part.bytes, seconds) for lane in lanes]
-        self._totals.add(parts, sum(lane.recovered for lane in lanes))
-        self._show(found, newest, batch, seconds)
+        self._totals.add(parts, sum(lane.recovered for lane in lanes), filtered)
+        self._show(found, newest, batch, seconds, filtered)
 
     def _range_rows(
         self, before: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int]
@@ -344,7 +346,12 @@ class RepartitioningMirror(RowMirror):
         return PartitionReport(name, *remote, -1, -1, 0, -1, records=records, bytes=nbytes, seconds=taken)
 
     def _show(
-        self, found: Sequence[RowsReport], newest: Mapping[TopicPartition, int], batch: BatchRef, seconds: float
+        self,
+        found: Sequence[RowsReport],
+        newest: Mapping[TopicPartition, int],
+        batch: BatchRef,
+        seconds: float,
+        filtered: Optional[int] = None,
     ) -> None:
         left = self._left()
         to_come = sum(left.values())
@@ -361,6 +368,7 @@ class RepartitioningMirror(RowMirror):
             recovered=sum(lane.recovered for lane in lanes),
             stopped=0,
             waiting=self._quota.word(seconds) or (COPYING if to_come else WAITING),
+            filtered=filtered,
             topics=by_topic(left, None),
             next_offsets={source: self._positions[source] for source, count in left.items() if count},
         )

@@ -110,7 +110,7 @@ class RowsPlan:
 class RowsReport:
     """The result of a task. `broken`: it ended early, and the fate of its records in flight is unknown. `fenced`:
     another driver fenced a lane. `retried`: it was not the first attempt, so producers from before it are invalid.
-    `failed`: the first rows that became no record and have no lane to report it."""
+    `failed`: the first rows that became no record and have no lane to report it. `rows`: how many rows it got."""
 
     task: int
     lanes: Tuple[LaneReport, ...]
@@ -119,13 +119,14 @@ class RowsReport:
     retried: bool = False
     failed: Tuple[Tuple[TopicPartition, int, str], ...] = ()
     incidents: Tuple[Incident, ...] = ()
+    rows: int = 0
 
 
 class RowSource:
     """The rows of one Spark task, from the `batches` that Spark gives it, for the lanes that they need.
 
-    `start` opens a lane. `failed` are rows that became no record and have no lane to report it. `other` is a topic that
-    was re-created meanwhile, so no further rows of the task are taken.
+    `start` opens a lane. `rows` counts the rows that came. `failed` are rows that became no record and have no lane to
+    report it. `other` is a topic that was re-created meanwhile, so no further rows of the task are taken.
     """
 
     def __init__(
@@ -139,6 +140,7 @@ class RowSource:
         self.failed: List[Tuple[TopicPartition, int, str]] = []
         self.incidents: List[Incident] = []
         self.other: Optional[str] = None
+        self.rows = 0
         self._plan = plan
         self._batches = iter(batches)
         self._topics = topics
@@ -159,6 +161,7 @@ class RowSource:
             if batch is None:
                 self._exhausted = True
                 return WAIT_MS
+            self.rows += batch.num_rows
             # The rows may be of a re-created topic of that name.
             self._topics.ask()
             self._coming.extend(partition_rows(_widened(batch, self._plan.only_topic), self._plan.provenance))
@@ -269,6 +272,7 @@ class RowWriter:
             retried=self._retried,
             failed=tuple(source.failed[:MOST_FAILED]),
             incidents=tuple(source.incidents),
+            rows=source.rows,
         )
 
     def _refence(self, source: RowSource) -> None:

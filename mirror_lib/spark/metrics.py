@@ -8,7 +8,7 @@ uses private parts of Spark for that. A Spark release that lacks them shows less
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, Mapping, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -32,24 +32,38 @@ def gauges_for(spark: SparkSession, flows: Sequence[str]) -> Callable[[FlowMetri
 
 
 class InputRows:
-    """Makes `numInputRows` of a flow's streaming query the number of copied records: in progress events, in Spark's UI,
-    and in the charts of a notebook. Spark reads it off the plan of the micro-batch when `foreachBatch` has returned."""
+    """The input rows of a flow's streaming query, `numInputRows` in progress events, in Spark's UI, and in the charts
+    of a notebook. Spark reads it off the plan of the micro-batch when `foreachBatch` has returned.
+
+    Spark counts the rows of each task that succeeded once. Only tasks before a shuffle whose output was lost count
+    twice."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._able = True
 
     def add(self, query_id: str, records: int) -> None:
-        """Count `records` in the current micro-batch of that query."""
-        if not (self._able and records):
-            return
+        """Count `records` in the current micro-batch of that query, of which Spark itself reads no row."""
+        if records:
+            self._of(query_id, lambda metric: metric.add(records))
+
+    def count(self, query_id: str) -> Optional[int]:
+        """How many rows all actions have read in the current micro-batch of that query; `None` if unknown."""
+        found = self._of(query_id, lambda metric: metric.value())
+        return None if found is None else int(found)
+
+    def _of(self, query_id: str, use: Callable[[Any], Any]) -> Any:
+        if not self._able:
+            return None
         try:
             query: Any = self._spark.streams.get(query_id)
             leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
-            leaves.apply(0).metrics().apply("numOutputRows").add(records)
+            return use(leaves.apply(0).metrics().apply("numOutputRows"))
         except Exception as error:  # as above
             self._able = False
-            log.warning("this Spark shows no input rows of the mirror, copying is unaffected: %s", cause_of(error))
+            lacks = "this Spark shows no input rows and counts no filtered records"
+            log.warning("%s, copying is unaffected: %s", lacks, cause_of(error))
+            return None
 
 
 class FlowGauges:
@@ -73,7 +87,7 @@ class FlowGauges:
         """Add the copied records, and set the current values."""
         gauges = self._gauges[snapshot.flow]
         for name in _COUNTED:
-            gauges[name].add(int(getattr(snapshot, name)))
+            gauges[name].add(int(getattr(snapshot, name) or 0))
         for name, value in current(snapshot).items():
             gauges[name].reset()
             gauges[name].add(value)

@@ -94,7 +94,8 @@ KEPT_FOR_EVER = Retention()
 class RunStatus:
     """The run of a flow that started last. Times are Unix seconds. `outcome` is `None` while it runs, and for one that
     was killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
-    between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more."""
+    between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more.
+    `filtered`: records that the flow's change dropped until the last sign of life; `None` if they are not counted."""
 
     run_id: str
     started: float
@@ -104,6 +105,7 @@ class RunStatus:
     driver: Optional[str] = None
     records_per_second: Optional[float] = None
     killed: bool = False
+    filtered: Optional[int] = None
 
     def running(self, now: float) -> bool:
         """Whether it is under way: no end, not killed, and a sign of life in the last ten minutes."""
@@ -300,6 +302,7 @@ def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
         None if ended is None else str(ended["outcome"]),
         driver_of(own),
         rate,
+        filtered=next((int(str(row["filtered"])) for row in own[::-1] if row.get("filtered") is not None), None),
     )
 
 

@@ -54,7 +54,7 @@ _LEDGER = (
     *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
     *("record_count", "committed_at", "remote_partition", "upstream_until"),
 )
-RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records")
+RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records", "filtered")
 INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
 CUTOVER_COLUMNS = ("direction", "step", "status", "at")
 VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "scope", "at")

@@ -23,6 +23,8 @@ def status_lines(status: FlowStatus, everything: bool = False, partitions: bool 
     lines = [f"{status.flow}: {status.state}", f"  run       {_run(status)}"]
     if status.partitions:
         lines.append(f"  lag       {_lag(status)}")
+    if status.run is not None and status.run.filtered is not None:
+        lines.append(f"  filtered  {counted(status.run.filtered, 'record')} since the start of the run")
     lines += [f"  waits     {each.sentence(status.at)}" for each in status.transactions[:WAITS_SHOWN]]
     if status.kept_seconds is not None:
         lines.append(f"  retention the source keeps all of that for {_left(status.kept_seconds)} at least")

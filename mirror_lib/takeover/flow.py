@@ -17,7 +17,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, TakeoverRow
+from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress, TakeoverRow
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.replication.copy_ranges import noted
@@ -137,7 +137,7 @@ class FlowTakeover:
             query_id="",
             batch_id=-1,
         )
-        self._runs.ended(run, outcome="ok", records=0, bytes=0)
+        self._runs.ended(run, "ok", Progress(0, 0))
         return len(going)
 
     def _commit_to_group(self, going: Sequence[PartitionTakeover]) -> None:

@@ -1,4 +1,5 @@
-"""Every file of conf/examples/changes on two real clusters: what its first line says has become of the records."""
+"""Every file of conf/examples/changes on two real clusters: what its first line says has become of the records. And the
+filters and masks of docs/run/transform.md that say what becomes of NULL."""
 
 from __future__ import annotations
 
@@ -75,8 +76,16 @@ def topics() -> Mapping[str, List[Optional[bytes]]]:
         "legacy-eu": [b"%d" % n for n in numbers],
         "legacy-us": [b"us %d" % n for n in numbers],
         "audit": [b"%d" % n for n in numbers],
+        "customers": [customer(n) for n in numbers],
         "readings": [b"?" if n % 10 == 9 else _json(sensor=f"s{n}", fahrenheit=32 + 9 * n) for n in numbers],
     }
+
+
+def customer(n: int) -> Optional[bytes]:
+    """In turn: German, the same with other spacing, foreign, no JSON, without the fields, a tombstone."""
+    german = _json(id=n, country="DE", card=f"41111111{n:08d}")
+    spaced = b'{ "card" : "41111111%08d","country":"DE"  ,\n"id":%d}' % (n, n)
+    return (german, spaced, german.replace(b"DE", b"US"), b"no customer", _json(id=n), None)[n % 6]
 
 
 def _json(**fields: object) -> bytes:
@@ -160,6 +169,38 @@ def test_dead_letters(site: Site) -> None:
     assert all((record.headers[-1][1] or b"").startswith(b"select: value cannot be computed: ") for record in dead)
 
 
+def test_filter_of_the_page_loses_nothing_in_silence(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = site.upstream("customers")
+    kept = where(ours, lambda r: r.value is None or b"DE" in r.value)
+    unread = where(ours, lambda r: r.value is not None and b"country" not in r.value)
+    assert records(site.downstream("page0.customers")) == kept
+    dead = records(site.downstream("customers.unread"))
+    assert [(n, record._replace(headers=record.headers[:-1])) for n, record in dead] == unread
+    assert len(kept) + len(unread) == 50
+    main(["status", str(site.config), "--flow", "page0->backup", "--json"])
+    assert json.loads(capsys.readouterr().out)["run"]["filtered"] == 10
+
+
+def test_mask_of_the_page_lets_no_card_pass(site: Site) -> None:
+    def masked(record: LogRecord) -> Optional[bytes]:
+        number = record.timestamp - FIRST
+        return record.value and b'{"id":%d,"card":"****%04d"}' % (number, number)
+
+    ours = site.upstream("customers")
+    assert records(site.downstream("page1.customers")) == where(
+        ours, lambda r: r.value is None or b"card" in r.value, value=masked
+    )
+    dead = [record.value for _, record in records(site.downstream("customers.failed"))]
+    assert dead == [record.value for _, record in where(ours, lambda r: r.value and b"card" not in r.value)]
+
+
+def test_filters_of_the_page_that_are_complements_take_each_record_once(site: Site) -> None:
+    ours = site.upstream("customers")
+    german, rest = (records(site.downstream(f"{alias}.customers")) for alias in ("de", "rest"))
+    assert german == where(ours, lambda r: r.value is not None and b"DE" in r.value)
+    assert sorted([*german, *rest], key=lambda each: each[1].timestamp) == records(ours)
+
+
 def test_transform(site: Site) -> None:
     def celsius(record: LogRecord) -> bytes:
         read = json.loads(record.value or b"")
@@ -182,7 +223,11 @@ def test_keyed_repartition(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "flow, records", [("json-fields", 30), ("dead-letters", 54), ("keyed-repartition", 60), ("several", 240)]
+    "flow, records",
+    [
+        *(("json-fields", 30), ("dead-letters", 54), ("keyed-repartition", 60), ("several", 240)),
+        *(("page0", 30), ("page1", 40), ("rest", 40)),
+    ],
 )
 def test_a_copy_is_proven_by_making_the_change_again(
     site: Site, capsys: pytest.CaptureFixture[str], flow: str, records: int

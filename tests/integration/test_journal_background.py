@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.errors import StateError
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position
+from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress
 from mirror_lib.replication.journal import BatchRef, Journal
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
@@ -51,7 +51,7 @@ def test_failure_of_what_is_appended_beside_is_told_by_whatever_comes_next(
     run = MirrorRun(journal.run_id, FLOW, 1, "exactly-once", "A", "B", journal.run_id)
     calls = {
         "append": lambda: journal.append([row(10, 10)], BATCH, in_background=True),
-        "run_ends": lambda: journal.run_ends(run, outcome="ok", records=0, bytes=0),
+        "run_ends": lambda: journal.run_ends(run, "ok", Progress(0, 0)),
         "written": journal.written,
     }
     with pytest.raises(StateError, match="offset_syncs"):

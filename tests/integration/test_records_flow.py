@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -13,7 +13,7 @@ from mirror_lib.cli import main
 from mirror_lib.errors import RefusedError
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NOON, OneFlow
 from tests.lab.readers import LogRecord, origin_of, read_topic
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ def origins(dead_letters: List[LogRecord]) -> List[Tuple[str, str]]:
     return sorted((partition, offset) for _, _, partition, offset, _ in reported)
 
 
+def values_of(flow: OneFlow) -> List[Optional[bytes]]:
+    return [each.value for log in read_topic(flow.source, flow.topic).values() for each in log.values()]
+
+
 def without_value(flow: OneFlow) -> List[Tuple[str, str]]:
     return sorted((str(n), str(at)) for n, log in flow.original().items() for at, r in log.items() if r.value is None)
 
@@ -65,6 +69,30 @@ def test_run_whose_worker_is_killed_goes_on_and_its_copy_is_exact(spark: SparkSe
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
     assert flow.false_origins() == []
+
+
+def test_filtered_records_are_counted_once_whatever_is_killed(
+    spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A marker of a transaction is no record. What a killed run did not commit, the next one counts."""
+    flow.settings["where"] = "length(value) > 0"
+    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "transactional.id": flow.topic, "log_level": 0})
+    producer.init_transactions(30)
+    for value in (b"kept", None):
+        producer.begin_transaction()
+        producer.produce(flow.topic, value, partition=0, timestamp=NOON)
+        producer.commit_transaction(30)
+    crash = CrashPoint(*MID_TASK, flow.directory / "died")
+    assert run_mirror(flow.config, crash=crash) == 0
+    assert crash.reached
+    before = sum(not value for value in values_of(flow))
+    main(["status", str(flow.config), "--json"])
+    assert json.loads(capsys.readouterr().out)["run"]["filtered"] == before
+    flow.fill(200)
+    assert run_mirror(flow.config, crash=CrashPoint(ENGINE, "after", 1, flow.directory / "died again")) == -9
+    values = values_of(flow)
+    assert flow.run(spark).filtered == sum(not value for value in values) - before > 0
+    assert flow.copies() == sum(value is not None for value in values)
 
 
 @pytest.mark.long

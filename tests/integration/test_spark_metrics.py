@@ -76,7 +76,7 @@ def test_spark_that_lacks_the_private_parts_is_warned_of_and_shows_nothing(caplo
     rows.add("query", 1)
     rows.add("query", 1)
     assert [each.getMessage().partition(":")[0] for each in caplog.records[1:]] == [
-        "this Spark shows no input rows of the mirror, copying is unaffected"
+        "this Spark shows no input rows and counts no filtered records, copying is unaffected"
     ]
 
 

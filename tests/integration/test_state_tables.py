@@ -369,7 +369,7 @@ def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, sta
 
     table.started(first)
     assert table.latest_with_end(FLOW) == (first, False)
-    table.ended(first, outcome="ok", records=10, bytes=1000)
+    table.ended(first, "ok", Progress(10, 1000))
     assert table.latest_with_end(FLOW) == (first, True)
     table.started(second)
 
@@ -381,7 +381,7 @@ def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, sta
         ("run-1", "ended", "ok", 10),
         ("run-2", "started", None, None),
     ]
-    table.ended(second, outcome="a partition stopped", records=0, bytes=0)
+    table.ended(second, "a partition stopped", Progress(0, 0))
     assert table.latest_with_end(FLOW) == (second, False)
     assert table.latest_with_end("another->flow") == (None, False)
 
@@ -413,7 +413,7 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     rows = {(row.flow, row.kind) for row in delta.toDF().where("at < current_timestamp() - interval 1 hour").collect()}
     assert rows == {(FLOW, "started"), ("another->flow", "started"), ("another->flow", "alive")}
     assert table.open_runs([FLOW], 600) and table.latest_with_end(FLOW) == (run, False)
-    table.ended(run, outcome="ok", records=0, bytes=0)
+    table.ended(run, "ok", Progress(0, 0))
     assert table.open_runs([FLOW], 600) == []
 
 
@@ -453,7 +453,7 @@ def test_one_sign_of_life_an_hour_is_kept_for_thirty_days(spark: SparkSession, s
     table, run = RunTable(spark, state), MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
     ages = {1: "2 hours", 2: "2 hours + interval 30 minutes", 3: "29 days", 4: "31 days", 5: "0 hours"}
     for records in ages:
-        table.alive(run, Progress(records, 0, lag_records=7, lag_seconds=1.5))
+        table.alive(run, Progress(records, 0, lag_records=7, lag_seconds=1.5, filtered=2))
     delta = DeltaTable.forPath(spark, f"{state}/runs")
     for records, age in ages.items():
         # One minute past a full hour, but for the second.
@@ -461,7 +461,7 @@ def test_one_sign_of_life_an_hour_is_kept_for_thirty_days(spark: SparkSession, s
         delta.update(f"records = {records}", {"at": F.expr(at)})
     table.drop_old_signs(FLOW)
     assert sorted(row.records for row in delta.toDF().collect()) == [1, 3, 5]
-    assert {(row.lag_records, row.lag_seconds) for row in delta.toDF().collect()} == {(7, 1.5)}
+    assert {(row.lag_records, row.lag_seconds, row.filtered) for row in delta.toDF().collect()} == {(7, 1.5, 2)}
 
 
 @pytest.mark.parametrize("attempt", range(2))

@@ -115,7 +115,7 @@ def documents() -> Dict[str, List[Document]]:
 
 def _ends() -> List[Document]:
     total = TopicTotal("orders", "A.orders", 1, 2, 3, 0.5)
-    whole, failed = (FlowOutcome("A->B", 2, 3, (total,), error) for error in (None, MirrorError("no")))
+    whole, failed = (FlowOutcome("A->B", 2, 3, (total,), error, filtered=1) for error in (None, MirrorError("no")))
     return printed(partial(_end, whole), partial(_end, failed))
 
 

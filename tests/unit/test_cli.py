@@ -27,6 +27,7 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig
 from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.replication.totals import TopicTotal
 from tests.lab.checkout import ROOT
 
 TWO_FLOWS = """\
@@ -348,6 +349,19 @@ def test_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "rich", None)  # as where it is not installed
     arguments = command_line().parse_args(["run", "mirror.yaml"])
     assert not wants_screen(arguments, {"TERM": "xterm"})
+
+
+def test_end_of_a_run_names_the_filtered_records_of_a_flow_with_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    total = TopicTotal("orders", "A.orders", 1, 2, 3, 0.5)
+    outcomes = [
+        FlowOutcome("A->B", 2, 3, (total,), None, filtered=1204),
+        FlowOutcome("B->A", 0, 0, (), None, filtered=5678),
+        FlowOutcome("C->D", 2, 3, (total,), None),
+    ]
+    run._show(outcomes, {each.flow: [] for each in outcomes}, False, False, False)
+    printed = capsys.readouterr()
+    assert "1,204" in printed.out and "5,678" in printed.out + printed.err
+    assert (printed.out + printed.err).count("filtered") == 2
 
 
 def test_each_flow_of_a_run_has_its_own_exit_code_in_its_document(capsys: pytest.CaptureFixture[str]) -> None:

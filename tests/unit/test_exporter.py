@@ -45,6 +45,7 @@ CYCLE = FlowMetrics(
     recovered=4,
     stopped=1,
     waiting="copying",
+    filtered=3,
     source_throttled_seconds=0.5,
     target_throttled_seconds=0.25,
     topics=by_topic({("orders", 0): 10, ("orders", 1): 20, ("audit", 0): 0}, [("orders", 90, 900), ("audit", 10, 100)]),
@@ -72,10 +73,12 @@ def flow_level(series: Mapping[Tuple[str, Tuple[str, ...]], float]) -> Dict[str,
 
 def test_counters_add_up_and_gauges_are_those_of_the_last_cycle() -> None:
     idle = replace(CYCLE, records=0, bytes=0, recovered=0, stopped=0, behind_records=0, behind_seconds=None, topics=())
+    idle = replace(idle, filtered=None)
     assert flow_level(series_of([CYCLE, CYCLE, idle])) == {
         "records_total": 200,
         "bytes_total": 2000,
         "recovered_records_total": 8,
+        "filtered_records_total": 6,
         "cycles_total": 3,
         "cycle_seconds_total": 6.0,
         "last_cycle_timestamp_seconds": 103.0,

@@ -134,12 +134,14 @@ def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
     begun = run_status(rows("started"))
     assert begun is not None and begun.running(NOW) and begun.records_per_second is None
     alive = rows("started", "alive", "alive", records=5000, driver="host process 7")
-    alive[1]["records"] = 1000
+    alive[1].update(records=1000, filtered=12)
     found = run_status(alive)
-    assert found is not None and (found.records_per_second, found.driver) == (40.0, "host process 7")
+    assert found is not None and (found.records_per_second, found.filtered) == (40.0, 12)
+    assert found.driver == "host process 7"
     assert found.running(NOW) and not found.running(NOW + 3600)
     ended = run_status(rows("started", "ended", outcome="ok", records=700))
-    assert ended is not None and not ended.running(NOW) and (ended.outcome, ended.records_per_second) == ("ok", 7.0)
+    assert ended is not None and ended.filtered is None and not ended.running(NOW)
+    assert (ended.outcome, ended.records_per_second) == ("ok", 7.0)
     older = [{**row, "run_id": "run-0", "at": row["at"] - 1000} for row in rows("started", "ended", outcome="boom")]
     newest = run_status([*rows("started"), *older])
     assert newest is not None and newest.run_id == "run-1"

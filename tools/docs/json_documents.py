@@ -69,6 +69,7 @@ COMMON: Mapping[str, str] = {
     "started": "start time",
     "last_sign": "last sign of life",
     "replication_factor": "replication factor",
+    "filtered": "records that `where` or `transform` dropped in this run, or in this cycle; null: not counted",
     "recovered": "records found on the target that the ledger did not have",
     "delivery": "`exactly-once` or `at-least-once`",
     "table": "table name",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Collection, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.text import fitted, grouped, size
@@ -32,12 +32,14 @@ class Totals:
         self.bytes = 0
         self.recovered = 0
 
-    def add(self, parts: Iterable[PartitionReport], recovered: int) -> None:
-        """Count one cycle."""
+    def add(self, parts: Iterable[PartitionReport], recovered: int, uncounted: Collection[str] = ()) -> None:
+        """Count one cycle. Topics in `uncounted` are no rows of the table."""
         self.recovered += recovered
         for part in parts:
             self.records += part.records
             self.bytes += part.bytes
+            if part.topic in uncounted:
+                continue
             sums = self._parts[(part.topic, part.remote_topic, part.partition)]
             for i, value in enumerate((part.records, part.bytes, part.seconds)):
                 sums[i] += value

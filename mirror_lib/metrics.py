@@ -60,7 +60,7 @@ class FlowMetrics:
             CURRENT,
         )
     )
-    recovered: int = field(metadata=_reported("records that an interrupted attempt had written", COUNTED))
+    recovered: int = field(metadata=_reported("records found on the target that the ledger did not have", COUNTED))
     stopped: int = field(metadata=_reported("partitions that are stopped", CURRENT))
     waiting: str = field(metadata=_reported("what the flow waits for, or what it is doing"))
     source_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the source's quotas"))

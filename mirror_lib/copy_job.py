@@ -66,7 +66,7 @@ STOP_SECONDS = 4.0
 UPKEEP_SECONDS = 60.0
 FEW_SLOTS = (
     "%s: Spark has %d task slots, too few for %d flows to tail, so records wait for the next trigger; give it %d or "
-    "more, for example by spark-submit --master 'local[8,4]'"
+    "more: ./spark-submit.sh --master 'local[8,4]' jobs/mirror.py CONFIG"
 )
 # In the name of Java's exception if a broker refuses the login, by SASL or by TLS.
 JAVA_REFUSED = "AuthenticationException"
@@ -115,9 +115,9 @@ class StorageTrust:
 @dataclass(frozen=True)
 class FlowOutcome:
     """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`). `note`
-    names the configured names and patterns that match no topic, if nothing was copied. `recovered`: records that an
-    interrupted run had copied and this one found. `waiting`: sentences on offsets that wait for an open transaction, at
-    the end of a bounded run. `filtered`: see `Totals`."""
+    names the configured names and patterns that match no topic, if nothing was copied. `recovered`: records
+    found on the target that the ledger did not have. `waiting`: sentences on offsets that wait for an open transaction,
+    at the end of a bounded run. `filtered`: see `Totals`."""
 
     flow: str
     records: int

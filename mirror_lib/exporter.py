@@ -93,9 +93,7 @@ FLOW_INFO = _metric(
 )
 RECORDS = _metric("records_total", COUNTER, "Records copied since the start of the run")
 BYTES = _metric("bytes_total", COUNTER, "Bytes written to the target, after compression")
-RECOVERED = _metric(
-    "recovered_records_total", COUNTER, "Records that an interrupted attempt had written and this run found"
-)
+RECOVERED = _metric("recovered_records_total", COUNTER, "Records found on the target that the ledger did not have")
 FILTERED = _metric(
     "filtered_records_total",
     COUNTER,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, fields, replace
-from typing import Dict, Iterable, Mapping, Optional, Tuple
+from typing import Collection, Dict, Iterable, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
 
@@ -60,7 +60,7 @@ class FlowMetrics:
             CURRENT,
         )
     )
-    recovered: int = field(metadata=_reported("records that an interrupted attempt had written", COUNTED))
+    recovered: int = field(metadata=_reported("records found on the target that the ledger did not have", COUNTED))
     stopped: int = field(metadata=_reported("partitions that are stopped", CURRENT))
     waiting: str = field(metadata=_reported("what the flow waits for, or what it is doing"))
     source_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the source's quotas"))
@@ -94,6 +94,11 @@ class FlowMetrics:
 def gauges(kind: str) -> Tuple[str, ...]:
     """The names of the metrics that are gauges of this kind."""
     return tuple(each.name for each in fields(FlowMetrics) if each.metadata["gauge"] == kind)
+
+
+def counted_only(offsets: Mapping[TopicPartition, int], uncounted: Collection[str]) -> Mapping[TopicPartition, int]:
+    """The source partitions whose topic is not in `uncounted`."""
+    return {each: number for each, number in offsets.items() if each[0] not in uncounted} if uncounted else offsets
 
 
 def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int]) -> Optional[float]:

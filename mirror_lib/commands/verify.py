@@ -125,7 +125,7 @@ def _verify(
     missing = [
         f"{topic.source.name} was never copied: {topic.remote_topic} does not exist"
         for topic in plan.copied
-        if topic.create
+        if topic.create and topic.counted
     ]
     missing += [f"{topic.name} cannot be copied: {topic.reason}" for topic in plan.blocked]
     lacking = arguments.complete and not report.complete

@@ -11,6 +11,7 @@ from mirror_lib.ledger.table_reader import TableReader, last_commits
 from mirror_lib.status.facts import run_status
 from mirror_lib.status.read import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_verdict
 from mirror_lib.text import aligned, counted, duration, grouped
+from mirror_lib.topics.policy import counts
 
 LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
 
@@ -67,7 +68,8 @@ def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failove
     seen = max([*(each.copied_at for each in topics), *([] if run is None else [run.last_sign])], default=None)
     signs = [row for row in runs if row["lag_records"] is not None]
     lag = max(signs, key=lambda row: float(row["at"]))["lag_records"] if signs else None
-    return Failover(flow.name, now, seen, lag, topics, groups)
+    shown = tuple(each for each in topics if counts(flow, each.topic, config.flows))
+    return Failover(flow.name, now, seen, lag, shown, groups)
 
 
 def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteTopic, ...]:

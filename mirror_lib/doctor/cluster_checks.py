@@ -339,7 +339,7 @@ def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[Replicat
     slots = most_slots(spark)
     if tailing and not tail_tasks(slots, tailing, 1):
         detail = f"Spark has {slots} task slots for {tailing} flows that tail"
-        remedy = f"give it {tailing + 1} or more: spark-submit --master 'local[8,4]', or more cores"
+        remedy = f"give it {tailing + 1} or more: ./spark-submit.sh --master 'local[8,4]' jobs/mirror.py CONFIG"
         yield Check("spark", "slots", WARNING, detail, remedy)
     else:
         yield Check("spark", "slots", OK, counted(slots, "task slot"))

@@ -29,8 +29,8 @@ TO_UPSTREAM = "to upstream"
 
 
 def held(ahead_by: int) -> str:
-    """The verdict on a group that has read `ahead_by` offsets which the mirror has not copied yet."""
-    return f"held: ahead of the mirror by {ahead_by}"
+    """The verdict on a group that has read `ahead_by` offsets which are not in the ledger yet."""
+    return f"held: ahead of the ledger by {ahead_by}"
 
 
 def is_ahead(verdict: str) -> bool:

@@ -379,7 +379,8 @@ class FlowMirror:
         self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
         parts = (part for report in commit.reports for part in report.partitions)
-        self._totals.add(parts, sum(report.recovered for report in commit.reports))
+        recovered = sum(report.recovered for report in commit.reports)
+        self._totals.add(parts, recovered, self._topics.plan.uncounted)
 
     def _watch(
         self, reports: Sequence[TaskReport], going: Sequence[Range], batch: BatchRef, seconds: float
@@ -387,6 +388,5 @@ class FlowMirror:
         held = self._rates.word(reports, seconds)
         stopped = len(self._state.stopped.parts)
         left = {each.source: each.behind for each in going}
-        self._watcher(
-            snapshot_of(self.flow.name, reports, left, batch.batch_id, seconds, stopped, held, next_offsets(going))
-        )
+        now = (self.flow.name, reports, left, batch.batch_id, seconds, stopped, held, next_offsets(going))
+        self._watcher(snapshot_of(*now, self._topics.plan.uncounted))

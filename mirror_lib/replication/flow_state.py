@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
-from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, farthest_back
+from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, counted_only, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.journal import position_row
@@ -280,11 +280,14 @@ def snapshot_of(
     stopped: int,
     held: Optional[str] = None,
     next_offsets: Optional[Mapping[TopicPartition, int]] = None,
+    uncounted: Collection[str] = (),
 ) -> FlowMetrics:
     """The metrics of a cycle that took `seconds`. `left` upstream offsets remain of each source partition, from
     `next_offsets` on. `stopped` counts the stopped partitions, and `held` names the limit that delayed the cycle.
-    `behind_seconds` is the age of the last record copied of the partition with the largest lag."""
-    parts = [part for report in reports for part in report.partitions]
+    `behind_seconds` is the age of the last record copied of the partition with the largest lag. Lag and topics are
+    those of topics that are not in `uncounted`."""
+    parts = [part for report in reports for part in report.partitions if part.topic not in uncounted]
+    left = counted_only(left, uncounted)
     times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
     to_come = sum(left.values())
     return FlowMetrics(
@@ -302,7 +305,7 @@ def snapshot_of(
         source_throttled_seconds=max((report.source_throttled_seconds for report in reports), default=0.0),
         target_throttled_seconds=max((report.target_throttled_seconds for report in reports), default=0.0),
         topics=by_topic(left, [(part.topic, part.records, part.bytes) for part in parts]),
-        next_offsets=next_offsets or {},
+        next_offsets=counted_only(next_offsets or {}, uncounted),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Collection, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.text import counted, fitted, grouped, size
@@ -33,14 +33,22 @@ class Totals:
         self.recovered = 0
         self.filtered: Optional[int] = None
 
-    def add(self, parts: Iterable[PartitionReport], recovered: int, filtered: Optional[int] = None) -> None:
-        """Count one cycle."""
+    def add(
+        self,
+        parts: Iterable[PartitionReport],
+        recovered: int,
+        uncounted: Collection[str] = (),
+        filtered: Optional[int] = None,
+    ) -> None:
+        """Count one cycle. Topics in `uncounted` are no rows of the table."""
         self.recovered += recovered
         if filtered is not None:
             self.filtered = (self.filtered or 0) + filtered
         for part in parts:
             self.records += part.records
             self.bytes += part.bytes
+            if part.topic in uncounted:
+                continue
             sums = self._parts[(part.topic, part.remote_topic, part.partition)]
             for i, value in enumerate((part.records, part.bytes, part.seconds)):
                 sums[i] += value

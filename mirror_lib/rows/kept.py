@@ -168,7 +168,7 @@ class KeptMirror(RowMirror):
                 place = _dead_letter_place(self._going[lane.source].key, lane.remote[1])
                 self._dead_letters_at[place] = lane.part.downstream_offset
         parts = (part for report in reports for part in report.partitions)
-        self._totals.add(parts, sum(report.recovered for report in reports), filtered)
+        self._totals.add(parts, sum(report.recovered for report in reports), self._topics.plan.uncounted, filtered)
         self._watch(reports, batch, seconds, filtered)
         end_if_lost(self.flow.name, commit)
 
@@ -216,11 +216,9 @@ class KeptMirror(RowMirror):
         stopped = self._state.stopped.parts
         going = [self._positions.ahead(each) for each in self._going.values() if each.key not in stopped]
         left = {each.source: each.behind for each in going}
-        held = self._quota.word(seconds)
-        snapshot = snapshot_of(
-            self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held, next_offsets(going)
-        )
-        self._watcher(replace(snapshot, filtered=filtered))
+        held, uncounted = self._quota.word(seconds), self._topics.plan.uncounted
+        now = (self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held, next_offsets(going))
+        self._watcher(replace(snapshot_of(*now, uncounted), filtered=filtered))
 
 
 def _dead_letter_place(key: PartitionKey, number: int) -> DeadLetterPlace:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, LogPosition, RangePositions
-from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, farthest_back
+from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, counted_only, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.flow import FlowContext
@@ -295,7 +295,7 @@ class RepartitioningMirror(RowMirror):
         for topic, partition, at in (each for lane in lanes for each in lane.newest):
             newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
         parts = [self._part(lane.remote, lane.part.records, lane.part.bytes, seconds) for lane in lanes]
-        self._totals.add(parts, sum(lane.recovered for lane in lanes), filtered)
+        self._totals.add(parts, sum(lane.recovered for lane in lanes), self._topics.plan.uncounted, filtered)
         self._show(found, newest, batch, seconds, filtered)
 
     def _range_rows(
@@ -353,7 +353,7 @@ class RepartitioningMirror(RowMirror):
         seconds: float,
         filtered: Optional[int] = None,
     ) -> None:
-        left = self._left()
+        left = counted_only(self._left(), self._topics.plan.uncounted)
         to_come = sum(left.values())
         lanes = [lane for report in found for lane in report.lanes if not self._is_dead(lane.remote)]
         snapshot = FlowMetrics(

@@ -226,7 +226,7 @@ def _unix(at: Any) -> float:
 def _of_topics(
     config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, tables: _Tables, now: float
 ) -> Tuple[Tuple[PartitionStatus, ...], TopicPlan]:
-    """Every partition to copy that has a leader, and the plan."""
+    """Every partition to copy that counts and has a leader, and the plan."""
     plan = plan_flow(flow, source, target, config.flows)
     return _partitions(flow, plan, source, tables.ledger, now), plan
 
@@ -241,7 +241,7 @@ def partitions_of(
 def _partitions(
     flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, ledger: _Ledger, now: float
 ) -> Tuple[PartitionStatus, ...]:
-    places = [(topic, number) for topic in _once(plan.copied) for number in topic.led]
+    places = [(topic, number) for topic in _once(plan.copied) if topic.counted for number in topic.led]
     logs = source.offsets([(topic.source.name, number) for topic, number in places], flow.isolation_level)
     bare = [
         _bare(topic, number, log.log_start, log.end, ledger)

@@ -7,6 +7,7 @@ one remote topic or gives a topic several; what such topics must agree on is che
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import REFUSE, ReplicationFlow
@@ -14,7 +15,7 @@ from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, TopicPartition, unreadable
 from mirror_lib.text import counted, some
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
-from mirror_lib.topics.policy import policy_for, remote_topic, remote_topics
+from mirror_lib.topics.policy import counts, policy_for, remote_topic, remote_topics
 from mirror_lib.topics.remote_configs import TIERED_CONFIGS, admission_configs, admission_notes, creation_configs
 
 
@@ -79,7 +80,7 @@ class CopiedTopic:
 
     `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists. `keyed_over` is the
     remote topic's count where keys are spread over it, which must not grow; `None` where partitions keep their numbers.
-    `heartbeats`: mirrors write the source topic, applications do not.
+    `heartbeats`: mirrors write the source topic, applications do not. `counted`: see `policy.counts`.
     """
 
     source: TopicDescription
@@ -91,6 +92,7 @@ class CopiedTopic:
     notes: Tuple[str, ...] = ()
     keyed_over: Optional[int] = None
     heartbeats: bool = False
+    counted: bool = True
 
     @property
     def led(self) -> Sequence[int]:
@@ -129,6 +131,11 @@ class TopicPlan:
     def leaderless(self) -> List[TopicPartition]:
         """The source partitions to copy that have no leader."""
         return sorted({(each.source.name, number) for each in self.copied for number in each.source.leaderless})
+
+    @cached_property
+    def uncounted(self) -> FrozenSet[str]:
+        """The copied source topics that do not count in lag, health, tables and metrics."""
+        return frozenset(each.source.name for each in self.copied if not each.counted)
 
     @property
     def blocked(self) -> Tuple[SkippedTopic, ...]:
@@ -179,7 +186,8 @@ def _why_unwanted(
 
 def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[ReplicationFlow] = ()) -> TopicPlan:
     """Decide which topics are copied and how the target is prepared. Same facts, same plan."""
-    selected, unwanted = select_topics(flow, facts.source_topics, flows)
+    known_flows = tuple(flows)
+    selected, unwanted = select_topics(flow, facts.source_topics, known_flows)
     copied: List[CopiedTopic] = []
     skipped = list(unwanted)
     taken = {_metric_name(name): name for name in facts.target_topics}
@@ -191,7 +199,8 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             continue
         try:
             decided = _copy_existing(flow, topic, remote, facts) or _copy_into_new(flow, topic, remote, facts)
-            decided = replace(decided, heartbeats=policy_for(flow).is_heartbeats_topic(name))
+            beats = policy_for(flow).is_heartbeats_topic(name)
+            decided = replace(decided, heartbeats=beats, counted=counts(flow, name, known_flows))
         except CustomClassError as error:
             skipped.append(SkippedTopic(name, error.message, wanted=True))
             continue

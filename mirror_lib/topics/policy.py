@@ -6,7 +6,7 @@ A custom policy class of the user has the same interface.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Iterator, Optional, Protocol, Set, Tuple
+from typing import Callable, Iterable, Iterator, Optional, Protocol, Set, Tuple
 
 from mirror_lib.config.custom_classes import POLICY_KEY, CustomClass, custom_class
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
@@ -34,6 +34,18 @@ def remote_topics(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
 def renamed(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
     """The names that `rename` gives `topic`; empty if the policy names it."""
     return () if flow.change is None else flow.change.renamed(topic)
+
+
+def counts(flow: ReplicationFlow, topic: str, flows: Iterable[ReplicationFlow]) -> bool:
+    """Whether a copied source topic counts in lag, health, tables and metrics: every topic that `topics` lists by name,
+    and every other one but heartbeats, which mirrors write each second. A name such as `plant.heartbeats` is theirs
+    only if `plant` is a cluster of `flows`, which are all of the file: else an application may write it. Raises
+    `CustomClassError`."""
+    if topic in flow.topics:
+        return True
+    policy = policy_for(flow)
+    clusters = {alias for each in (flow, *flows) for alias in (each.naming_alias, each.target.alias)}
+    return not (policy.is_heartbeats_topic(topic) and clusters.issuperset(copied_through(policy, topic)))
 
 
 class ReplicationPolicy(Protocol):

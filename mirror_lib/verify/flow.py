@@ -218,11 +218,14 @@ def verify_planned(
     target: Cluster,
     scope: Scope,
 ) -> VerifyReport:
-    """`verify` for the topics of `plan` that exist on the target, with the tables of `config`."""
+    """`verify` for the topics of `plan` that exist on the target, with the tables of `config`. A topic that does not
+    count is compared as well, and is in the report only if it is not equal."""
     copied = [topic for topic in plan.copied if topic.create is None]
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
     ledger = OffsetSyncTable(spark, config.state)
-    return verify(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
+    report = verify(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
+    shown = [each for each in report.topics if each.topic not in plan.uncounted or not each.fine]
+    return replace(report, topics=tuple(shown))
 
 
 def verify(

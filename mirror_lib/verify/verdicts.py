@@ -90,6 +90,11 @@ class TopicVerdict:
         return EXPIRED if EXPIRED in verdicts and not self.records else EQUAL
 
     @property
+    def fine(self) -> bool:
+        """Whether nothing differs, and all that the scope asks for was compared."""
+        return self.verdict not in (DIFFERS, NOT_COMPARED)
+
+    @property
     def differences(self) -> Tuple[Difference, ...]:
         """The first difference of each partition that has one."""
         return tuple(partition.difference for partition in self.partitions if partition.difference)
@@ -112,7 +117,7 @@ class VerifyReport:
     @property
     def equal(self) -> bool:
         """Whether no topic has the verdict `differs` or `not compared`."""
-        return all(topic.verdict not in (DIFFERS, NOT_COMPARED) for topic in self.topics)
+        return all(topic.fine for topic in self.topics)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
 
@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka.admin import ACLOperation, ResourceType
 
+from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.control.service import BackgroundControl, ControlReport
@@ -20,6 +21,7 @@ from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
 from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic, readable
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.preview import preview
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
@@ -266,6 +268,9 @@ class GuardedFlow:
     spark: SparkSession
     directory: Path
     topic: str
+    more_topics: List[str] = field(default_factory=list)
+    seen: List[FlowMetrics] = field(default_factory=list)
+    copied: List[str] = field(default_factory=list)
 
     def fill(self) -> None:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, **client_settings("admin")})
@@ -276,7 +281,8 @@ class GuardedFlow:
     def config(self, user: str, **settings: str) -> MirrorConfig:
         side = login_config(self.broker, user).properties
         cluster = json.dumps({**side, "bootstrap.servers": self.broker.bootstrap})
-        flow = json.dumps({"topics": [self.topic], "replication.factor": "1", "heartbeats.replication.enabled": "true"})
+        topics = [self.topic, *self.more_topics]
+        flow = json.dumps({"topics": topics, "replication.factor": "1", "heartbeats.replication.enabled": "true"})
         way_back = json.dumps({"enabled": "false", "emit.heartbeats.enabled": "true"})
         path = self.directory / "mirror.yaml"
         path.write_text(
@@ -299,9 +305,17 @@ class GuardedFlow:
             reports[report.flow] = report
 
         with BackgroundControl(config, config.flows, made, runs, watch, stop):
-            outcomes = run_flows(config, config.flows, self.spark, lambda _: None, stop)
-        assert [outcome.error for outcome in outcomes] == [None]
+            (outcome,) = run_flows(config, config.flows, self.spark, self.seen.append, stop)
+        assert outcome.error is None
+        self.copied = [each.topic for each in outcome.topics]
         return reports
+
+    def printed(self, command: str) -> Dict[str, Any]:
+        """The JSON document of a command on this flow, which must end with 0."""
+        self.config("admin")
+        path = self.directory / f"{command}.json"
+        assert main([command, str(self.directory / "mirror.yaml"), f"--json={path}"]) == 0
+        return dict(json.loads(path.read_text()))
 
     def read(self, topic: str) -> List[Tuple[Optional[bytes], Optional[bytes]]]:
         log = read_topic(self.broker, topic, login=client_settings("admin"))[0]
@@ -344,6 +358,19 @@ def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_ar
     assert guarded_flow.read("A.heartbeats") == written
     made = guarded_flow.spark.read.format("delta").load(f"{guarded_flow.config('admin').state}/topic_acls").collect()
     assert [(row.action, row.topic) for row in made] == [("created", f"A.{guarded_flow.topic}")]
+
+    # Heartbeats are copied and count nowhere, unless the file names their topic.
+    producer = Producer({"bootstrap.servers": guarded_flow.broker.bootstrap, **client_settings("admin")})
+    producer.produce("heartbeats", b"later", b"key", 0)
+    assert producer.flush(20) == 0
+    orders = [guarded_flow.topic]
+    assert guarded_flow.copied == orders
+    assert {topic.topic for each in guarded_flow.seen for topic in each.topics} == set(orders)
+    for more, topics, lag in ([], orders, 0), (["heartbeats"], ["heartbeats", *orders], 1):
+        guarded_flow.more_topics = more
+        verified, status = guarded_flow.printed("verify"), guarded_flow.printed("status")
+        assert ([each["topic"] for each in verified["topics"]], status["lag"]) == (topics, lag)
+        assert sorted({each["topic"] for each in status["partitions"]}) == topics
 
 
 def test_flow_goes_on_copying_where_acls_and_heartbeats_are_refused(

@@ -70,7 +70,7 @@ def verdict(lab: GroupLab) -> str:
 def test_group_that_has_read_the_markers_of_a_killed_run_goes_to_the_end_of_the_source(
     lab: GroupLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was held for ever, ahead of the mirror by the markers: no run has anything to copy of a quiet topic. A group
+    """It was held for ever, ahead of the ledger by the markers: no run has anything to copy of a quiet topic. A group
     that has read all on the source kept a lag on the target."""
     follows = f"{lab.name}-follows"
     commit(lab.source, follows, lab.topic("quiet"), QUIET_RECORDS)
@@ -122,7 +122,7 @@ def test_group_that_has_read_records_which_the_ledger_lacks_is_held_until_the_ne
     in_ledger, end = ends(lab)
     assert end >= in_ledger + 5
     assert read_to_the_end(lab) == end
-    assert verdict(lab).startswith("held: ahead of the mirror by ") and at_home(lab) == -1
+    assert verdict(lab).startswith("held: ahead of the ledger by ") and at_home(lab) == -1
     assert answer(lab, end)[0] == verdict(lab)
     lab.copy()
     assert (verdict(lab), at_home(lab)) == ("exact", QUIET_RECORDS + 5)
@@ -136,4 +136,4 @@ def test_group_that_has_read_a_foreign_record_after_the_markers_is_held(lab: Gro
     assert in_ledger < end
     lab.write_to(lab.target, lab.remote("quiet"), [b"foreign"])
     assert read_to_the_end(lab) == end + 1
-    assert (verdict(lab), at_home(lab)) == ("held: ahead of the mirror by 1", -1)
+    assert (verdict(lab), at_home(lab)) == ("held: ahead of the ledger by 1", -1)

@@ -206,12 +206,12 @@ def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(la
     assert many.returncode == 1, many.stderr
     assert many.stdout.splitlines()[1:] == [
         f"{orders},1,60,{lab.remote('orders')},1,{place},exact",
-        f"{orders},0,4711,{lab.remote('orders')},0,,held: ahead of the mirror by 4611",
+        f"{orders},0,4711,{lab.remote('orders')},0,,held: ahead of the ledger by 4611",
         "nowhere,0,1,-,,,untranslatable: the flow copies no such partition",
     ]
     unknown = mirror("translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
     assert unknown.returncode == 3 and unknown.stdout == ""
-    assert f"{orders}-0 at 4711: held: ahead of the mirror by 4611" in unknown.stderr
+    assert f"{orders}-0 at 4711: held: ahead of the ledger by 4611" in unknown.stderr
 
 
 def test_spark_session_that_a_command_found_goes_on_after_it(lab: GroupLab, mirror: Mirror) -> None:

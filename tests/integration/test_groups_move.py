@@ -204,7 +204,7 @@ def test_group_ahead_of_the_mirror_is_held_and_put_where_it_was_as_soon_as_that_
     first = of_topic(read_on(lab.source, group, [topic]), topic)
     key = (group, "orders", 0)
     with lab.translation() as life:
-        assert lab.passed(life)[key] == "held: ahead of the mirror by 30"
+        assert lab.passed(life)[key] == "held: ahead of the ledger by 30"
         assert lab.at_target(group, "orders") == {} and lab.moves() == []
         lab.copy()
         lab.write("orders", values(40, "third"))

@@ -60,6 +60,15 @@ def test_flow_that_has_nothing_left_is_behind_nothing() -> None:
     assert (done.behind_records, done.behind_seconds, done.waiting) == (0, None, "waiting for records")
 
 
+def test_topic_that_does_not_count_is_neither_in_the_lag_nor_among_the_topics() -> None:
+    report = replace(nothing_copied(0), records=20, partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1))))
+    left = {ARCHIVE: 1, LIVE: 5}
+    both = snapshot_of("A->B", [report], left, 0, 1.0, 0, None, left)
+    live = snapshot_of("A->B", [report], left, 0, 1.0, 0, None, left, {"archive"})
+    assert (both.behind_records, live.behind_records, days_behind(live)) == (6, 5, 0.1)
+    assert ([each.topic for each in live.topics], list(live.next_offsets), live.records) == (["live"], [LIVE], 20)
+
+
 def test_what_a_task_told_before_its_last_report_does_not_count() -> None:
     before = replace(nothing_copied(0), partitions=(part(LIVE, days_ago(30)),))
     last = replace(nothing_copied(0), partitions=(part(LIVE, days_ago(1)),))

@@ -169,4 +169,4 @@ def test_summary_counts_positions_by_verdict() -> None:
     moves = [PlannedMove(each, would(each)) for each in (decided(), ahead, decided())]
     assert summary(moves) == "3 positions: 2 exact, 1 held"
     assert summary(moves[:1]) == "1 position: 1 exact"
-    assert plan_json(moves[1])["verdict"] == "held: ahead of the mirror by 1"
+    assert plan_json(moves[1])["verdict"] == "held: ahead of the ledger by 1"

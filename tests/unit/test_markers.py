@@ -62,10 +62,10 @@ def verdict(maps: FlowMaps, offset: int) -> object:
 
 def test_group_among_the_markers_goes_to_the_end_of_what_was_copied() -> None:
     maps = FlowMaps({KEY: array("q", [0, 50, 100])})
-    assert verdict(maps, 153) == "held: ahead of the mirror by 3"
+    assert verdict(maps, 153) == "held: ahead of the ledger by 3"
     maps.pass_markers(KEY, 153)
     assert [verdict(maps, offset) for offset in (150, 151, 153)] == [100, 100, 100]
-    assert verdict(maps, 154) == "held: ahead of the mirror by 1"
+    assert verdict(maps, 154) == "held: ahead of the ledger by 1"
 
 
 def test_positions_and_records_that_follow_the_markers_are_translated_as_ever() -> None:

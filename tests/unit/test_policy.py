@@ -12,6 +12,7 @@ from mirror_lib.topics.policy import (
     IdentityReplicationPolicy,
     ReplicationPolicy,
     checkpoints_topics,
+    counts,
     offset_syncs_topics,
     policy_for,
 )
@@ -194,6 +195,15 @@ def test_heartbeats_are_copied_whatever_the_filter_says_unless_switched_off() ->
     assert why_skipped("heartbeats", only_orders) is None
     assert why_skipped("heartbeats", replace(only_orders, heartbeats_replication=False)) == "excluded by `heartbeats`"
     assert why_skipped("device-heartbeats", only_orders) == "no include pattern matches"
+
+
+def test_heartbeats_count_only_where_the_file_names_them_or_an_application_may_write_them() -> None:
+    ab, ca = flow(), flow("C", "A")
+    topics = ("orders", "heartbeats", "C.heartbeats", "plant.heartbeats", "plant.C.heartbeats")
+    assert [each for each in topics if not counts(ab, each, [ab, ca])] == ["heartbeats", "C.heartbeats"]
+    assert [each for each in topics if not counts(ab, each, [ab])] == ["heartbeats"]
+    assert counts(flow(topics=("orders", "heartbeats")), "heartbeats", [])
+    assert not counts(replace(ca, remote_alias="plant"), "plant.heartbeats", [])
 
 
 def test_identity_policy_keeps_names_except_those_of_heartbeats() -> None:

@@ -49,7 +49,7 @@ def positions(text: str) -> Sequence[tuple[str, int, int]]:
 def unknown(given: PositionInput, partition: int) -> Sequence[TranslatedPosition]:
     """The answers, but for one partition there is none."""
     return [
-        TranslatedPosition(a.topic, a.partition, a.offset, a.remote_topic, None, "held: ahead of the mirror by 5")
+        TranslatedPosition(a.topic, a.partition, a.offset, a.remote_topic, None, "held: ahead of the ledger by 5")
         if a.partition == partition
         else a
         for a in answers(given)
@@ -84,7 +84,7 @@ def test_a_position_of_the_command_line_is_answered_by_a_table() -> None:
         "TOPIC   PARTITION  OFFSET  REMOTE-TOPIC    REMOTE-PARTITION  REMOTE-OFFSET  VERDICT",
         "orders          3    4711  primary.orders                 3           5711  exact",
     ]
-    assert render(given, unknown(given, 3)).endswith("  -  held: ahead of the mirror by 5")
+    assert render(given, unknown(given, 3)).endswith("  -  held: ahead of the ledger by 5")
 
 
 def test_json_csv_and_lines_are_answered_in_kind_and_say_what_is_not_known() -> None:
@@ -93,13 +93,13 @@ def test_json_csv_and_lines_are_answered_in_kind_and_say_what_is_not_known() -> 
         found = json.loads(render(given, unknown(given, 0)))
         assert (found[0] if given.form == JSON else found) == {
             **{"topic": "orders", "partition": 0, "offset": 10, "remote_topic": "primary.orders"},
-            **{"remote_partition": 0, "remote_offset": None, "verdict": "held: ahead of the mirror by 5"},
+            **{"remote_partition": 0, "remote_offset": None, "verdict": "held: ahead of the ledger by 5"},
         }
     given = read_positions("topic,partition,offset\norders,0,10\norders,1,20", "file")
     assert render(given, unknown(given, 1)).split("\n") == [
         "topic,partition,offset,remote_topic,remote_partition,remote_offset,verdict",
         "orders,0,10,primary.orders,0,1010,exact",
-        "orders,1,20,primary.orders,1,,held: ahead of the mirror by 5",
+        "orders,1,20,primary.orders,1,,held: ahead of the ledger by 5",
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_spark_offsets_file_comes_back_whole_with_other_sources_untouched() ->
 def test_spark_forms_with_one_unknown_partition_are_refused_not_half_right(text: str) -> None:
     given = read_positions(text, "file")
 
-    with pytest.raises(RefusedError, match="orders-1 at 20: held: ahead of the mirror by 5"):
+    with pytest.raises(RefusedError, match="orders-1 at 20: held: ahead of the ledger by 5"):
         render(given, unknown(given, 1))
 
 

@@ -263,7 +263,7 @@ def test_one_partition_that_lags_holds_the_others_back_and_stands_for_them() -> 
 def test_group_ahead_of_the_copy_is_held_and_one_without_a_position_is_not_guessed() -> None:
     ranges, logs, _ = copied([[2, 2, 2]], 3, 0)
     (first, _) = decided(ranges, logs, {0: 5, 1: 2, 2: 2}, 3)
-    assert first.translation.verdict == "held: ahead of the mirror by 3"
+    assert first.translation.verdict == "held: ahead of the ledger by 3"
     (first, _) = decided(ranges, logs, {0: 2, 2: 2}, 3)
     assert first.translation.verdict == (
         "untranslatable: there is no position on orders-1, whose records lie there too"

@@ -161,7 +161,7 @@ CUT_OVER = CutoverStatus("over", "check", True, NOW)
 BY_VERDICT = [
     ("exact", HEALTHY, []),
     ("active on target", HEALTHY, []),
-    ("held: ahead of the mirror by 7", HEALTHY, []),
+    ("held: ahead of the ledger by 7", HEALTHY, []),
     ("untranslatable: nothing of this partition is copied yet", HEALTHY, []),
     (FOREIGN, DEGRADED, ["group not moved"]),
     (untranslatable(OLDER), DEGRADED, ["group not moved"]),

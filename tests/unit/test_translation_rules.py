@@ -186,7 +186,7 @@ def test_group_is_moved_back_when_that_is_allowed() -> None:
 
 
 def test_group_ahead_of_the_mirror_is_held() -> None:
-    assert translate(at(137, present=51)) == Translation("held: ahead of the mirror by 7")
+    assert translate(at(137, present=51)) == Translation("held: ahead of the ledger by 7")
 
 
 def test_group_that_only_we_moved_goes_back_where_the_records_behind_it_were_copied_anew() -> None:
@@ -326,7 +326,7 @@ def test_partition_that_cannot_be_translated_says_why_and_writes_nothing() -> No
     ("facts", "verdict"),
     [
         pytest.param(replace(at(137, 57), map="no", group=LIVE), "untranslatable: no", id="untranslatable"),
-        pytest.param(replace(at(137, 57), group=LIVE), "held: ahead of the mirror by 7", id="held"),
+        pytest.param(replace(at(137, 57), group=LIVE), "held: ahead of the ledger by 7", id="held"),
         pytest.param(replace(at(104, 57), group=LIVE), "active on target", id="active"),
         pytest.param(replace(at(104, 57), group=SIMPLE), "committed by another client", id="foreign"),
         pytest.param(replace(at(90, 57), log=OffsetRange(55, 72)), "would move backwards", id="backwards"),

@@ -28,6 +28,7 @@ from mirror_lib.plan.preview import (
     UNSEEN,
     FlowPreview,
     matchless,
+    matchless_in_groups,
 )
 from mirror_lib.plan.terms import COPIES_NOTHING, terms, terms_json
 from mirror_lib.text import aligned
@@ -199,7 +200,9 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     if names:
         yield f"{INDENT}   {_some(names, show_all)}"
         yield from _use(preview.flow)
-    yield from _by_reason("NOTE", [(each.reason, each.group) for each in found[TRANSLATED] if each.reason], show_all)
+    notes = [(f"matches no group of {preview.flow.source.alias}", f"`{name}`") for name in matchless_in_groups(preview)]
+    notes += [(each.reason, each.group) for each in found[TRANSLATED] if each.reason]
+    yield from _by_reason("NOTE", notes, show_all)
     left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
     yield from _table(("", "LEFT ALONE", "WHY"), left_alone, show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)
@@ -289,6 +292,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "dead_letters": plan.dead_letters and vars(plan.dead_letters),
         "skipped": [{"topic": each.name, "reason": each.reason, "wanted": each.wanted} for each in plan.skipped],
         "matchless": matchless(preview),
+        "matchless_groups": matchless_in_groups(preview),
         "configs": None if preview.configs is None else _config_objects(preview),
         "acls": acls
         and {

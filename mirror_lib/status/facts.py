@@ -17,6 +17,7 @@ from mirror_lib.ledger.records import (
     CutoverStep,
 )
 from mirror_lib.text import counted, duration, some
+from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
@@ -185,7 +186,8 @@ class Problem:
 class FlowStatus:
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `may_copy`: its window is
     open. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
-    which are not in `partitions`. `unread`: sentences on what could not be read."""
+    which are not in `partitions`. `unread`: sentences on what could not be read. `matchless`: names that the source
+    lacks."""
 
     flow: str
     at: float
@@ -201,6 +203,7 @@ class FlowStatus:
     transactions: Tuple[OpenTransaction, ...] = ()
     cutover: Optional[CutoverStatus] = None
     leaderless: Tuple[str, ...] = ()
+    matchless: Tuple[Matchless, ...] = ()
 
     @property
     def lag(self) -> int:
@@ -422,6 +425,10 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     if flow.leaderless:
         what = f"no leader: {some(flow.leaderless)}; records there are not copied, and their number is unknown"
         found.append(Problem("no leader", what, "start the brokers that have their replicas"))
+    for lacking in () if flow.cut_over else flow.matchless:
+        noun, place = lacking.key[:-1], f" ({lacking.place})" if lacking.place else ""
+        remedy = f"correct `{lacking.key}`{place}, create the {noun}, or grant Describe on it"
+        found.append(Problem(f"no such {noun}", lacking.sentence, remedy))
     for topic, reason in flow.blocked:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0

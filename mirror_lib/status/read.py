@@ -37,6 +37,7 @@ from mirror_lib.status.facts import (
     run_status,
 )
 from mirror_lib.status.groups import group_decisions
+from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.transactions import open_transactions
@@ -120,7 +121,9 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
                 status = replace(status, partitions=partitions, blocked=blocked, leaderless=leaderless)
                 open_ones, more = _attempt(lambda: open_transactions(flow, source, plan.sources()))
                 unread += more
-                status = replace(status, transactions=open_ones or ())
+                lacking, more = _attempt(lambda: selected_in_vain(flow, source, names_only=True))
+                unread += more
+                status = replace(status, transactions=open_ones or (), matchless=lacking or ())
             groups, more = _attempt(lambda: _groups(config, flow, source, target, reader, tables))
             unread += more
             status = replace(status, groups=groups or ())

@@ -31,6 +31,7 @@ from mirror_lib.status.facts import (
 )
 from mirror_lib.status.render import status_json, status_lines
 from mirror_lib.text import without_logins
+from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
 NOW = 1_700_000_000.0
@@ -155,6 +156,7 @@ SKIPPED = IncidentStatus("offsets skipped", "orders", 0, 4, 5, "too large", NOW 
 HALTED = replace(SKIPPED, kind="partition stopped")
 HANGING = OpenTransaction("orders", 0, "transactional id payments", 7, NOW - 3600, 12, NOW - 3600)
 GROUP = GroupStatus("billing", 2, "exact", 0, None, None)
+LACKING = tuple(Matchless(key, "mirror.yaml:7", f"no {key[:-1]} of A matches `x`") for key in ("topics", "groups"))
 CUT_OVER = CutoverStatus("over", "check", True, NOW)
 BY_VERDICT = [
     ("exact", HEALTHY, []),
@@ -198,6 +200,8 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, transactions=(replace(HANGING, at=NOW - 60, started=None),)), HEALTHY, []),
         (replace(FLOW, transactions=(replace(HANGING, at=None, started=None),)), HEALTHY, []),
         (replace(FLOW, blocked=(("audit", "no remote name"),)), DEGRADED, ["topic blocked"]),
+        (replace(FLOW, matchless=LACKING), DEGRADED, ["no such topic", "no such group"]),
+        (replace(FLOW, matchless=LACKING, run=STOPPED, cutover=CUT_OVER), HEALTHY, []),
         (replace(FLOW, incidents=(SKIPPED,)), DEGRADED, ["data lost"]),
         (replace(FLOW, incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), HEALTHY, []),
         (replace(FLOW, incidents=(HALTED,)), DEGRADED, ["partition stopped"]),

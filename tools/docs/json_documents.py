@@ -103,7 +103,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     },
     "mirror run: the end of a flow": {
         "outside_window": "the copy window closed first",
-        "note": "why nothing was copied",
+        "note": "names and patterns in `topics` and `groups` without a match",
         "waiting": "offsets that wait for open transactions",
     },
     "mirror run --if-running exit": {
@@ -147,6 +147,9 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "verified.scope": "what was compared",
         "verified.first_difference": "first difference",
         "blocked": "topics that cannot be copied",
+        "matchless[].key": "`topics` or `groups`",
+        "matchless[].place": "file and line",
+        "matchless[].sentence": "names that the source lacks",
         "unread": "what could not be read",
         "leaderless": "source partitions without a leader",
         "cutover": "last cut-over",
@@ -206,6 +209,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "dead_letters.configs": "its configs",
         "skipped[].wanted": "the flow selects it",
         "matchless": "patterns without a topic",
+        "matchless_groups": "names without a group",
         "configs": "topic configs",
         "configs[].config": "key",
         "configs[].from": "value on the target",

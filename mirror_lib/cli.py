@@ -69,6 +69,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     logging.basicConfig(handlers=[entries], level=logging.WARNING)
     # The client logs every attempt to reach a broker; the mirror reports the result in one sentence.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    # New topics are no warning, and yet to be seen.
+    logging.getLogger("mirror.events").setLevel(logging.INFO)
     logging.getLogger().addFilter(_not_py4j)
     find_spark(os.environ.get("SPARK_HOME"))
     words = sys.argv[1:] if argv is None else argv

@@ -15,6 +15,7 @@ from mirror_lib.ledger.records import (
     OFFSETS_SKIPPED,
     PARTITION_STOPPED,
     CutoverStep,
+    Incident,
 )
 from mirror_lib.text import counted, duration, some
 from mirror_lib.topics.matchless import Matchless
@@ -117,15 +118,9 @@ class RunStatus:
 
 
 @dataclass(frozen=True)
-class IncidentStatus:
-    """One row of the table `incidents`."""
+class IncidentStatus(Incident):
+    """One row of the table `incidents`, written `at` (Unix seconds)."""
 
-    kind: str
-    topic: str
-    partition: int
-    from_offset: int
-    until_offset: int
-    reason: str
     at: float
 
 

@@ -244,6 +244,23 @@ def test_eta_needs_a_run_and_a_rate() -> None:
     assert FLOW.eta_seconds is None
 
 
+def test_events_are_sentences_with_names_the_latest_first_and_few() -> None:
+    """A topic that was re-created on the target has a row for each partition, and consumers read its records again."""
+    again = [
+        IncidentStatus("topic recreated", "orders", number, 0, 10_000, "the remote topic of orders is new", NOW - 60)
+        for number in range(3)
+    ]
+    added = IncidentStatus("topic added", "audit", -1, -1, -1, "audit is new on the source", NOW - 30)
+    older = [replace(SKIPPED, at=NOW - 9000 - number) for number in range(5, 0, -1)]
+    status = replace(FLOW, incidents=(*older, *again, added))
+    lines = [line for line in status_lines(status) if "event" in line]
+    assert len(lines) == 4 and lines[0].endswith("topic added (MIR-608): audit is new on the source")
+    assert lines[1].endswith("(MIR-605): the remote topic of orders is new (30,000 offsets of 3 partitions)")
+    assert "(MIR-602): orders-0: too large (1 offset)" in lines[2] and "4 older events" in lines[3]
+    assert replace(status, incidents=(*again, added)).state == HEALTHY
+    assert [line for line in status_lines(FLOW) if "event" in line] == ["  events    none in 7 days"]
+
+
 def test_exit_code_is_that_of_the_worst_flow() -> None:
     healthy, degraded, unknown = FLOW, replace(FLOW, run=FAILED), replace(FLOW, run=None)
     assert [exit_code(each) for each in ([healthy], [healthy, degraded], [degraded, unknown, healthy])] == [0, 1, 2]

@@ -37,7 +37,7 @@ from mirror_lib.commands import (
 from mirror_lib.commands.arguments import EXIT_CODES, Commands
 from mirror_lib.commands.output import STDOUT, json_to, json_words, print_error
 from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
-from mirror_lib.log_lines import EntryFormatter, wants_json
+from mirror_lib.log_lines import EntryFormatter, name_files, wants_json
 from mirror_lib.spark.java import SPARK_LINES
 
 log = logging.getLogger("mirror")
@@ -81,6 +81,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     arguments = command_line().parse_args(json_words(words))
     try:
         entries.setFormatter(EntryFormatter(wants_json(os.environ)))
+        name_files(getattr(arguments, "config", None) or ())
         _set_level(os.environ.get(LEVEL))
         with json_to(arguments.json or STDOUT):
             command: Callable[[argparse.Namespace], int] = arguments.command

@@ -7,11 +7,14 @@ The flow of a line is that of the logging thread (`in_flow`), or the one with wh
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shlex
+import sys
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, TypeVar
 
 from mirror_lib.errors import ConfigError, MirrorError
 from mirror_lib.text import as_json, one_entry
@@ -39,6 +42,22 @@ def wants_json(environ: Mapping[str, str]) -> bool:
 
 def _given(environ: Mapping[str, str]) -> str:
     return environ.get(FORMAT, "").strip().lower()
+
+
+# In texts of commands that read a configuration: the files of this process, once they are given.
+_CONFIG = re.compile(r"(\bmirror(?: [a-z]+)+ )CONFIG(?![\w-])")
+_files = "CONFIG"
+
+
+def name_files(files: Sequence[str]) -> None:
+    """From now on `with_files` puts these configuration files into commands."""
+    global _files
+    _files = " ".join(map(shlex.quote, files)) or "CONFIG"
+
+
+def with_files(text: str) -> str:
+    """`text` with the user's files in each command that it names: `mirror plan CONFIG` as `mirror plan mirror.yaml`."""
+    return _CONFIG.sub(lambda found: found.group(1) + _files, text)
 
 
 @contextmanager
@@ -79,6 +98,14 @@ def json_line(
     return as_json({**fields, **{name: text for name, text in more.items() if text}})
 
 
+def format_worker_entries() -> None:
+    """Give the entries of this process their form on standard error, if it has none: a Python worker of Spark."""
+    if not logging.getLogger().handlers:
+        entries = logging.StreamHandler(sys.stderr)
+        entries.setFormatter(EntryFormatter(asks_for_json(os.environ)))
+        logging.basicConfig(handlers=[entries], level=logging.WARNING)
+
+
 class EntryFormatter(logging.Formatter):
     """Formats log entries. A name that a user chose cannot forge a line or a field.
 
@@ -101,7 +128,7 @@ class EntryFormatter(logging.Formatter):
         flow, code = _flow_of(record.message), _code_of(record)
         named = flow is None or record.message.startswith(flow)
         parts = [code, None if named else flow, record.message]
-        record.message = one_entry(": ".join(part for part in parts if part))
+        record.message = one_entry(with_files(": ".join(part for part in parts if part)))
         return super().formatMessage(record)
 
 

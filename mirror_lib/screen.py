@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from mirror_lib.progress import ALARM, EMPTY, FAINT, FULL, HEADING, PLAIN, FlowProgress, Line, Outage, screen_lines
-from mirror_lib.text import visible
+from mirror_lib.text import visible, wrapped
 
 STDOUT, STDERR = 1, 2
 DRAW_SECONDS = 1.0
@@ -170,7 +170,8 @@ class _Pipe:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if line and not text.startswith(_NOISE):
             with self._console.turn, suppress(OSError):  # writers must not wait if the terminal is gone
-                self._console.print(Text(visible(text)), soft_wrap=True)
+                for part in wrapped(visible(text), self._console.width):
+                    self._console.print(Text(part), soft_wrap=True)
 
 
 def _flush() -> None:

@@ -26,6 +26,8 @@ HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 WARN_SECONDS = 24 * 3600.0
 # A run with a lag commits to the ledger every few seconds. One that has not for so long is stuck, or was killed.
 STUCK_SECONDS = 120.0
+# A lag that fell for less than this says little of how long the rest takes.
+FALL_SECONDS = 30.0
 # Brokers abort a transaction that lasts longer than `transaction.max.timeout.ms`, 15 minutes by default.
 HANGING_SECONDS = 900.0
 UNKNOWN_AGE_REMEDY = "its age is unknown: kafka-transactions.sh find-hanging shows whether its producer left it"
@@ -96,7 +98,8 @@ KEPT_FOR_EVER = Retention()
 class RunStatus:
     """The run of a flow that started last. Times are Unix seconds. `outcome` is `None` while it runs, and for one that
     was killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
-    between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more."""
+    between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more. `lags`:
+    times and lags in offsets of its last two signs of life."""
 
     run_id: str
     started: float
@@ -106,6 +109,7 @@ class RunStatus:
     driver: Optional[str] = None
     records_per_second: Optional[float] = None
     killed: bool = False
+    lags: Tuple[Tuple[float, int], ...] = ()
 
     def running(self, now: float) -> bool:
         """Whether it is under way: no end, not killed, and a sign of life in the last ten minutes."""
@@ -235,9 +239,13 @@ class FlowStatus:
 
     @property
     def eta_seconds(self) -> Optional[float]:
-        """How long the present rate takes for the lag; `None` without a lag, without a run or without a rate."""
-        rate = self.run.records_per_second if self.run is not None and self.running else None
-        return self.lag / rate if self.lag and rate else None
+        """When the lag will be copied, as fast as it has fallen since a sign of life; `None` where it has not fallen,
+        without a run, and before its first sign of life."""
+        lags = self.run.lags if self.run is not None and self.running else ()
+        since = next((each for each in reversed(lags) if self.at - each[0] >= FALL_SECONDS), None)
+        if since is None or not 0 < self.lag < since[1]:
+            return None
+        return self.lag * (self.at - since[0]) / (since[1] - self.lag)
 
     @property
     def problems(self) -> Tuple[Problem, ...]:
@@ -298,6 +306,7 @@ def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
         None if ended is None else str(ended["outcome"]),
         driver_of(own),
         rate,
+        lags=tuple((at_of(row), int(str(row["lag_records"]))) for row in own if row["lag_records"] is not None)[-2:],
     )
 
 

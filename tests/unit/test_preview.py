@@ -155,8 +155,8 @@ def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         "internal topics: 1 to create, 2 off (--all says why)",
         "     WHAT         TOPIC                   WHERE  HOW",
         "  +  checkpoints  A.checkpoints.internal  on B   written by mirror run and mirror translate",
-        "A->B: topics created: 1, topics grown: 1, configs changed: 1, ACLs created: 1, internal topics created: 1; "
-        "topics copied: 3",
+        "A->B: a run would create 1 topic, grow 1 topic, change 1 config, create 1 ACL, create 1 internal topic; it "
+        "copies 3 topics",
     ]
 
 
@@ -181,7 +181,7 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "     g",
         "     a run commits nothing on B: sync.group.offsets.enabled is false",
         "internal topics: 1 there, 2 off (--all says why)",
-        "A->B: nothing would change; topics copied: 1",
+        "A->B: nothing would change; it copies 1 topic",
     ]
 
 
@@ -226,7 +226,7 @@ def test_topics_that_cannot_be_copied_stand_out() -> None:
     found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", topics(A_orders=1)))
     why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
     assert f"  !  orders   {why}" in preview_lines(found)
-    assert preview_lines(found)[-1].endswith("topics copied: 0; topics that cannot be copied: 1")
+    assert preview_lines(found)[-1].endswith("it copies 0 topics; 1 topic cannot be copied")
 
 
 def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:

@@ -123,7 +123,8 @@ def test_time_until_deletion_by_size_goes_by_what_was_written_since_the_next_rec
 
 def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:
     found: List[Dict[str, Any]] = [
-        {"run_id": "run-1", "kind": kind, "outcome": None, "records": None, "driver": None, "at": NOW - 600 + 100 * n}
+        {"run_id": "run-1", "kind": kind, "outcome": None, "records": None, "driver": None, "lag_records": None,
+         "at": NOW - 600 + 100 * n}
         for n, kind in enumerate(kinds)
     ]
     found[-1].update(last)
@@ -135,10 +136,10 @@ def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
     begun = run_status(rows("started"))
     assert begun is not None and begun.running(NOW) and begun.records_per_second is None
     alive = rows("started", "alive", "alive", records=5000, driver="host process 7")
-    alive[1]["records"] = 1000
+    alive[1].update(records=1000, lag_records=700)
     found = run_status(alive)
     assert found is not None and (found.records_per_second, found.driver) == (40.0, "host process 7")
-    assert found.running(NOW) and not found.running(NOW + 3600)
+    assert found.running(NOW) and not found.running(NOW + 3600) and found.lags == ((NOW - 500, 700),)
     ended = run_status(rows("started", "ended", outcome="ok", records=700))
     assert ended is not None and not ended.running(NOW) and (ended.outcome, ended.records_per_second) == ("ok", 7.0)
     older = [{**row, "run_id": "run-0", "at": row["at"] - 1000} for row in rows("started", "ended", outcome="boom")]
@@ -237,11 +238,14 @@ def test_remedy_of_a_failed_run_names_the_code_of_its_error() -> None:
     assert fenced.remedy.endswith(older.remedy)
 
 
-def test_eta_needs_a_run_and_a_rate() -> None:
-    assert replace(FLOW, partitions=LAGGING).eta_seconds == 0.6
-    assert replace(FLOW, partitions=LAGGING, run=STOPPED).eta_seconds is None
-    assert replace(FLOW, partitions=LAGGING, run=replace(RUN, records_per_second=0.0)).eta_seconds is None
-    assert FLOW.eta_seconds is None
+def test_eta_goes_by_how_fast_the_lag_falls() -> None:
+    """A rate of copying says nothing where as much comes in."""
+    sign = replace(RUN, lags=((NOW - 100, 260), (NOW - 5, 61)))
+    falling = replace(FLOW, partitions=LAGGING, run=sign)  # a lag of 60
+    assert falling.eta_seconds == 60 * 100 / 200, "the last sign is too young"
+    assert replace(falling, run=replace(sign, ended=NOW - 50)).eta_seconds is None
+    assert replace(falling, run=replace(sign, lags=((NOW - 100, 60),))).eta_seconds is None
+    assert replace(falling, run=RUN).eta_seconds is None and replace(falling, partitions=()).eta_seconds is None
 
 
 def test_events_are_sentences_with_names_the_latest_first_and_few() -> None:

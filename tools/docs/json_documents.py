@@ -134,6 +134,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "run.ended": "end time",
         "run.outcome": "how it ended",
         "run.killed": "its process is gone",
+        "run.lags": "times and lags of its last signs of life",
         "run.running": "it is running",
         "incidents": "rows of 7 days",
         "incidents[].from_offset": "first offset",

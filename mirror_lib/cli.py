@@ -35,7 +35,7 @@ from mirror_lib.commands import (
     verify,
 )
 from mirror_lib.commands.arguments import EXIT_CODES, Commands
-from mirror_lib.commands.output import STDOUT, json_to, json_words, print_error
+from mirror_lib.commands.output import STDOUT, error_columns, json_to, json_words, print_error
 from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
 from mirror_lib.log_lines import EntryFormatter, name_files, wants_json
 from mirror_lib.spark.java import SPARK_LINES
@@ -80,7 +80,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return EXIT_USAGE
     arguments = command_line().parse_args(json_words(words))
     try:
-        entries.setFormatter(EntryFormatter(wants_json(os.environ)))
+        entries.setFormatter(EntryFormatter(wants_json(os.environ), error_columns))
         name_files(getattr(arguments, "config", None) or ())
         _set_level(os.environ.get(LEVEL))
         with json_to(arguments.json or STDOUT):

@@ -35,7 +35,7 @@ from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.query import start_query, start_rows_query
+from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
 from mirror_lib.replication.tail import CYCLE_SECONDS, TAIL_TRIGGER, CommitWatch, Every, Tail, tail_tasks
 from mirror_lib.replication.totals import TopicTotal, Totals
@@ -384,8 +384,8 @@ class FlowRun(SupervisedFlow):
         spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
         looks, over = Every(TOPICS_SECONDS), []
 
-        def copy_rows(rows: DataFrame, query_id: str, batch_id: int, ends: Mapping[TopicPartition, int]) -> None:
-            mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends)
+        def copy_rows(rows: DataFrame, query_id: str, batch_id: int) -> None:
+            mirror.copy_rows(rows, BatchRef(query_id, batch_id), batch_ends(rows.sparkSession, folder, batch_id))
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
             starts, most = reading.starts, reading.most_offsets

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, TypeVar
 
 from mirror_lib.errors import ConfigError, MirrorError
-from mirror_lib.text import as_json, one_entry
+from mirror_lib.text import as_json, one_entry, wrapped
 
 # The environment variable that chooses the form of the lines.
 FORMAT = "MIRROR_LOG_FORMAT"
@@ -109,17 +109,19 @@ def format_worker_entries() -> None:
 class EntryFormatter(logging.Formatter):
     """Formats log entries. A name that a user chose cannot forge a line or a field.
 
-    The code is that of the first `MirrorError` among the arguments of the log call.
+    The code is that of the first `MirrorError` among the arguments of the log call. `columns` gives the width of the
+    terminal, if there is one.
     """
 
-    def __init__(self, json_lines: bool = False) -> None:
+    def __init__(self, json_lines: bool = False, columns: Callable[[], Optional[int]] = lambda: None) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
-        self._json_lines = json_lines
+        self._json_lines, self._columns = json_lines, columns
 
     def format(self, record: logging.LogRecord) -> str:
         """One entry, with its trace if it has one."""
         if not self._json_lines:
-            return super().format(record)
+            lines = super().format(record).split("\n")
+            return "\n".join(part for line in lines for part in wrapped(line, self._columns()))
         trace = self.formatException(record.exc_info) if record.exc_info else None
         return json_line(record.levelname, record.getMessage(), _code_of(record), record.created, trace)
 

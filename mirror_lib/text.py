@@ -14,7 +14,7 @@ from typing import Any, Callable, Collection, List, Match, Optional, Sequence
 
 HOUR, DAY = 3600, 86400
 # The last column of a table is not wrapped into fewer columns of the terminal.
-LEAST_COLUMN = 24
+LEAST_COLUMN = 16
 
 # Control characters, characters that change the text direction, other invisible ones, and separators of lines and
 # paragraphs. Spaces of any width are not among them.

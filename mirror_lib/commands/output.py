@@ -273,11 +273,11 @@ def _print(text: str, level: int, what: object) -> None:
         code = what.code if isinstance(what, MirrorError) else None
         lines = [json_line(logging.getLevelName(level), with_files(str(what)), code)]
     else:
-        lines = wrapped(with_files(text), _error_columns())
+        lines = wrapped(with_files(text), error_columns())
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def _error_columns() -> Optional[int]:
+def error_columns() -> Optional[int]:
     """How wide the terminal is that shows standard error; `None` where that is no terminal."""
     try:
         return os.get_terminal_size(STDERR).columns or None

@@ -35,9 +35,9 @@ from mirror_lib.commands import (
     verify,
 )
 from mirror_lib.commands.arguments import EXIT_CODES, Commands
-from mirror_lib.commands.output import STDOUT, json_to, json_words, print_error
+from mirror_lib.commands.output import STDOUT, error_columns, json_to, json_words, print_error
 from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
-from mirror_lib.log_lines import EntryFormatter, wants_json
+from mirror_lib.log_lines import EntryFormatter, name_files, wants_json
 from mirror_lib.spark.java import SPARK_LINES
 
 log = logging.getLogger("mirror")
@@ -69,6 +69,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     logging.basicConfig(handlers=[entries], level=logging.WARNING)
     # The client logs every attempt to reach a broker; the mirror reports the result in one sentence.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    # New topics are no warning, and yet to be seen.
+    logging.getLogger("mirror.events").setLevel(logging.INFO)
     logging.getLogger().addFilter(_not_py4j)
     find_spark(os.environ.get("SPARK_HOME"))
     words = sys.argv[1:] if argv is None else argv
@@ -78,7 +80,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return EXIT_USAGE
     arguments = command_line().parse_args(json_words(words))
     try:
-        entries.setFormatter(EntryFormatter(wants_json(os.environ)))
+        entries.setFormatter(EntryFormatter(wants_json(os.environ), error_columns))
+        name_files(getattr(arguments, "config", None) or ())
         _set_level(os.environ.get(LEVEL))
         with json_to(arguments.json or STDOUT):
             command: Callable[[argparse.Namespace], int] = arguments.command

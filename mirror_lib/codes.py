@@ -16,7 +16,9 @@ from mirror_lib.ledger.records import (
     GROUP_LOST_RECORDS,
     OFFSETS_SKIPPED,
     PARTITION_STOPPED,
+    PARTITIONS_ADDED,
     REMOTE_LOG_HEALED,
+    TOPIC_ADDED,
     TOPIC_RECREATED,
 )
 
@@ -500,6 +502,20 @@ ENTRIES: Tuple[Entry, ...] = (
         "The copy is complete. The group does not read the records that retention removed.",
         "The row has the group and its offset on the source. Read the range from the source if it is needed.",
     ),
+    Entry(
+        "MIR-608",
+        "Incident: topic added",
+        "The source has a topic that the flow selects and had not copied. The mirror created its remote topic.",
+        "The topic is copied as the others are.",
+        "Nothing. If the topic is not to be copied, add it to `topics.exclude`.",
+    ),
+    Entry(
+        "MIR-609",
+        "Incident: partitions added",
+        "A source topic got more partitions. The mirror added as many to its remote topic.",
+        "The new partitions are copied from their first offset.",
+        "Nothing.",
+    ),
 )
 
 # The code of each kind of incident, which the table `incidents` names by `kind`.
@@ -511,6 +527,8 @@ INCIDENT_CODES: Mapping[str, str] = {
     TOPIC_RECREATED: "MIR-605",
     PARTITION_STOPPED: "MIR-606",
     GROUP_LOST_RECORDS: "MIR-607",
+    TOPIC_ADDED: "MIR-608",
+    PARTITIONS_ADDED: "MIR-609",
 }
 
 

@@ -35,7 +35,7 @@ from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.query import start_query, start_rows_query
+from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
 from mirror_lib.replication.tail import CYCLE_SECONDS, TAIL_TRIGGER, CommitWatch, Every, Tail, tail_tasks
 from mirror_lib.replication.totals import TopicTotal, Totals
@@ -48,7 +48,8 @@ from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unfor
 from mirror_lib.takeover.signs import Tables, WriterCheck
 from mirror_lib.text import counted
 from mirror_lib.threads import BackgroundCall
-from mirror_lib.topics.filters import matchless_words, subscribe_pattern
+from mirror_lib.topics.filters import subscribe_pattern
+from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.old_brokers import runnable
 from mirror_lib.transactions import open_transactions
 
@@ -114,10 +115,11 @@ class StorageTrust:
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`). `note`
-    names the configured names and patterns that match no topic, if nothing was copied. `recovered`: records
-    found on the target that the ledger did not have. `waiting`: sentences on offsets that wait for an open transaction,
-    at the end of a bounded run. `filtered`: see `Totals`."""
+    """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`).
+    `recovered`: records
+    found on the target that the ledger did not have. At the end of a bounded run `note` has
+    the names in `topics` and `groups` that the source lacks, and the patterns without a topic if nothing was copied;
+    `waiting` has sentences on offsets that wait for an open transaction. `filtered`: see `Totals`."""
 
     flow: str
     records: int
@@ -248,9 +250,9 @@ class FlowRun(SupervisedFlow):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
         totals = self._totals
-        if error is None and not (totals.records or totals.recovered or self._stop.is_set()):
-            self._note = _note(flow, source)
         if self._config.trigger == AVAILABLE_NOW and not self._stop.is_set():
+            if error is None:
+                self._note = _note(flow, source, names_only=bool(totals.records or totals.recovered))
             self._waiting = _waiting(flow, source, mirror.sources())
         return error
 
@@ -385,7 +387,8 @@ class FlowRun(SupervisedFlow):
         spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
         looks, over, input_rows = Every(TOPICS_SECONDS), [], InputRows(spark)
 
-        def copy_rows(rows: DataFrame, query_id: str, batch_id: int, ends: Mapping[TopicPartition, int]) -> None:
+        def copy_rows(rows: DataFrame, query_id: str, batch_id: int) -> None:
+            ends = batch_ends(rows.sparkSession, folder, batch_id)
             mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends, lambda: input_rows.count(query_id))
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
@@ -489,10 +492,11 @@ class FlowRun(SupervisedFlow):
         return self._group is not None and not self._group.has_turn()
 
 
-def _note(flow: ReplicationFlow, source: KafkaCluster) -> str:
+def _note(flow: ReplicationFlow, source: KafkaCluster, names_only: bool = False) -> str:
     try:
-        return matchless_words(flow, source.topics())
-    except ClusterError:
+        return "; ".join(each.sentence for each in selected_in_vain(flow, source, names_only=names_only))
+    except ClusterError as error:
+        log.info("%s: names without a topic or group are not reported: %s", flow.name, error)
         return ""  # all is copied, and a remark on names is not worth a failure
 
 

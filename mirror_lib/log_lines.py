@@ -7,14 +7,17 @@ The flow of a line is that of the logging thread (`in_flow`), or the one with wh
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shlex
+import sys
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, TypeVar
 
 from mirror_lib.errors import ConfigError, MirrorError
-from mirror_lib.text import as_json, one_entry
+from mirror_lib.text import as_json, one_entry, wrapped
 
 # The environment variable that chooses the form of the lines.
 FORMAT = "MIRROR_LOG_FORMAT"
@@ -39,6 +42,22 @@ def wants_json(environ: Mapping[str, str]) -> bool:
 
 def _given(environ: Mapping[str, str]) -> str:
     return environ.get(FORMAT, "").strip().lower()
+
+
+# In texts of commands that read a configuration: the files of this process, once they are given.
+_CONFIG = re.compile(r"(\bmirror(?: [a-z]+)+ )CONFIG(?![\w-])")
+_files = "CONFIG"
+
+
+def name_files(files: Sequence[str]) -> None:
+    """From now on `with_files` puts these configuration files into commands."""
+    global _files
+    _files = " ".join(map(shlex.quote, files)) or "CONFIG"
+
+
+def with_files(text: str) -> str:
+    """`text` with the user's files in each command that it names: `mirror plan CONFIG` as `mirror plan mirror.yaml`."""
+    return _CONFIG.sub(lambda found: found.group(1) + _files, text)
 
 
 @contextmanager
@@ -79,20 +98,30 @@ def json_line(
     return as_json({**fields, **{name: text for name, text in more.items() if text}})
 
 
+def format_worker_entries() -> None:
+    """Give the entries of this process their form on standard error, if it has none: a Python worker of Spark."""
+    if not logging.getLogger().handlers:
+        entries = logging.StreamHandler(sys.stderr)
+        entries.setFormatter(EntryFormatter(asks_for_json(os.environ)))
+        logging.basicConfig(handlers=[entries], level=logging.WARNING)
+
+
 class EntryFormatter(logging.Formatter):
     """Formats log entries. A name that a user chose cannot forge a line or a field.
 
-    The code is that of the first `MirrorError` among the arguments of the log call.
+    The code is that of the first `MirrorError` among the arguments of the log call. `columns` gives the width of the
+    terminal, if there is one.
     """
 
-    def __init__(self, json_lines: bool = False) -> None:
+    def __init__(self, json_lines: bool = False, columns: Callable[[], Optional[int]] = lambda: None) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
-        self._json_lines = json_lines
+        self._json_lines, self._columns = json_lines, columns
 
     def format(self, record: logging.LogRecord) -> str:
         """One entry, with its trace if it has one."""
         if not self._json_lines:
-            return super().format(record)
+            lines = super().format(record).split("\n")
+            return "\n".join(part for line in lines for part in wrapped(line, self._columns()))
         trace = self.formatException(record.exc_info) if record.exc_info else None
         return json_line(record.levelname, record.getMessage(), _code_of(record), record.created, trace)
 
@@ -101,7 +130,7 @@ class EntryFormatter(logging.Formatter):
         flow, code = _flow_of(record.message), _code_of(record)
         named = flow is None or record.message.startswith(flow)
         parts = [code, None if named else flow, record.message]
-        record.message = one_entry(": ".join(part for part in parts if part))
+        record.message = one_entry(with_files(": ".join(part for part in parts if part)))
         return super().formatMessage(record)
 
 

@@ -292,10 +292,10 @@ def _hindrances(progress: FlowProgress) -> List[str]:
 
 # The styles of a line on the screen.
 PLAIN, HEADING, FAINT, ALARM = "", "heading", "faint", "alarm"
-FLOW_COLUMNS = ("FLOW", "RECORDS/S", "MB/S", "LAG RECORDS", "LAG TIME", "ETA")
+FLOW_COLUMNS = ("FLOW", "RECORDS/S", "BYTES/S", "LAG RECORDS", "LAG TIME", "ETA")
 TOPIC_COLUMNS = ("TOPIC", "LAG RECORDS", "WORST PARTITION", "ITS LAG")
 # Widths of all columns but the first, which gets the rest of the line.
-_FLOW_WIDTHS, _TOPIC_WIDTHS = (9, 7, 13, 11, 11), (13, 17, 13)
+_FLOW_WIDTHS, _TOPIC_WIDTHS = (9, 9, 13, 9, 11), (13, 17, 13)
 BAR_WIDTH = 24
 FULL, EMPTY = "\u2501", "\u2500"
 
@@ -348,7 +348,7 @@ def _flow_lines(name: str, progress: Optional[FlowProgress], now: float, columns
     metrics, left = progress.metrics, progress.seconds_left(now)
     records, nbytes = progress.rates(now)
     age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
-    rates = (per_second(records), f"{nbytes / 1e6:.1f}")
+    rates = (per_second(records), size(nbytes))
     cells = (name, *rates, grouped(progress.lag), age, "" if left is None else rough(left))
     alarm = metrics.stopped or metrics.commit_waits_seconds or away
     state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now)}", columns)

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from mirror_lib.progress import ALARM, EMPTY, FAINT, FULL, HEADING, PLAIN, FlowProgress, Line, Outage, screen_lines
-from mirror_lib.text import visible
+from mirror_lib.text import visible, wrapped
 
 STDOUT, STDERR = 1, 2
 DRAW_SECONDS = 1.0
@@ -27,8 +27,6 @@ DRAW_SECONDS = 1.0
 _MARK = b"\x00so far\x00"
 # How long to wait for the terminal, which may be halted (Ctrl-S).
 _DRAIN_SECONDS = 2.0
-# Lines that Java writes at each start and that mean nothing to an operator.
-_NOISE = ("WARNING: Using incubator modules:",)
 STOPPING = "stopping: the cycles that run are finished first"
 STYLES = {PLAIN: "", HEADING: "bold", FAINT: "cyan", ALARM: "bold red"}
 # For terminals without UTF-8.
@@ -168,9 +166,10 @@ class _Pipe:
 
     def _print(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
-        if line and not text.startswith(_NOISE):
+        if line:
             with self._console.turn, suppress(OSError):  # writers must not wait if the terminal is gone
-                self._console.print(Text(visible(text)), soft_wrap=True)
+                lines = wrapped(visible(text), self._console.width)
+                self._console.print(Text("\n".join(lines)), soft_wrap=True)
 
 
 def _flush() -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import unicodedata
 from typing import Any, Callable, Collection, List, Match, Optional, Sequence
 
 HOUR, DAY = 3600, 86400
+# The last column of a table is not wrapped into fewer columns of the terminal.
+LEAST_COLUMN = 16
 
 # Control characters, characters that change the text direction, other invisible ones, and separators of lines and
 # paragraphs. Spaces of any width are not among them.
@@ -97,6 +100,23 @@ def fitted(rows: Sequence[Sequence[str]], right: Collection[int], columns: Optio
         return lines
     rest = aligned([[row[0], *row[2:]] for row in rows], {column - 1 for column in right if column})
     return [line for row, others in zip(rows, rest) for line in (others, f"  {visible(row[1], keep='')}")]
+
+
+# What is to be copied into a shell, whole.
+_COMMAND = re.compile(r"kafka-[a-z-]+\.sh |mirror .* --execute")
+
+
+def wrapped(line: str, columns: Optional[int]) -> List[str]:
+    """`line` in lines of at most `columns` columns, broken between words. The rest stands under the last column of a
+    table, or is indented further. A line with a command to copy stays whole."""
+    if columns is None or len(line) <= columns or _COMMAND.search(line):
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    last = max((found.end() for found in re.finditer(r"(?<=\S) {2,}", line)), default=0)
+    hang = last if last and last + LEAST_COLUMN <= columns else indent + 4
+    return textwrap.wrap(
+        line, columns, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> List[str]:

@@ -6,7 +6,15 @@ import argparse
 from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines, print_undo, undo_line
+from mirror_lib.commands.output import (
+    chosen_flows,
+    columns,
+    print_error,
+    print_json,
+    print_lines,
+    print_undo,
+    undo_line,
+)
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, worst
 from mirror_lib.text import counted
@@ -116,7 +124,7 @@ def _show(
     else:
         title = f"{flow.name}: group offsets, from {_way(flow, direction)}"
         closing = [summary(moves), *not_moved(move.decision for move in moves)]
-        print_lines([title, *(plan_lines(moves) if moves else []), *closing])
+        print_lines([title, *(plan_lines(moves, columns()) if moves else []), *closing])
         if run_id is not None:
             print_lines([undo_line(arguments, run_id)])
         elif any(move.decision.translation.commit for move in moves):

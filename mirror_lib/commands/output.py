@@ -31,15 +31,16 @@ from typing import (
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, exit_code_of
-from mirror_lib.log_lines import asks_for_json, json_line, wants_json
+from mirror_lib.log_lines import asks_for_json, json_line, wants_json, with_files
 from mirror_lib.metrics import FlowMetrics, metrics_json
 from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_json, outage_line, status_line
-from mirror_lib.text import as_json, one_entry, visible
+from mirror_lib.text import as_json, one_entry, visible, wrapped
 
 if TYPE_CHECKING:
     from mirror_lib.screen import Screen
 
 STDOUT = "-"
+STDERR = 2
 # The environment variable that keeps the live table away.
 SCREEN = "MIRROR_SCREEN"
 # Where `print_json` writes, if not to standard output.
@@ -211,7 +212,7 @@ def json_to(path: str) -> Iterator[None]:
 
 def print_json(document: Dict[str, Any]) -> None:
     """One document on a line of its own, on standard output or in the file of `--json=FILE`."""
-    print(as_json(document), file=_file, flush=True)
+    print(with_files(as_json(document)), file=_file, flush=True)
 
 
 def error_json(errors: Sequence[MirrorError], interrupted: bool = False) -> Dict[str, Any]:
@@ -230,8 +231,9 @@ def columns() -> Optional[int]:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Lines on standard output."""
-    print(visible("\n".join(lines)), flush=True)
+    """Lines on standard output; on a terminal none is broken within a word."""
+    shown = (part for line in lines for part in wrapped(with_files(visible(line)), columns()))
+    print("\n".join(shown), flush=True)
 
 
 def print_progress(line: str) -> None:
@@ -268,5 +270,16 @@ def _print(text: str, level: int, what: object) -> None:
     """`text`, or with MIRROR_LOG_FORMAT=json an object that has `what` as its message."""
     # A wrong format is an error, which is printed as text.
     if asks_for_json(os.environ):
-        text = json_line(logging.getLevelName(level), str(what), what.code if isinstance(what, MirrorError) else None)
-    print(text, file=sys.stderr, flush=True)
+        code = what.code if isinstance(what, MirrorError) else None
+        lines = [json_line(logging.getLevelName(level), with_files(str(what)), code)]
+    else:
+        lines = wrapped(with_files(text), error_columns())
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def error_columns() -> Optional[int]:
+    """How wide the terminal is that shows standard error; `None` where that is no terminal."""
+    try:
+        return os.get_terminal_size(STDERR).columns or None
+    except OSError:
+        return None

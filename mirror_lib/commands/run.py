@@ -327,7 +327,8 @@ def _show(
             print_lines(total_lines(outcome.flow, outcome.topics, columns(), outcome.filtered))
         elif outcome.error is None:
             print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped)}")
-        for sentence in () if as_json else outcome.waiting:
+        remarks = [outcome.note] if outcome.note and outcome.topics else []
+        for sentence in () if as_json else (*remarks, *outcome.waiting):
             print_progress(f"{outcome.flow}: {sentence}")
     copied = {outcome.flow for outcome in outcomes}
     for name, found in errors.items():

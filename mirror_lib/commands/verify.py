@@ -21,6 +21,7 @@ from mirror_lib.commands.output import (
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment, share
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
+from mirror_lib.text import counted, grouped
 from mirror_lib.threads import repeated
 from mirror_lib.transactions import open_transactions
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.facts import Cluster
+    from mirror_lib.spark.jobs import WorkDone
     from mirror_lib.topics.plan import TopicPlan
     from mirror_lib.verify.flow import Unlisted
     from mirror_lib.verify.ranges import Scope
@@ -68,6 +70,7 @@ def scope_of(arguments: argparse.Namespace) -> Scope:
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror verify`: compare both sides on Spark. 1 where a flow's copies are not equal, or
     no flow has anything to compare."""
+    from mirror_lib.spark.jobs import WorkDone
     from mirror_lib.spark.session import running_session
 
     flows, scope = chosen_flows(arguments, config), scope_of(arguments)
@@ -75,7 +78,9 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         raise ConfigError("--complete asks about all records, and --sample leaves some out", "leave out one of them")
     if scope.share < 1:
         print_progress(f"comparing a sample, {scope.share:.4g} of the records (--seed {scope.seed})")
-    with running_session("mirror verify") as spark, repeated(PROGRESS_SECONDS, "progress", partial(progress, spark)):
+    with running_session("mirror verify") as spark, repeated(
+        PROGRESS_SECONDS, "progress", partial(progress, WorkDone(spark))
+    ):
         done = [_verify(flow, config, spark, arguments, scope) for flow in flows]
     # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.
     nothing = EXIT_OK if any(each.compared for each in done) else EXIT_FAILED
@@ -85,13 +90,11 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 PROGRESS_SECONDS = 10.0
 
 
-def progress(spark: SparkSession) -> None:
-    """Print how much of Spark's present work is done."""
-    from mirror_lib.spark.jobs import work_done
-
-    done = work_done(spark)
-    if done is not None:
-        print_progress(f"comparing: {done.tasks_done / done.tasks:.0%} of {done.tasks} tasks")
+def progress(work: WorkDone) -> None:
+    """Print how much of Spark's work is done. More stages may follow, so there is no share of a whole."""
+    counts = work.counts()
+    if counts is not None:
+        print_progress(f"comparing: {counted(counts[0], 'task')} done, {grouped(counts[1])} left of this step")
 
 
 class _Done(NamedTuple):

@@ -92,7 +92,8 @@ def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteT
 
 
 def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[TargetGroup, ...]:
-    described, lags = target.describe_groups(sorted(moves)), lags_of(target, sorted(moves))
+    topics = {row["topic"] for own in moves.values() for row in own}
+    described, lags = target.describe_groups(sorted(moves)), lags_of(target, sorted(moves), topics)
     return tuple(
         TargetGroup(
             *(name, len(own), worst_verdict(own), lags.get(name), last_at(own)),

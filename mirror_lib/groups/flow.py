@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import MirrorError
+from mirror_lib.event_lines import log_events
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
 from mirror_lib.groups.decisions import (
     Decision,
@@ -251,7 +252,9 @@ class FlowTranslation:
         going = [each for each in decisions if each.translation.commit]
         lost = [each for each in going if each.translation.lost and not self._mover.is_written(each.move(alias))]
         if lost:
-            self._incidents.append(self.flow.name, [_incident(each) for each in lost], run_id=self.run_id, batch_id=-1)
+            found = [_incident(each) for each in lost]
+            self._incidents.append(self.flow.name, found, run_id=self.run_id, batch_id=-1)
+            log_events(self.flow.name, found)
         moves = [each.move(alias) for each in going]
         reasons = self._mover.move(moves, self._there, own_rows, self._changed_topics)
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.groups.decisions import Decision, verdict_counts
-from mirror_lib.text import aligned, counted
+from mirror_lib.text import counted, fitted
 
 # Columns of the table, and what stands in one that has nothing to say.
 _HEADER = ("GROUP", "FROM", "OFFSET", "TO", "TO OFFSET", "PRESENT", "RE-READ", "VERDICT", "ACTION", "REMARK")
@@ -29,14 +29,14 @@ def would(decision: Decision) -> str:
     return "none: already there" if decision.already_there else "none"
 
 
-def plan_lines(moves: Sequence[PlannedMove]) -> List[str]:
+def plan_lines(moves: Sequence[PlannedMove], columns: Optional[int] = None) -> List[str]:
     """A header and one line for each group and partition, with `-` for empty cells. PRESENT, RE-READ and REMARK appear
-    only if a row has a value, so that a row fits a terminal."""
+    only if a row has a value, so that a row fits a terminal of `columns` columns."""
     rows = [_cells(move) for move in moves]
-    columns = zip(_HEADER, zip(*rows))
-    reported = [i for i, (name, cells) in enumerate(columns) if not set(cells) <= _NOTHING.get(name, set())]
+    by_column = zip(_HEADER, zip(*rows))
+    reported = [i for i, (name, cells) in enumerate(by_column) if not set(cells) <= _NOTHING.get(name, set())]
     shown = [[row[i] for i in reported] for row in (_HEADER, *rows)]
-    return aligned(shown, right=[at for at, i in enumerate(reported) if _HEADER[i] in _RIGHT])
+    return fitted(shown, [at for at, i in enumerate(reported) if _HEADER[i] in _RIGHT], columns)
 
 
 def _cells(move: PlannedMove) -> List[str]:

@@ -1,4 +1,4 @@
-"""The table of incidents: data that was lost, skipped, healed or copied again. Rows are only added."""
+"""The table of incidents: data that was lost, skipped, healed or copied again, and news. Rows are only added."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INCIDENTS = TableSchema(
         Column("batch_id", "bigint", "Spark's batch id, -1 outside of a batch"),
         Column("kind", "string", f"{', '.join(INCIDENT_KINDS[:-1])} or {INCIDENT_KINDS[-1]}"),
         Column("topic", "string", "topic on A"),
-        Column("partition", "int", "its partition"),
+        Column("partition", "int", "its partition, -1 for the whole topic"),
         Column("from_offset", "bigint", "first upstream offset concerned, -1 where not known"),
         Column("until_offset", "bigint", "upstream offset after the last one, -1 where not known"),
         Column("reason", "string", "one sentence"),

@@ -27,6 +27,10 @@ REMOTE_LOG_HEALED = "remote log healed"
 TOPIC_RECREATED = "topic recreated"
 PARTITION_STOPPED = "partition stopped"
 GROUP_LOST_RECORDS = "group lost records"
+TOPIC_ADDED = "topic added"
+PARTITIONS_ADDED = "partitions added"
+# They need no one, and no record is concerned.
+NEWS = (TOPIC_ADDED, PARTITIONS_ADDED)
 INCIDENT_KINDS = (
     DATA_LOST,
     OFFSETS_SKIPPED,
@@ -35,14 +39,16 @@ INCIDENT_KINDS = (
     TOPIC_RECREATED,
     PARTITION_STOPPED,
     GROUP_LOST_RECORDS,
+    *NEWS,
 )
 
 
 @dataclass(frozen=True)
 class Incident:
-    """An incident that an operator can look up later: data that was lost, skipped, healed or copied again.
+    """An event that an operator can look up later: data that was lost, skipped, healed or copied again, or news.
 
-    `kind` is one of `INCIDENT_KINDS`. Offsets are upstream, end exclusive; -1 for an unknown offset.
+    `kind` is one of `INCIDENT_KINDS`. Offsets are upstream, end exclusive; an unknown offset is -1, and so is the
+    partition of an event of a whole topic.
     """
 
     kind: str

@@ -27,7 +27,8 @@ from mirror_lib.facts import (
     TopicPartition,
     readable,
 )
-from mirror_lib.topics.filters import group_filter_for, matchless_patterns
+from mirror_lib.topics.filters import group_filter_for
+from mirror_lib.topics.matchless import matchless_groups, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.topics.policy import checkpoints_topics, offset_syncs_topics, policy_for
 from mirror_lib.topics.remote_topics import plan_and_facts
@@ -257,6 +258,11 @@ class FlowPreview:
 def matchless(preview: FlowPreview) -> List[str]:
     """The names and patterns of `topics` that match no topic of the source: perhaps misspelt."""
     return matchless_patterns(preview.flow, preview.facts.source_topics)
+
+
+def matchless_in_groups(preview: FlowPreview) -> List[str]:
+    """The names in `groups` that no group of the source has; empty where its groups are not known."""
+    return [] if preview.groups is None else matchless_groups(preview.flow, [each.group for each in preview.groups])
 
 
 class _Silent(Exception):

@@ -28,9 +28,10 @@ from mirror_lib.plan.preview import (
     UNSEEN,
     FlowPreview,
     matchless,
+    matchless_in_groups,
 )
 from mirror_lib.plan.terms import COPIES_NOTHING, terms, terms_json
-from mirror_lib.text import aligned
+from mirror_lib.text import aligned, counted
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
 
@@ -75,7 +76,7 @@ def changes(preview: FlowPreview) -> Dict[str, int]:
     """How much would change on the clusters, by what it is; nothing that stays is in it."""
     decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
     acls = preview.acls
-    counted = {
+    numbers = {
         "topics created": len({each.remote_topic for each in preview.topics.copied if each.create is not None})
         + (preview.topics.dead_letters is not None),
         "topics grown": len({each.remote_topic for each in preview.topics.copied if each.grow_to is not None}),
@@ -84,15 +85,21 @@ def changes(preview: FlowPreview) -> Dict[str, int]:
         "ACLs deleted": 0 if acls is None else len(acls.delete),
         "internal topics created": sum(each.action == CREATE for each in preview.internal or ()),
     }
-    return {what: count for what, count in counted.items() if count}
+    return {what: count for what, count in numbers.items() if count}
 
 
 def summary(preview: FlowPreview) -> str:
     """One line: what would change, which topics are blocked, and how many topics are copied."""
-    counted = changes(preview)
-    reported = ", ".join(f"{what}: {count}" for what, count in counted.items()) or "nothing would change"
-    blocked = f"; topics that cannot be copied: {len(preview.topics.blocked)}" if preview.topics.blocked else ""
-    return f"{preview.flow.name}: {reported}; topics copied: {len(preview.topics.copied)}{blocked}"
+    words = (what.rpartition("s ") for what in changes(preview))
+    reported = ", ".join(
+        f"{_VERBS[verb]} {counted(count, noun)}" for (noun, _, verb), count in zip(words, changes(preview).values())
+    )
+    blocked = f"; {counted(len(preview.topics.blocked), 'topic')} cannot be copied" if preview.topics.blocked else ""
+    would = f"a run would {reported}" if reported else "nothing would change"
+    return f"{preview.flow.name}: {would}; it copies {counted(len(preview.topics.copied), 'topic')}{blocked}"
+
+
+_VERBS = {"created": "create", "grown": "grow", "changed": "change", "deleted": "delete"}
 
 
 def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
@@ -199,7 +206,9 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     if names:
         yield f"{INDENT}   {_some(names, show_all)}"
         yield from _use(preview.flow)
-    yield from _by_reason("NOTE", [(each.reason, each.group) for each in found[TRANSLATED] if each.reason], show_all)
+    notes = [(f"matches no group of {preview.flow.source.alias}", f"`{name}`") for name in matchless_in_groups(preview)]
+    notes += [(each.reason, each.group) for each in found[TRANSLATED] if each.reason]
+    yield from _by_reason("NOTE", notes, show_all)
     left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
     yield from _table(("", "LEFT ALONE", "WHY"), left_alone, show_all)
     yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)
@@ -289,6 +298,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "dead_letters": plan.dead_letters and vars(plan.dead_letters),
         "skipped": [{"topic": each.name, "reason": each.reason, "wanted": each.wanted} for each in plan.skipped],
         "matchless": matchless(preview),
+        "matchless_groups": matchless_in_groups(preview),
         "configs": None if preview.configs is None else _config_objects(preview),
         "acls": acls
         and {

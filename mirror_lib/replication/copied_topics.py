@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, readable, unreadable
-from mirror_lib.ledger.records import LedgerRow, LedgerRuns, PartitionKey
+from mirror_lib.ledger.records import PARTITIONS_ADDED, TOPIC_ADDED, Incident, LedgerRow, LedgerRuns, PartitionKey
 from mirror_lib.replication.messages import KeptPartition, PartitionReport, TaskReport
 from mirror_lib.replication.rejections import PASSED
+from mirror_lib.text import counted
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from mirror_lib.topics.remote_topics import apply_plan, plan_flow
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # A change of a config takes a moment to reach the brokers.
 CHANGED_SECONDS, PAUSE_SECONDS = 5.0, 0.1
+# Partition and offsets of an event of a whole topic.
+_WHOLE_TOPIC = (-1, -1, -1)
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,17 @@ class TopicWatch:
         # The largest record batch that each remote topic, or the dead letter topic, accepts.
         self.limits: Mapping[str, int] = {}
         self._closed: Optional[str] = None
+        self._news: List[Incident] = []
+        self._copied: Optional[Set[str]] = None
+
+    def take_news(self, recorded: Callable[[], Collection[str]]) -> Sequence[Incident]:
+        """The topics that were added or grew since the last call. None are news to a flow without a copy: `recorded`
+        gives the topics that earlier processes copied. The remote topic of such a topic is created again if it was
+        deleted."""
+        copied = self._copied if self._copied is not None else set(recorded())
+        news = [each for each in self._news if copied and not (each.kind == TOPIC_ADDED and each.topic in copied)]
+        self._news, self._copied = [], copied | {each.source.name for each in self.plan.copied}
+        return news
 
     def refresh(self) -> Mapping[PartitionKey, CopiedPartition]:
         """Return the partitions to copy. The topics are planned again when one appeared, grew, vanished or changed its
@@ -140,6 +154,7 @@ class TopicWatch:
         plan = plan_flow(self._flow, self._source, self._target, self._flows)
         self.plan = apply_plan(plan, self._target)
         own = self.plan.copied
+        self._news += _news(plan, {each.source.name for each in own})
         remotes = sorted({each.remote_topic for each in own})
         dead = None if self._flow.change is None else self._flow.change.dead_letter_topic
         limits = self.limits = self._limits(remotes if dead is None else [*remotes, dead])
@@ -152,6 +167,21 @@ class TopicWatch:
                 )
                 partitions[copied.key] = copied
         self.partitions = partitions
+
+
+def _news(plan: TopicPlan, copied: Collection[str]) -> List[Incident]:
+    """What carrying out a plan has changed, of the topics that are `copied` now."""
+    found: List[Incident] = []
+    for each in plan.copied:
+        name, remote = each.source.name, each.remote_topic
+        if name in copied and each.create is not None:
+            count = counted(each.create.partitions, "partition")
+            what = f"{name} is new on the source; {remote} was created with {count}"
+            found.append(Incident(TOPIC_ADDED, name, *_WHOLE_TOPIC, what))
+        elif name in copied and each.grow_to is not None:
+            what = f"{name} has {counted(each.partitions, 'partition')} on the source; {remote} got as many"
+            found.append(Incident(PARTITIONS_ADDED, name, *_WHOLE_TOPIC, what))
+    return found
 
 
 def _limit(configs: Optional[TopicConfigs]) -> int:

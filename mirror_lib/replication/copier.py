@@ -18,6 +18,7 @@ from mirror_lib.kafka.connection import Disconnected, LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost
 from mirror_lib.kafka.fetcher import ISOLATION, Fetcher
 from mirror_lib.ledger.records import OffsetSyncs
+from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.replication.lane import Lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport, nothing_copied
 from mirror_lib.replication.partition import PartitionCopy
@@ -306,6 +307,7 @@ def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:
     A task that tails is not retried, because its plan is outdated. A retry reports nothing, and the driver re-reads
     both logs.
     """
+    format_worker_entries()
     if attempt > 0 and plan.report_to is not None:
         return nothing_copied(plan.task)
     return LaneCopier(plan, retried=attempt > 0).run()

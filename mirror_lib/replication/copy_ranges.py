@@ -410,8 +410,8 @@ def _source_recreated(
 
 def _remote_recreated(key: PartitionKey, source: OffsetRange, target: OffsetRange) -> Range:
     reason = (
-        "the flow has no rows of this remote topic: it was deleted and created again, or it has another name than "
-        "before; copied from the source's log start"
+        f"the remote topic of {key.source_topic} was deleted and created again, or has another name than before; the "
+        "source's log is copied again from its start, and consumers there read its records again"
     )
     incident = Incident(TOPIC_RECREATED, key.source_topic, key.partition, source.log_start, source.end, reason)
     # Must be recorded: `start.position` and "latest" give another start for a partition without a row in the ledger.

@@ -236,6 +236,7 @@ class FlowMirror:
     def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
         passed = self._positions.bounds.passed()
         partitions = self._topics.refresh()
+        self._journal.note(self._topics.take_news(self._journal.topics), batch)
         ranges = self._positions.ranges(partitions, batch)
         self._known_ends = SourceEndOffsets(ranges)
         self._progress.begun(partitions, ranges)

@@ -12,6 +12,7 @@ from typing import Callable, FrozenSet, Iterator, Mapping, Optional, Sequence, T
 from pyspark.sql import SparkSession
 
 from mirror_lib.errors import MirrorError, SparkEndedError, VanishedError
+from mirror_lib.event_lines import log_events
 from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
 from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.lane_producers import LaneProducerTable
@@ -173,6 +174,12 @@ class Journal:
         """The same for a flow that repartitions records."""
         return self._ranges.result()
 
+    def topics(self) -> FrozenSet[str]:
+        """The source topics with rows in the ledger, as of construction."""
+        return frozenset(
+            [*(key.source_topic for key in self.positions()), *(pair.topic for pair in self.range_positions().pairs)]
+        )
+
     def last_records(self) -> Mapping[PartitionKey, Position]:
         """See `OffsetSyncTable`; as of now."""
         self.written()
@@ -227,11 +234,12 @@ class Journal:
             return self._ledger.begin(self._flow, rows, batch_id=batch.batch_id, **names)
 
     def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
-        """Add incidents; nothing for none."""
+        """Add and log incidents; nothing for none."""
         if incidents:
             self.written()
             with self._writing():
                 self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
+            log_events(self._flow, incidents)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
         """Every producer id that each lane may have appended under."""

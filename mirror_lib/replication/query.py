@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 CopyBatch = Callable[[SparkSession, str, int], None]
-CopyRows = Callable[[DataFrame, str, int, Mapping[TopicPartition, int]], None]
+CopyRows = Callable[[DataFrame, str, int], None]
 
 # Fetch sizes of a consumer of rows, unless the file sets them. With Kafka's defaults, 1 MB of a partition and 500
 # records a poll, Spark waits between answers.
@@ -70,8 +70,8 @@ def start_rows_query(
     """Start the query of a flow that changes records. It reads the partitions of `starts` from these offsets on, with
     at most `most_offsets` offsets in a micro-batch, and drops the rows that `filtered` drops.
 
-    `copy_rows` gets the rows, the query's id, the batch id and the end offset of each partition in the micro-batch. The
-    checkpoint must be a new one. Raises the errors of `start_query`.
+    `copy_rows` gets the rows, the query's id and the batch id. The checkpoint must be a new one. Raises the errors of
+    `start_query`.
     """
     assigned: Dict[str, List[int]] = {}
     begins: Dict[str, Dict[str, int]] = {}
@@ -88,11 +88,7 @@ def start_rows_query(
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(most_offsets),
     }
-
-    def copy(rows: DataFrame, query_id: str, batch_id: int) -> None:
-        copy_rows(rows, query_id, batch_id, batch_ends(rows.sparkSession, checkpoint_location, batch_id))
-
-    return _started(spark, flow, filtered(_source(spark, options)), checkpoint_location, trigger, copy)
+    return _started(spark, flow, filtered(_source(spark, options)), checkpoint_location, trigger, copy_rows)
 
 
 def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:

@@ -14,7 +14,7 @@ from mirror_lib import __version__
 from mirror_lib.config.loader import read_document, with_values
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, cause_of
-from mirror_lib.ledger.records import HISTORY_SECONDS
+from mirror_lib.ledger.records import HISTORY_SECONDS, NEWS
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.report.facts import (
     ConfigFile,
@@ -27,6 +27,7 @@ from mirror_lib.report.facts import (
 )
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
 from mirror_lib.run_lock import died_here
+from mirror_lib.status.facts import IncidentStatus
 from mirror_lib.status.read import (
     INCIDENT_COLUMNS,
     RUN_COLUMNS,
@@ -97,9 +98,13 @@ def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
         return None
 
     runs = rows("runs", _RUN, lambda found: _or_killed(run_records(found, since)))
-    incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: incidents_since(found, since))
+    incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: _without_news(incidents_since(found, since)))
     verified = rows("verifications", _VERIFIED, _verifications)
     return FlowHistory(runs, incidents, verified, tuple(unread))
+
+
+def _without_news(found: Sequence[IncidentStatus]) -> Tuple[IncidentStatus, ...]:
+    return tuple(each for each in found if each.kind not in NEWS)
 
 
 def _or_killed(runs: Sequence[RunRecord]) -> Tuple[RunRecord, ...]:

@@ -214,8 +214,8 @@ class RowMirror(ABC):
     def begin(self, batch: BatchRef) -> Optional[Reading]:
         """Read both clusters and decide where each partition resumes. Returns what the flow's query must read, or
         `None` if every partition is stopped. All prerequisites of the copy are then in the ledger."""
-        self._topics.refresh()
-        self._partitions = self._topics.partitions
+        self._partitions = self._topics.refresh()
+        self._journal.note(self._topics.take_news(self._journal.topics), batch)
         self._begun_at = time.monotonic()
         self._look_up_counts()
         starts = self._begin(batch)

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import Incident
+from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.replication.messages import partition_report
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.rows.partition import LaneReport
@@ -53,6 +54,7 @@ def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
 
 def _appender(plan: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def append(batches: Batches) -> Iterator[pa.RecordBatch]:
+        format_worker_entries()
         context = TaskContext.get()
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         report = RowWriter(replace(plan.value, **plan.secret), number, retried=attempt > 0).run(batches)

@@ -12,7 +12,7 @@ import json
 import logging
 import pickle
 from contextlib import contextmanager
-from typing import Any, Generic, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Dict, Generic, Iterator, List, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -46,25 +46,29 @@ def named(spark: SparkSession, name: str, *, again: bool = True) -> Iterator[Non
                 context.setLocalProperty(each, value)  # type: ignore[arg-type]  # null removes it
 
 
-class WorkDone(NamedTuple):
-    """The progress of the stages that run now."""
+class WorkDone:
+    """Counts the tasks of Spark's stages since the first call of `counts`."""
 
-    tasks_done: int
-    tasks: int
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        # By stage, the tasks done and all of them.
+        self._stages: Dict[int, Tuple[int, int]] = {}
 
-
-def work_done(spark: SparkSession) -> Optional[WorkDone]:
-    """The progress of Spark's current stages; `None` if none runs, or Spark has ended."""
-    try:
-        tracker = spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-    except Exception:
-        if spark_ended("progress", spark) is None:
-            raise
-        return None
-    known = [each for each in stages if each is not None and each.numTasks]
-    found = WorkDone(sum(each.numCompletedTasks for each in known), sum(each.numTasks for each in known))
-    return found if known else None
+    def counts(self) -> Optional[Tuple[int, int]]:
+        """The tasks done so far, which never falls, and the ones left of the stages that run now; `None` if none runs,
+        or Spark has ended."""
+        try:
+            tracker = self._spark.sparkContext.statusTracker()
+            infos = {each: tracker.getStageInfo(each) for each in tracker.getActiveStageIds()}
+        except Exception:
+            if spark_ended("progress", self._spark) is None:
+                raise
+            return None
+        active = {each: (info.numCompletedTasks, info.numTasks) for each, info in infos.items() if info is not None}
+        over = {each: (tasks, tasks) for each, (_, tasks) in self._stages.items() if each not in active}
+        self._stages.update({**over, **active})
+        left = sum(tasks - done for done, tasks in active.values())
+        return (sum(done for done, _ in self._stages.values()), left) if active else None
 
 
 # A smaller value travels with the function, which costs less than a broadcast.

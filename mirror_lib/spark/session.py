@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import re
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
 
@@ -49,8 +51,13 @@ SETTINGS: Mapping[str, str] = {
 }
 # Loggers of what fails inside `foreachBatch`, and of expressions that Spark 4 refuses.
 REMIND_SECONDS = ("py4j.clientserver", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# Lines that mean nothing to an operator: of Java at each start, and of Delta's VACUUM.
+NOISE = re.compile(rb"WARNING: Using incubator modules: |Deleted \d+ files and directories in a total of \d+ director")
 # Plain `local[N]` does not retry a failed task.
 LOCAL_MASTER = "local[*,4]"
+# How long to wait for what a JVM that did not start has printed.
+LAST_WORDS_SECONDS = 2.0
+ARTIFACTS = "artifacts"
 # Each of these makes every new session a Spark Connect session.
 REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
@@ -84,7 +91,7 @@ def open_session(name: str) -> SparkSession:
         settings = {"spark.master": LOCAL_MASTER, **SETTINGS, **java}
         for key, value in settings.items():
             builder, conf = builder.config(key, value), conf.set(key, value)
-    with _own_interrupt(), _standard_output_kept():
+    with _own_interrupt(), _java_filtered():
         SparkContext.getOrCreate(conf)
     session = builder.getOrCreate()
     refuse_without_jvm(session)
@@ -96,21 +103,43 @@ def open_session(name: str) -> SparkSession:
 
 
 @contextmanager
-def _standard_output_kept() -> Iterator[None]:
-    """Let a JVM that starts in the block write to standard error. Delta prints a line at each VACUUM, and the mirror's
-    standard output is for results: JSON documents."""
+def _java_filtered() -> Iterator[None]:
+    """Let a JVM that starts in the block write to standard error, as standard output is for results: JSON documents. It
+    writes to a pipe, which is read until this process ends, and NOISE is left out."""
     sys.stdout.flush()
+    sys.stderr.flush()
     try:
-        kept = os.dup(1)
-        os.dup2(2, 1)
+        kept = os.dup(1), os.dup(2)
     except OSError:  # one of them is closed: no one reads the JVM's output
         yield
         return
+    out, into = os.pipe()
+    reader = threading.Thread(target=_pass_on, args=(out, os.dup(2)), name="output of Java", daemon=True)
+    reader.start()
+    os.dup2(into, 1)
+    os.dup2(into, 2)
+    os.close(into)
+    started = False
     try:
         yield
+        started = True
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        sys.stderr.flush()
+        for number, before in enumerate(kept, 1):
+            os.dup2(before, number)
+            os.close(before)
+        if not started:
+            reader.join(LAST_WORDS_SECONDS)
+
+
+def _pass_on(out: int, to: int) -> None:
+    """Write the lines that are read from `out` to `to`, without NOISE. It reads on where no one takes them: Java must
+    not wait."""
+    with os.fdopen(out, "rb") as lines:
+        for line in lines:
+            if not NOISE.match(line):
+                with suppress(OSError):
+                    os.write(to, line)
 
 
 def refuse_working_folder(spark_version: str, folder: str) -> None:
@@ -118,9 +147,12 @@ def refuse_working_folder(spark_version: str, folder: str) -> None:
     there and has no setting for it; later releases use the temporary directory (SPARK-52396)."""
     if spark_version != "4.0.0":
         return
-    present = os.path.join(folder, "artifacts")
+    present = os.path.join(folder, ARTIFACTS)
     try:
-        os.makedirs(present, exist_ok=True)
+        if not os.path.isdir(present):
+            os.makedirs(present, exist_ok=True)
+            # Spark empties it when it ends, and leaves it there.
+            atexit.register(_drop_empty, present)
         writable = os.access(present, os.W_OK | os.X_OK)
     except OSError:
         writable = False
@@ -130,6 +162,11 @@ def refuse_working_folder(spark_version: str, folder: str) -> None:
             "Nothing was read or written",
             "start the command in a folder that this user can write",
         )
+
+
+def _drop_empty(folder: str) -> None:
+    with suppress(OSError):  # it is in use
+        os.rmdir(folder)
 
 
 def refuse_remote(environ: Mapping[str, str]) -> None:

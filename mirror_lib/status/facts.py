@@ -15,8 +15,10 @@ from mirror_lib.ledger.records import (
     OFFSETS_SKIPPED,
     PARTITION_STOPPED,
     CutoverStep,
+    Incident,
 )
 from mirror_lib.text import counted, duration, some
+from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
@@ -24,6 +26,8 @@ HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 WARN_SECONDS = 24 * 3600.0
 # A run with a lag commits to the ledger every few seconds. One that has not for so long is stuck, or was killed.
 STUCK_SECONDS = 120.0
+# A lag that fell for less than this says little of how long the rest takes.
+FALL_SECONDS = 30.0
 # Brokers abort a transaction that lasts longer than `transaction.max.timeout.ms`, 15 minutes by default.
 HANGING_SECONDS = 900.0
 UNKNOWN_AGE_REMEDY = "its age is unknown: kafka-transactions.sh find-hanging shows whether its producer left it"
@@ -95,7 +99,8 @@ class RunStatus:
     """The run of a flow that started last. Times are Unix seconds. `outcome` is `None` while it runs, and for one that
     was killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
     between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more.
-    `filtered`: records that the flow's change dropped until the last sign of life; `None` if they are not counted."""
+    `filtered`: records that the flow's change dropped until the last sign of life; `None` if they are not counted.
+    `lags`: times and lags in offsets of its last two signs of life."""
 
     run_id: str
     started: float
@@ -106,6 +111,7 @@ class RunStatus:
     records_per_second: Optional[float] = None
     killed: bool = False
     filtered: Optional[int] = None
+    lags: Tuple[Tuple[float, int], ...] = ()
 
     def running(self, now: float) -> bool:
         """Whether it is under way: no end, not killed, and a sign of life in the last ten minutes."""
@@ -118,15 +124,9 @@ class RunStatus:
 
 
 @dataclass(frozen=True)
-class IncidentStatus:
-    """One row of the table `incidents`."""
+class IncidentStatus(Incident):
+    """One row of the table `incidents`, written `at` (Unix seconds)."""
 
-    kind: str
-    topic: str
-    partition: int
-    from_offset: int
-    until_offset: int
-    reason: str
     at: float
 
 
@@ -187,7 +187,8 @@ class Problem:
 class FlowStatus:
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `may_copy`: its window is
     open. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
-    which are not in `partitions`. `unread`: sentences on what could not be read."""
+    which are not in `partitions`. `unread`: sentences on what could not be read. `matchless`: names that the source
+    lacks."""
 
     flow: str
     at: float
@@ -203,6 +204,7 @@ class FlowStatus:
     transactions: Tuple[OpenTransaction, ...] = ()
     cutover: Optional[CutoverStatus] = None
     leaderless: Tuple[str, ...] = ()
+    matchless: Tuple[Matchless, ...] = ()
 
     @property
     def lag(self) -> int:
@@ -239,9 +241,13 @@ class FlowStatus:
 
     @property
     def eta_seconds(self) -> Optional[float]:
-        """How long the present rate takes for the lag; `None` without a lag, without a run or without a rate."""
-        rate = self.run.records_per_second if self.run is not None and self.running else None
-        return self.lag / rate if self.lag and rate else None
+        """When the lag will be copied, as fast as it has fallen since a sign of life; `None` where it has not fallen,
+        without a run, and before its first sign of life."""
+        lags = self.run.lags if self.run is not None and self.running else ()
+        since = next((each for each in reversed(lags) if self.at - each[0] >= FALL_SECONDS), None)
+        if since is None or not 0 < self.lag < since[1]:
+            return None
+        return self.lag * (self.at - since[0]) / (since[1] - self.lag)
 
     @property
     def problems(self) -> Tuple[Problem, ...]:
@@ -303,6 +309,7 @@ def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
         driver_of(own),
         rate,
         filtered=next((int(str(row["filtered"])) for row in own[::-1] if row.get("filtered") is not None), None),
+        lags=tuple((at_of(row), int(str(row["lag_records"]))) for row in own if row["lag_records"] is not None)[-2:],
     )
 
 
@@ -425,6 +432,10 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     if flow.leaderless:
         what = f"no leader: {some(flow.leaderless)}; records there are not copied, and their number is unknown"
         found.append(Problem("no leader", what, "start the brokers that have their replicas"))
+    for lacking in () if flow.cut_over else flow.matchless:
+        noun, place = lacking.key[:-1], f" ({lacking.place})" if lacking.place else ""
+        remedy = f"correct `{lacking.key}`{place}, create the {noun}, or grant Describe on it"
+        found.append(Problem(f"no such {noun}", lacking.sentence, remedy))
     for topic, reason in flow.blocked:
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0

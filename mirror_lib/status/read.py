@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -37,6 +37,7 @@ from mirror_lib.status.facts import (
     run_status,
 )
 from mirror_lib.status.groups import group_decisions
+from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.transactions import open_transactions
@@ -120,8 +121,10 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
                 status = replace(status, partitions=partitions, blocked=blocked, leaderless=leaderless)
                 open_ones, more = _attempt(lambda: open_transactions(flow, source, plan.sources()))
                 unread += more
-                status = replace(status, transactions=open_ones or ())
-            groups, more = _attempt(lambda: _groups(config, flow, source, target, reader, tables))
+                lacking, more = _attempt(lambda: selected_in_vain(flow, source, names_only=True))
+                unread += more
+                status = replace(status, transactions=open_ones or (), matchless=lacking or ())
+            groups, more = _attempt(lambda: _groups(config, flow, source, target, reader, tables, found and found[1]))
             unread += more
             status = replace(status, groups=groups or ())
     finally:
@@ -333,8 +336,10 @@ def _groups(
     target: KafkaCluster,
     reader: TableReader,
     tables: _Tables,
+    plan: Optional[TopicPlan],
 ) -> Tuple[GroupStatus, ...]:
-    """The groups whose offsets the flow committed on the target, and those that it is to keep in step."""
+    """The groups whose offsets the flow committed on the target, and those that it is to keep in step. Their lags are
+    on the topics of `plan`, if there is one."""
     last = _last_moves(flow, tables.moves)
     decisions = group_decisions(config, flow, source, target, reader, tables.ledger.table, tables.moves)
     verdicts: Dict[str, Dict[TopicPartition, str]] = {}
@@ -348,8 +353,10 @@ def _groups(
     if not verdicts:
         return ()
     names = sorted(verdicts)
-    unread = _unread(target, names)
-    source_lags, target_lags, markers = lags_of(source, names), _sums(unread), _markers(flow.target, unread)
+    here = None if plan is None else {each.source.name for each in plan.copied}
+    there = None if plan is None else {each.remote_topic for each in plan.copied}
+    unread = _unread(target, names, there)
+    source_lags, target_lags, markers = lags_of(source, names, here), _sums(unread), _markers(flow.target, unread)
     return tuple(
         GroupStatus(
             *(name, len(verdicts[name]), worst_of(verdicts[name].values())),
@@ -376,9 +383,12 @@ def last_at(moves: Moves) -> float:
     return max(float(row["at"]) for row in moves)
 
 
-def lags_of(cluster: KafkaCluster, names: Sequence[str]) -> Dict[str, int]:
-    """By group the offsets that it has left to read on a cluster. A group without an offset there is left out."""
-    return _sums(_unread(cluster, names))
+def lags_of(
+    cluster: KafkaCluster, names: Sequence[str], topics: Optional[Collection[str]] = None
+) -> Dict[str, int]:
+    """By group the offsets that it has left to read on a cluster, of these topics or of all. A group without an offset
+    there is left out."""
+    return _sums(_unread(cluster, names, topics))
 
 
 # By group and partition, the offset of the group and how many offsets follow it.
@@ -389,8 +399,11 @@ def _sums(unread: Unread) -> Dict[str, int]:
     return {name: sum(left for _, left in own.values()) for name, own in unread.items()}
 
 
-def _unread(cluster: KafkaCluster, names: Sequence[str]) -> Unread:
-    committed = cluster.committed_offsets(names)
+def _unread(cluster: KafkaCluster, names: Sequence[str], topics: Optional[Collection[str]]) -> Unread:
+    committed = {
+        name: {at: each for at, each in offsets.items() if topics is None or at[0] in topics}
+        for name, offsets in cluster.committed_offsets(names).items()
+    }
     ends = cluster.offsets(sorted({at for offsets in committed.values() for at in offsets}), "read_uncommitted")
     return {
         name: {at: (each.offset, max(0, ends[at].end - each.offset)) for at, each in offsets.items() if at in ends}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import asdict
+from itertools import groupby
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from mirror_lib.codes import INCIDENT_CODES, named
+from mirror_lib.codes import INCIDENT_CODES
+from mirror_lib.event_lines import event_lines
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.status.facts import CutoverStatus, FlowStatus, GroupStatus, PartitionStatus, RunStatus, unsized
 from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
@@ -15,6 +16,8 @@ from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
 TOPICS_SHOWN = 20
 WAITS_SHOWN = 5
+# So many events are listed, the latest first.
+EVENTS_SHOWN = 3
 SCHEMA = 1
 
 
@@ -35,7 +38,7 @@ def status_lines(status: FlowStatus, everything: bool = False, partitions: bool 
     lines.append(f"  verified  {_verified(status)}")
     if status.cutover is not None:
         lines.append(f"  cut-over  {_cutover(status.cutover)}")
-    lines.append(f"  incidents {_incidents(status)}")
+    lines += _events(status)
     lines += [line for each in status.problems for line in (f"  ! {one_entry(each.what)}", f"    {each.remedy}")]
     rows = _partition_rows(status.partitions) if partitions else _topic_rows(status.partitions)
     shown = rows if everything or partitions else rows[: TOPICS_SHOWN + 1]
@@ -89,12 +92,18 @@ def _cutover(found: CutoverStatus) -> str:
     return f"applications moved {place} {_moment(found.at)}"
 
 
-def _incidents(status: FlowStatus) -> str:
-    if not status.incidents:
-        return "none in 7 days"
-    by_kind = Counter(named(each.kind) for each in status.incidents)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(by_kind.items()))
-    return f"{kinds} in 7 days, the last {_moment(status.incidents[-1].at)}"
+def _events(status: FlowStatus) -> List[str]:
+    """The last events, the latest first; the rows of one commit have one time."""
+    found = [
+        f"{_moment(at)} {line}"
+        for at, rows in groupby(reversed(status.incidents), key=lambda each: each.at)
+        for line in event_lines(rows)
+    ]
+    if not found:
+        return ["  events    none in 7 days"]
+    older = len(found) - EVENTS_SHOWN
+    more = [f"            and {counted(older, 'older event')} in 7 days: table incidents"] if older > 0 else []
+    return [*(f"  event     {one_entry(line)}" for line in found[:EVENTS_SHOWN]), *more]
 
 
 _TOPIC_HEADER = ("TOPIC", "PARTITIONS", "COPIED", "LAG", "LAG TIME", "KEPT FOR", "WORST")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Collection, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 from mirror_lib.config.custom_classes import (
     CONFIG_FILTER_KEY,
@@ -19,7 +19,6 @@ from mirror_lib.config.custom_classes import (
     custom_class,
     named_class,
 )
-from mirror_lib.config.document import nearest
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.settings import INTERNAL_UP_TO_3_9, TOPICS_EXCLUDE
 from mirror_lib.config.values import is_entry_point
@@ -157,32 +156,6 @@ def first_match(patterns: Sequence[str], name: str) -> Optional[str]:
 
 
 LONGEST_NAME = 249
-
-# One or two characters of a name.
-ALIKE = 0.75
-PATTERNS_SHOWN = 5
-
-
-def matchless_patterns(flow: ReplicationFlow, names: Collection[str]) -> List[str]:
-    """The names and patterns that match no topic, perhaps by a typing error."""
-    if is_entry_point(flow.topic_filter):
-        return []
-    return [pattern for pattern in flow.topics if not any(first_match([pattern], name) for name in names)]
-
-
-def matchless_words(flow: ReplicationFlow, names: Collection[str]) -> str:
-    """`no topic of primary matches "salse" (did you mean sales?)`; empty where each of them matches one."""
-    found = matchless_patterns(flow, names)
-    reported = [_word(pattern, names) for pattern in found[:PATTERNS_SHOWN]]
-    if len(found) > PATTERNS_SHOWN:
-        reported.append(f"{len(found) - PATTERNS_SHOWN} more")
-    return f"no topic of {flow.source.alias} matches {', '.join(reported)}" if reported else ""
-
-
-def _word(pattern: str, names: Collection[str]) -> str:
-    like = nearest(pattern, names, ALIKE)
-    return f"`{pattern}`" if like is None else f"`{pattern}` (did you mean {like}?)"
-
 
 def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
     """Why `flow` does not copy `topic`, in one phrase; `None` where it does. Only names decide here."""

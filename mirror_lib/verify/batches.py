@@ -26,6 +26,7 @@ from mirror_lib.kafka.fetcher import ISOLATION
 from mirror_lib.kafka.log_reader import LogEntries, log_entries
 from mirror_lib.kafka.record_batch import DELETE_HORIZON, TRANSACTIONAL, BatchHeader, checked_payload
 from mirror_lib.ledger.intervals import Numbers, PartitionMap, Run, woven
+from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.spark.jobs import Shipped, shipped
 from mirror_lib.verify.ranges import CopiedRange
 
@@ -198,6 +199,7 @@ def _comparer(tasks: Shipped[Tuple[Tuple[Tuple[int, Piece], ...], ...]]) -> Call
     [Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]
 ]:
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        format_worker_entries()
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 yield _rows(compare_pieces(tasks.value[index], *tasks.secret))

@@ -441,7 +441,7 @@ def _difference(copied: CopiedRange, finding: Finding) -> Optional[Difference]:
 
 
 def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Tuple[str, ...]:
-    behind = "compared by rank" if tail else "not compared"
+    behind = "compared with the next records of the source" if tail else "not compared"
     head = 0 if lost_at_the_head(counts) else counts.head_upstream
     said: Dict[str, int] = {
         "{} copied records expired on the source and cannot be compared": copied.expired_upstream,

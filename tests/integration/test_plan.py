@@ -137,7 +137,7 @@ def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
     assert target[group] == {(remote, 0): target[group][(remote, 0)]} and target[group][(remote, 0)].offset == 8
     assert planned(shown, config)["changes"] == {}
     lines = shown("plan", config).splitlines()
-    assert lines[-1] == f"{mirrored.alias}->backup: nothing would change; topics copied: 1"
+    assert lines[-1] == f"{mirrored.alias}->backup: nothing would change; it copies 1 topic"
     assert f"     {group}" in lines and not [line for line in lines if line.startswith(("  +", "  ~", "  -"))]
     reported = shown("explain", config, topic)
     assert "exists, 1 partition" in reported and reported.endswith(f"verdict: copied to {remote}\n")

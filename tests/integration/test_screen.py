@@ -16,7 +16,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.terminal import CTRL_C, Terminal, terminal
 
-HEADING = "FLOW                     RECORDS/S    MB/S   LAG RECORDS    LAG TIME         ETA"
+HEADING = "FLOW                     RECORDS/S   BYTES/S   LAG RECORDS  LAG TIME         ETA"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlo
         # A backlog: its bar, and the topic with its worst partition.
         until(lambda: any("%" in row for row in table_of(running)), 120, "a backlog")
         row = next(row for row in table_of(running) if row.startswith("source->target "))
-        assert re.fullmatch(r"source->target +[\d.]+ +0\.0 +[\d,]+\d +\d+\.\d \w+( +\d+ \w+)?", row), row
+        assert re.fullmatch(r"source->target +[\d.]+ +[\d.]+ K?B +[\d,]+\d +\d+\.\d \w+( +\d+ \w+)?", row), row
         (topic,) = [row for row in table_of(running) if row.startswith(flow.topic)]
         assert re.fullmatch(rf"{flow.topic} +[\d,]+\d +[012] +[\d,]+\d", topic), topic
         # Java's dump of its threads goes straight to the terminal that Java was started with.

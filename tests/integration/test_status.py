@@ -41,7 +41,13 @@ def test_status_of_a_flow_before_and_after_its_runs(lab: FlowLab, capsys: pytest
     code, found = status(lab.config, capsys)
     assert (code, codes(found), found["lag"]) == (2, ["never ran", "retention"], 100)
 
-    lab.copy()
+    # `order` matches nothing, and a pattern may be for later topics.
+    lab.settings["topics"] = f'["{lab.name}.order", "{lab.name}.orders", "{lab.name}[.]pay.*"]'
+    outcome = lab.copy()
+    assert f"`{lab.name}.order` (did you mean {lab.name}.orders?)" in outcome.note and "pay" not in outcome.note
+    code, found = status(lab.config, capsys)
+    assert (code, codes(found)) == (1, ["no such topic"])
+    del lab.settings["topics"]
     assert main(["verify", str(lab.config)]) == 0
     capsys.readouterr()
     code, found = status(lab.config, capsys)

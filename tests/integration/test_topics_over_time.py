@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Callable, List
 
 import pytest
@@ -25,8 +26,11 @@ def recreate_source(lab: FlowLab, stem: str = "orders") -> None:
     lab.create(stem)
 
 
-def test_running_flow_follows_new_topics_and_new_partitions(lab: FlowLab) -> None:
+def test_running_flow_follows_new_topics_and_new_partitions_and_reports_both(
+    lab: FlowLab, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     lab.trigger = "1 second"
+    caplog.set_level(logging.INFO, "mirror.events")
     lab.create("orders")
     lab.write("orders", values(50))
     with lab.running() as outcomes:
@@ -40,7 +44,12 @@ def test_running_flow_follows_new_topics_and_new_partitions(lab: FlowLab) -> Non
         until(lambda: lab.differences("orders") == [])
         assert lab.differences("payments") == []
     assert [outcome.error for outcome in outcomes] == [None]
-    assert lab.incidents() == []
+    assert sorted(row[:2] for row in lab.incidents()) == [("partitions added", "orders"), ("topic added", "payments")]
+    assert main(["status", str(lab.config)]) == 0
+    for code, topic in (("MIR-608", "payments"), ("MIR-609", "orders")):
+        assert [f"({code}): {lab.name}.{topic}" in each.message for each in caplog.records].count(True) == 1
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  event")]
+    assert sorted(line.split("(")[1][:7] for line in shown) == ["MIR-608", "MIR-609"]
 
 
 @pytest.mark.long

@@ -51,6 +51,7 @@ from mirror_lib.replication.totals import TopicTotal
 from mirror_lib.status.facts import CutoverStatus, GroupStatus
 from mirror_lib.status.render import status_json
 from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide
+from mirror_lib.topics.matchless import Matchless
 from mirror_lib.verify.verdicts import Difference, PartitionVerdict, TopicVerdict, VerifyReport
 from tests.unit.test_group_decisions import EMPTY, THERE, decided
 from tests.unit.test_preview import FakeCluster, example, flow, topics
@@ -144,6 +145,7 @@ def _status() -> List[Document]:
         incidents=(SKIPPED,),
         verified=DIFFERS,
         blocked=(("audit", "no remote name"),),
+        matchless=(Matchless("topics", "mirror.yaml:7", "no topic of primary matches `ordrs`"),),
         unread=("cannot reach the cluster A",),
         transactions=(HANGING,),
         cutover=CutoverStatus("over", "check", True, 1.5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import subprocess
 import sys
 import threading
 from typing import Any, Dict, List
@@ -44,6 +45,21 @@ def test_text_names_time_level_and_flow_once() -> None:
         assert as_text(record("the ledger waits")) == "A->B: the ledger waits"
         assert as_text(record("A->B: the ledger waits")) == "A->B: the ledger waits"
     assert as_text(record("the ledger waits")) == "the ledger waits"
+
+
+def test_entry_of_a_narrow_terminal_is_broken_between_words() -> None:
+    line = EntryFormatter().format(record("%s: no more brokers are there", "A->B"))
+    lines = EntryFormatter(columns=lambda: 40).format(record("%s: no more brokers are there", "A->B")).split("\n")
+    assert max(map(len, lines)) <= 40 < len(line) and " ".join(each.strip() for each in lines) == line
+
+
+def test_task_that_tries_again_prints_the_time() -> None:
+    program = (
+        "import logging; from mirror_lib.log_lines import format_worker_entries as given; given(); given();"
+        "logging.getLogger('mirror_lib.kafka.fetcher').warning('%s; trying again', 'A->B task 1: no broker answers')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \S+ WARNING A->B task 1: no broker answers; trying again\n", done.stderr)
 
 
 def test_json_has_the_same_fields() -> None:

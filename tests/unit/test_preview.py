@@ -28,7 +28,7 @@ from mirror_lib.plan.preview import (
     preview,
 )
 from mirror_lib.plan.render import changes, preview_json, preview_lines
-from mirror_lib.topics.filters import matchless_words
+from mirror_lib.topics.matchless import is_name, matchless_words, selected_in_vain
 
 OFFSET = CommittedOffset(5)
 
@@ -89,6 +89,9 @@ class FakeCluster:
 
     def group_names(self) -> Any:
         return sorted({*self._offsets, *self._groups})
+
+    def unlisted_brokers(self) -> Sequence[str]:
+        return ()
 
     def committed_offsets(self, groups: Sequence[str]) -> Any:
         return {name: self._offsets.get(name, {}) for name in groups}
@@ -152,8 +155,8 @@ def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         "internal topics: 1 to create, 2 off (--all says why)",
         "     WHAT         TOPIC                   WHERE  HOW",
         "  +  checkpoints  A.checkpoints.internal  on B   written by mirror run and mirror translate",
-        "A->B: topics created: 1, topics grown: 1, configs changed: 1, ACLs created: 1, internal topics created: 1; "
-        "topics copied: 3",
+        "A->B: a run would create 1 topic, grow 1 topic, change 1 config, create 1 ACL, create 1 internal topic; it "
+        "copies 3 topics",
     ]
 
 
@@ -178,7 +181,7 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "     g",
         "     a run commits nothing on B: sync.group.offsets.enabled is false",
         "internal topics: 1 there, 2 off (--all says why)",
-        "A->B: nothing would change; topics copied: 1",
+        "A->B: nothing would change; it copies 1 topic",
     ]
 
 
@@ -187,8 +190,26 @@ def test_names_and_patterns_that_match_no_topic_are_told() -> None:
     found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", {}), topics=("orders", "ordres", "pay.*"))
     assert matchless(found) == ["ordres", "pay.*"] == preview_json(found)["matchless"]
     assert "        2  matches no topic of A  `ordres`, `pay.*`" in preview_lines(found)
-    assert matchless_words(found.flow, ["orders"]) == "no topic of A matches `ordres` (did you mean orders?), `pay.*`"
-    assert matchless_words(flow(topics=("orders",)), ["orders"]) == ""
+    words = matchless_words(found.flow, "topics", matchless(found), ["orders"])
+    assert words == "no topic of A matches `ordres` (did you mean orders?), `pay.*`"
+
+
+def test_only_names_are_reported_once_records_are_copied_and_a_dot_makes_no_pattern() -> None:
+    assert [each for each in ("orders.v1", "a-b_c", "pay.*", "a|b", "x[.]y", r"x\.y") if is_name(each)] == [
+        "orders.v1",
+        "a-b_c",
+    ]
+    source = FakeCluster("A", topics(orders=1), offsets={"billing": {("orders", 0): OFFSET}})
+    given = {"topics": ("orders", "orders.v1", "pay.*"), "groups": ("biling", "audit.*"), "places": {"groups": "f:3"}}
+    found = previewed(source, FakeCluster("B", {}), **given)
+    assert preview_json(found)["matchless_groups"] == ["biling"]
+    assert [line.split()[-1] for line in preview_lines(found) if "matches no group of A" in line] == ["`biling`"]
+    syncing = flow(**given, sync_group_offsets_interval=60.0)
+    both = selected_in_vain(syncing, source, names_only=True)  # type: ignore[arg-type]
+    assert [(each.key, each.place) for each in both] == [("topics", ""), ("groups", "f:3")]
+    assert "orders.v1" in both[0].sentence and "pay" not in both[0].sentence and "mean billing" in both[1].sentence
+    (later,) = selected_in_vain(flow(**given), source)  # type: ignore[arg-type]
+    assert "`orders.v1`" in later.sentence and "`pay.*`" in later.sentence
 
 
 def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:
@@ -205,7 +226,7 @@ def test_topics_that_cannot_be_copied_stand_out() -> None:
     found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", topics(A_orders=1)))
     why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
     assert f"  !  orders   {why}" in preview_lines(found)
-    assert preview_lines(found)[-1].endswith("topics copied: 0; topics that cannot be copied: 1")
+    assert preview_lines(found)[-1].endswith("it copies 0 topics; 1 topic cannot be copied")
 
 
 def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:

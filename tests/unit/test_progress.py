@@ -214,8 +214,8 @@ def test_screen_of_a_backlog() -> None:
     flow = backlog(3_500_000, 3_000_000, 2_500_000, records=500_000)
     flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING[:3], stopped=1))
     assert screen({"A->B": flow}, 30.0) == [
-        "FLOW                     RECORDS/S    MB/S   LAG RECORDS    LAG TIME         ETA",
-        "A->B                        50,000     5.0     2,500,000       3.1 s        50 s",
+        "FLOW                     RECORDS/S   BYTES/S   LAG RECORDS  LAG TIME         ETA",
+        "A->B                        50,000    5.0 MB     2,500,000     3.1 s        50 s",
         "  ━━━━━━━━━─────────────── 37 %  copying · 1 partition stopped",
         "",
         "TOPIC                                LAG RECORDS   WORST PARTITION       ITS LAG",
@@ -228,9 +228,9 @@ def test_screen_of_flows_without_a_backlog() -> None:
     quiet = flow_of((10.0, replace(QUIET, seconds=10.0)))
     busy = flow_of((10.0, replace(QUIET, records=5_000, bytes=500_000, seconds=10.0)))
     assert screen({"A->B": quiet, "B->A": busy, "A->C": None}, 10.0)[1:] == [
-        "A->B                             0     0.0             0",
+        "A->B                             0       0 B             0",
         "  waiting for records",
-        "B->A                           500     0.1             0",
+        "B->A                           500   50.0 KB             0",
         "  all committed records copied",
         "A->C",
         "  starting",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+from mirror_lib.text import wrapped
 from tests.lab.one_flow import until
 from tests.lab.terminal import COLUMNS, CTRL_C, LINES, Terminal, terminal
 
@@ -18,7 +19,7 @@ from mirror_lib.screen import screen_on_terminal
 OTHER = '''
 import os, time
 for n in range(300):
-    for piece in (b"line ", b"%03d " % n, b"x" * (n % 100), b" end" + chr(10).encode()):
+    for piece in (b"line ", b"%03d " % n, b"x" * (n % 60) + b" " + b"y" * (n % 50), b" end" + chr(10).encode()):
         os.write(1 + n % 2, piece)
     time.sleep(0.005)
 '''
@@ -53,9 +54,8 @@ def on_screen(ending: str = "", **environment: str) -> Terminal:
 
 
 def assert_lines_are_whole(running: Terminal) -> None:
-    lines = [f"line {n:03d} {'x' * (n % 100)} end" for n in range(300)]
-    wrapped = {line[at : at + COLUMNS] for line in lines for at in range(0, len(line), COLUMNS)}
-    assert wrapped <= set(running.paper.rows)
+    lines = [f"line {n:03d} {'x' * (n % 60)} {'y' * (n % 50)} end" for n in range(300)]
+    assert {part for line in lines for part in wrapped(line, COLUMNS)} <= set(running.paper.rows)
 
 
 def test_lines_of_other_processes_are_whole_and_above_the_table() -> None:
@@ -64,8 +64,8 @@ def test_lines_of_other_processes_are_whole_and_above_the_table() -> None:
     assert_lines_are_whole(running)
     rows = [row.rstrip() for row in running.paper.rows]
     heading, flow, *rest = rows[-6:]
-    assert heading == "FLOW                     RECORDS/S    MB/S   LAG RECORDS    LAG TIME         ETA"
-    assert re.fullmatch(r"A->B {28}50 {5}0\.0 {9}1,500 {7}3\.0 s {8}\d\d s", flow), flow
+    assert heading == "FLOW                     RECORDS/S   BYTES/S   LAG RECORDS  LAG TIME         ETA"
+    assert re.fullmatch(r"A->B {28}50 {5}500 B {9}1,500 {5}3\.0 s {8}\d\d s", flow), flow
     assert rest == ["  ━━━━━━────────────────── 25 %  copying", STOPPING, "summary True True", ""]
     assert {"printed", "logged"} <= set(rows) and sum(row.startswith("FLOW") for row in rows) == 1
     assert running.paper.cursor_visible

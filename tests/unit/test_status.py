@@ -31,6 +31,7 @@ from mirror_lib.status.facts import (
 )
 from mirror_lib.status.render import status_json, status_lines
 from mirror_lib.text import without_logins
+from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
 NOW = 1_700_000_000.0
@@ -122,7 +123,8 @@ def test_time_until_deletion_by_size_goes_by_what_was_written_since_the_next_rec
 
 def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:
     found: List[Dict[str, Any]] = [
-        {"run_id": "run-1", "kind": kind, "outcome": None, "records": None, "driver": None, "at": NOW - 600 + 100 * n}
+        {"run_id": "run-1", "kind": kind, "outcome": None, "records": None, "driver": None, "lag_records": None,
+         "at": NOW - 600 + 100 * n}
         for n, kind in enumerate(kinds)
     ]
     found[-1].update(last)
@@ -134,11 +136,11 @@ def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
     begun = run_status(rows("started"))
     assert begun is not None and begun.running(NOW) and begun.records_per_second is None
     alive = rows("started", "alive", "alive", records=5000, driver="host process 7")
-    alive[1].update(records=1000, filtered=12)
+    alive[1].update(records=1000, lag_records=700, filtered=12)
     found = run_status(alive)
     assert found is not None and (found.records_per_second, found.filtered) == (40.0, 12)
     assert found.driver == "host process 7"
-    assert found.running(NOW) and not found.running(NOW + 3600)
+    assert found.running(NOW) and not found.running(NOW + 3600) and found.lags == ((NOW - 500, 700),)
     ended = run_status(rows("started", "ended", outcome="ok", records=700))
     assert ended is not None and ended.filtered is None and not ended.running(NOW)
     assert (ended.outcome, ended.records_per_second) == ("ok", 7.0)
@@ -157,6 +159,7 @@ SKIPPED = IncidentStatus("offsets skipped", "orders", 0, 4, 5, "too large", NOW 
 HALTED = replace(SKIPPED, kind="partition stopped")
 HANGING = OpenTransaction("orders", 0, "transactional id payments", 7, NOW - 3600, 12, NOW - 3600)
 GROUP = GroupStatus("billing", 2, "exact", 0, None, None)
+LACKING = tuple(Matchless(key, "mirror.yaml:7", f"no {key[:-1]} of A matches `x`") for key in ("topics", "groups"))
 CUT_OVER = CutoverStatus("over", "check", True, NOW)
 BY_VERDICT = [
     ("exact", HEALTHY, []),
@@ -200,6 +203,8 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, transactions=(replace(HANGING, at=NOW - 60, started=None),)), HEALTHY, []),
         (replace(FLOW, transactions=(replace(HANGING, at=None, started=None),)), HEALTHY, []),
         (replace(FLOW, blocked=(("audit", "no remote name"),)), DEGRADED, ["topic blocked"]),
+        (replace(FLOW, matchless=LACKING), DEGRADED, ["no such topic", "no such group"]),
+        (replace(FLOW, matchless=LACKING, run=STOPPED, cutover=CUT_OVER), HEALTHY, []),
         (replace(FLOW, incidents=(SKIPPED,)), DEGRADED, ["data lost"]),
         (replace(FLOW, incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), HEALTHY, []),
         (replace(FLOW, incidents=(HALTED,)), DEGRADED, ["partition stopped"]),
@@ -235,11 +240,31 @@ def test_remedy_of_a_failed_run_names_the_code_of_its_error() -> None:
     assert fenced.remedy.endswith(older.remedy)
 
 
-def test_eta_needs_a_run_and_a_rate() -> None:
-    assert replace(FLOW, partitions=LAGGING).eta_seconds == 0.6
-    assert replace(FLOW, partitions=LAGGING, run=STOPPED).eta_seconds is None
-    assert replace(FLOW, partitions=LAGGING, run=replace(RUN, records_per_second=0.0)).eta_seconds is None
-    assert FLOW.eta_seconds is None
+def test_eta_goes_by_how_fast_the_lag_falls() -> None:
+    """A rate of copying says nothing where as much comes in."""
+    sign = replace(RUN, lags=((NOW - 100, 260), (NOW - 5, 61)))
+    falling = replace(FLOW, partitions=LAGGING, run=sign)  # a lag of 60
+    assert falling.eta_seconds == 60 * 100 / 200, "the last sign is too young"
+    assert replace(falling, run=replace(sign, ended=NOW - 50)).eta_seconds is None
+    assert replace(falling, run=replace(sign, lags=((NOW - 100, 60),))).eta_seconds is None
+    assert replace(falling, run=RUN).eta_seconds is None and replace(falling, partitions=()).eta_seconds is None
+
+
+def test_events_are_sentences_with_names_the_latest_first_and_few() -> None:
+    """A topic that was re-created on the target has a row for each partition, and consumers read its records again."""
+    again = [
+        IncidentStatus("topic recreated", "orders", number, 0, 10_000, "the remote topic of orders is new", NOW - 60)
+        for number in range(3)
+    ]
+    added = IncidentStatus("topic added", "audit", -1, -1, -1, "audit is new on the source", NOW - 30)
+    older = [replace(SKIPPED, at=NOW - 9000 - number) for number in range(5, 0, -1)]
+    status = replace(FLOW, incidents=(*older, *again, added))
+    lines = [line for line in status_lines(status) if "event" in line]
+    assert len(lines) == 4 and lines[0].endswith("topic added (MIR-608): audit is new on the source")
+    assert lines[1].endswith("(MIR-605): the remote topic of orders is new (30,000 offsets of 3 partitions)")
+    assert "(MIR-602): orders-0: too large (1 offset)" in lines[2] and "4 older events" in lines[3]
+    assert replace(status, incidents=(*again, added)).state == HEALTHY
+    assert [line for line in status_lines(FLOW) if "event" in line] == ["  events    none in 7 days"]
 
 
 def test_exit_code_is_that_of_the_worst_flow() -> None:

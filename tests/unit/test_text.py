@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.commands.output import print_error, print_json, print_lines, print_progress
-from mirror_lib.log_lines import EntryFormatter
-from mirror_lib.text import aligned, as_json, fitted, one_entry, visible
+from mirror_lib.log_lines import EntryFormatter, name_files, with_files
+from mirror_lib.text import aligned, as_json, fitted, one_entry, visible, wrapped
 
 # Clears the screen, names the window, and forges a line; C1's CSI; a right-to-left override; no character at all.
 HOSTILE = "evil\x1b[2J\x1b]0;pwned\x07\nWARNING forged \x9b31m \u202egnp.exe \ud800"
@@ -53,6 +53,32 @@ def test_printers_and_the_log_show_what_is_hidden(capsys: pytest.CaptureFixture[
     assert line.startswith("group " + SHOWN.format("\n    "))
     assert json.loads(EntryFormatter(json_lines=True).format(record))["message"] == f"group {HOSTILE}"
     assert not {"\n", *"\x1b\x07\x9b\u202e\ud800"} & set(EntryFormatter(json_lines=True).format(record))
+
+
+def test_lines_of_a_narrow_terminal_have_whole_words_and_stand_under_the_last_column() -> None:
+    row = "  !  bills  collides with the existing topic primary_bills: Kafka treats . and _ alike"
+    assert wrapped(row, None) == wrapped(row, 200) == [row]
+    parts = wrapped(row, 50)
+    assert " ".join(part.strip() for part in parts) == row.strip() and max(map(len, parts)) <= 50
+    assert [len(part) - len(part.lstrip()) for part in parts[1:]] == [row.index("collides")] * (len(parts) - 1)
+    assert wrapped("error: MIR-201: no broker answers at all", 20)[1].startswith("    ")
+    # A command that is broken could not be copied.
+    for command in ("to undo it: mirror groups rollback mirror.yaml --run 7f --execute", "kafka-configs.sh --alter x"):
+        assert wrapped(command, 20) == [command]
+
+
+def test_commands_name_the_files_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
+    hint = "mirror groups rollback CONFIG --run 7 or mirror help CONFIG-1; keep CONFIG"
+    try:
+        name_files(["a file.yaml", "b.json"])
+        assert with_files("mirror plan CONFIG") == "mirror plan 'a file.yaml' b.json"
+        print_lines([hint])
+        assert capsys.readouterr().out == (
+            "mirror groups rollback 'a file.yaml' b.json --run 7 or mirror help CONFIG-1; keep CONFIG\n"
+        )
+    finally:
+        name_files([])
+    assert with_files(hint) == hint
 
 
 def test_a_table_that_is_wider_than_the_terminal_has_the_second_name_on_a_line_of_its_own() -> None:

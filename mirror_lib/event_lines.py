@@ -1,0 +1,44 @@
+"""Words for the rows of the table `incidents`: one line for the rows of one event, with the names that it concerns. The
+log of a run and `mirror status` print them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Dict, Iterable, List, Sequence, Tuple
+
+from mirror_lib.codes import named
+from mirror_lib.ledger.records import NEWS, Incident
+from mirror_lib.text import counted
+
+log = logging.getLogger("mirror.events")
+# At most so many events of one moment are logged.
+EVENTS_LOGGED = 5
+
+
+def event_lines(incidents: Iterable[Incident]) -> List[str]:
+    """A line for each event, in the order of the first rows: a topic that was re-created has a row a partition."""
+    events: Dict[Tuple[str, str, str], List[Incident]] = {}
+    for each in incidents:
+        events.setdefault((each.kind, each.topic, each.reason), []).append(each)
+    return [_line(rows) for rows in events.values()]
+
+
+def log_events(flow: str, incidents: Sequence[Incident]) -> None:
+    """Log the first events of `flow` among these; `mirror status` and the table have all."""
+    for level, of_news in ((logging.WARNING, False), (logging.INFO, True)):
+        lines = event_lines(each for each in incidents if (each.kind in NEWS) == of_news)
+        for line in lines[:EVENTS_LOGGED]:
+            log.log(level, "%s: %s", flow, line)
+        if len(lines) > EVENTS_LOGGED:
+            log.log(level, "%s: %d more events, see the table incidents", flow, len(lines) - EVENTS_LOGGED)
+
+
+def _line(rows: Sequence[Incident]) -> str:
+    first = rows[0]
+    place = first.topic if len(rows) > 1 or first.partition < 0 else f"{first.topic}-{first.partition}"
+    prefix = "" if first.topic in first.reason else f"{place}: "
+    offsets = sum(each.until_offset - each.from_offset for each in rows if 0 <= each.from_offset < each.until_offset)
+    partitions = f" of {counted(len(rows), 'partition')}" if len(rows) > 1 else ""
+    extent = f" ({counted(offsets, 'offset')}{partitions})" if offsets else ""
+    return f"{named(first.kind)}: {prefix}{first.reason}{extent}"

@@ -1,0 +1,86 @@
+"""Finds the entries of `topics` and `groups` that match nothing on the source, perhaps by a typing error.
+
+An entry with a character of regexes other than the dot is a pattern, and may wait for later topics. Every other entry
+is a name, which selects one topic or group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Collection, List, Protocol, Sequence, Tuple
+
+from mirror_lib.config.document import nearest
+from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.values import is_entry_point
+from mirror_lib.facts import Cluster, GroupCluster
+from mirror_lib.topics.filters import first_match
+
+_PATTERN_CHARACTERS = frozenset("\\^$|?*+()[]{}")
+# One or two characters of a name.
+ALIKE = 0.75
+ENTRIES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Matchless:
+    """The entries of one list, `topics` or `groups` (`key`), that match nothing: a sentence, and the list's place."""
+
+    key: str
+    place: str
+    sentence: str
+
+
+class NamingCluster(Cluster, GroupCluster, Protocol):
+    """A cluster that can be asked about topics and groups."""
+
+
+def is_name(entry: str) -> bool:
+    """Whether an entry is a name, and no pattern."""
+    return not _PATTERN_CHARACTERS.intersection(entry)
+
+
+def matchless_patterns(flow: ReplicationFlow, topics: Collection[str]) -> List[str]:
+    """The entries of `topics` that match no topic."""
+    return [] if is_entry_point(flow.topic_filter) else _matchless(flow.topics, topics)
+
+
+def matchless_groups(flow: ReplicationFlow, groups: Collection[str]) -> List[str]:
+    """The names in `groups` that no group has."""
+    return [] if is_entry_point(flow.group_filter) else list(filter(is_name, _matchless(flow.groups, groups)))
+
+
+def selected_in_vain(
+    flow: ReplicationFlow, source: NamingCluster, *, names_only: bool = False
+) -> Tuple[Matchless, ...]:
+    """What the flow selects and the source lacks. With `names_only` patterns of topics do not count; those of groups
+    never do. Groups count only if every broker lists its own. Raises `ClusterError`."""
+    topics = source.topics()
+    found = matchless_patterns(flow, topics)
+    lists: List[Tuple[str, List[str], Collection[str]]] = [
+        ("topics", list(filter(is_name, found)) if names_only else found, topics)
+    ]
+    if flow.translates_in_run and any(map(is_name, flow.groups)):
+        groups = source.group_names()
+        lists += [] if source.unlisted_brokers() else [("groups", matchless_groups(flow, groups), groups)]
+    return tuple(
+        Matchless(key, flow.places.get(key, ""), matchless_words(flow, key, entries, names))
+        for key, entries, names in lists
+        if entries
+    )
+
+
+def matchless_words(flow: ReplicationFlow, key: str, entries: Sequence[str], names: Collection[str]) -> str:
+    """`no topic of primary matches "salse" (did you mean sales?)`; `entries` of the list `key` match no name."""
+    reported = [_word(entry, names) for entry in entries[:ENTRIES_SHOWN]]
+    if len(entries) > ENTRIES_SHOWN:
+        reported.append(f"{len(entries) - ENTRIES_SHOWN} more")
+    return f"no {key[:-1]} of {flow.source.alias} matches {', '.join(reported)}"
+
+
+def _matchless(entries: Sequence[str], names: Collection[str]) -> List[str]:
+    return [entry for entry in entries if not any(first_match([entry], name) for name in names)]
+
+
+def _word(entry: str, names: Collection[str]) -> str:
+    like = nearest(entry, names, ALIKE)
+    return f"`{entry}`" if like is None else f"`{entry}` (did you mean {like}?)"

@@ -18,7 +18,7 @@ from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, committed, read_on
 
 # The task that tails has fenced all of its lanes by then, and nothing of that is reported.
-FENCED = ("mirror_lib.replication.report_channel:ReportClient.send_report", "before", 1)
+FENCED = ("mirror_lib.replication.copier:LaneCopier._refence", "before", 2)
 COPIED = ("mirror_lib.replication.stage:run_tasks", "after", 1)
 QUIET_RECORDS = 20
 

@@ -31,13 +31,14 @@ from mirror_lib.ledger.delta_table import vanished
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
 from mirror_lib.ledger.state_files import drop_folder, is_absent
+from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
-from mirror_lib.replication.tail import CYCLE_SECONDS, TAIL_TRIGGER, CommitWatch, Every, Tail, tail_tasks
+from mirror_lib.replication.tail import TAIL_TRIGGER, Every, Tail, refuse_stalled, tail_tasks
 from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
@@ -66,8 +67,8 @@ STOP_SECONDS = 4.0
 # How long an ended run waits for running upkeep of the ledger.
 UPKEEP_SECONDS = 60.0
 FEW_SLOTS = (
-    "%s: Spark has %d task slots, too few for %d flows to tail, so records wait for the next trigger; give it %d or "
-    "more: ./spark-submit.sh --master 'local[8,4]' jobs/mirror.py CONFIG"
+    "%s: Spark has %d task slots for %d flows that tail, so records wait for %s; give it %d or more: ./spark-submit.sh "
+    "--master 'local[8,4]' jobs/mirror.py CONFIG"
 )
 # In the name of Java's exception if a broker refuses the login, by SASL or by TLS.
 JAVA_REFUSED = "AuthenticationException"
@@ -155,7 +156,8 @@ class FlowRun(SupervisedFlow):
         self._warned = False
         self._flow = flow
         self._spark = spark
-        self._commits = CommitWatch(flow.name, watcher)
+        self._watcher = watcher
+        self._last: Optional[FlowMetrics] = None
         self._totals = Totals()
         self._hours = CopyHours(flow, stop)
         self._group: Optional[GroupMember] = None
@@ -277,11 +279,15 @@ class FlowRun(SupervisedFlow):
             log.warning("%s", warning)
 
     def _progress(self) -> Progress:
-        last, totals = self._commits.last, self._totals
+        last, totals = self._last, self._totals
         progress = Progress(totals.records, totals.bytes, filtered=totals.filtered)
         if last is None:
             return progress
         return replace(progress, lag_records=last.behind_records, lag_seconds=last.behind_seconds)
+
+    def _show(self, snapshot: FlowMetrics) -> None:
+        self._last = snapshot
+        self._watcher(snapshot)
 
     def _mirror_of(
         self, flow: ReplicationFlow, journal: Journal, source: KafkaCluster, target: KafkaCluster
@@ -293,7 +299,7 @@ class FlowRun(SupervisedFlow):
             journal=journal,
             source=source,
             target=target,
-            watcher=self._commits.show,
+            watcher=self._show,
             stop=self._hours,
             totals=self._totals,
             until=self._until,
@@ -429,7 +435,7 @@ class FlowRun(SupervisedFlow):
             return start_query(self._spark, self._flow, self._folder(checkpoint), trigger, guarded)
 
         try:
-            self._await(start, copy_batch, done, mirror.give_way)
+            self._await(start, copy_batch, done)
         except ClusterError as error:
             # Java's client fails at the first broker that refuses its login; the copy after it uses the others.
             if trigger != AVAILABLE_NOW or not (error.code == "MIR-503" and JAVA_REFUSED in error.message):
@@ -441,14 +447,13 @@ class FlowRun(SupervisedFlow):
         start: Callable[[Callable[..., None]], StreamingQuery],
         call: Callable[..., None],
         done: Callable[[], bool],
-        give_way: Callable[[], None] = lambda: None,
     ) -> None:
         journal, failed = self._journal, []
         assert journal is not None
 
         def over() -> bool:
             try:
-                self._commits.check(journal.waited(), give_way)
+                refuse_stalled(self._name, "the ledger's commit", journal.waited())
                 journal.check()
             except (StalledError, VanishedError) as error:
                 failed.append(error)
@@ -478,15 +483,15 @@ class FlowRun(SupervisedFlow):
         """The flow's tail, if it tails. Computed for each batch: executors come and go."""
         if not self._tailing or not self._flow.tails:
             return None
-        slots = most_slots(self._spark)
-        if not tail_tasks(slots, self._tailing, self._flow.tasks_max):
-            if not self._warned:
-                log.warning(FEW_SLOTS, self._name, slots, self._tailing, self._tailing + 1)
+        slots, flows = most_slots(self._spark), self._tailing
+        tails = tail_tasks(slots, flows, self._flow.tasks_max) > 0
+        if slots <= flows and not self._warned:
+            for_what = "the ledger's commit between two stages" if tails else "the next trigger"
+            log.warning(FEW_SLOTS, self._name, slots, flows, for_what, flows + 1)
             self._warned = True
+        if not tails:
             return None
-        seconds = self._flow.batch_max_seconds
-        # A task reports several times before it would wait for the ledger.
-        return Tail(self._tailing, min(seconds, max(CYCLE_SECONDS, seconds / 8)), seconds)
+        return Tail(self._tailing, self._flow.tail_seconds)
 
     def _lost_turn(self) -> bool:
         return self._group is not None and not self._group.has_turn()

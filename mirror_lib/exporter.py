@@ -38,7 +38,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.settings import METRICS_HOST, METRICS_PORT, METRICS_TEXTFILE
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ConfigError
-from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, WAITING_FOR_SLOT, FlowMetrics, TopicMetrics
+from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.progress import Outage
 from mirror_lib.retention_watch import ReadRetention, RetentionWatch
 
@@ -51,7 +51,7 @@ _TOPIC = (*_FLOW, "topic")
 SIDES = ("source", "target")
 # The flow's activity as a label with few values; FlowMetrics has it as text with figures.
 STARTING, LIMITED, OTHER = "starting", "rate_limited", "other"
-_STATES = {COPYING: "copying", WAITING: "waiting_for_records", WAITING_FOR_SLOT: "waiting_for_spark"}
+_STATES = {COPYING: "copying", WAITING: "waiting_for_records"}
 STATES = (STARTING, *_STATES.values(), LIMITED, OTHER)
 
 # How often the textfile is written. Prometheus reads it at most once per scrape of node_exporter.
@@ -125,9 +125,6 @@ UNREACHABLE = _metric(
     "1 while no broker of this side answers the driver, else 0. Continuous runs only",
     (*_FLOW, "side"),
 )
-COMMIT_WAIT = _metric(
-    "commit_wait_seconds", GAUGE, "How long the ledger's commit has waited for a task slot of Spark. Usually 0"
-)
 STATE = _metric(
     "state", GAUGE, f"1 for the present state of the flow, 0 for the others of {', '.join(STATES)}", (*_FLOW, "state")
 )
@@ -168,7 +165,7 @@ METRICS: Tuple[Metric, ...] = (
     *(BUILD, RUNNING, START, FLOW_INFO),
     *(RECORDS, BYTES, RECOVERED, FILTERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
     *(LAG_RECORDS, LAG_SECONDS, RETENTION, STOPPED, THROTTLED, UNREACHABLE),
-    *(COMMIT_WAIT, STATE, RUN_SUCCESS, TOPICS, OMITTED),
+    *(STATE, RUN_SUCCESS, TOPICS, OMITTED),
     *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG, TOPIC_RETENTION),
 )
 
@@ -198,10 +195,9 @@ class FlowSeries:
         self._sums[RECOVERED] += snapshot.recovered
         if snapshot.filtered is not None:
             self._sums[FILTERED] = self._sums.get(FILTERED, 0.0) + snapshot.filtered
-        if not snapshot.commit_waits_seconds:  # else it is one of several reports of one wait within a cycle
-            self._sums[CYCLES] += 1
-            self._sums[CYCLE_SECONDS] += snapshot.seconds
-            self._last_cycle = now
+        self._sums[CYCLES] += 1
+        self._sums[CYCLE_SECONDS] += snapshot.seconds
+        self._last_cycle = now
         for topic in snapshot.topics:
             self._copied[topic.topic] = _sum(self._copied.get(topic.topic, (0, 0)), topic)
 
@@ -230,7 +226,6 @@ class FlowSeries:
             if self._last.behind_seconds is not None:
                 yield Value(LAG_SECONDS, self._labels, self._last.behind_seconds)
             yield Value(STOPPED, self._labels, self._last.stopped)
-            yield Value(COMMIT_WAIT, self._labels, self._last.commit_waits_seconds)
             # A topic that was copied since the read has no records left to expire.
             left = {each.topic: retention[each.topic] for each in self._last.topics
                     if each.behind_records and each.topic in retention}  # fmt: skip

@@ -12,7 +12,7 @@ from mirror_lib.facts import TopicPartition
 
 COUNTED, CURRENT = "counted", "current"
 # Values of `FlowMetrics.waiting` for a flow that no limit delays: with records to copy, and with none.
-COPYING, WAITING, WAITING_FOR_SLOT = "copying", "waiting for records", "waiting for a task slot of Spark"
+COPYING, WAITING = "copying", "waiting for records"
 # Followed by the rate, and perhaps the topics.
 RATE_LIMITED = "rate-limited to"
 
@@ -65,14 +65,6 @@ class FlowMetrics:
     waiting: str = field(metadata=_reported("what the flow waits for, or what it is doing"))
     source_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the source's quotas"))
     target_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the target's quotas"))
-    commit_waits_seconds: float = field(
-        default=0.0,
-        metadata=_reported(
-            "how long the ledger's commit has waited for Spark, where that is unusual: what is behind is then unknown, "
-            "and `behind_seconds` is at least as long",
-            CURRENT,
-        ),
-    )
     filtered: Optional[int] = field(
         default=None,
         metadata=_reported(

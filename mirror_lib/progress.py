@@ -48,7 +48,6 @@ class Condition:
 
     lagging: bool
     stopped: int
-    waits_for_slot: bool
     held: str
     throttled: Tuple[str, ...]
 
@@ -95,7 +94,7 @@ class FlowProgress:
         """Its condition after the last cycle."""
         held = self.held if self.held and self.at - self.held_at < WINDOW_SECONDS else ""
         throttled = tuple(side for side, _ in self.throttled)
-        return Condition(self.lagging, self.metrics.stopped, self.metrics.commit_waits_seconds > 0, held, throttled)
+        return Condition(self.lagging, self.metrics.stopped, held, throttled)
 
     @property
     def throttled(self) -> Sequence[Tuple[str, float]]:
@@ -152,7 +151,7 @@ def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> Fl
     )
     old = [each for each in samples if each.at < at - WINDOW_SECONDS]
     kept = (*old[-1:], *samples[len(old) :], sample)
-    held = metrics.waiting not in (COPYING, WAITING) and not metrics.commit_waits_seconds
+    held = metrics.waiting not in (COPYING, WAITING)
     return FlowProgress(
         metrics,
         kept,
@@ -260,8 +259,6 @@ def _rate_words(records: float, nbytes: float) -> str:
 def _activity(progress: FlowProgress) -> str:
     """The flow's activity in one or two words."""
     metrics = progress.metrics
-    if metrics.commit_waits_seconds:
-        return metrics.waiting
     if progress.lag:
         return COPYING
     # The records missing from stopped partitions are not counted.
@@ -275,7 +272,7 @@ def _stopped_too(progress: FlowProgress) -> List[str]:
 
 
 def _lag_words(metrics: FlowMetrics) -> List[str]:
-    if metrics.commit_waits_seconds or not metrics.behind_records:
+    if not metrics.behind_records:
         return []
     age = "" if metrics.behind_seconds is None else f", {duration(metrics.behind_seconds)}"
     return [f"lag {counted(metrics.behind_records, 'record')}{age}"]
@@ -283,9 +280,7 @@ def _lag_words(metrics: FlowMetrics) -> List[str]:
 
 def _hindrances(progress: FlowProgress) -> List[str]:
     """The limits and waits that delay the flow."""
-    waited = progress.metrics.commit_waits_seconds
-    found = [f"the ledger's commit has waited {duration(waited)}"] if waited else []
-    found += [f"throttled by the {side}'s quota for {seconds:.1f} s" for side, seconds in progress.throttled]
+    found = [f"throttled by the {side}'s quota for {seconds:.1f} s" for side, seconds in progress.throttled]
     held = progress.condition.held
     return [*found, held] if held else found
 
@@ -350,7 +345,7 @@ def _flow_lines(name: str, progress: Optional[FlowProgress], now: float, columns
     age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
     rates = (per_second(records), size(nbytes))
     cells = (name, *rates, grouped(progress.lag), age, "" if left is None else rough(left))
-    alarm = metrics.stopped or metrics.commit_waits_seconds or away
+    alarm = metrics.stopped or away
     state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now)}", columns)
     return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
 

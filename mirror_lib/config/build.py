@@ -64,7 +64,7 @@ _NEEDS: Mapping[str, str] = {
     "sync.topic.acls.": "sync.topic.acls.enabled",
     "commit.source.group.": "commit.source.group",
     "copy.window.": "copy.window",
-    "report.port": "tail.enabled",
+    "tail.seconds": "tail.enabled",
 }
 
 

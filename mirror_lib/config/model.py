@@ -97,7 +97,7 @@ class ReplicationFlow:
     on_data_loss: str = "fail"
     batch_max_seconds: float = 10.0
     tail: bool = True
-    report_port: int = 0
+    tail_seconds: float = 30.0
     batch_max_bytes: Optional[int] = None
     max_bytes_per_second: Optional[int] = None
     max_bytes_per_second_topics: Tuple[TopicRate, ...] = ()

@@ -39,7 +39,6 @@ from mirror_lib.config.values import (
     OPTIONAL_PORT,
     OPTIONAL_TEXT,
     PATTERNS,
-    PORT,
     SECONDS,
     SIZE,
     START_POSITION,
@@ -207,8 +206,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "batch_max_seconds"),
     Setting("tail.enabled", BOOLEAN, "true", "In continuous mode tasks copy new records within milliseconds; `false` "
             "copies once per `trigger`", "tail"),
-    Setting("report.port", PORT, "0", "Port of the driver for reports of tailing tasks; 0 is any free port. If it is "
-            "taken, the driver tries the next 15", "report_port"),
+    Setting("tail.seconds", SECONDS, "30", "How long a stage that tails lasts. Then its offset syncs are committed to "
+            "the ledger, and new topics are copied", "tail_seconds"),
     Setting("batch.max.bytes", SIZE, "none", "Bytes of a cycle; the limit that is reached first ends it",
             "batch_max_bytes"),
     Setting("max.bytes.per.second", SIZE, "none", "Rate limit of all tasks of the flow: `50000000`, `50 MB`, `512 "
@@ -314,6 +313,7 @@ MISSPELLINGS: Mapping[str, str] = {
 
 # Keys that releases before had, and what took their place.
 REMOVED: Mapping[str, str] = {
+    "report.port": "tasks report through Spark, and the driver opens no port",
     "provenance.headers": "each record says in the header mirror.origin where it came from; provenance: off leaves it "
     "out",
     "transform.deterministic": "values may be others each time; what places a record may not be declared "

@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import replace
-from typing import Callable, FrozenSet, List, Mapping, Optional, Sequence
+from typing import FrozenSet, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
@@ -20,18 +19,18 @@ from mirror_lib.kafka.fetcher import ISOLATION, Fetcher
 from mirror_lib.ledger.records import OffsetSyncs
 from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.replication.lane import Lanes
-from mirror_lib.replication.messages import TaskPlan, TaskReport, nothing_copied
+from mirror_lib.replication.messages import TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
 from mirror_lib.replication.quotas import FetchQuota
 from mirror_lib.replication.recovery import Recovery
-from mirror_lib.replication.report_channel import ReportClient
 
 log = logging.getLogger(__name__)
 
 # Kafka's default delivery.timeout.ms: how long a lane retries an unavailable cluster before its task fails.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
-CROWDED_SECONDS = 0.05
+# How often a task that tails looks whether its remote logs are whole.
+CYCLE_SECONDS = 2.0
 # A longer rest of a remote log is read only after the fence.
 LOOK_OFFSETS = 1000
 
@@ -53,7 +52,7 @@ class FetchSource:
         self, plan: TaskPlan, source: LogClient, target: LogClient, copies: Sequence[PartitionCopy], quota: FetchQuota
     ) -> None:
         self._most_syncs = plan.most_syncs
-        self._tailing = plan.report_to is not None
+        self._tailing = plan.tails
         self._target = target
         self._quota = quota
         self._copies = copies
@@ -61,22 +60,24 @@ class FetchSource:
         # Fetch requests may stay open from one cycle to the next.
         self._fetcher = Fetcher(source, ISOLATION[plan.isolation_level], quota)
         self._stop_at = math.inf
-        self._end_requested: Callable[[], bool] = lambda: False
         self._syncs = 0
         self._no_more = False
 
-    def begin_cycle(self, stop_at: float, end_requested: Callable[[], bool]) -> None:
+    def begin_cycle(self, stop_at: float) -> None:
         """The cycle ends when the ranges are copied, `stop_at` (`time.monotonic()`) is past, the cycle's byte limit is
-        reached, or `end_requested` returns True."""
-        self._stop_at, self._end_requested, self._syncs = stop_at, end_requested, 0
+        reached, or the task is `full`."""
+        self._stop_at = stop_at
         self._quota.begin_cycle()
+
+    def full(self) -> bool:
+        """Whether the task has as many offset syncs as it may report."""
+        return self._syncs >= self._most_syncs
 
     def poll(self) -> float:
         """See `Source`."""
         self._syncs += self._take()
         now, rest = time.monotonic(), math.inf
-        full = self._quota.cycle_is_full() or self._syncs >= self._most_syncs
-        self._no_more = now >= self._stop_at or full or self._end_requested()
+        self._no_more = now >= self._stop_at or self._quota.cycle_is_full() or self.full()
         if not self._no_more and self._may_fetch():
             rest = self._fetcher.pump(self._copies)
         return WAIT_MS if self._no_more else min(WAIT_MS, (self._stop_at - now) * 1000, rest * 1000)
@@ -123,8 +124,6 @@ class LaneCopier:
         self._looked = False
         self._acknowledged = 0
         self._fetching: Optional[FetchSource] = None
-        self._tailing = plan.report_to is not None
-        self._report_client = ReportClient(plan.report_to)
         self._quota = FetchQuota(plan.rates, retried)
 
     def run(self) -> TaskReport:
@@ -138,7 +137,7 @@ class LaneCopier:
             log.warning("%s task %d: %s", self._plan.flow, self._plan.task, error)
             fenced = True
         except ClusterError as error:
-            if not self._tailing:
+            if not self._plan.tails:
                 raise
             log.warning("%s task %d: %s", self._plan.flow, self._plan.task, error)
             self._let_go()
@@ -146,12 +145,10 @@ class LaneCopier:
             self._source.close()
             self._target.close()
             self._network.close()
-            self._report_client.close()
-        report = self._report(self._copies, fenced, started)
-        return replace(report, syncs=(*self._report_client.unreported(), *report.syncs))
+        return self._report(fenced, started)
 
     def _persist(self, started: float) -> None:
-        patience = self._plan.max_seconds if self._tailing else PATIENCE_SECONDS
+        patience = self._plan.max_seconds if self._plan.tails else PATIENCE_SECONDS
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -165,7 +162,7 @@ class LaneCopier:
                 self._let_go()
                 if self._progressed():
                     deadline = time.monotonic() + patience
-                elif time.monotonic() > deadline or self._report_client.end_requested():
+                elif time.monotonic() > deadline:
                     raise ClusterError(f"{self._plan.flow}: {error}", "check the brokers' logs") from error
                 time.sleep(RETRY_SECONDS)
 
@@ -178,34 +175,18 @@ class LaneCopier:
         return self._acknowledged > before
 
     def _make_cycles(self, started: float) -> None:
-        """Run one cycle. A task that tails runs further cycles until its driver or its time ends it, or until the
-        driver must record something first."""
-        copies, to = self._copies, self._plan.report_to
-        if self._hands_back():
-            return
-        while to is not None and self._report_client.connected:
-            began = time.monotonic()
-            self._copy(min(began + to.every, started + to.seconds))
+        """Copy until the time is up, by the start of the task, or the ranges are done. A task that tails drains its
+        lanes now and then, to see whether its remote logs are whole."""
+        until = started + self._plan.max_seconds
+        over = self._hands_back()
+        while not over:
+            stop_at = min(time.monotonic() + CYCLE_SECONDS, until) if self._plan.tails else until
+            over = self._copy(stop_at) or not self._plan.tails or time.monotonic() >= until
             self._refence()
-            ended = self._report_client.end_requested() or time.monotonic() >= started + to.seconds
-            # Before a report over the connection: a loss is recorded before the positions past it. The driver decides
-            # on stopped partitions.
-            if ended or any(copy.stopped is not None for copy in copies) or self._hands_back():
-                return
-            self._send_report([copy for copy in copies if copy.news()], began)
-            self._lanes.stop_at_lost_tails(copies)
-        self._copy(started + self._plan.max_seconds)
-        self._refence()
-
-    def _send_report(self, copies: List[PartitionCopy], began: float) -> None:
-        # Report also without copies: the operator must see that a rate limit delays the task.
-        if copies or self._quota.holds():
-            self._report_client.send_report(self._report(copies, False, began))
-            self._recovery.reported()
-            for copy in copies:
-                copy.reported()
-        while self._report_client.crowded() and not self._report_client.end_requested():
-            time.sleep(CROWDED_SECONDS)
+            # Partitions that stop wait for the driver's decision, and the others go on.
+            over = over or self._hands_back() or all(copy.stopped is not None for copy in self._copies)
+            if not over:
+                self._lanes.stop_at_lost_tails([copy for copy in self._copies if copy.stopped is None])
 
     def _connect(self, deadline: float) -> None:
         for client, partitions in (
@@ -258,23 +239,23 @@ class LaneCopier:
             return None
         return self._plan.ids_of(copy.task.lane) | {self._lanes.producers[copy.lane].producer_id}
 
-    def _copy(self, stop_at: float) -> None:
+    def _copy(self, stop_at: float) -> bool:
+        """Copy for a while; True if the task may fetch no more."""
         if self._fetching is None:
             self._fetching = FetchSource(self._plan, self._source, self._target, self._copies, self._quota)
-        self._fetching.begin_cycle(stop_at, self._report_client.end_requested)
+        self._fetching.begin_cycle(stop_at)
         self._lanes.pump(self._fetching)
+        return self._fetching.full()
 
     def _refence(self) -> None:
         try:
             self._lanes.refence()
         except AnswerLost as error:
-            # This task may fence the lanes again only while its driver still expects it to run.
-            if self._report_client.connected:
-                raise
+            # Its driver may have given the lane to another task by now.
             raise ClusterError(f"{self._plan.flow}: {error}", "the lane is fenced again") from error
 
-    def _report(self, copies: Sequence[PartitionCopy], fenced: bool, started: float) -> TaskReport:
-        lanes = self._lanes
+    def _report(self, fenced: bool, started: float) -> TaskReport:
+        lanes, copies = self._lanes, self._copies
         return TaskReport(
             task=self._plan.task,
             # A lane whose producer was dropped still belongs to this task: the next task names the producer in `held`.
@@ -304,10 +285,9 @@ def _may_be_refused(copy: PartitionCopy, end: int) -> bool:
 def copy_lanes(plan: TaskPlan, attempt: int) -> TaskReport:
     """Copy a task's lanes. `attempt` is Spark's attempt number of the task.
 
-    A task that tails is not retried, because its plan is outdated. A retry reports nothing, and the driver re-reads
-    both logs.
+    A task that tails is not retried: its failure ends the stage, and the next one recovers. Raises `ClusterError`.
     """
     format_worker_entries()
-    if attempt > 0 and plan.report_to is not None:
-        return nothing_copied(plan.task)
+    if attempt > 0 and plan.tails:
+        raise ClusterError(f"{plan.flow}: task {plan.task} was lost with its process")
     return LaneCopier(plan, retried=attempt > 0).run()

@@ -1,6 +1,6 @@
 """Runs one flow in one driver process: refresh topics, plan ranges, run the lanes, commit.
 
-Order of effects in a cycle: anchors to the ledger, records to the remote logs, offset syncs to the ledger, which may
+Order of effects in a stage: anchors to the ledger, records to the remote logs, offset syncs to the ledger, which may
 overlap the next cycle. After a crash at any point the next driver recovers from the ledger and the remote logs. In
 shared remote topics a lane's new producer id is recorded before anything is appended under it.
 """
@@ -8,7 +8,6 @@ shared remote topics a lane's new producer id is recorded before anything is app
 from __future__ import annotations
 
 import logging
-import math
 import re
 import time
 from dataclasses import dataclass, replace
@@ -29,32 +28,25 @@ from mirror_lib.replication.flow_state import Commit, FlowState, end_if_lost, ju
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
 from mirror_lib.replication.positions import Partitions, Positions, SourceGroup, SourceProgress
-from mirror_lib.replication.report_channel import COMPLETE_SECONDS, ReportServer
-from mirror_lib.replication.stage import listening, most_slots, run_tasks, task_slots
+from mirror_lib.replication.stage import CancellableStage, most_slots, run_tasks, task_slots
 from mirror_lib.replication.tail import (
+    CHECK_SECONDS,
     LEFT_OUT_SECONDS,
-    BatchClock,
+    TOPICS_SECONDS,
     Every,
-    PeriodicTask,
     Tail,
-    TailLimit,
     falls_behind,
     refuse_stalled,
     tail_tasks,
     tailed,
 )
-from mirror_lib.replication.totals import Totals
+from mirror_lib.replication.totals import Totals, counted_as_copied
 from mirror_lib.spark.jobs import named
 from mirror_lib.topics.filters import subscribe_pattern
 
 log = logging.getLogger(__name__)
 
 STUCK_CYCLES = 3
-UNHEARD = (
-    "%s: not every task reached the driver at %s:%d within %.0f s. Tasks that do not copy for `batch.max.seconds` at a "
-    "time, and records wait in between. Open the way from the executors to that port (report.port), or give Spark more "
-    "task slots"
-)
 
 Watcher = Callable[[FlowMetrics], None]
 
@@ -154,10 +146,7 @@ class FlowMirror:
         self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
         self._known_ends = SourceEndOffsets()
         self._rates = FlowRates(flow)
-        self._limit = TailLimit()
-        self._warned = False
-        self._cycles = 0
-        self._tail_now: Optional[Tuple[ReportServer, int]] = None
+        self._cycles = self._failed_tails = 0
 
     def has_history(self) -> bool:
         """True if the ledger has rows of this flow."""
@@ -193,45 +182,32 @@ class FlowMirror:
         pattern = re.compile(subscribe_pattern(self.flow))
         return any(each.leaderless and pattern.fullmatch(each.name) for each in self._source.topics().values())
 
-    def give_way(self) -> None:
-        """End the tasks that tail: they may occupy the task slots that the ledger's commit needs. Callable from any
-        thread."""
-        tail = self._tail_now
-        if tail is not None:
-            listener, tasks = tail
-            self._limit.gave_way(tasks, time.monotonic())
-            listener.end_all()
-
     def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
         """Copy until every partition has reached the end that its source had when this was called. With `tail`, then
-        copy new records for about the time that it gives.
+        copy new records until the run stops, or has too few task slots.
 
         Raises `FencedError` if another driver fenced this one, `ClusterError` if a cluster stays unavailable.
         """
         self._in_background = self._in_background or tail is not None
         partitions, ranges = self._catch_up(spark, batch)
-        if tail is None:
-            self._journal.written()  # nothing may come for long
-            return
-        clock = BatchClock(tail)
-        while not self._ends(clock):
-            if tailed(ranges, self._state.stopped.parts, self._positions.ahead):
-                tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
-                tasks = self._limit.of(tasks, time.monotonic())
-                if not tasks:
-                    self._journal.written()  # the trigger brings what comes
-                    break
-                self._tail(spark, partitions, ranges, batch, clock, tasks)
-            elif self._state.stopped.some_may_resume():
+        again = Every(LEFT_OUT_SECONDS)
+        while tail is not None and not self._ends():
+            todo = tailed(ranges, self._state.stopped.parts, self._positions.ahead)
+            tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
+            steady = False
+            if todo and tasks:
+                steady = self._tail(spark, partitions, todo, batch, tail, tasks)
+            elif not todo and self._state.stopped.some_may_resume():
                 self._journal.written()
-                self._state.stopped.wait(lambda: self._ends(clock))
+                self._state.stopped.wait(self._ends)
             else:
-                break
-            if not self._ends(clock):
+                break  # the trigger brings what comes
+            if not self._ends() and (not steady or (self._state.stopped.some_may_resume() and again.due())):
                 partitions, ranges = self._catch_up(spark, batch)
+        self._journal.written()  # nothing may come for long
 
-    def _ends(self, clock: BatchClock) -> bool:
-        return self._stop.is_set() or clock.over() or not self._progress.has_turn()
+    def _ends(self) -> bool:
+        return self._stop.is_set() or not self._progress.has_turn()
 
     def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
         passed = self._positions.bounds.passed()
@@ -278,88 +254,72 @@ class FlowMirror:
         self,
         spark: SparkSession,
         partitions: Partitions,
-        ranges: Sequence[Range],
+        todo: Sequence[Range],
         batch: BatchRef,
-        clock: BatchClock,
+        tail: Tail,
         tasks: int,
-    ) -> None:
-        """Run one stage that copies new records. The clock, a stop, changed topics, or fewer task slots than at its
-        start (an executor is gone or about to go) end it.
+    ) -> bool:
+        """Run one stage that copies new records for `tail.seconds`; True if the next one may follow at once.
 
-        Its tasks report while they run, so the ledger lags little behind the remote logs. After a crash the lag may be
-        larger: reconciling covers any distance.
+        The ledger gets the stage's offset syncs while the next stage runs. The end of the run cancels the stage. What
+        a cancelled or failed stage has appended is on the remote logs, where the next start of its lanes finds it.
         """
-        began, todo = time.time(), tailed(ranges, self._state.stopped.parts, self._positions.ahead)
-        flow, commits = replace(self.flow, tasks_max=tasks), Every(clock.tail.commit_seconds)
-        slots = task_slots(spark)
-        until = time.monotonic() + LEFT_OUT_SECONDS if self._state.stopped.some_may_resume() else math.inf
-        with listening(spark, self.flow.name, clock.tail, self.flow.report_port) as listener:
+        began, started = time.time(), time.monotonic()
+        plans = self._plans(replace(self.flow, tasks_max=tasks), partitions, todo, began)
+        plans = [replace(plan, tails=True, max_seconds=tail.seconds) for plan in plans]
+        stage, topics = CancellableStage(spark, plans, self._job_name("tail")), Every(TOPICS_SECONDS)
+        while not stage.wait(CHECK_SECONDS):
+            if self._ends():
+                stage.cancel()
+            elif topics.due():
+                self._topics.present()
+            refuse_stalled(self.flow.name, "a stage", time.monotonic() - started - tail.seconds)
+        try:
+            reports = self._learned(stage.reports())
+        except ClusterError as error:
+            self._state.let_go(plans, [], partitions)
+            if self._ends():
+                self._close(spark, partitions, todo, batch, time.monotonic() - started)
+                return False
+            self._failed_tails += 1
+            if self._failed_tails >= STUCK_CYCLES:
+                raise
+            log.warning("%s; what the stage appended is found on the target", error)
+            return False
+        self._failed_tails = 0
+        reports = judged_by_topics(reports, partitions, self._topics.partitions)
+        commit = self._state.apply(reports, partitions, reports, began)
+        self._commit(commit, partitions, batch, in_background=most_slots(spark) > tasks * tail.flows)
+        self._state.let_go(plans, reports, partitions)
+        self._show(commit, batch, time.monotonic() - started)
+        end_if_lost(self.flow.name, commit)
+        steady = commit.plain and self._topics.partitions == partitions and not self._rates.badly_shared()
+        return steady and not falls_behind(tasks, self.flow.tasks_max, reports)
 
-            def turn() -> None:
-                slow = commits.due() and not self._commit_reports(listener.take(), partitions, batch, clock, len(plans))
-                if slow or self._topics.present() != partitions or task_slots(spark) < slots:
-                    listener.end_all()
-
-            def often() -> None:
-                # A task sends small reports, and waits when too many of them are unanswered.
-                crowded, tasks = listener.crowded(), len(plans)
-                slow = crowded and not self._commit_reports(listener.take(), partitions, batch, clock, tasks)
-                if slow or self._ends(clock) or time.monotonic() > until or not listener.whole(len(plans)):
-                    listener.end_all()
-
-            def stalled() -> None:
-                # The tasks have ended, and the commit may still wait.
-                refuse_stalled(self.flow.name, self._journal.waited())
-
-            plans = [replace(plan, report_to=listener.address) for plan in self._plans(flow, partitions, todo, began)]
-            listener.expect(plans)
-            self._tail_now = listener, len(plans)
-            try:
-                with named(spark, self._job_name("tail")), PeriodicTask(
-                    turn, often, listener.end_all, clock.tail.cycle_seconds, stalled
-                ):
-                    reported = run_tasks(spark, plans)
-            finally:
-                self._tail_now = None
-            heard = listener.take()
-            self._warn_of_reports(listener, len(plans))
-            self._rates.learn(heard)
-        last = judged_by_topics(self._learned(reported), partitions, self._topics.present())
-        commit = self._state.apply([*heard, *last], partitions, last, began)
-        self._commit(commit, partitions, batch, in_background=True)  # Spark's batch ends, and the next one begins
-        self._tailed(commit, batch, clock)
-        self._state.let_go(plans, last, partitions)
+    def _close(
+        self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef, seconds: float
+    ) -> None:
+        """After the run's end cancelled a stage of `seconds`: fence its lanes, and commit what it appended."""
+        if not self._progress.has_turn():
+            return  # the process that has the turn finds it
+        began = time.time()
+        plans = [replace(plan, max_seconds=0.0) for plan in self._plans(self.flow, partitions, todo, began)]
+        with named(spark, self._job_name("close")):
+            reports = self._learned(run_tasks(spark, plans))
+        reports = [counted_as_copied(report, seconds) for report in reports]
+        commit = self._state.apply(reports, partitions, reports, began)
+        self._commit(commit, partitions, batch)
+        self._show(commit, batch, seconds)
         end_if_lost(self.flow.name, commit)
 
     def _job_name(self, what: str) -> str:
         self._cycles += 1
         return f"{self.flow.name}: {what}, cycle {self._cycles}"
 
-    def _warn_of_reports(self, listener: ReportServer, tasks: int) -> None:
-        if listener.unheard(tasks) and not self._warned:
-            self._warned = True
-            to = listener.address
-            log.warning(UNHEARD, self.flow.name, to.host, to.port, COMPLETE_SECONDS)
-
-    def _commit_reports(
-        self, reports: List[TaskReport], partitions: Partitions, batch: BatchRef, clock: BatchClock, tasks: int
-    ) -> bool:
-        """Record the reports of running tasks. False if the tasks are too few or badly shared, so that the driver must
-        catch up."""
-        self._ids.learn(reports)
-        self._rates.learn(reports)
-        commit = self._state.apply(reports, partitions)
-        self._commit(commit, partitions, batch)
-        records, left = self._tailed(commit, batch, clock)
-        return not (falls_behind(tasks, self.flow.tasks_max, records, left) or self._rates.badly_shared())
-
-    def _tailed(self, commit: Commit, batch: BatchRef, clock: BatchClock) -> Tuple[int, int]:
-        """Show the metrics of tailed records. Returns the records copied, and the records still to come in the reported
-        partitions."""
-        records, parts = sum(report.records for report in commit.reports), commit.parts.values()
-        left = self._known_ends.left(parts, self._state.stopped.parts, self._positions.ahead)
-        self._watch(commit.reports, left, batch, clock.copied(records))
-        return records, sum(max(0, part.source_end - part.position) for part in parts)
+    def _show(self, commit: Commit, batch: BatchRef, seconds: float) -> None:
+        """The metrics of a stage that tailed."""
+        left = self._known_ends.left(commit.parts.values(), self._state.stopped.parts, self._positions.ahead)
+        self._watch(commit.reports, left, batch, seconds)
 
     def _plans(
         self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float

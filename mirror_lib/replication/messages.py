@@ -33,21 +33,15 @@ NO_END = 2**63 - 1
 
 
 def to_text(report: TaskReport) -> str:
-    """A task's report as one line of JSON, as the task sends it to its driver."""
+    """A task's report as one line of JSON, as Spark brings it to the driver."""
     bare = asdict(replace(report, syncs=()))
     syncs = [(each.topic, each.partition, b64encode(each.flat).decode("ascii")) for each in report.syncs]
     return json.dumps({**bare, "syncs": syncs})
 
 
 def from_text(text: str) -> TaskReport:
-    """Parse a line that `to_text` of this release wrote. Raises `ValueError` for anything else."""
-    try:
-        return _report(json.loads(text))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"the report is of another release: {error}") from error
-
-
-def _report(fields: Dict[str, Any]) -> TaskReport:
+    """Parse a line that `to_text` wrote."""
+    fields: Dict[str, Any] = json.loads(text)
     producers, fetching = fields.pop("producers"), fields.pop("fetching")
     partitions = fields.pop("partitions")
     return TaskReport(
@@ -116,18 +110,6 @@ class PartitionTask(KeptPartition):
 
 
 @dataclass(frozen=True)
-class ReportTo:
-    """The driver's address for a task that tails. Also how often the task reports there and how long it then continues,
-    in seconds."""
-
-    host: str
-    port: int
-    secret: str = field(repr=False)
-    every: float
-    seconds: float
-
-
-@dataclass(frozen=True)
 class TaskPlan:
     """Everything a Spark task needs to copy its lanes once.
 
@@ -135,8 +117,8 @@ class TaskPlan:
     `confirmed_at` is the oldest time at which one of them was confirmed (seconds since 1970). `epoch_kept_seconds` is
     how long brokers are trusted to remember a lane's epoch. `known_ids` are the producer ids that each lane may have
     appended under, and nothing is appended under any other id. It is None if no other flow writes to the remote topics.
-    A task with `report_to` tails: it runs cycle after cycle and reports each one to its driver. At the end of its time
-    it reports even if a cluster is unavailable. `rates` is the task's share of the flow's fetch rates.
+    A task that `tails` copies what comes until its time is up, and then reports even if a cluster is unavailable.
+    `rates` is the task's share of the flow's fetch rates.
     """
 
     task: int
@@ -154,7 +136,7 @@ class TaskPlan:
     confirmed_at: float = 0.0
     epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
     known_ids: Optional[Mapping[int, FrozenSet[int]]] = None
-    report_to: Optional[ReportTo] = None
+    tails: bool = False
     rates: TaskRates = NO_RATES
     most_syncs: int = MOST_SYNCS
 
@@ -178,7 +160,8 @@ class PartitionReport(KeptPartition):
     Every source record before `position` was copied or does not exist. `downstream_offset` is the end of the
     acknowledged records on the remote log; `sequence` is the producer's next one, None if it is unknown. `source_end`
     is the end of the source's log by the last answer, -1 without one. `seconds` is from the first fetch to the last
-    acknowledgement. `fails`: it stopped at a record on which the flow's change fails.
+    acknowledgement. `recovered` records, with `recovered_bytes` in their batches, were found on the remote log.
+    `fails`: it stopped at a record on which the flow's change fails.
     """
 
     topic: str
@@ -200,6 +183,8 @@ class PartitionReport(KeptPartition):
     incidents: Tuple[Incident, ...] = ()
     fails: bool = False
     code: str = ""
+    recovered: int = 0
+    recovered_bytes: int = 0
 
 
 @dataclass(frozen=True)

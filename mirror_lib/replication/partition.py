@@ -285,23 +285,11 @@ class PartitionCopy(RemotePartition[Outgoing]):
         self.syncs = Runs()
         self.lost = False
         self._source_end = -1
-        self.re_encoded = 0
+        self.re_encoded = self.recovered = self.recovered_bytes = 0
         self.seconds = self._started_at = 0.0
         self._encoder: Optional[Encoder] = None
         # The end of the last fetched gap: the source has no records from the last queued record up to here.
         self._gap_end = task.upstream_offset
-        self._reported: Tuple[Position, Optional[str]] = (self.position, None)
-
-    def reported(self) -> None:
-        """The driver has all that was reported; counting starts again."""
-        self.syncs = Runs()
-        self._reported = (self.position, self.stopped)
-        self.records = self.bytes = self.re_encoded = 0
-        self.seconds, self._started_at = 0.0, time.monotonic()
-
-    def news(self) -> bool:
-        """Whether there is something unreported."""
-        return len(self.syncs) > 0 or (self.position, self.stopped) != self._reported
 
     @property
     def position(self) -> Position:
@@ -399,6 +387,7 @@ class PartitionCopy(RemotePartition[Outgoing]):
         """Count a range that reconciliation found on the remote log; a count of 0 is only a position."""
         if count:
             self.syncs.append(upstream_offset, downstream_offset, count)
+            self.recovered += count
         self.acknowledged = upstream_offset + count
         self.downstream = downstream_offset + count
 
@@ -409,4 +398,10 @@ class PartitionCopy(RemotePartition[Outgoing]):
 
     def report(self, known: bool = True) -> PartitionReport:
         """See `RemotePartition`."""
-        return replace(super().report(known), source_end=self._source_end, seconds=self.seconds)
+        return replace(
+            super().report(known),
+            source_end=self._source_end,
+            seconds=self.seconds,
+            recovered=self.recovered,
+            recovered_bytes=self.recovered_bytes,
+        )

@@ -40,10 +40,6 @@ class Recovery:
         self._passes_loss = on_data_loss == "continue"
         self.records = 0
 
-    def reported(self) -> None:
-        """The driver has all that was found; counting starts again."""
-        self.records = 0
-
     def recover(self, copies: Sequence[PartitionCopy], own: Callable[[PartitionCopy], Own]) -> None:
         """Move `copies` to the ends of their remote logs, or refuse them. Their lanes must be fenced.
 
@@ -83,7 +79,7 @@ class Recovery:
 
     def _compare(self, copy: PartitionCopy, own: Own, end: int, source: LogEntries, remote: LogEntries) -> None:
         found, name = self.records, name_of(copy.remote)
-        written = Records(own_entries(up_to(remote, end, name), own), copy.downstream)
+        written = Records(_counted(own_entries(up_to(remote, end, name), own), copy), copy.downstream)
         start = Position(copy.acknowledged, copy.downstream)
         ours, lost = Records(source, copy.acknowledged), partial(self._lost, copy)
         for match in reconcile(ours, written, name, start, lambda: source.end, lost):
@@ -117,7 +113,8 @@ class Recovery:
     def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own, end: int) -> None:
         """Move `copy` to the start of the source's log, from an offset that the source no longer has."""
         at, log_start, remote = Position(copy.acknowledged, copy.downstream), source.start, self._remote_entries(copy)
-        written = Records(own_entries(up_to(remote, end, name_of(copy.remote)), own), copy.downstream)
+        own_log = own_entries(up_to(remote, end, name_of(copy.remote)), own)
+        written = Records(_counted(own_log, copy), copy.downstream)
         settled = settle(Records(source, log_start), written, at, log_start, name_of(copy.remote))
         if remote.expired:
             raise RefusedError(_expired(remote, copy), EMPTY_HINT, code="MIR-315")
@@ -146,12 +143,13 @@ def may_hold_records(found: Optional[Fetched]) -> bool:
 def _unchanged(copy: PartitionCopy) -> Callable[[], None]:
     """Return a function that undoes what is found from now on."""
     stood, incidents = (copy.acknowledged, copy.downstream, copy.lost), list(copy.incidents)
-    syncs = copy.syncs.tobytes()
+    syncs, counted = copy.syncs.tobytes(), (copy.recovered, copy.recovered_bytes)
 
     def take_back() -> None:
         copy.acknowledged, copy.downstream, copy.lost = stood
         copy.incidents = incidents
         copy.syncs = Runs(syncs)
+        copy.recovered, copy.recovered_bytes = counted
 
     return take_back
 
@@ -186,6 +184,12 @@ def own_entries(log: Iterator[Entry], own: Own) -> Iterator[Entry]:
     """Filter the log of a remote topic that several flows write to: only this lane's batches count as data."""
     for raw, header, is_data in log:
         yield raw, header, is_data and (own is None or (header is not None and header.producer_id in own))
+
+
+def _counted(log: Iterator[Entry], copy: PartitionCopy) -> Iterator[Entry]:
+    for entry in log:
+        copy.recovered_bytes += len(entry[0]) if entry[2] else 0
+        yield entry
 
 
 def _expired(remote: LogEntries, copy: PartitionCopy) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
 
@@ -9,31 +10,16 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from mirror_lib.errors import ClusterError
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, to_text
-from mirror_lib.replication.report_channel import ReportServer
-from mirror_lib.replication.tail import Tail
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.spark.errors import stage_error
-from mirror_lib.spark.jobs import Shipped, shipped
+from mirror_lib.spark.jobs import Shipped, named, shipped
+from mirror_lib.threads import BackgroundCall
 
 REPORT = "report"
 # Without a limit of executors there is no limit of slots.
 MANY = 2**31 - 1
-
-
-def listening(spark: SparkSession, flow: str, tail: Tail, port: int) -> ReportServer:
-    """A server at a port of the driver, for the cycle reports of a stage that tails. Raises `ClusterError`."""
-    # Spark puts an IPv6 address in brackets.
-    host = str(spark.conf.get("spark.driver.host")).strip("[]")
-    bind_to = str(spark.conf.get("spark.driver.bindAddress", host)).strip("[]")
-    try:
-        return ReportServer(bind_to, host, tail.cycle_seconds, tail.batch_seconds, port)
-    except OSError as error:
-        # The name may not resolve for a while, or there are too many open files: the next start may succeed.
-        hint = "see report.port, spark.driver.bindAddress and spark.driver.host"
-        raise ClusterError(f"{flow}: no port of {bind_to} for reports can be opened: {error}", hint) from error
 
 
 def task_slots(spark: SparkSession) -> int:
@@ -61,14 +47,41 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
         return []
     # Row i of the range is plan i. A plan travels with its task, so executors never need the driver's state.
     first = plans[0]  # these fields are the same in all plans
-    secret = {name: getattr(first, name) for name in ("source_options", "target_options", "report_to")}
-    bare = tuple(replace(plan, source_options={}, target_options={}, report_to=None) for plan in plans)
+    secret = {name: getattr(first, name) for name in ("source_options", "target_options")}
+    bare = tuple(replace(plan, source_options={}, target_options={}) for plan in plans)
     try:
         with shipped(spark, bare, secret) as held:
             rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(held), f"{REPORT} string").collect()
     except Exception as error:
         raise stage_error(plans[0].flow, spark, error) from error
     return [from_text(row[REPORT]) for row in rows]
+
+
+class CancellableStage:
+    """Runs plans as `run_tasks` does, in a thread from construction on. `name` describes the job."""
+
+    def __init__(self, spark: SparkSession, plans: Sequence[TaskPlan], name: str) -> None:
+        self._spark, self._plans, self._name = spark, plans, name
+        self._group = uuid.uuid4().hex
+        self._call = BackgroundCall(name, self._run)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most `seconds`; True if the stage has ended."""
+        return self._call.wait(seconds)
+
+    def cancel(self) -> None:
+        """End the stage soon, without reports. Its Python processes may still append for some seconds: only a fence
+        ends that. Call it until the stage has ended: a job that Spark does not know yet is not cancelled."""
+        self._spark.sparkContext.cancelJobGroup(self._group)
+
+    def reports(self) -> List[TaskReport]:
+        """The reports of the ended stage. Raises the errors of `run_tasks`, also after `cancel`."""
+        return self._call.result()
+
+    def _run(self) -> List[TaskReport]:
+        self._spark.sparkContext.setJobGroup(self._group, self._name, interruptOnCancel=True)
+        with named(self._spark, self._name):
+            return run_tasks(self._spark, self._plans)
 
 
 def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

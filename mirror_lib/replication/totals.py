@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Collection, Dict, Iterable, List, Optional, Tuple
 
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import PartitionReport, TaskReport
 from mirror_lib.text import counted, fitted, grouped, size
 
 
@@ -70,6 +70,18 @@ class Totals:
             )
             for (topic, remote), parts in found.items()
         )
+
+
+def counted_as_copied(report: TaskReport, seconds: float) -> TaskReport:
+    """A report about what a stage of this run had appended in `seconds`, before it could report."""
+    parts = tuple(
+        replace(each, records=each.recovered, bytes=each.recovered_bytes, seconds=seconds, recovered=0)
+        if each.recovered
+        else each
+        for each in report.partitions
+    )
+    records, nbytes = sum(each.records for each in parts), sum(each.bytes for each in parts)
+    return replace(report, partitions=parts, records=records, bytes=nbytes, recovered=0)
 
 
 def total_lines(

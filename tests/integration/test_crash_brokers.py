@@ -16,7 +16,6 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.replication.messages import NO_END
-from mirror_lib.replication.report_channel import ReportServer
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
@@ -69,22 +68,19 @@ def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_o
     (plan,) = task_plans(flow)
     source_id = flow.source_topic_id() if known else ""
     tasks = tuple(replace(task, end=NO_END, source_topic_id=source_id) for task in plan.tasks)
-    with ReportServer("127.0.0.1", "127.0.0.1", 0.3, 90.0) as listener:
-        lane = LaneProcess(replace(plan, tasks=tasks, report_to=listener.address), tmp_path)
-        try:
-            until(lambda: flow.copies() == 400)
-            os.kill(lane.process.pid, signal.SIGSTOP)
-            time.sleep(2 * MAX_WAIT_MS / 1000)  # an answer that there is nothing new waits to be read by then
-            flow.create_source_anew(600)
-            if broken:
-                source.kill()
-                source.restart()
-            os.kill(lane.process.pid, signal.SIGCONT)
-            until(lambda: not listener.whole(1) if known else flow.copies() == 600)
-            listener.end_all()
-            (part,) = lane.report().partitions
-        finally:
-            lane.end()
+    lane = LaneProcess(replace(plan, tasks=tasks, tails=True, max_seconds=60.0), tmp_path)
+    try:
+        until(lambda: flow.copies() == 400)
+        os.kill(lane.process.pid, signal.SIGSTOP)
+        time.sleep(2 * MAX_WAIT_MS / 1000)  # an answer that there is nothing new waits to be read by then
+        flow.create_source_anew(600)
+        if broken:
+            source.kill()
+            source.restart()
+        os.kill(lane.process.pid, signal.SIGCONT)
+        (part,) = lane.report(180.0).partitions
+    finally:
+        lane.end()
     assert flow.copies() == (400 if known else 600)
     assert (part.stopped is not None and "was deleted and created again" in part.stopped) == known
 

@@ -18,7 +18,7 @@ from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, committed, read_on
 
 # The task that tails has fenced all of its lanes by then, and nothing of that is reported.
-FENCED = ("mirror_lib.replication.report_channel:ReportClient.send_report", "before", 1)
+FENCED = ("mirror_lib.replication.copier:LaneCopier._copy", "before", 3)
 COPIED = ("mirror_lib.replication.stage:run_tasks", "after", 1)
 QUIET_RECORDS = 20
 
@@ -37,7 +37,7 @@ def lab(ground: Ground, topic_name: Callable[[str], str]) -> GroupLab:
 
 
 def killed(lab: GroupLab, point: Tuple[str, str, int], token: Path, how: str, trigger: str) -> None:
-    lab.trigger = trigger
+    lab.trigger, lab.settings["tail.seconds"] = trigger, 60
     crash = CrashPoint(*point, token, how)
     assert run_mirror(lab.config, crash=crash) == -9
     assert crash.reached

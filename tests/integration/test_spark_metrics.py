@@ -17,7 +17,7 @@ from tests.lab.submitted import submit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SNAPSHOT = FlowMetrics("A->B", 1, 5, 50, 1.0, 1.0, 7, None, 0, 2, "copying", commit_waits_seconds=15.6)
+SNAPSHOT = FlowMetrics("A->B", 1, 5, 50, 1.0, 1.0, 7, None, 0, 2, "copying")
 CSV = "spark.metrics.conf.driver.sink.csv"
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Callable, List, Tuple
 
 import pytest
 
+from mirror_lib.errors import ClusterError
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import NO_END, TaskPlan, TaskReport
-from mirror_lib.replication.report_channel import ReportServer
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint, Driver, driver
 from tests.lab.flow_lab import FlowLab, values
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EARLY, LATE = 400, 200
-CYCLE_SECONDS = 0.3
+TAIL_SECONDS = 12.0
 LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 
 
@@ -47,46 +46,29 @@ def small(
 ) -> OneFlow:
     """So little that it is copied in a few requests, before tailing begins."""
     flow = OneFlow(source_cluster, target_cluster, topic_name("tail"), tmp_path)
-    flow.settings["batch.max.seconds"] = 1  # so soon the ledger is written
+    flow.settings["tail.seconds"] = 1  # so soon the ledger is written
     flow.fill(20)
     return flow
 
 
-@contextlib.contextmanager
-def listening() -> Iterator[ReportServer]:
-    with ReportServer("127.0.0.1", "127.0.0.1", CYCLE_SECONDS, 90.0) as listener:
-        yield listener
-
-
-def tailing(flow: OneFlow, listener: ReportServer, exactly_once: bool = True) -> TaskPlan:
+def tailing(flow: OneFlow, exactly_once: bool = True) -> TaskPlan:
     flow.create_remote_topic()
     (plan,) = task_plans(flow, exactly_once=exactly_once)
     tasks = tuple(replace(task, end=NO_END) for task in plan.tasks)
-    return replace(plan, report_to=listener.address, tasks=tasks, max_seconds=20.0)
+    return replace(plan, tails=True, tasks=tasks, max_seconds=TAIL_SECONDS)
 
 
-def lane_that_tails(plan: TaskPlan, listener: ReportServer) -> contextlib.AbstractContextManager[List[TaskReport]]:
-    """The lane continues while the block does; its last report is there afterwards, after the earlier ones."""
-
-    def copy(stop: threading.Event) -> List[TaskReport]:
-        def end() -> None:
-            stop.wait()
-            listener.end_all()
-
-        threading.Thread(target=end, daemon=True).start()
-        return [copy_lanes(plan, 0)]
-
-    return meanwhile(copy)
+def lane_that_tails(plan: TaskPlan) -> contextlib.AbstractContextManager[List[TaskReport]]:
+    """The lane copies while the block runs, for `TAIL_SECONDS`; its report is there afterwards."""
+    return meanwhile(lambda stop: [copy_lanes(plan, 0)])
 
 
 def all_copied(flow: OneFlow) -> bool:
     return flow.copies() >= flow.written * flow.partitions
 
 
-def assert_told_of_everything(flow: OneFlow, reports: List[TaskReport]) -> None:
-    rows = [
-        (syncs.partition, *run) for report in reports for syncs in report.syncs for run in Runs(syncs.flat)
-    ]
+def assert_told_of_everything(flow: OneFlow, report: TaskReport) -> None:
+    rows = [(syncs.partition, *run) for syncs in report.syncs for run in Runs(syncs.flat)]
     source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
     assert lies(rows, source, remote) == []
     reported = {(row[0], row[1] + i) for row in rows for i in range(row[3])}
@@ -95,76 +77,68 @@ def assert_told_of_everything(flow: OneFlow, reports: List[TaskReport]) -> None:
 
 
 def test_lane_goes_on_with_what_comes_and_tells_of_all_of_it(flow: OneFlow) -> None:
-    with listening() as listener:
-        with lane_that_tails(tailing(flow, listener), listener) as last:
+    with lane_that_tails(tailing(flow)) as last:
+        for _ in range(2):
             until(lambda: all_copied(flow))
-            heard: List[TaskReport] = []
-            while not heard:
-                flow.fill(LATE)
-                until(lambda: all_copied(flow))
-                heard += listener.take()
-        heard += listener.take()
-    assert not last[0].fenced and all(part.sequence is not None for part in last[0].partitions)
-    assert sum(each.records for each in [*heard, *last]) == flow.written * flow.partitions
-    assert_told_of_everything(flow, [*heard, *last])
+            flow.fill(LATE)
+        until(lambda: all_copied(flow))
+    (report,) = last
+    assert not report.fenced and all(part.sequence is not None for part in report.partitions)
+    assert report.records == flow.written * flow.partitions
+    assert_told_of_everything(flow, report)
 
 
 @pytest.mark.long
 def test_lane_goes_on_when_a_broker_was_away(topic_name: Callable[[str], str], tmp_path: Path) -> None:
-    with clusters(["source", "target-that-restarts"], tmp_path) as (source, target), listening() as listener:
+    with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
         flow = OneFlow(source, target, topic_name("tail"), tmp_path)
         flow.fill(EARLY)
-        with lane_that_tails(tailing(flow, listener), listener) as last:
+        with lane_that_tails(replace(tailing(flow), max_seconds=40.0)) as last:
             until(lambda: all_copied(flow))
             target.kill()
             flow.fill(LATE)
             target.restart()
             until(lambda: all_copied(flow))
         assert not last[0].fenced
-        assert_told_of_everything(flow, [*listener.take(), *last])
+        assert_told_of_everything(flow, last[0])
 
 
 @pytest.mark.long
 def test_lane_that_stood_still_while_it_tailed_is_refused_once_another_has_its_place(flow: OneFlow) -> None:
-    with listening() as listener:
-        plan = tailing(flow, listener)
-        with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-            assert not copy_lanes(task_plans(flow)[0], 1).fenced
-            zombie = wake().report()
+    with standing_still(tailing(flow), flow.directory, *ABOUT_TO_WRITE) as wake:
+        assert not copy_lanes(task_plans(flow)[0], 1).fenced
+        zombie = wake().report()
     assert zombie.fenced
     assert flow.differences() == []
 
 
 @pytest.mark.long
 def test_lane_that_stood_still_while_it_tailed_doubles_records_where_there_is_no_fence(flow: OneFlow) -> None:
-    with listening() as listener:
-        plan = tailing(flow, listener, exactly_once=False)
-        with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-            assert not copy_lanes(task_plans(flow, exactly_once=False)[0], 1).fenced
-            lane = wake()
-            until(lambda: flow.copies() > flow.written * flow.partitions)
-            listener.end_all()
-            lane.process.wait(90)
+    plan = tailing(flow, exactly_once=False)
+    with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
+        assert not copy_lanes(task_plans(flow, exactly_once=False)[0], 1).fenced
+        lane = wake()
+        until(lambda: flow.copies() > flow.written * flow.partitions)
+        lane.process.wait(90)
     assert "which is a duplicate of" in flow.differences()[0]
 
 
 @pytest.mark.long
 def test_task_that_died_is_not_tried_again_with_its_old_plan(flow: OneFlow) -> None:
-    with listening() as listener:
-        report = copy_lanes(tailing(flow, listener), 1)
-    assert report.partitions == () and report.producers == {} and flow.copies() == 0
+    with pytest.raises(ClusterError, match="was lost"):
+        copy_lanes(tailing(flow), 1)
+    assert flow.copies() == 0
 
 
 @pytest.mark.long
 def test_lane_that_is_given_an_id_that_is_not_written_down_hands_it_back_and_tails_once_it_is(flow: OneFlow) -> None:
-    with listening() as listener:
-        plan = replace(tailing(flow, listener), known_ids={})
-        handed_back = copy_lanes(plan, 0)
-        assert handed_back.records == 0 and flow.copies() == 0
-        known = {lane: frozenset([producer.producer_id]) for lane, producer in handed_back.producers.items()}
-        with lane_that_tails(replace(plan, known_ids=known), listener) as last:
-            until(lambda: all_copied(flow))
-        assert_told_of_everything(flow, [*listener.take(), *last])
+    plan = replace(tailing(flow), known_ids={})
+    handed_back = copy_lanes(plan, 0)
+    assert handed_back.records == 0 and flow.copies() == 0
+    known = {lane: frozenset([producer.producer_id]) for lane, producer in handed_back.producers.items()}
+    with lane_that_tails(replace(plan, known_ids=known)) as last:
+        until(lambda: all_copied(flow))
+    assert_told_of_everything(flow, last[0])
 
 
 def continuous(flow: OneFlow, crash: CrashPoint) -> contextlib.AbstractContextManager[Driver]:
@@ -193,6 +167,24 @@ def test_copy_is_exact_after_a_driver_was_killed_that_had_copied_more_than_it_wr
         assert running.wait() == -9
     flow.trigger = "availableNow"
     assert flow.run(spark).error is None
+    flow.assert_exact(spark)
+
+
+def test_stop_within_a_stage_leaves_nothing_to_find(spark: SparkSession, small: OneFlow) -> None:
+    """The stage would last an hour. What it appended is in the ledger and in the table of runs."""
+    flow = small
+    flow.settings["tail.seconds"] = 3600
+    never = CrashPoint(LEDGER, "before", 10**6, flow.directory / "died", "kill")
+    with continuous(flow, never) as running:
+        until(lambda: flow.copies() > 0, 90)
+        flow.fill(LATE)
+        until(lambda: all_copied(flow), 90)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.wait() == 0, running.output
+    assert sum(row[3] for row in flow.ledger(spark)) == flow.written * flow.partitions
+    runs = spark.read.format("delta").load(str(flow.directory / "state" / "runs"))
+    ended = runs.where("outcome = 'stopped'").collect()
+    assert [(row["records"], row["bytes"] > 0) for row in ended] == [(flow.written * flow.partitions, True)]
     flow.assert_exact(spark)
 
 

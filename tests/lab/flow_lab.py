@@ -79,7 +79,8 @@ class FlowLab:
     @property
     def config(self) -> Path:
         """The configuration file, rewritten from `settings` and `trigger`: whole for a concurrent reader."""
-        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
+        seconds = {"batch.max.seconds": 5, "tail.seconds": 2}
+        settings = {"tasks.max": 2, "replication.factor": 1, **seconds, **QUIET, **self.settings}
         settings.setdefault("topics", f'["{self.name}[.].*"]')
         lines = [f"name: {self.name}", "clusters:"]
         named = {self.source.name: self.source, self.target.name: self.target, **self.other_names}

@@ -75,7 +75,8 @@ class OneFlow:
     @property
     def config(self) -> Path:
         """The configuration file, rewritten from `settings` and `trigger`."""
-        settings = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, **QUIET, **self.settings}
+        seconds = {"batch.max.seconds": 5, "tail.seconds": 2}
+        settings = {"tasks.max": 2, "replication.factor": 1, **seconds, **QUIET, **self.settings}
         lines = [
             f"name: {self.topic}",
             "clusters:",

@@ -44,10 +44,8 @@ from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.kafka.reencoder import RecordTooLarge, last_offset, read_messages
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.replication.encoder import Encoder, Outgoing
-from mirror_lib.replication.messages import from_text, to_text
 from mirror_lib.rows.origin import headers_of, origin_of
 from tests.unit.logs import Rec, batch_of, marker, task_of
-from tests.unit.test_report_channel import REPORT
 from tests.unit.test_wire import kafkas_answer
 
 EXAMPLES = int(os.environ.get("MIRROR_EXAMPLES", "150"))
@@ -163,14 +161,6 @@ DECODERS = [(decode_checkpoint, *CHECKPOINT), (decode_heartbeat, *HEARTBEAT), (d
 def test_record_of_an_internal_topic(of: Any, data: st.DataObject) -> None:
     decode, (key, value) = of[0], (data.draw(damaged(each)) for each in of[1:])
     tried(lambda: decode(key, value), (StateError,))
-
-
-@many
-@given(damaged(to_text(REPORT).encode()))
-@example(b"0")
-@example(b'{"producers": {}, "fetching": {}, "partitions": [0], "syncs": []}')
-def test_report_of_a_task(data: bytes) -> None:
-    tried(lambda: from_text(data.decode()), (ValueError,))
 
 
 @many

@@ -265,7 +265,7 @@ def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(chang
         ("sync.topic.acls.enabled = false\nsync.topic.acls.delete = true", "sync.topic.acls.enabled = true"),
         ("commit.source.group.interval.seconds = 3", "commit.source.group = billing"),
         ("copy.window.timezone = +01:00", "copy.window = 22:00-06:00"),
-        ("tail.enabled = false\nreport.port = 7000", "tail.enabled = true"),
+        ("tail.enabled = false\ntail.seconds = 7", "tail.enabled = true"),
     ],
 )
 def test_key_about_what_is_switched_off_is_named_until_it_is_on(tmp_path: Path, line: str, switch: str) -> None:

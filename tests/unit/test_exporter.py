@@ -28,7 +28,6 @@ from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.flow_state import snapshot_of
 from mirror_lib.replication.messages import TaskReport
 from mirror_lib.replication.quotas import FLOW, Fetching
-from mirror_lib.replication.tail import stalled_snapshot
 from tests.lab.one_flow import until
 
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
@@ -84,7 +83,6 @@ def test_counters_add_up_and_gauges_are_those_of_the_last_cycle() -> None:
         "last_cycle_timestamp_seconds": 103.0,
         "lag_records": 0,
         "stopped_partitions": 0,
-        "commit_wait_seconds": 0.0,
         "topics": 2,
         "topics_omitted": 0,
     }
@@ -119,16 +117,6 @@ def test_flow_without_a_cycle_has_counters_at_0_and_no_lag() -> None:
         ("records_total", "bytes_total", "recovered_records_total", "cycles_total", "cycle_seconds_total"), 0
     )
     assert [labels for (name, labels), value in series.items() if name == "state" and value] == [("starting",)]
-
-
-def test_report_of_a_waiting_commit_is_no_cycle() -> None:
-    """Each report has the whole wait so far as its seconds: the sum of them would mean nothing."""
-    series = series_of([CYCLE, stalled_snapshot(CYCLE, 15.0), stalled_snapshot(CYCLE, 30.0)])
-    assert (series["cycles_total", ()], series["cycle_seconds_total", ()]) == (1, 2.0)
-    assert series["last_cycle_timestamp_seconds", ()] == 101.0
-    assert (series["commit_wait_seconds", ()], series["lag_seconds", ()]) == (30.0, 30.0)
-    assert (series["lag_records", ()], series["records_total", ()]) == (30, 100)
-    assert series["topic_lag_records", ("orders",)] == 30
 
 
 def test_topics_have_sums_and_their_worst_partition() -> None:
@@ -196,7 +184,6 @@ def at_its_bound() -> FlowMetrics:
     [
         (snapshot_of("A->B", [], {}, 1, 1.0, 0), "waiting_for_records"),
         (snapshot_of("A->B", [], {("orders", 0): 5}, 1, 1.0, 0), "copying"),
-        (stalled_snapshot(CYCLE, 15.0), "waiting_for_spark"),
         (at_its_bound(), "rate_limited"),
         (replace(CYCLE, waiting="something new"), "other"),
     ],

@@ -216,7 +216,6 @@ def test_gap_that_was_told_of_is_not_looked_at_again() -> None:
     copy = PartitionCopy(task_of(end=NO_END))
     copy.start(Producer(4711, 0))
     copy.take(0, True, Fetched(0, 60, 0, (), b""))
-    copy.reported()
     copy.start(Producer(4711, 1))
     assert (copy.fetch_position, copy.report().position) == (60, 60)
 
@@ -229,24 +228,6 @@ def test_lane_that_fenced_again_goes_on_behind_what_it_found_on_the_remote_log()
     copy.recover(0, 0, 20)
     copy.start(Producer(4711, 2))
     assert copy.fetch_position == 20
-
-
-def test_what_was_told_is_not_told_again_and_a_stop_is_news() -> None:
-    copy = PartitionCopy(task_of(end=NO_END))
-    copy.start(Producer(4711, 0))
-    assert not copy.news()
-    copy.take(0, False, three_batches())
-    send_all(copy)
-    answer(copy, 0)
-    assert copy.news() and copy.report().records == 20
-    copy.reported()
-    assert not copy.news() and copy.report().records == 0 and not len(copy.syncs)
-    send_all(copy)
-    answer(copy, 20)
-    assert list(copy.syncs) == [Run(20, 20, 20)]
-    copy.reported()
-    answer(copy, 40, error=10)
-    assert copy.news()
 
 
 def test_partition_that_stopped_with_a_batch_in_flight_ends_once_its_connection_is_known_to_be_gone() -> None:

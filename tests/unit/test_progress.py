@@ -101,10 +101,6 @@ def test_line_tells_of_trouble() -> None:
     )
     limited = replace(COPYING, waiting="rate-limited to 5.0 MB/s")
     assert plain(flow_of((2.4, limited))).endswith("lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s")
-    stalled = replace(QUIET, commit_waits_seconds=15.2, seconds=15.2, waiting="waiting for a task slot of Spark")
-    assert plain(flow_of((20.0, stalled))) == (
-        "A->B waiting for a task slot of Spark · 0 records/s · the ledger's commit has waited 15.2 s"
-    )
 
 
 def test_usual_lines_fit_100_columns() -> None:
@@ -176,7 +172,6 @@ def test_lagging_flow_gets_a_line_every_ten_seconds() -> None:
         {"recovered": 1},
         {"target_throttled_seconds": 0.1},
         {"waiting": "rate-limited to 5.0 MB/s"},
-        {"commit_waits_seconds": 15.0},
     ],
 )
 def test_change_of_condition_gets_a_line_at_once(change: Dict[str, Any]) -> None:

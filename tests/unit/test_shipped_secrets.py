@@ -12,7 +12,7 @@ import pytest
 
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication import stage
-from mirror_lib.replication.messages import ReportTo, TaskPlan
+from mirror_lib.replication.messages import TaskPlan
 from mirror_lib.rows import stage as rows_stage
 from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
@@ -46,8 +46,7 @@ def shipped_by(run: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 def test_plans_of_record_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = tuple(replace(task_of(end=10), partition=number) for number in range(PARTITIONS))
-    to = ReportTo("driver", 4711, CANARY, 1.0, 60.0)
-    plan = TaskPlan(0, "A->B", {0: "m.A->B.0"}, {0: Producer(1, 1)}, tasks, "A", "B", LOGIN, LOGIN, report_to=to)
+    plan = TaskPlan(0, "A->B", {0: "m.A->B.0"}, {0: Producer(1, 1)}, tasks, "A", "B", LOGIN, LOGIN)
     spark: Any = SimpleNamespace()
     found = shipped_by(lambda: stage.run_tasks(spark, [plan]), stage, monkeypatch)
     assert len(found) > SMALL_BYTES and CANARY.encode() not in found

@@ -1,37 +1,23 @@
-"""Which flows tail, with how many tasks, and how their tasks and their driver talk: nothing is lost on the way."""
+"""Which flows tail, with how many tasks, and what follows from the reports of their stages."""
 
 from __future__ import annotations
 
-import socket
-import threading
 from array import array
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, Iterable, List, Optional, cast
+from typing import Any, Dict, Iterable, Optional, cast
 
 import pytest
 
-from mirror_lib.errors import StateError
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
-from mirror_lib.replication.flow_state import FlowState, commit_of, judged_by_topics
-from mirror_lib.replication.messages import NO_END, PartitionReport, ReportTo, TaskReport
+from mirror_lib.replication.flow_state import FlowState, judged_by_topics
+from mirror_lib.replication.messages import NO_END, PartitionReport, TaskReport
 from mirror_lib.replication.positions import Positions
-from mirror_lib.replication.rejections import Rejections
-from mirror_lib.replication.report_channel import PENDING_REPORTS, ReportClient, ReportServer
-from mirror_lib.replication.tail import (
-    BatchClock,
-    Every,
-    PeriodicTask,
-    Tail,
-    falls_behind,
-    rest_after,
-    tail_tasks,
-    tailed,
-)
-from tests.lab.one_flow import until
+from mirror_lib.replication.tail import Every, falls_behind, tail_tasks, tailed
+from mirror_lib.replication.totals import counted_as_copied
 
 SYNCS = OffsetSyncs("orders", 0, array("q", (9, 9, 1)).tobytes())
 KEY, OTHER = PartitionKey("a", "b", "orders", 0), PartitionKey("a", "b", "orders", 1)
@@ -45,9 +31,9 @@ def report(stopped: Optional[str] = None) -> TaskReport:
 
 @pytest.mark.parametrize(
     ("slots", "flows", "tasks_max", "tasks"),
-    [(2, 1, 1, 1), (2, 1, 8, 1), (6, 1, 2, 2), (6, 2, 4, 2), (6, 5, 4, 1), (3, 3, 1, 0), (1, 1, 1, 0), (0, 1, 1, 0)],
+    [(2, 1, 1, 1), (2, 1, 8, 1), (6, 1, 2, 2), (6, 2, 4, 2), (6, 5, 4, 1), (3, 3, 1, 1), (1, 1, 8, 1), (2, 3, 1, 0)],
 )
-def test_flows_share_all_slots_but_one(slots: int, flows: int, tasks_max: int, tasks: int) -> None:
+def test_flows_share_all_slots_but_one_or_have_one_each(slots: int, flows: int, tasks_max: int, tasks: int) -> None:
     assert tail_tasks(slots, flows, tasks_max) == tasks
 
 
@@ -69,18 +55,6 @@ def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
     reported = replace(report(), partitions=(replace(report().partitions[0], incidents=(lost,)),))
     (judged,) = judged_by_topics([reported], partitions, {})
     assert judged.partitions[0].incidents == (lost,)
-
-
-def test_what_a_task_told_and_tells_again_at_its_end_is_one_row_and_its_last_position_counts() -> None:
-    copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
-    partitions = {each.key: each for each in copied}
-    said = report()
-    last = replace(said, partitions=(replace(said.partitions[0], position=12, records=2), said.partitions[1]))
-    outcome = commit_of([said, last], partitions, lambda key: Position(0, 0), Rejections(skips=False), {})
-    assert outcome.moves == {copied[0].key: Position(12, 10), copied[1].key: Position(20, 20)}
-    assert [len(each) for each in outcome.runs] == [1]
-    assert [(row.partition, row.record_count) for row in outcome.rows] == [(0, 0), (1, 0)]
-    assert sum(each.records for each in outcome.reports) == 2
 
 
 def test_what_reports_come_to_is_known_only_once_it_is_recorded() -> None:
@@ -115,131 +89,21 @@ class Stands:
         assert set(keys) <= set(self.now)
 
 
-def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them() -> None:
-    assert falls_behind(1, tasks_max=4, records=100, left=101)
-    assert not falls_behind(1, tasks_max=4, records=100, left=100)
-    assert not falls_behind(4, tasks_max=4, records=100, left=10_000)
+@pytest.mark.parametrize(("tasks", "left", "behind"), [(1, 101, True), (1, 100, False), (4, 10_000, False)])
+def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them(tasks: int, left: int, behind: bool) -> None:
+    part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, source_end=10 + left)
+    assert falls_behind(tasks, 4, [TaskReport(0, {}, False, (part,), (), 100, 0, 0, 0, 30.0)]) is behind
 
 
-def test_slow_turns_come_less_often_but_not_so_seldom_that_tasks_wait_for_them() -> None:
-    assert rest_after(2.0, took=0.1) == 2.0
-    assert rest_after(2.0, took=0.5) == 4.5
-    assert rest_after(2.0, took=60.0) == 10.0
-
-
-def test_spark_gets_its_batch_back_only_when_it_has_something_new_to_see() -> None:
-    clock = BatchClock(Tail(batch_seconds=0.0))
-    clock.copied(0)
-    assert not clock.over()
-    clock.copied(1)
-    assert clock.over()
-    patient = BatchClock(Tail())
-    patient.copied(1)
-    assert not patient.over()
+def test_what_a_cancelled_stage_had_appended_counts_as_copied_and_the_rest_as_found() -> None:
+    found = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, recovered=7, recovered_bytes=70)
+    idle = replace(found, partition=1, recovered=0, recovered_bytes=0)
+    counted = counted_as_copied(TaskReport(0, {}, False, (found, idle), (SYNCS,), 0, 0, 0, 7, 0.1), 12.0)
+    assert (counted.records, counted.bytes, counted.recovered, counted.syncs) == (7, 70, 0, (SYNCS,))
+    assert [(each.records, each.bytes, each.seconds) for each in counted.partitions] == [(7, 70, 12.0), (0, 0, 0.0)]
 
 
 def test_what_is_done_every_so_often_is_due_once_in_that_time() -> None:
     assert not Every(3600.0).due()
     often = Every(0.0)
     assert often.due() and often.due()
-
-
-def test_turns_are_over_when_the_block_is() -> None:
-    turns: List[str] = []
-    with PeriodicTask(lambda: turns.append("turn"), lambda: None, lambda: turns.append("failed"), 0.0):
-        until(lambda: bool(turns))
-    known = len(turns)
-    threading.Event().wait(0.3)
-    assert set(turns) == {"turn"} and len(turns) == known
-
-
-def test_what_fails_beside_the_block_is_said_at_once_and_raised_at_its_end() -> None:
-    def failing() -> None:
-        raise StateError("the ledger cannot be written")
-
-    said = threading.Event()
-    with pytest.raises(StateError, match="cannot be written"), PeriodicTask(failing, lambda: None, said.set, 0.0):
-        assert said.wait(10)
-
-
-def test_driver_hears_every_report_in_order_and_says_when_to_end() -> None:
-    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        teller = ReportClient(listener.address)
-        reported = [replace(report(), recovered=number) for number in range(3)]
-        for each in reported:
-            teller.send_report(each)
-        heard: List[TaskReport] = []
-
-        def all_heard() -> bool:
-            heard.extend(listener.take())
-            return len(heard) == len(reported)
-
-        until(all_heard)
-        assert heard == reported
-        until(lambda: not teller.end_requested() and teller.unreported() == [])
-        assert listener.whole(1)
-        listener.end_all()
-        until(teller.end_requested)
-        late = ReportClient(listener.address)
-        until(late.end_requested)
-        assert late.connected
-        teller.close()
-        until(lambda: not listener.whole(1))
-
-
-def test_task_waits_for_a_driver_that_takes_nothing() -> None:
-    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        teller = ReportClient(listener.address)
-        for _ in range(PENDING_REPORTS):
-            assert not teller.crowded()
-            teller.send_report(report())
-        assert not teller.end_requested() and teller.crowded()
-        heard: List[TaskReport] = []
-
-        def heard_and_answered() -> bool:
-            heard.extend(listener.take())
-            return not (teller.end_requested() or teller.crowded())
-
-        until(heard_and_answered)
-        teller.close()
-
-
-def test_stage_leaves_no_thread_and_no_port_behind() -> None:
-    def reporting() -> List[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "reports"]
-
-    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        teller = ReportClient(listener.address)
-        until(lambda: len(reporting()) == 2)
-    until(lambda: reporting() == [])
-    assert not ReportClient(listener.address).connected
-    until(teller.end_requested)
-
-
-def test_a_task_that_tells_much_is_heard_before_it_waits_and_many_that_tell_little_are_not() -> None:
-    few = PENDING_REPORTS // 2 - 1
-    with ReportServer("127.0.0.1", "127.0.0.1", 2.0, 600.0) as listener:
-        tellers = [ReportClient(listener.address) for _ in range(3)]
-        for teller in tellers * few:
-            teller.send_report(report())
-        heard: List[TaskReport] = []
-
-        def all_heard() -> bool:
-            assert not listener.crowded()
-            heard.extend(listener.take())
-            return len(heard) == few * len(tellers)
-
-        until(all_heard)
-        for _ in range(few + 1):
-            tellers[0].send_report(report())
-        until(listener.crowded)
-        assert not tellers[0].crowded() and len(listener.take()) == few + 1 and not listener.crowded()
-        for teller in tellers:
-            teller.close()
-
-
-def test_without_a_driver_to_be_reached_a_task_ends_to_report() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    teller = ReportClient(ReportTo("127.0.0.1", port, "secret", 2.0, 600.0))
-    assert not teller.connected and not teller.end_requested()

@@ -88,7 +88,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "waiting": "state of the flow",
         "source_throttled_seconds": "throttled by source quotas",
         "target_throttled_seconds": "throttled by target quotas",
-        "commit_waits_seconds": "wait of the ledger's commit for Spark",
     },
     "mirror run: an outage": {
         "outage.side": "`source` or `target`",

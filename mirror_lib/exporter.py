@@ -87,7 +87,7 @@ START = _metric("start_timestamp_seconds", GAUGE, "When the run started, in seco
 FLOW_INFO = _metric(
     "flow_info",
     INFO,
-    "Always 1. trigger is once or continuous. idle_cycles is yes where the flow has a cycle every few seconds even "
+    "Always 1. trigger is once or continuous. idle_cycles is yes where the flow has a cycle every tail.seconds even "
     "while the source has no new records",
     (*_FLOW, "trigger", "idle_cycles"),
 )

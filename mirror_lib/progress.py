@@ -290,7 +290,7 @@ PLAIN, HEADING, FAINT, ALARM = "", "heading", "faint", "alarm"
 FLOW_COLUMNS = ("FLOW", "RECORDS/S", "BYTES/S", "LAG RECORDS", "LAG TIME", "ETA")
 TOPIC_COLUMNS = ("TOPIC", "LAG RECORDS", "WORST PARTITION", "ITS LAG")
 # Widths of all columns but the first, which gets the rest of the line.
-_FLOW_WIDTHS, _TOPIC_WIDTHS = (9, 9, 13, 9, 11), (13, 17, 13)
+_FLOW_WIDTHS, _TOPIC_WIDTHS = (9, 9, 13, 11, 11), (13, 17, 13)
 BAR_WIDTH = 24
 FULL, EMPTY = "\u2501", "\u2500"
 

@@ -129,13 +129,16 @@ class WatchedQuery:
             with self._busy:
                 if self._closed or self._stop.is_set():
                     return
+                failed = None
                 try:
                     call(*given)
                 except BaseException as error:
-                    self._failure = error
+                    self._failure, failed = error, type(error).__name__
+                if failed is not None:
                     # Spark matches the text against a pattern that takes a stack frame for each character: Java's trace
-                    # overflows its stack, and Spark prints a thousand lines of that.
-                    raise RuntimeError(cause_of(error)) from None
+                    # overflows its stack, and Spark prints a thousand lines of that. So no text of Java's may be in it,
+                    # nor may Java be asked for one: where it does not answer, the trace of that has the first one.
+                    raise RuntimeError(f"{failed}, which the mirror reports")
 
         return guarded_call
 

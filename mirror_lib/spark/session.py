@@ -11,7 +11,7 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.client_options import on_databricks, spark_kafka_options
 from mirror_lib.config.model import ReplicationFlow
@@ -57,6 +57,9 @@ NOISE = re.compile(rb"WARNING: Using incubator modules: |Deleted \d+ files and d
 LOCAL_MASTER = "local[*,4]"
 # How long to wait for what a JVM that did not start has printed.
 LAST_WORDS_SECONDS = 2.0
+# The pipe that the JVM of this process writes to, once it has started; and what the mirror writes there.
+_pipes: List[int] = []
+_ENDING, _BEGINNING = b"\x00ending\n", b"\x00beginning\n"
 ARTIFACTS = "artifacts"
 # Each of these makes every new session a Spark Connect session.
 REMOTE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
@@ -74,6 +77,7 @@ def open_session(name: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     silence_traces()
+    _mark_output(_BEGINNING)
     found = SparkSession.getActiveSession()
     if found is not None or on_databricks(os.environ):
         session = found or SparkSession.builder.getOrCreate()
@@ -118,28 +122,38 @@ def _java_filtered() -> Iterator[None]:
     reader.start()
     os.dup2(into, 1)
     os.dup2(into, 2)
-    os.close(into)
     started = False
     try:
         yield
         started = True
+        _pipes.append(into)
     finally:
         sys.stderr.flush()
         for number, before in enumerate(kept, 1):
             os.dup2(before, number)
             os.close(before)
         if not started:
+            os.close(into)
             reader.join(LAST_WORDS_SECONDS)
 
 
+def _mark_output(mark: bytes) -> None:
+    for pipe in _pipes:
+        os.write(pipe, mark)
+
+
 def _pass_on(out: int, to: int) -> None:
-    """Write the lines that are read from `out` to `to`, without NOISE. It reads on where no one takes them: Java must
-    not wait."""
+    """Write the lines that are read from `out` to `to`, without NOISE, and none from `_ENDING` to `_BEGINNING`. It also
+    reads where no one takes them: Java must not wait."""
+    passes = True
     with os.fdopen(out, "rb") as lines:
         for line in lines:
-            if not NOISE.match(line):
+            mark = next((each for each in (_ENDING, _BEGINNING) if line.endswith(each)), b"")
+            text = line[: -len(mark)] if mark else line
+            if passes and text and not NOISE.match(text):
                 with suppress(OSError):
-                    os.write(to, line)
+                    os.write(to, text)
+            passes = mark == _BEGINNING if mark else passes
 
 
 def refuse_working_folder(spark_version: str, folder: str) -> None:
@@ -268,8 +282,10 @@ def _stop(session: SparkSession) -> None:
     from py4j.protocol import Py4JError
 
     try:
-        # All errors are reported by now. Each task that this interrupts would log a trace.
+        # All errors are reported by now. Each task that this interrupts would log a trace, and each query whose end was
+        # not waited for would die of it with another one.
         session.sparkContext.setLogLevel("OFF")
+        _mark_output(_ENDING)
         session.stop()
     except (Py4JError, OSError):
         # Every caller of Java has already had the error that Java is gone.

@@ -198,7 +198,7 @@ def started_twice(scene: Scene) -> None:
         scene.strike("two more at once")
         time.sleep(10)
     # The one that lost a moment ago is still ending; a SIGTERM at that moment says nothing about the copy.
-    wait_for(lambda: scene.engine.running == 1, "that one of five is left", 90)
+    wait_for(lambda: scene.engine.running == 1, "that one of six is left", 180)
     scene.healed()
 
 

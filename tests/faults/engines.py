@@ -164,6 +164,7 @@ class Mirror(Engine):
             "replication.factor": 3,
             "refresh.topics.interval.seconds": 2,
             "batch.max.seconds": 5,
+            "tail.seconds": 5,
             **QUIET,
             **self.settings,
         }

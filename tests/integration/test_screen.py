@@ -16,7 +16,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.terminal import CTRL_C, Terminal, terminal
 
-HEADING = "FLOW                     RECORDS/S   BYTES/S   LAG RECORDS  LAG TIME         ETA"
+HEADING = "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA"
 
 
 @pytest.fixture

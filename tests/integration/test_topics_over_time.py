@@ -26,7 +26,7 @@ def recreate_source(lab: FlowLab, stem: str = "orders") -> None:
     lab.create(stem)
 
 
-def test_running_flow_follows_new_topics_and_new_partitions_and_reports_both(
+def test_running_flow_follows_new_topics_and_new_partitions(
     lab: FlowLab, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab.trigger = "1 second"

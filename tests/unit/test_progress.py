@@ -209,8 +209,8 @@ def test_screen_of_a_backlog() -> None:
     flow = backlog(3_500_000, 3_000_000, 2_500_000, records=500_000)
     flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING[:3], stopped=1))
     assert screen({"A->B": flow}, 30.0) == [
-        "FLOW                     RECORDS/S   BYTES/S   LAG RECORDS  LAG TIME         ETA",
-        "A->B                        50,000    5.0 MB     2,500,000     3.1 s        50 s",
+        "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA",
+        "A->B                      50,000    5.0 MB     2,500,000       3.1 s        50 s",
         "  ━━━━━━━━━─────────────── 37 %  copying · 1 partition stopped",
         "",
         "TOPIC                                LAG RECORDS   WORST PARTITION       ITS LAG",
@@ -223,9 +223,9 @@ def test_screen_of_flows_without_a_backlog() -> None:
     quiet = flow_of((10.0, replace(QUIET, seconds=10.0)))
     busy = flow_of((10.0, replace(QUIET, records=5_000, bytes=500_000, seconds=10.0)))
     assert screen({"A->B": quiet, "B->A": busy, "A->C": None}, 10.0)[1:] == [
-        "A->B                             0       0 B             0",
+        "A->B                           0       0 B             0",
         "  waiting for records",
-        "B->A                           500   50.0 KB             0",
+        "B->A                         500   50.0 KB             0",
         "  all committed records copied",
         "A->C",
         "  starting",
@@ -253,7 +253,7 @@ def test_narrow_screen_is_cut_at_its_width() -> None:
     known: Dict[str, Optional[FlowProgress]] = {"a-very-long-alias-of-a-cluster->another-long-alias": flow}
     for columns in (40, 60, 80, 200):
         assert max(map(len, screen(known, 20.0, columns))) <= columns
-    assert screen(known, 20.0, 80)[1].startswith("a-very-long-alias-of-a-… ")
+    assert screen(known, 20.0, 80)[1].startswith("a-very-long-alias-of-… ")
 
 
 def checked(*checks: Tuple[bool, float, float]) -> List[Tuple[Optional[float], bool]]:

@@ -224,9 +224,24 @@ def test_what_nobody_expected_of_a_call_is_raised_and_not_taken_for_a_failure_of
         watched.until_end(query, 30)
 
 
-def test_spark_gets_one_line_of_what_a_call_failed_with_and_no_trace() -> None:
+class GoneJava:
+    """A Java exception in a JVM that has ended."""
+
+    def toString(self) -> str:
+        raise Py4JNetworkError("An error occurred while trying to connect to the Java server")
+
+
+class OfJava(Py4JError):  # type: ignore[misc]  # py4j has no types
+    """The error of a call into Java, with Java's trace."""
+
+    java_exception = GoneJava()
+
+
+@pytest.mark.parametrize("kind", [Py4JError, OfJava])
+def test_spark_gets_no_text_of_java_where_a_call_failed(kind: Type[Py4JError]) -> None:
+    """Spark's search in it overflowed the stack of a thread, with a thousand lines on the terminal."""
     watched = WatchedQuery(threading.Event(), threading.Lock())
-    failure = Py4JError("does not fit in one line\n" + "\tat org.apache.spark.Frame\n" * 1000)
+    failure = kind("An error occurred while calling o1.take\n" + "\tat org.apache.spark.Frame\n" * 1000)
 
     def fail() -> None:
         raise failure
@@ -234,7 +249,7 @@ def test_spark_gets_one_line_of_what_a_call_failed_with_and_no_trace() -> None:
     with pytest.raises(RuntimeError) as raised:
         watched.guarded(fail)()
     reported = "".join(traceback.format_exception(None, raised.value, raised.value.__traceback__))
-    assert "does not fit in one line" in reported and "org.apache.spark" not in reported
+    assert kind.__name__ in reported and "org.apache.spark" not in reported and "An error occurred" not in reported
 
 
 def ended_amid_a_call(failure: Exception) -> Optional[BaseException]:

@@ -201,7 +201,7 @@ def run_screen() -> str:
     """The live table of a run."""
     return screen(
         "run/status.md",
-        "FLOW                     RECORDS/S",
+        "FLOW                   RECORDS/S",
         [
             ("20,088", "records a second, an average of 30 s"),
             ("1,204,000", "source offsets that are not copied yet"),

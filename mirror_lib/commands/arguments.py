@@ -6,6 +6,7 @@ What a parsed command line runs is `arguments.command(arguments)`, whatever the 
 from __future__ import annotations
 
 import argparse
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, List, Sequence
@@ -71,19 +72,27 @@ def _run(run: Run, read: Read, arguments: argparse.Namespace) -> int:
     config = read(arguments)
     # `mirror explain` has a topic among them.
     files = [path for path in getattr(arguments, "config", ()) if Path(path).is_file()]
-    lists = f"mirror plan {' '.join(files)} --all" if files else "mirror mm1 … --convert -"
-    for warning in config.warnings if getattr(arguments, "all", False) else brief(config, lists):
+    # No other command reads the files of MirrorMaker 1, so `mirror mm1` prints the list itself.
+    whole = getattr(arguments, "all", False) or not files
+    for warning in config.warnings if whole else brief(config, f"mirror plan {' '.join(files)} --all"):
         print_warning(warning)
     return run(arguments, config)
 
 
 def brief(config: MirrorConfig, lists: str) -> List[str]:
-    """The warnings of a file, those about its keys as one line with their number and the command that `lists` them."""
+    """The warnings of a file, those about its keys as one line with their number, the ones that look misspelt by name,
+    and the command that `lists` them."""
     found = [(_places(config.idle), "without effect here"), (_places(config.corrected), "read otherwise than written")]
     words = " and ".join(f"{counted(count, 'key')} {what}" for count, what in found if count)
     of_keys = {*config.idle, *config.corrected}
     others = [warning for warning in config.warnings if warning not in of_keys]
+    misspelt = [found.group(1) for found in map(_MISSPELT.match, config.idle) if found]
+    if misspelt:
+        words += f", perhaps misspelt: {', '.join(misspelt)}"
     return [*others, *([f"{words}; `{lists}` lists them"] if words else [])]
+
+
+_MISSPELT = re.compile(r"([^:\s]+):.*\bdid you mean ")
 
 
 def _places(sentences: Sequence[str]) -> int:

@@ -136,7 +136,7 @@ def _verify(
     if arguments.json:
         print_json(document(report, code))
     elif report.topics:
-        print_lines(report_lines(report, columns()))
+        print_lines([flow.name, *report_lines(report, columns())])
     if not (report.topics or missing):
         print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
     for sentence in missing:

@@ -194,7 +194,8 @@ class _Sorting:
     def _add_unused(self, row: Unused, entry: Entry) -> None:
         if row.refuses(entry.text):
             raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
-        self.leave(row.reason, entry)
+        if not row.accepted:  # else the value asks for what the copy does
+            self.leave(row.reason, entry)
 
     def _add_client(self, entry: Entry) -> bool:
         """Take a client property of a flow (`A->B.consumer.x`) or of everything (`ssl.x`, `consumer.x`)."""

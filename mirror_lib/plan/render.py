@@ -32,6 +32,7 @@ from mirror_lib.plan.preview import (
 )
 from mirror_lib.plan.terms import COPIES_NOTHING, terms, terms_json
 from mirror_lib.text import aligned, counted
+from mirror_lib.topics.matchless import with_nearest
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
 
@@ -121,7 +122,8 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     rows = [_topic_row(preview, each) for each in shown]
     created_dead_letters = [_new("dead letters", new) for new in _present(plan.dead_letters)]
     yield from _table(head, [*rows, *created_dead_letters], show_all)
-    notes = [(f"matches no topic of {preview.flow.source.alias}", f"`{pattern}`") for pattern in matchless(preview)]
+    topics, why = preview.facts.source_topics, f"matches no topic of {preview.flow.source.alias}"
+    notes = [(why, with_nearest(pattern, topics)) for pattern in matchless(preview)]
     notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
     yield from _by_reason("NOTE", notes, show_all)
     yield from _table(("", "BLOCKED", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], show_all)
@@ -206,7 +208,8 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     if names:
         yield f"{INDENT}   {_some(names, show_all)}"
         yield from _use(preview.flow)
-    notes = [(f"matches no group of {preview.flow.source.alias}", f"`{name}`") for name in matchless_in_groups(preview)]
+    why, present = f"matches no group of {preview.flow.source.alias}", [each.group for each in preview.groups]
+    notes = [(why, with_nearest(name, present)) for name in matchless_in_groups(preview)]
     notes += [(each.reason, each.group) for each in found[TRANSLATED] if each.reason]
     yield from _by_reason("NOTE", notes, show_all)
     left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]

@@ -71,7 +71,7 @@ def selected_in_vain(
 
 def matchless_words(flow: ReplicationFlow, key: str, entries: Sequence[str], names: Collection[str]) -> str:
     """`no topic of primary matches "salse" (did you mean sales?)`; `entries` of the list `key` match no name."""
-    reported = [_word(entry, names) for entry in entries[:ENTRIES_SHOWN]]
+    reported = [with_nearest(entry, names) for entry in entries[:ENTRIES_SHOWN]]
     if len(entries) > ENTRIES_SHOWN:
         reported.append(f"{len(entries) - ENTRIES_SHOWN} more")
     return f"no {key[:-1]} of {flow.source.alias} matches {', '.join(reported)}"
@@ -81,6 +81,7 @@ def _matchless(entries: Sequence[str], names: Collection[str]) -> List[str]:
     return [entry for entry in entries if not any(first_match([entry], name) for name in names)]
 
 
-def _word(entry: str, names: Collection[str]) -> str:
+def with_nearest(entry: str, names: Collection[str]) -> str:
+    """The entry, with the name that it resembles: "`salse` (did you mean sales?)"."""
     like = nearest(entry, names, ALIKE)
     return f"`{entry}`" if like is None else f"`{entry}` (did you mean {like}?)"

@@ -85,7 +85,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     reported = [row.replace(group, "").split() for row in rows]
     orders, remote = lab.topic("orders"), lab.remote("orders")
     assert reported[0] == [f"{orders}-0", "30", f"{remote}-0", str(place), "exact", "commit"]
-    words = ["held:", "ahead", "of", "the", "mirror", "by", "1", "none"]
+    words = ["held:", "ahead", "of", "the", "ledger", "by", "1", "none"]
     assert reported[1] == [f"{orders}-1", "101", f"{remote}-1", "-", *words]
     assert reported[2][:3] == [f"{lab.topic('uncopied')}-0", "0", f"{lab.remote('uncopied')}-0"]
     assert "untranslatable: " in rows[2] and "does not exist yet" in rows[2]

@@ -158,10 +158,11 @@ def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_warnings_about_keys_are_one_line_and_others_are_printed_in_full() -> None:
-    idle = ("k: ignored (f:1)", "n: ignored (f:2)")
+    idle = ("k: ignored (f:1)", "n: ignored; did you mean m? (f:2)")
     corrected = ("l is read as m (f:3)", "l: without quotes (f:3)")
     config = MirrorConfig((), "state", warnings=("risk", *corrected, *idle), idle=idle, corrected=corrected)
-    shown = ["risk", "2 keys without effect here and 1 key read otherwise than written; `x` lists them"]
+    keys = "2 keys without effect here and 1 key read otherwise than written, perhaps misspelt: n"
+    shown = ["risk", f"{keys}; `x` lists them"]
     assert brief(config, "x") == shown
     assert brief(MirrorConfig((), "state"), "x") == []
 

@@ -299,21 +299,22 @@ def test_files_of_mirrormaker_leave_out_internal_names_as_up_to_3_9_and_say_so(t
 
 
 @pytest.mark.parametrize(
-    ("line", "accepted"),
+    ("line", "ignored"),
     [
-        ("A->B.key.converter = org.apache.kafka.connect.converters.ByteArrayConverter", True),
-        ("value.converter = org.apache.kafka.connect.json.JsonConverter", False),
-        ("B.header.converter = org.apache.kafka.connect.storage.SimpleHeaderConverter", False),
-        ("value.converter.schemas.enable = false", True),
-        ("forwarding.admin.class = org.apache.kafka.clients.admin.ForwardingAdmin", True),
-        ("A->B.forwarding.admin.class = com.example.CentralAdmin", False),
+        ("A->B.key.converter = org.apache.kafka.connect.converters.ByteArrayConverter", 0),
+        ("value.converter = org.apache.kafka.connect.json.JsonConverter", None),
+        ("B.header.converter = org.apache.kafka.connect.storage.SimpleHeaderConverter", None),
+        ("value.converter.schemas.enable = false", 1),
+        ("forwarding.admin.class = org.apache.kafka.clients.admin.ForwardingAdmin", 0),
+        ("A->B.forwarding.admin.class = com.example.CentralAdmin", None),
     ],
 )
 def test_class_that_would_change_records_or_make_topics_is_refused_unless_it_changes_nothing(
-    tmp_path: Path, line: str, accepted: bool
+    tmp_path: Path, line: str, ignored: Optional[int]
 ) -> None:
-    if accepted:
-        assert line.partition(" ")[0] in "".join(loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties").warnings)
+    if ignored is not None:
+        warnings = loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties").warnings
+        assert [line.partition(" ")[0] in each for each in warnings] == [True] * ignored
     else:
         with pytest.raises(ConfigError, match="cannot be honoured"):
             loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties")

@@ -31,6 +31,8 @@ from mirror_lib.replication.positions import Partitions, Positions, SourceGroup,
 from mirror_lib.replication.stage import CancellableStage, most_slots, run_tasks, task_slots
 from mirror_lib.replication.tail import (
     CHECK_SECONDS,
+    COMMIT_SECONDS,
+    FIRST_STAGE_SECONDS,
     LEFT_OUT_SECONDS,
     TOPICS_SECONDS,
     Every,
@@ -147,6 +149,10 @@ class FlowMirror:
         self._known_ends = SourceEndOffsets()
         self._rates = FlowRates(flow)
         self._cycles = self._failed_tails = 0
+        # Until a first stage has passed, records that come between two stages wait several times as long.
+        self._is_cold = True
+        # What the last stage copied, until it is appended to the ledger.
+        self._owed: Optional[Tuple[Commit, BatchRef]] = None
 
     def has_history(self) -> bool:
         """True if the ledger has rows of this flow."""
@@ -204,12 +210,14 @@ class FlowMirror:
                 break  # the trigger brings what comes
             if not self._ends() and (not steady or (self._state.stopped.some_may_resume() and again.due())):
                 partitions, ranges = self._catch_up(spark, batch)
+        self._write_owed()
         self._journal.written()  # nothing may come for long
 
     def _ends(self) -> bool:
         return self._stop.is_set() or not self._progress.has_turn()
 
     def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
+        self._write_owed()
         passed = self._positions.bounds.passed()
         partitions = self._topics.refresh()
         self._journal.note(self._topics.take_news(self._journal.topics), batch)
@@ -259,21 +267,26 @@ class FlowMirror:
         tail: Tail,
         tasks: int,
     ) -> bool:
-        """Run one stage that copies new records for `tail.seconds`; True if the next one may follow at once.
+        """Run one stage that copies new records for `tail.seconds`, the first one less. True if the next one may follow
+        at once.
 
         The ledger gets the stage's offset syncs while the next stage runs. The end of the run cancels the stage. What
         a cancelled or failed stage has appended is on the remote logs, where the next start of its lanes finds it.
         """
         began, started = time.time(), time.monotonic()
         plans = self._plans(replace(self.flow, tasks_max=tasks), partitions, todo, began)
-        plans = [replace(plan, tails=True, max_seconds=tail.seconds) for plan in plans]
+        seconds = min(tail.seconds, FIRST_STAGE_SECONDS) if self._is_cold else tail.seconds
+        plans = [replace(plan, tails=True, max_seconds=seconds) for plan in plans]
         stage, topics = CancellableStage(spark, plans, self._job_name("tail")), Every(TOPICS_SECONDS)
         while not stage.wait(CHECK_SECONDS):
+            if time.monotonic() - started >= COMMIT_SECONDS:
+                self._write_owed()
             if self._ends():
                 stage.cancel()
             elif topics.due():
                 self._topics.present()
-            refuse_stalled(self.flow.name, "a stage", time.monotonic() - started - tail.seconds)
+            refuse_stalled(self.flow.name, "a stage", time.monotonic() - started - seconds)
+        self._write_owed()
         try:
             reports = self._learned(stage.reports())
         except ClusterError as error:
@@ -286,10 +299,10 @@ class FlowMirror:
                 raise
             log.warning("%s; what the stage appended is found on the target", error)
             return False
-        self._failed_tails = 0
+        self._failed_tails, self._is_cold = 0, False
         reports = judged_by_topics(reports, partitions, self._topics.partitions)
         commit = self._state.apply(reports, partitions, reports, began)
-        self._commit(commit, partitions, batch, in_background=most_slots(spark) > tasks * tail.flows)
+        self._commit(commit, partitions, batch, later=most_slots(spark) > tasks * tail.flows)
         self._state.let_go(plans, reports, partitions)
         self._show(commit, batch, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
@@ -332,16 +345,34 @@ class FlowMirror:
         self._rates.learn(reports)
         return recheck_size_limits(self.flow.name, self._topics, reports)
 
-    def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, in_background: bool = False) -> None:
+    def _commit(
+        self,
+        commit: Commit,
+        partitions: Partitions,
+        batch: BatchRef,
+        *,
+        in_background: bool = False,
+        later: bool = False,
+    ) -> None:
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note(commit.incidents, batch)
-        in_background = in_background and commit.plain and not self._progress.waits_for_ledger()
-        self._journal.append(commit.rows, batch, commit.runs, in_background=in_background)
+        may_wait = commit.plain and not self._progress.waits_for_ledger()
+        if later and may_wait:
+            self._owed = commit, batch
+        else:
+            self._journal.append(commit.rows, batch, commit.runs, in_background=in_background and may_wait)
         self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
         parts = (part for report in commit.reports for part in report.partitions)
         recovered = sum(report.recovered for report in commit.reports)
         self._totals.add(parts, recovered, self._topics.plan.uncounted)
+
+    def _write_owed(self) -> None:
+        """Begin to append what the last stage copied. Call it before anything else is written to the ledger."""
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            commit, batch = owed
+            self._journal.append(commit.rows, batch, commit.runs, in_background=True)
 
     def _watch(
         self, reports: Sequence[TaskReport], going: Sequence[Range], batch: BatchRef, seconds: float

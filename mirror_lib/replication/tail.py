@@ -13,6 +13,10 @@ from mirror_lib.replication.messages import NO_END, TaskReport
 
 # How soon a stage ends that must end.
 CHECK_SECONDS = 0.1
+# The first stage of a run is short: Java compiles meanwhile what passes from one stage to the next.
+FIRST_STAGE_SECONDS = 2.0
+# After this time of a stage the ledger gets what the one before copied: no record waits for that commit.
+COMMIT_SECONDS = 1.0
 # How often a running stage looks for new topics.
 TOPICS_SECONDS = 2.0
 # How long stopped partitions, and partitions without a leader at the start, wait for the next attempt.

@@ -96,9 +96,6 @@ def _port(value: Value) -> int:
     return number
 
 
-PORT = Kind("port", _port)
-
-
 def _optional_port(value: Value) -> Optional[int]:
     return None if one(value).lower() == NONE else _port(value)
 

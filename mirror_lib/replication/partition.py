@@ -24,7 +24,7 @@ from mirror_lib.kafka.producer import Acknowledgement, Batch
 from mirror_lib.kafka.record_batch import Producer, next_sequence
 from mirror_lib.kafka.reencoder import RecordTooLarge
 from mirror_lib.ledger.intervals import Runs
-from mirror_lib.ledger.records import DATA_LOST, PARTITION_STOPPED, Incident, Position
+from mirror_lib.ledger.records import DATA_LOST, PARTITION_STOPPED, Incident
 from mirror_lib.replication.encoder import Encoder, Outgoing
 from mirror_lib.replication.messages import PartitionReport, PartitionTask
 from mirror_lib.replication.rejections import FOREIGN_WRITER, OF_THE_TOPIC, REJECTED, why_not_fetched, why_rejected
@@ -290,12 +290,6 @@ class PartitionCopy(RemotePartition[Outgoing]):
         self._encoder: Optional[Encoder] = None
         # The end of the last fetched gap: the source has no records from the last queued record up to here.
         self._gap_end = task.upstream_offset
-
-    @property
-    def position(self) -> Position:
-        """Where the next attempt may resume. Every source record before its upstream offset is on the remote log before
-        its downstream offset."""
-        return Position(self.acknowledged, self.downstream)
 
     def start(self, producer: Producer) -> None:
         """See `RemotePartition`. Copying resumes from the acknowledged position, and fetched records are dropped."""

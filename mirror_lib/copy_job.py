@@ -38,7 +38,7 @@ from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
-from mirror_lib.replication.tail import TAIL_TRIGGER, Every, Tail, refuse_stalled, tail_tasks
+from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, Tail, refuse_stalled, tail_tasks
 from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
@@ -75,9 +75,8 @@ JAVA_REFUSED = "AuthenticationException"
 # Spark's trigger interval in a bounded run that still waits for records.
 UNTIL_TRIGGER = "1 seconds"
 
-# How often a flow that changes records checks whether its query reads all its topics, and whether a flow without
-# records to read has some now.
-TOPICS_SECONDS, CHECK_SECONDS = 2.0, 1.0
+# How often a flow without records to read checks whether it has some now.
+CHECK_SECONDS = 1.0
 
 # How long a store may be unavailable. Then a flow ends, and the operator must act.
 PATIENCE_SECONDS = 600.0

@@ -17,7 +17,7 @@ CHECK_SECONDS = 0.1
 FIRST_STAGE_SECONDS = 2.0
 # After this time of a stage the ledger gets what the one before copied: no record waits for that commit.
 COMMIT_SECONDS = 1.0
-# How often a running stage looks for new topics.
+# How often a running stage, or a query that reads rows, looks for new topics.
 TOPICS_SECONDS = 2.0
 # How long stopped partitions, and partitions without a leader at the start, wait for the next attempt.
 LEFT_OUT_SECONDS = 60.0

@@ -116,10 +116,9 @@ class StorageTrust:
 @dataclass(frozen=True)
 class FlowOutcome:
     """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`).
-    `recovered`: records
-    found on the target that the ledger did not have. At the end of a bounded run `note` has
-    the names in `topics` and `groups` that the source lacks, and the patterns without a topic if nothing was copied;
-    `waiting` has sentences on offsets that wait for an open transaction. `filtered`: see `Totals`."""
+    `recovered`: records found on the target that the ledger did not have. `filtered`: see `Totals`. At the end of a
+    bounded run `note` has the names in `topics` and `groups` that the source lacks, and the patterns without a topic if
+    nothing was copied; `waiting` has sentences on offsets that wait for an open transaction."""
 
     flow: str
     records: int

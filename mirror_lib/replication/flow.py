@@ -1,7 +1,7 @@
 """Runs one flow in one driver process: refresh topics, plan ranges, run the lanes, commit.
 
 Order of effects in a stage: anchors to the ledger, records to the remote logs, offset syncs to the ledger, which may
-overlap the next cycle. After a crash at any point the next driver recovers from the ledger and the remote logs. In
+overlap the next stage. After a crash at any point the next driver recovers from the ledger and the remote logs. In
 shared remote topics a lane's new producer id is recorded before anything is appended under it.
 """
 

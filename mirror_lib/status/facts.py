@@ -24,7 +24,8 @@ from mirror_lib.transactions import OpenTransaction
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
-# A run with a lag commits to the ledger every few seconds. One that has not for so long is stuck, or was killed.
+# A run with a lag commits to the ledger every `tail.seconds`, by default 30. One that has not for so long is stuck, or
+# was killed.
 STUCK_SECONDS = 120.0
 # A lag that fell for less than this says little of how long the rest takes.
 FALL_SECONDS = 30.0

@@ -17,8 +17,8 @@ from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, committed, read_on
 
-# The task that tails has fenced all of its lanes by then, and nothing of that is reported.
-FENCED = ("mirror_lib.replication.copier:LaneCopier._copy", "before", 3)
+# The first stage that tails has fenced all lanes by then, and the driver has not taken its reports.
+FENCED = ("mirror_lib.replication.stage:CancellableStage.reports", "before", 1)
 COPIED = ("mirror_lib.replication.stage:run_tasks", "after", 1)
 QUIET_RECORDS = 20
 
@@ -76,7 +76,7 @@ def test_group_that_has_read_the_markers_of_a_killed_run_goes_to_the_end_of_the_
     commit(lab.source, follows, lab.topic("quiet"), QUIET_RECORDS)
     lab.translate()
     lab.write("busy", values(10, "more"))
-    killed(lab, FENCED, tmp_path / "died", "kill driver", "1 second")
+    killed(lab, FENCED, tmp_path / "died", "kill", "1 second")
     lab.write("busy", values(10, "last"))
     lab.copy()
     in_ledger, end = ends(lab)
@@ -131,7 +131,7 @@ def test_group_that_has_read_records_which_the_ledger_lacks_is_held_until_the_ne
 @pytest.mark.long
 def test_group_that_has_read_a_foreign_record_after_the_markers_is_held(lab: GroupLab, tmp_path: Path) -> None:
     lab.write("busy", values(10, "more"))
-    killed(lab, FENCED, tmp_path / "died", "kill driver", "1 second")
+    killed(lab, FENCED, tmp_path / "died", "kill", "1 second")
     in_ledger, end = ends(lab)
     assert in_ledger < end
     lab.write_to(lab.target, lab.remote("quiet"), [b"foreign"])

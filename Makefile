@@ -30,7 +30,7 @@ export SPARK VENV KEEP PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-kill bench-latency bench-ledger bench-mm2 bench-scale bench-verify clean
+.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-kill bench-latency bench-ledger bench-mm2 bench-scale bench-start bench-verify clean
 .PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock sbom audit
 
 help:
@@ -112,6 +112,9 @@ bench-ledger: setup ## what reading the ledger and committing to it cost, up to 
 
 bench-latency: setup ## from acknowledged on the source to read on the target, beside MirrorMaker 2: RATES=, SECONDS=
 	@$(PY) -m tests.bench.latency
+
+bench-start: setup ## what a scheduled run costs from its command on: seconds, CPU seconds, Spark's jobs: ROUNDS=
+	@$(PY) -m tests.bench.start
 
 bench-kill: setup ## what three kills of the process leave on the target: this mirror, MirrorMaker 2, and MirrorMaker 2 with exactly-once
 	@CASES=process-killed ENGINES="mirror mm2 mm2-exactly-once" $(PY) -m pytest -q -s -m "" -p no:warnings tests/faults/test_faults.py -k after_faults

@@ -221,6 +221,8 @@ class FlowRun(SupervisedFlow):
         flow = runnable(self._flow, target.missing_for_fence())
         journal = self._journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
         last, ended_well = journal.last_run()
+        if last is None or self._config.trigger != AVAILABLE_NOW:
+            warm_workers(self._spark, flow.tasks_max)  # a scheduled run often has nothing to copy
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, None if last is None else last.clusters)
         self._refuse_other_writer(journal, source, target)
@@ -534,7 +536,6 @@ def run_flows(
     continuous = config.trigger != AVAILABLE_NOW and until is None
     tailing = sum(flow.tails for flow in flows) if continuous else 0
     runs = [FlowRun(config, flow, spark, watcher, stop, until, tailing, writers.get(flow.name)) for flow in flows]
-    warm_workers(spark, sum(flow.tasks_max for flow in flows))
     for run in runs:
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS

@@ -259,21 +259,19 @@ def text_literal(value: str) -> str:
 
 # Each commit adds a file, and each file costs every reader some milliseconds.
 COMMITS_PER_CHECK = 100
-# From this number of files on, even the first commit of a short run starts a merge.
-OVERDUE_FILES = 500
 SECONDS_TO_A_CLEANING = 24 * 3600.0
 # How soon `wait` notices that the run has ended.
 CHECK_SECONDS = 0.2
 
 
-def files_to_merge(commits: int) -> Optional[int]:
-    """From how many files on to merge after a run's commit number `commits`, from 1; `None`: no check. Pure.
+def is_due(version: Optional[int], commits: int) -> bool:
+    """Whether to check for files to merge after a run's commit number `commits`, from 1: at every hundredth commit of
+    the table, because many runs are short and a check costs more than all else that they do. Pure.
 
-    A run waits for its own merge at its end, and many runs are short. So the first commit merges only many files.
-    """
-    if commits % COMMITS_PER_CHECK != 1:
-        return None
-    return OVERDUE_FILES if commits == 1 else FILES_TO_MERGE
+    `version`: the table's version at the start of the run, -1 before its first commit, `None` if it is unknown."""
+    if version is None:
+        return commits % COMMITS_PER_CHECK == 1
+    return (version + commits) % COMMITS_PER_CHECK == FILES_TO_MERGE
 
 
 class Tidied(Protocol):
@@ -302,13 +300,12 @@ class Upkeep:
         self._thread: Optional[threading.Thread] = None
 
     def committed(self) -> None:
-        """Count a commit of the flow; every COMMITS_PER_CHECK commits, start a check in the background."""
+        """Count a commit of the flow. Where `is_due`, start a check in the background."""
         self._commits += 1
-        enough = files_to_merge(self._commits)
-        if enough is None or (self._thread is not None and self._thread.is_alive()):
+        if not is_due(self._rows.table.version, self._commits) or (self._thread and self._thread.is_alive()):
             return
-        look, name = of_this_flow(self._check), f"upkeep of {self._flow}"
-        self._thread = threading.Thread(target=look, args=(enough,), name=name, daemon=True)
+        name = f"upkeep of {self._flow}"
+        self._thread = threading.Thread(target=of_this_flow(self._check), name=name, daemon=True)
         self._thread.start()
 
     def wait(self, seconds: float, ended: Callable[[], bool] = lambda: False) -> None:
@@ -317,13 +314,11 @@ class Upkeep:
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < until and not ended():
             self._thread.join(CHECK_SECONDS)
 
-    def _check(self, enough: int) -> None:
+    def _check(self) -> None:
         try:
-            if self._rows.tidy(enough):
+            if self._rows.tidy(FILES_TO_MERGE):
                 self._clean()
-            # A short run leaves the log to the next long run, and to Delta's own retention.
-            if enough != OVERDUE_FILES:
-                self._rows.table.shorten_log()
+            self._rows.table.shorten_log()
         except (ConflictError, SparkEndedError) as error:
             # Another process changed the same rows, or the driver ends. A later check merges them.
             log.info("%s: maintenance of %s failed: %s", self._flow, self._rows.table.path, error)

@@ -29,8 +29,9 @@ from mirror_lib.errors import (
     messages_of,
 )
 from mirror_lib.ledger.delta_log import Fault
-from mirror_lib.ledger.state_files import CommitLog, is_absent
+from mirror_lib.ledger.state_files import CommitLog, is_absent, on_local_disk
 from mirror_lib.ledger.table_check import examined
+from mirror_lib.ledger.table_reader import TableRows, read_table
 from mirror_lib.ledger.table_schema import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.spark.jobs import local_rows, named
@@ -68,6 +69,8 @@ CHANGES = 5
 # By a table's path. While a flow of this driver creates the table, Delta already treats the folder as a table, but
 # cannot read it.
 _CREATION: Dict[str, threading.Lock] = {}
+# By a table's path: its version when this process first read it.
+_VERSIONS: Dict[str, int] = {}
 # By a table's path: locked by a change that Delta refused once, so that no append conflicts with its next attempt.
 _ALONE: Dict[str, threading.Lock] = {}
 
@@ -136,6 +139,8 @@ def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
         return of_table.has_rows(F.col("flow") == flow)
 
 
+# Spark reads larger tables in parts, and in several tasks.
+LARGE_TABLE = 64 * 1024 * 1024
 STEPS = "docs/fix/state.md"
 # How many damaged files a message names.
 FAULTS_NAMED = 3
@@ -179,6 +184,11 @@ class StateTable:
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
 
+    @property
+    def version(self) -> Optional[int]:
+        """The table's version when this process first read it; -1 if there was none, `None` if it is not known."""
+        return _VERSIONS.get(self.path)
+
     def rows(self, *, made_elsewhere: bool = False) -> Optional[DataFrame]:
         """The table's current rows, or `None` if it does not exist. Raises StateError if it cannot be read.
 
@@ -192,6 +202,29 @@ class StateTable:
                     return None
                 self._found = True
             return self.complete(self._spark.read.format("delta").load(self.path))
+
+    def rows_without_spark(self, columns: Sequence[str], flow: str) -> Optional[TableRows]:
+        """The current rows of `flow`, for the start of a run: the first read of a table by Spark takes seconds.
+
+        `None` if the table is not on a disk of this machine, is large, or cannot be read so: then Spark reads it, and
+        says what is wrong with it. Raises StateError if the table is damaged."""
+        with self.explained("read"):
+            self._refuse_damage()
+            try:
+                folder = on_local_disk(self._spark, self.path)
+                found = None if folder is None else read_table(folder, columns, flow, LARGE_TABLE)
+            except Exception as error:
+                log.debug("%s is read by Spark: %s", self.path, cause_of(error))
+                return None
+            if found is None:
+                return None
+            if found.rows is None:
+                if self._found and is_absent(self._spark, self.path):
+                    raise vanished(self.path)
+                return found
+            lacking(self._schema, found.since, self.path)
+            self._found = True
+            return found
 
     def _exists(self) -> bool:
         """Whether the table exists. Raises `VanishedError` if it did and its folder is gone."""
@@ -210,6 +243,8 @@ class StateTable:
             if found.faults:
                 raise damaged(self.path, self._schema, found.faults)
             self._examined = not found.failed
+            if not found.failed:
+                _VERSIONS.setdefault(self.path, found.version)
 
     def _why_unreadable(self, data: bool) -> Optional[MirrorError]:
         """The error that the table's files show after a failed Delta read or write; `None` if they are complete."""
@@ -324,6 +359,12 @@ class StateTable:
         rows = self.rows()
         with self.explained("look through"):
             return rows if rows is not None and len(rows.inputFiles()) >= enough else None
+
+    def merge_files(self) -> None:
+        """Merge small files by Delta's OPTIMIZE, and delete what no retained version needs. Raises StateError."""
+        with self.explained("merge"):
+            self.delta().optimize().executeCompaction()
+        self.drop_replaced_files()
 
     def drop_replaced_files(self) -> None:
         """Delete the files that no retained version needs any more. Raises StateError."""

@@ -50,10 +50,6 @@ class IncidentTable:
     def __init__(self, spark: SparkSession, state: str) -> None:
         self._table = StateTable(spark, state, INCIDENTS)
 
-    def make(self) -> None:
-        """Create the empty table unless it exists. Raises StateError."""
-        self._table.make()
-
     def append(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
         """Add `incidents` in one commit. Without incidents there is no commit."""
         self._table.append([_values(flow, incident, run_id, batch_id) for incident in incidents], {})

@@ -32,6 +32,7 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.ledger.run_rows import RunRows, Value, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
+from mirror_lib.ledger.table_reader import POSITION_COLUMNS, last_positions
 from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
 from mirror_lib.spark.jobs import shipped
 from mirror_lib.threads import BackgroundCall
@@ -145,6 +146,11 @@ class OffsetSyncTable:
         counts, since a truncated source resumes from a lower offset. Within one commit the row with the highest
         upstream end counts.
         """
+        if topics is None:
+            read = self._table.rows_without_spark(POSITION_COLUMNS, flow)
+            if read is not None:
+                stands = {} if read.rows is None else last_positions(read.rows)
+                return {PartitionKey(*key): Position(at[0], at[1]) for key, at in stands.items()}
         rows = self._of_flow(flow)
         if rows is None:
             return {}
@@ -212,7 +218,9 @@ class OffsetSyncTable:
 
         For a re-created topic the id of the latest row counts.
         """
-        rows = self._ranges(flow)
+        read = self._table.rows_without_spark(["upstream_until"], flow)
+        none = read is not None and (read.rows is None or read.rows["upstream_until"].null_count == read.rows.num_rows)
+        rows = None if none else self._ranges(flow)
         if rows is None:
             return RangePositions()
         names = ("source_topic", "source_topic_id", "partition", "remote_topic", "remote_topic_id", "remote_partition")

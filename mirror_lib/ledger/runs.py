@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.errors import MirrorError
+from mirror_lib.ledger.compaction import is_due
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.records import (
     HISTORY_SECONDS,
@@ -20,6 +23,8 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.ledger.table_schema import Column, TableSchema
 from mirror_lib.run_lock import this_driver
+
+log = logging.getLogger(__name__)
 
 RUNS = TableSchema(
     name="runs",
@@ -84,6 +89,17 @@ class RunTable:
             [(*_facts(run, "ended"), outcome, at.records, at.bytes, this_driver(), None, None, at.filtered)], {}
         )
 
+    def merge_files(self) -> None:
+        """Merge the table's files at the end of every fiftieth run: each run adds two, and each file costs every reader
+        a millisecond. A failure costs only time."""
+        version = self._table.version
+        if version is None or not any(is_due(version, commits) for commits in (1, 2)):
+            return
+        try:
+            self._table.merge_files()
+        except MirrorError as error:
+            log.info("the files of %s were not merged: %s", self._table.path, error)
+
     def alive(self, run: MirrorRun, at: Progress) -> None:
         """Record a sign of life of `run` and its progress."""
         lag = (at.lag_records, at.lag_seconds)
@@ -105,28 +121,20 @@ class RunTable:
         self._table.change(lambda: self._table.delta().delete(signs & old))
         self._table.drop_replaced_files()
 
-    def open_runs(self, flows: Optional[Sequence[str]], seconds: float) -> List[OpenRun]:
-        """The runs of `flows`, or of all flows, without an end row and with a sign of life in the last `seconds`.
+    def open_runs(self, flows: Sequence[str], seconds: float) -> List[OpenRun]:
+        """The runs of `flows` without an end row and with a sign of life in the last `seconds`, the first start first.
 
         The time is by this driver's clock."""
-        rows = self._table.rows(made_elsewhere=True)
-        if rows is None:
-            return []
-        since = round((time.time() - seconds) * 1e6)
-        with self._table.explained("read"):
-            chosen = rows if flows is None else rows.where(F.col("flow").isin(list(flows)))
-            of_run = chosen.groupBy("flow", "run_id")
-            runs = of_run.agg(
-                F.expr("min(unix_micros(at)) AS started"),
-                F.expr("max(unix_micros(at)) AS last_sign"),
-                F.max(F.col("kind") == "ended").alias("ended"),
-                F.max("driver").alias("driver"),
-            )
-            found = runs.where(~F.col("ended") & (F.col("last_sign") > since)).orderBy("started").collect()
-        return [
-            OpenRun(row["flow"], row["run_id"], row["started"] / 1e6, row["last_sign"] / 1e6, row["driver"])
-            for row in found
-        ]
+        runs: Dict[Tuple[str, str], List[Mapping[str, Any]]] = {}
+        for flow in flows:
+            for row in self._rows(flow, ("run_id", "kind", "at", "driver")):
+                runs.setdefault((flow, row["run_id"]), []).append(row)
+        found = []
+        for (flow, run_id), rows in runs.items():
+            times = [row["at"].timestamp() for row in rows]
+            if max(times) > time.time() - seconds and all(row["kind"] != "ended" for row in rows):
+                found.append(OpenRun(flow, run_id, min(times), max(times), rows[0]["driver"]))
+        return sorted(found, key=lambda run: run.started)
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
         """The run of `flow` that started last. `None` before the first run."""
@@ -144,19 +152,24 @@ class RunTable:
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
         """`latest`, and whether that run recorded the outcome `ok`: nothing to recover."""
+        rows = self._rows(flow, ("kind", "outcome", "at", *_FACTS))
+        starts = [row for row in rows if row["kind"] == "started"]
+        if not starts:
+            return None, False
+        last = max(starts, key=lambda row: float(row["at"].timestamp()))
+        ended_well = any(row["run_id"] == last["run_id"] and row["outcome"] == "ok" for row in rows)
+        return MirrorRun(**{name: last[name] for name in _FACTS}), ended_well
+
+    def _rows(self, flow: str, columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """The rows of `flow`, without Spark where that is possible."""
+        read = self._table.rows_without_spark(columns, flow)
+        if read is not None:
+            return [] if read.rows is None else read.rows.to_pylist()
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
-            return None, False
-        started = F.when(F.col("kind") == "started", F.struct("at", *_FACTS))
-        ended_well = (F.col("kind") == "ended") & (F.col("outcome") == "ok")
+            return []
         with self._table.explained("read"):
-            of_run = rows.where(F.col("flow") == flow).groupBy("run_id")
-            runs = of_run.agg(F.max(started).alias("run"), F.max(ended_well).alias("ended_well"))
-            # One query for both, because a start waits for it.
-            found = runs.where("run is not null").orderBy(F.desc("run.at")).limit(1).collect()
-        if not found:
-            return None, False
-        return MirrorRun(**{name: found[0]["run"][name] for name in _FACTS}), bool(found[0]["ended_well"])
+            return [row.asDict() for row in rows.where(F.col("flow") == flow).select(*columns).collect()]
 
 
 _FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")

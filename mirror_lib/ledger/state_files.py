@@ -32,6 +32,12 @@ def hadoop_folder(spark: SparkSession, path: str) -> Tuple[Any, Any]:
     return folder, folder.getFileSystem(jsc.hadoopConfiguration())
 
 
+def on_local_disk(spark: SparkSession, path: str) -> Optional[str]:
+    """The absolute path of a folder on a disk of this machine; `None` for other storage. Raises what Hadoop raises."""
+    folder, files = hadoop_folder(spark, path)
+    return str(files.makeQualified(folder).toUri().getPath()) if files.getScheme() == "file" else None
+
+
 def read_file(spark: SparkSession, path: str, *, checked: bool = True) -> str:
     """The text of a small UTF-8 file. The driver reads it without a Spark job, so it waits for no task slot.
 
@@ -241,5 +247,4 @@ def _is_lost(spark: SparkSession, state: str) -> bool:
     """Whether `state` is a local relative folder in cluster deploy mode: it ends with the application."""
     if spark.conf.get("spark.submit.deployMode", "client") != "cluster" or ":" in state or state.startswith("/"):
         return False
-    _, files = hadoop_folder(spark, state)
-    return bool(files.getScheme() == "file")
+    return on_local_disk(spark, state) is not None

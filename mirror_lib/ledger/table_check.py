@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Sequence, Tuple
 from urllib.parse import unquote
 
@@ -48,9 +48,11 @@ PARQUET = b"PAR1"
 @dataclass(frozen=True)
 class Examined:
     """The result of an examination. `protocol` is the minimum reader and writer version, if a commit that was read has
-    one. `failed` is the reason if the files could not be examined, else empty."""
+    one, `version` the table's last, -1 for none. `failed` is the reason if the files could not be examined, else empty.
+    """
 
     faults: Tuple[Fault, ...] = ()
+    version: int = -1
     protocol: Optional[Tuple[int, int]] = None
     failed: str = ""
 
@@ -74,7 +76,7 @@ def examined(spark: SparkSession, path: str, *, data: bool) -> Examined:
         if found.faults:
             time.sleep(AGAIN_SECONDS)
             again = _examined(spark, path, data)
-            return Examined(tuple(each for each in again.faults if each in found.faults), again.protocol)
+            return replace(again, faults=tuple(each for each in again.faults if each in found.faults))
         return found
     except Exception as error:
         log.info("%s: its files cannot be examined for damage: %s", path, cause_of(error))
@@ -94,11 +96,11 @@ def _examined(spark: SparkSession, path: str, data: bool) -> Examined:
     protocols = [each.protocol for each in commits if each.protocol is not None]
     protocol = protocols[-1] if protocols else None
     if faults or not data:
-        return Examined(tuple(faults), protocol)
+        return Examined(tuple(faults), files.last, protocol)
     live = _live(spark, path, files, commits)
     folder = listed(spark, path) or {}
     there = {name: facts.nbytes for name, facts in folder.items() if facts is not None}
-    return Examined(tuple(data_faults(live, there)), protocol)
+    return Examined(tuple(data_faults(live, there)), files.last, protocol)
 
 
 def _commits(spark: SparkSession, path: str, files: LogFiles) -> Tuple[List[Commit], List[Fault]]:

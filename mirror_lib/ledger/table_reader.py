@@ -6,12 +6,16 @@ Releases only add columns to a table, so this release can also read its own colu
 
 from __future__ import annotations
 
+import math
 import os
 from datetime import datetime
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
 from mirror_lib.ledger.records import PartitionKey, TopicPair
+from mirror_lib.ledger.table_schema import SINCE
 from mirror_lib.text import without_logins
 
 # By scheme of `state`: deltalake's prefix for the same storage.
@@ -21,18 +25,53 @@ _UNREADABLE = ("wasb", "wasbs", "adl", "hdfs", "viewfs")
 _HADOOPS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
 
 
+# What `last_positions` and `last_ranges` need of `offset_syncs`.
+POSITION_COLUMNS = (
+    *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
+    *("record_count", "committed_at", "remote_partition", "upstream_until"),
+)
+
+
+class TableRows(NamedTuple):
+    """Rows of a Delta table, as a pyarrow table; `None` if there is no table. `since`: its columns with the version of
+    the schema that added each."""
+
+    rows: Any = None
+    since: Mapping[str, int] = MappingProxyType({})
+
+
+def read_table(path: str, columns: Sequence[str], flow: str, most_bytes: float = math.inf) -> TableRows:
+    """The rows of `flow` in the table in folder `path`; values of a missing column are null. Raises what deltalake
+    raises, `ImportError` without it, and `ValueError` if the table's files have more than `most_bytes`."""
+    import deltalake
+    import pyarrow as pa
+
+    try:
+        delta: Any = deltalake.DeltaTable(path)
+    except deltalake.exceptions.TableNotFoundError:
+        return TableRows()
+    if sum(delta.get_add_actions(flatten=True)["size_bytes"].to_pylist()) > most_bytes:
+        raise ValueError(f"{path} is large")
+    since = {field.name: int((field.metadata or {}).get(SINCE, 1)) for field in delta.schema().fields}
+    wanted = [name for name in columns if name in since]
+    found = delta.to_pyarrow_table(columns=wanted, filters=[("flow", "=", flow)])
+    for name in columns:
+        if name not in since:
+            found = found.append_column(name, pa.nulls(found.num_rows))
+    return TableRows(found, since)
+
+
 class TableReader:
     """The tables under one state folder."""
 
     def __init__(self, state: str) -> None:
         """Raises `ConfigError` if the package is missing, or cannot read this kind of storage."""
         try:
-            import deltalake
+            import_module("deltalake")
         except ImportError as error:
             raise ConfigError(
                 f"the Python package deltalake is missing: {error}", "pip install '.[status]', or 'deltalake'"
             ) from None
-        self._library: Any = deltalake
         self._root = place_of(state)
 
     def rows(self, table: str, columns: Sequence[str], flow: str) -> List[Dict[str, Any]]:
@@ -47,23 +86,9 @@ class TableReader:
         """The same as a pyarrow table; `None` if the table does not exist."""
         path = f"{self._root}/{table}"
         try:
-            delta = self._library.DeltaTable(path)
-        except self._library.exceptions.TableNotFoundError:
-            return None
+            return read_table(path, columns, flow).rows
         except Exception as error:  # the library raises several classes, and OSError
             raise self._unread(path, error) from error
-        try:
-            has = {field.name for field in delta.schema().fields}
-            wanted = [name for name in columns if name in has]
-            found = delta.to_pyarrow_table(columns=wanted, filters=[("flow", "=", flow)])
-        except Exception as error:
-            raise self._unread(path, error) from error
-        import pyarrow
-
-        for name in columns:
-            if name not in has:
-                found = found.append_column(name, pyarrow.nulls(found.num_rows))
-        return found
 
     def last_clusters(self, flow: str) -> Optional[Tuple[str, str]]:
         """The ids of source and target at the last start of `flow`; `None` before the first."""

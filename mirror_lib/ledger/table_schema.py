@@ -9,9 +9,7 @@ table's version is the highest of them and is read without a query.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Mapping, Sequence, Tuple
-
-from pyspark.sql import Row
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from mirror_lib.errors import ForeignTableError, NewerTableError
 from mirror_lib.ledger.records import PartitionKey
@@ -93,6 +91,6 @@ COPIED_PARTITION = (
 PARTITION_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partition")
 
 
-def partition_key(row: Row) -> PartitionKey:
-    """The partition key of a row with the columns of PARTITION_KEY."""
+def partition_key(row: Any) -> PartitionKey:
+    """The partition key of a row, of Spark or of Arrow, with the columns of PARTITION_KEY."""
     return PartitionKey(*(row[name] for name in PARTITION_KEY))

@@ -8,16 +8,11 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import Cluster
 from mirror_lib.ledger.records import PartitionKey, Position
-from mirror_lib.ledger.table_reader import TableReader, last_positions, named_folder
+from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range, SourceCluster, Starts, first_range
 from mirror_lib.text import counted
 from mirror_lib.topics.plan import CopiedTopic
-
-_COLUMNS = (
-    *("source_topic_id", "remote_topic_id", "source_topic", "partition", "remote_partition", "upstream_until"),
-    *("upstream_offset", "downstream_offset", "record_count", "committed_at"),
-)
 
 
 def refused_starts(
@@ -60,7 +55,7 @@ def refused_starts(
 def _positions(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Mapping[PartitionKey, Position]]:
     """The ledger's positions by source topic."""
     by_topic: Dict[str, Dict[PartitionKey, Position]] = {}
-    table = reader.arrow("offset_syncs", _COLUMNS, flow.name)
+    table = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
     for key, (upstream, downstream, _) in ({} if table is None else last_positions(table)).items():
         by_topic.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
     return by_topic

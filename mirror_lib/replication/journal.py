@@ -143,15 +143,11 @@ class Journal:
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
         """Record the start of `run`: before this returns if `wait`, else before any other row of it is written.
         `progress` fills the heartbeats and is called in their thread."""
-        self._begun = BackgroundCall(f"{self._flow} begins", lambda: self._begin_run(run))
+        self._begun = BackgroundCall(f"{self._flow} begins", lambda: self._runs.started(run))
         if wait:
             self._begun.result()
         self._signs = SignsOfLife(self._spark, self._runs, run, progress)
         self._signs.start()
-
-    def _begin_run(self, run: MirrorRun) -> None:
-        self._runs.started(run)
-        self._incidents.make()  # so that a query for incidents succeeds before the first one
 
     def run_ends(self, run: MirrorRun, outcome: str, at: Progress) -> None:
         """Record how `run` ended: `outcome` is `ok` or one sentence."""
@@ -159,6 +155,7 @@ class Journal:
             self._signs.end()
         self.written()
         self._runs.ended(run, outcome, at)
+        self._runs.merge_files()
 
     def run_abandoned(self, run: MirrorRun, at: Progress) -> None:
         """Record that `run` was stopped, while its thread may still wait for a cluster."""

@@ -20,7 +20,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records, timestamps_at
-from mirror_lib.ledger.table_reader import TableReader, last_positions, last_ranges, records_since
+from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, last_ranges, records_since
 from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
     KEPT_FOR_EVER,
@@ -51,10 +51,6 @@ INCIDENT_SECONDS = 7 * 86400.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
 MARKERS_MOST = 1000
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
-_LEDGER = (
-    *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
-    *("record_count", "committed_at", "remote_partition", "upstream_until"),
-)
 RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records", "filtered")
 INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
 CUTOVER_COLUMNS = ("direction", "step", "status", "at")
@@ -81,7 +77,7 @@ class _Ledger:
 
 
 def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
-    table = reader.arrow("offset_syncs", _LEDGER, flow.name)
+    table = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
     return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table), table)
 
 

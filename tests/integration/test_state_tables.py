@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, cast
 
 import pytest
 from delta.tables import DeltaTable
@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from mirror_lib.config.client_options import RUNTIME
 from mirror_lib.errors import RefusedError, StateError, VanishedError
 from mirror_lib.facts import PREFIXED, AclBinding
+from mirror_lib.ledger import compaction, delta_table
 from mirror_lib.ledger import state_files as folders
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.incidents import IncidentTable
@@ -62,6 +63,26 @@ class Ledger:
 
     def runs(self, key: PartitionKey = KEY) -> List[Tuple[int, ...]]:
         return list(PartitionMap.of_flat(self.table.triples(FLOW)[key]))
+
+
+@pytest.fixture(autouse=True)
+def both_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read without Spark is what Spark reads."""
+
+    def compared(read: Callable[..., object]) -> Callable[..., object]:
+        def reading(*arguments: object) -> object:
+            found = read(*arguments)
+            if threading.current_thread() is not threading.main_thread():
+                return found  # another thread may write meanwhile
+            with monkeypatch.context() as patched:
+                patched.setattr(delta_table, "LARGE_TABLE", -1)
+                assert read(*arguments) == found
+            return found
+
+        return reading
+
+    for owner, name in ((OffsetSyncTable, "positions"), (RunTable, "latest_with_end"), (RunTable, "open_runs")):
+        monkeypatch.setattr(owner, name, compared(getattr(owner, name)))
 
 
 @pytest.fixture
@@ -384,6 +405,23 @@ def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, sta
     table.ended(second, "a partition stopped", Progress(0, 0))
     assert table.latest_with_end(FLOW) == (second, False)
     assert table.latest_with_end("another->flow") == (None, False)
+
+
+def test_files_of_many_short_runs_are_merged(spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, run = RunTable(spark, state), MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+
+    def files() -> int:
+        return len(spark.read.format("delta").load(f"{state}/runs").inputFiles())
+
+    assert table.latest(FLOW) is None
+    table.started(run)
+    table.ended(run, "ok", Progress(10, 1000))
+    table.merge_files()
+    assert files() == 2
+    monkeypatch.setattr(compaction, "FILES_TO_MERGE", 1)
+    table.merge_files()
+    assert files() == 1
+    assert table.latest_with_end(FLOW) == (run, True)
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
-from mirror_lib.ledger.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, Upkeep, chosen, files_to_merge
+from mirror_lib.ledger.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, Upkeep, chosen, is_due
 from mirror_lib.ledger.delta_table import dispensable, table_properties
 
 
@@ -43,10 +43,13 @@ def test_files_of_many_rows_each_stay_as_they_are_and_so_does_what_is_older() ->
     assert chosen(files(*[1000] * 100)) == Choice(since=0, rows=100_000, files=100)
 
 
-def test_short_life_merges_only_what_is_long_overdue_and_a_long_one_a_few_files_now_and_then() -> None:
-    looks = {commits: files_to_merge(commits) for commits in range(1, 301)}
+def test_files_are_looked_through_at_every_hundredth_commit_of_the_table_however_short_its_runs_are() -> None:
+    of_long_run = [commits for commits in range(1, 301) if is_due(-1, commits)]
+    of_short_runs = [version for version in range(-1, 300) if is_due(version, 1)]
 
-    assert {commits: files for commits, files in looks.items() if files} == {1: 500, 101: 50, 201: 50}
+    assert of_long_run == [51, 151, 251]
+    assert of_short_runs == [49, 149, 249]
+    assert [commits for commits in range(1, 301) if is_due(None, commits)] == [1, 101, 201]
 
 
 def test_only_commits_that_a_checkpoint_far_behind_the_newest_stands_for_are_dispensable() -> None:
@@ -72,10 +75,10 @@ def test_a_log_that_was_never_shortened_is_shortened_in_turns_until_what_is_kept
 class Table:
     """A table whose upkeep raises `error`."""
 
-    path = "/state/offset_syncs"
+    path, version = "/state/offset_syncs", None
 
     def __init__(self, error: Optional[MirrorError]) -> None:
-        self.error, self.shortened = error, 0
+        self.error = error
 
     @property
     def table(self) -> Any:
@@ -87,7 +90,7 @@ class Table:
         return False
 
     def shorten_log(self) -> None:
-        self.shortened += 1
+        pass
 
 
 def levels(caplog: pytest.LogCaptureFixture, table: Table, commits: int) -> List[str]:
@@ -110,13 +113,6 @@ def test_upkeep_that_another_process_or_the_end_prevents_is_no_warning(
     caplog: pytest.LogCaptureFixture, error: Optional[MirrorError]
 ) -> None:
     assert "WARNING" not in levels(caplog, Table(error), 201)
-
-
-def test_short_life_leaves_the_log_alone(caplog: pytest.LogCaptureFixture) -> None:
-    short, long = Table(None), Table(None)
-    levels(caplog, short, 100)
-    levels(caplog, long, 101)
-    assert (short.shortened, long.shortened) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""`make bench-start`: what a scheduled run costs from its command on, through spark-submit.sh: a first run with 1,000
+records in two partitions, a second one with as many, and one with nothing to copy.
+
+ROUNDS=5. Round 0 is not timed: it counts Spark's jobs and SQL executions, by Spark's event log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Dict, List, NamedTuple, Sequence
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from mirror_lib.text import aligned
+from tests.bench.engines import BROKER_JVM
+from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
+from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+
+RECORDS, PARTITIONS = 1000, 2
+RUNS = ("first", "second", "nothing to copy")
+
+# One text file a run, with Spark 3 and 4.
+EVENT_LOG = [
+    *("--conf", "spark.eventLog.enabled=true"),
+    *("--conf", "spark.eventLog.rolling.enabled=false"),
+    *("--conf", "spark.eventLog.compress=false"),
+]
+
+CONFIG = """\
+clusters:
+  source: {{bootstrap.servers: "{source}"}}
+  target: {{bootstrap.servers: "{target}"}}
+flows:
+  source->target:
+    topics: ["{topic}"]
+    replication.factor: 1
+state: {folder}/state
+trigger: availableNow
+"""
+
+
+class Cost(NamedTuple):
+    """Of one command: seconds, and CPU seconds of all of its processes."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def run() -> int:
+    """Every round on two clusters; prints one table."""
+    costs: Dict[str, List[Cost]] = {name: [] for name in RUNS}
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
+        ["source", "target"], Path(folder), java_options=BROKER_JVM
+    ) as (source, target):
+        for number in range(int(os.environ.get("ROUNDS", "5")) + 1):
+            own = Path(folder) / f"round-{number}"
+            (own / "events").mkdir(parents=True)
+            topic = f"events.{number}"
+            source.create_topic(topic, PARTITIONS)
+            config = own / "mirror.yaml"
+            names = {"source": source.bootstrap, "target": target.bootstrap}
+            config.write_text(CONFIG.format(**names, topic=topic, folder=own))
+            for name in RUNS:
+                if name != RUNS[-1]:
+                    _fill(source, topic)
+                if number:
+                    costs[name].append(_measured(config, []))
+                else:
+                    _measured(config, [*EVENT_LOG, "--conf", f"spark.eventLog.dir=file:{own}/events"])
+            if _records(target, f"source.{topic}") < 2 * RECORDS:
+                raise LabError(f"round {number} did not copy all records")
+            if not number:
+                counts = dict(zip(RUNS, _counted(own / "events")))
+    head = ("RUN", "SECONDS", "CPU SECONDS", "SPARK JOBS", "SQL EXECUTIONS")
+    rows = [head, *(_row(name, costs[name], counts[name]) for name in RUNS)]
+    print("\n".join(aligned(rows, right=[1, 2, 3, 4])))
+    print(f"\nMedians of {len(costs[RUNS[0]])} rounds; {os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}")
+    return 0
+
+
+def _fill(source: KafkaBroker, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": source.bootstrap})
+    for number in range(RECORDS):
+        producer.produce(topic, b"x" * 100, partition=number % PARTITIONS)
+    if producer.flush(30):
+        raise LabError(f"{topic} could not be filled")
+
+
+def _records(target: KafkaBroker, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "start"})
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, number))[1] for number in range(PARTITIONS)]
+    consumer.close()
+    return sum(ends)
+
+
+def _measured(config: Path, options: Sequence[str]) -> Cost:
+    environment = {**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    began = time.monotonic()
+    process = subprocess.Popen(
+        ["./spark-submit.sh", *options, "jobs/mirror.py", str(config)],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=die_with_parent,
+    )
+    assert process.stdout is not None
+    said = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise LabError(f"the run ended with {process.returncode}: {said.decode()}")
+    return Cost(time.monotonic() - began, used.ru_utime + used.ru_stime)
+
+
+def _counted(folder: Path) -> List[Counter[str]]:
+    """How often each event came in each run, by the order of the runs."""
+    logs = sorted((path for path in folder.iterdir() if path.suffix != ".crc"), key=lambda path: path.stat().st_mtime)
+    return [Counter(json.loads(line)["Event"] for line in path.read_text().splitlines()) for path in logs]
+
+
+def _row(name: str, costs: Sequence[Cost], counts: Counter[str]) -> Sequence[str]:
+    seconds, cpu = (median(column) for column in zip(*costs)) if costs else (0.0, 0.0)
+    executions = sum(number for event, number in counts.items() if event.endswith("SparkListenerSQLExecutionStart"))
+    return name, f"{seconds:.1f}", f"{cpu:.1f}", str(counts["SparkListenerJobStart"]), str(executions)
+
+
+if __name__ == "__main__":
+    sys.exit(run())

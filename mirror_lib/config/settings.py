@@ -31,6 +31,7 @@ from mirror_lib.config.record_change import (
     TRANSFORM,
 )
 from mirror_lib.config.values import (
+    AT_MOST_A_MINUTE,
     BOOLEAN,
     INTERVAL,
     LEGAL_NAME,
@@ -206,8 +207,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "batch_max_seconds"),
     Setting("tail.enabled", BOOLEAN, "true", "In continuous mode tasks copy new records within milliseconds; `false` "
             "copies once per `trigger`", "tail"),
-    Setting("tail.seconds", SECONDS, "30", "How long a stage that tails lasts. Then its offset syncs are committed to "
-            "the ledger, and new topics are copied", "tail_seconds"),
+    Setting("tail.seconds", AT_MOST_A_MINUTE, "30", "How long a stage that tails lasts, at most 60. Then its offset "
+            "syncs are committed to the ledger, and new topics are copied", "tail_seconds"),
     Setting("batch.max.bytes", SIZE, "none", "Bytes of a cycle; the limit that is reached first ends it",
             "batch_max_bytes"),
     Setting("max.bytes.per.second", SIZE, "none", "Rate limit of all tasks of the flow: `50000000`, `50 MB`, `512 "

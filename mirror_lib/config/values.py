@@ -75,6 +75,13 @@ def _seconds(value: Value) -> float:
     return seconds
 
 
+def _minute(value: Value) -> float:
+    seconds = _seconds(value)
+    if seconds > 60:
+        raise ValueError("must be at most 60 seconds")
+    return seconds
+
+
 def _number(value: Value) -> float:
     try:
         number = float(one(value))
@@ -272,6 +279,7 @@ def _trigger(value: Value) -> str:
 BOOLEAN = Kind("true or false", _boolean)
 INTERVAL = Kind("seconds", _interval)
 SECONDS = Kind("seconds", _seconds)
+AT_MOST_A_MINUTE = Kind("seconds", _minute)
 MILLISECONDS = Kind("milliseconds", _milliseconds)
 PATTERNS = Kind("list of patterns", _patterns)
 TEXT = Kind("text", _text)

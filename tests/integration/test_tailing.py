@@ -171,9 +171,9 @@ def test_copy_is_exact_after_a_driver_was_killed_that_had_copied_more_than_it_wr
 
 
 def test_stop_within_a_stage_leaves_nothing_to_find(spark: SparkSession, small: OneFlow) -> None:
-    """The stage would last an hour. What it appended is in the ledger and in the table of runs."""
+    """The stage would last a minute. What it appended is in the ledger and in the table of runs."""
     flow = small
-    flow.settings["tail.seconds"] = 3600
+    flow.settings["tail.seconds"] = 60
     never = CrashPoint(LEDGER, "before", 10**6, flow.directory / "died", "kill")
     with continuous(flow, never) as running:
         until(lambda: flow.copies() > 0, 90)

@@ -197,6 +197,7 @@ def test_the_internal_separator_follows_unless_told_not_to(tmp_path: Path) -> No
         ("tasks.max = 0", "tasks.max must be a whole number from 1 on, not '0'"),
         ("replication.factor = 0", "or -1 for the broker's default, not '0'"),
         ("A->B.refresh.topics.interval.seconds = 0", "must be a number of seconds above 0"),
+        ("A->B.tail.seconds = 61", "must be at most 60 seconds"),
         ("A->B.refresh.topics.enabled = yes", "must be true or false, not 'yes'"),
         ("use.defaults.from = both", "must be target or source"),
         ("replication.policy.class = com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",

@@ -151,7 +151,7 @@ class FlowMirror:
         self._cycles = self._failed_tails = 0
         # Until a first stage has passed, records that come between two stages wait several times as long.
         self._is_cold = True
-        # What the last stage copied, until it is appended to the ledger.
+        # What is copied and not yet appended to the ledger.
         self._owed: Optional[Tuple[Commit, BatchRef]] = None
 
     def has_history(self) -> bool:
@@ -249,7 +249,8 @@ class FlowMirror:
         with named(spark, self._job_name("copy")):
             reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
         commit = self._state.apply(reports, partitions, reports, began)
-        self._commit(commit, partitions, batch, in_background=self._in_background)
+        self._commit(commit, partitions, batch, later=self._in_background)
+        self._write_owed()
         stopped, ahead = self._state.stopped.parts, self._positions.ahead
         going = [ahead(each) for each in todo if each.key not in stopped]
         left = self._known_ends.left(commit.parts.values(), stopped, ahead) if self._endless else going
@@ -345,22 +346,15 @@ class FlowMirror:
         self._rates.learn(reports)
         return recheck_size_limits(self.flow.name, self._topics, reports)
 
-    def _commit(
-        self,
-        commit: Commit,
-        partitions: Partitions,
-        batch: BatchRef,
-        *,
-        in_background: bool = False,
-        later: bool = False,
-    ) -> None:
+    def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, later: bool = False) -> None:
+        """Take `commit`, and append it to the ledger; if `later`, and where that may wait, `_write_owed` appends it."""
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note(commit.incidents, batch)
         may_wait = commit.plain and not self._progress.waits_for_ledger()
         if later and may_wait:
             self._owed = commit, batch
         else:
-            self._journal.append(commit.rows, batch, commit.runs, in_background=in_background and may_wait)
+            self._journal.append(commit.rows, batch, commit.runs)
         self._state.take(commit)
         self._progress.moved(partitions, commit.moves)
         parts = (part for report in commit.reports for part in report.partitions)
@@ -368,7 +362,7 @@ class FlowMirror:
         self._totals.add(parts, recovered, self._topics.plan.uncounted)
 
     def _write_owed(self) -> None:
-        """Begin to append what the last stage copied. Call it before anything else is written to the ledger."""
+        """Begin to append, in a thread, what `_commit` left for later. Call it before other writes to the ledger."""
         owed, self._owed = self._owed, None
         if owed is not None:
             commit, batch = owed

@@ -18,6 +18,7 @@ from mirror_lib.ledger.records import (
     PARTITION_STOPPED,
     PARTITIONS_ADDED,
     REMOTE_LOG_HEALED,
+    STARTED_LATER,
     TOPIC_ADDED,
     TOPIC_RECREATED,
 )
@@ -516,6 +517,15 @@ ENTRIES: Tuple[Entry, ...] = (
         "The new partitions are copied from their first offset.",
         "Nothing.",
     ),
+    Entry(
+        "MIR-610",
+        "Incident: copy starts later",
+        "The source held records when the copy of a partition began, and `start.position` or"
+        " `consumer.auto.offset.reset` starts the copy after them.",
+        "These records are not copied. The row has their offsets. A group that had not read them does not get them on"
+        " the target.",
+        "Nothing, if this is meant. Otherwise remove the key, delete the remote topic, and start the flow again.",
+    ),
 )
 
 # The code of each kind of incident, which the table `incidents` names by `kind`.
@@ -529,6 +539,7 @@ INCIDENT_CODES: Mapping[str, str] = {
     GROUP_LOST_RECORDS: "MIR-607",
     TOPIC_ADDED: "MIR-608",
     PARTITIONS_ADDED: "MIR-609",
+    STARTED_LATER: "MIR-610",
 }
 
 

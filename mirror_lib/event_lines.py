@@ -17,11 +17,23 @@ EVENTS_LOGGED = 5
 
 
 def event_lines(incidents: Iterable[Incident]) -> List[str]:
-    """A line for each event, in the order of the first rows: a topic that was re-created has a row a partition."""
-    events: Dict[Tuple[str, str, str], List[Incident]] = {}
+    """A line for each event, in the order of the first rows."""
+    return [_line(rows) for rows in events(incidents)]
+
+
+def events(incidents: Iterable[Incident]) -> List[List[Incident]]:
+    """The rows of each event, in the order of the first ones: a topic that was re-created has a row a partition."""
+    found: Dict[Tuple[str, str, str], List[Incident]] = {}
     for each in incidents:
-        events.setdefault((each.kind, each.topic, each.reason), []).append(each)
-    return [_line(rows) for rows in events.values()]
+        found.setdefault((each.kind, each.topic, each.reason), []).append(each)
+    return list(found.values())
+
+
+def event_words(rows: Sequence[Incident]) -> str:
+    """The reason of one event, and the number of offsets and partitions that it concerns."""
+    offsets = sum(each.until_offset - each.from_offset for each in rows if 0 <= each.from_offset < each.until_offset)
+    partitions = f" of {counted(len(rows), 'partition')}" if len(rows) > 1 else ""
+    return rows[0].reason + (f" ({counted(offsets, 'offset')}{partitions})" if offsets else "")
 
 
 def log_events(flow: str, incidents: Sequence[Incident]) -> None:
@@ -38,7 +50,4 @@ def _line(rows: Sequence[Incident]) -> str:
     first = rows[0]
     place = first.topic if len(rows) > 1 or first.partition < 0 else f"{first.topic}-{first.partition}"
     prefix = "" if first.topic in first.reason else f"{place}: "
-    offsets = sum(each.until_offset - each.from_offset for each in rows if 0 <= each.from_offset < each.until_offset)
-    partitions = f" of {counted(len(rows), 'partition')}" if len(rows) > 1 else ""
-    extent = f" ({counted(offsets, 'offset')}{partitions})" if offsets else ""
-    return f"{named(first.kind)}: {prefix}{first.reason}{extent}"
+    return f"{named(first.kind)}: {prefix}{event_words(rows)}"

@@ -67,7 +67,7 @@ def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> Flow
             retention = _retention(config, found, source)
             waiting = open_transactions(flow, source, found.topics.sources())
             other = _other_writer(config, found.flow, source, target)
-            recorded = _refused_by_state(config, found, source, target, other)
+            found, recorded = _with_state(config, found, source, target, other)
     except MirrorError:
         raise
     except Exception as error:
@@ -112,15 +112,15 @@ def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -
     return (*sentences, *([f"{unknown}; grant Describe on the cluster {source.alias}"] if unknown else []))
 
 
-def _refused_by_state(
+def _with_state(
     config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, other: OtherWriter
-) -> Optional[RefusedError]:
-    """Why a run would be refused after what the tables `runs` and `offset_syncs` have of the flow: another cluster,
-    another partitioning mode, another tool that still writes, or a partition whose start is not proven. `None` also
-    where they cannot be read without Spark."""
+) -> Tuple[FlowPreview, Optional[RefusedError]]:
+    """The plan with the starts of its topics, and why a run would be refused, by the tables `runs` and `offset_syncs`:
+    another cluster, another partitioning mode, another tool that still writes, or a partition whose start is not
+    proven. `found` and `None` where the tables cannot be read without Spark."""
     from mirror_lib.ledger.records import TopicPair, same_clusters
     from mirror_lib.ledger.table_reader import TableReader
-    from mirror_lib.plan.starts import refused_starts
+    from mirror_lib.plan.starts import with_starts
     from mirror_lib.replication.copy_ranges import refuse_other_mode
 
     flow = found.flow
@@ -138,12 +138,13 @@ def _refused_by_state(
         if still_writes is not None:
             raise still_writes
         if not flow.repartitions:
-            refused_starts(flow, found.topics.copied, source, target, reader, config.state)
+            copied = with_starts(flow, found.topics.copied, source, target, reader, config.state)
+            found = replace(found, topics=replace(found.topics, copied=copied))
     except RefusedError as error:
-        return error
+        return found, error
     except (ConfigError, StateError) as error:
         log.info("%s: the plan is not compared with the state: %s", flow.name, error)
-    return None
+    return found, None
 
 
 class _Known(NamedTuple):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.groups.decisions import Decision, verdict_counts
+from mirror_lib.groups.translation import BEFORE_FIRST
 from mirror_lib.text import counted, fitted
 
 # Columns of the table, and what stands in one that has nothing to say.
@@ -46,7 +47,8 @@ def _cells(move: PlannedMove) -> List[str]:
     new, at_present, reread = ("-" if number is None else str(number) for number in numbers)
     (topic, number), (to_topic, to_number) = decision.here, decision.there
     where = [f"{topic}-{number}", str(decision.position.offset), f"{to_topic}-{to_number}"]
-    remark = "metadata dropped" if decision.drops_metadata else "-"
+    remarks = ["earlier records are not copied"] * (translation.verdict == BEFORE_FIRST)
+    remark = ", ".join([*remarks, *["metadata dropped"] * decision.drops_metadata]) or "-"
     return [decision.group, *where, new, at_present, reread, translation.verdict, move.action, remark]
 
 

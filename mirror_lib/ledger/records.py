@@ -29,8 +29,9 @@ PARTITION_STOPPED = "partition stopped"
 GROUP_LOST_RECORDS = "group lost records"
 TOPIC_ADDED = "topic added"
 PARTITIONS_ADDED = "partitions added"
-# They need no one, and no record is concerned.
-NEWS = (TOPIC_ADDED, PARTITIONS_ADDED)
+STARTED_LATER = "copy starts later"
+# They need no action.
+NEWS = (TOPIC_ADDED, PARTITIONS_ADDED, STARTED_LATER)
 INCIDENT_KINDS = (
     DATA_LOST,
     OFFSETS_SKIPPED,

@@ -28,6 +28,7 @@ from mirror_lib.facts import Cluster, CommittedOffset, GroupCluster, OffsetRange
 from mirror_lib.ledger.records import (
     DATA_LOST,
     REMOTE_LOG_HEALED,
+    STARTED_LATER,
     TOPIC_RECREATED,
     Incident,
     PartitionKey,
@@ -300,6 +301,11 @@ def first_range(
         start = Position(source.end if latest else source.log_start, target.end if passed else target.log_start)
         # Must be recorded: by the next run the ends have moved.
         decided = Range(key, start, source.end, anchor=latest or passed)
+    skipped = (source.log_start, decided.start.upstream_offset)
+    if case.rows is Rows.NONE and not (unrecorded or decided.incident or decided.refused) and skipped[0] < skipped[1]:
+        by = "consumer.auto.offset.reset: latest" if begin is None else "start.position"
+        reason = f"the copy starts after what the source held, by {by}"
+        return replace(decided, incident=Incident(STARTED_LATER, key.source_topic, key.partition, *skipped, reason))
     return replace(decided, unrecorded=unrecorded)
 
 

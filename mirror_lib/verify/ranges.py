@@ -65,7 +65,8 @@ class CopiedRange:
 
     `expired_*`: copied records that no longer can be compared. `contradiction` is a sentence if the ledger's rows
     contradict each other; then there are no runs. `changed`, `older`: as in `CopiedPartition`. `cut_behind`: a log
-    starts after the ledger's end. `not_asked`: copied records that are out of scope.
+    starts after the ledger's end. `not_asked`: copied records that are out of scope. `before_start`: where the flow
+    does not copy from the log's start, the source's offsets before the ledger's first row.
     """
 
     topic: str
@@ -84,6 +85,7 @@ class CopiedRange:
     older: bool = False
     cut_behind: bool = False
     not_asked: int = 0
+    before_start: Tuple[int, int] = (0, 0)
 
     @property
     def compacted(self) -> bool:
@@ -141,6 +143,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     expired = expired_upstream + expired_downstream
     remote_head = bool(merged) and not (expired or not_asked or known.shared or known.older)
     source_head = remote_head and known.from_the_start and known.remote.log_start == 0
+    chosen = bool(merged) and not (known.from_the_start or known.older)
     # Compaction may have removed a copied record because of a later one that is not copied yet.
     source_until = known.source.end if known.source_compacted else upstream
     return CopiedRange(
@@ -160,6 +163,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         known.older,
         known.since > begun if not merged else (merged.upstream_end, merged.downstream_end) != (upstream, downstream),
         not_asked,
+        (begun, max(begun, merged[0].upstream_offset)) if chosen else (0, 0),
     )
 
 

@@ -45,9 +45,10 @@ class PartitionVerdict:
     """The verdict on one partition. `records` is the number of compared pairs, `unknown` has sentences on uncompared
     parts, `left_out` the skipped offsets.
 
-    `waiting`: the source has records after the ledger's end. `not_copied` counts their offsets without those that are
-    in the remote log; `None` if that is unknown. `uncompared`: records of the remote log that were not compared and not
-    left out by the scope; `None` if their number is unknown."""
+    `waiting`: the source has offsets that are not copied, before the copy's start or after the ledger's end.
+    `not_copied` counts those after its end, without the ones that are in the remote log; `None` if that is unknown.
+    `uncompared`: records of the remote log that were not compared and not left out by the scope; `None` if their number
+    is unknown."""
 
     partition: int
     records: int
@@ -351,7 +352,7 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
-    waiting = copied.source.log_end > copied.source.end
+    waiting = copied.source.log_end > copied.source.end or _skipped_by_start(copied, counts) > 0
     # Records that the copier wrote but did not commit to the ledger yet count as copied.
     not_copied = max(0, copied.source.log_end - copied.source.end - (tail.records if tail else 0))
     uncompared = None if copied.older else _uncompared(copied, counts, tail)
@@ -411,6 +412,12 @@ def _surplus(copied: CopiedRange, finding: Finding) -> bool:
     return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.shared or copied.cut_behind)
 
 
+def _skipped_by_start(copied: CopiedRange, counts: Counts) -> int:
+    """The source's offsets before the copy's start. None if the remote log has records from before the ledger."""
+    first, end = copied.before_start
+    return 0 if counts.head_downstream else end - first
+
+
 def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:
     """The verdict on a partition without compared pairs: `expired` if copied records expired, `not compared` if both
     logs have records outside the ledger, else `equal`.
@@ -450,6 +457,8 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
         "{} records on the source are before the ledger's first row: not compared": head,
         "{} records in the remote log are before the ledger's first row: not compared": counts.head_downstream,
         "{} copied records are out of scope (--since, --sample) and were not compared": copied.not_asked,
+        f"the copy starts at source offset {copied.before_start[1]}, by start.position or consumer.auto.offset.reset:"
+        " {} earlier offsets are not copied": _skipped_by_start(copied, counts),
         "the records of the remote log before the take-over were not all compared, and are not now": copied.older,
         f"{{}} records in the remote log are after the ledger's last row: {behind}": counts.tail,
     }

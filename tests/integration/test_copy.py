@@ -279,16 +279,20 @@ def test_read_uncommitted_copies_aborted_and_open_transactions_too(lab: FlowLab)
     assert len(lab.remote_values("mixed")) == 60
 
 
-def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab) -> None:
+def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.create("orders", 2)
     lab.write("orders", values(50, "before"))
     lab.settings["consumer.auto.offset.reset"] = "latest"
+    assert main(["plan", str(lab.config)]) == 0 and "starts after 50 offsets" in capsys.readouterr().out
     assert lab.copy().records == 0
+    assert main(["plan", str(lab.config)]) == 0 and "starts after" not in capsys.readouterr().out
+    assert main(["verify", str(lab.config)]) == 1 and "50 earlier offsets" in capsys.readouterr().out
     lab.write("orders", values(50, "after"))
     lab.write("orders", values(20, "after"), 1)
     lab.copy()
     assert lab.remote_values("orders") == values(50, "after")
     assert lab.remote_values("orders", 1) == values(20, "after")
+    assert main(["verify", str(lab.config)]) == 0 and "50 earlier offsets" in capsys.readouterr().out
 
 
 @pytest.mark.long

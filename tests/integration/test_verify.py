@@ -455,6 +455,13 @@ def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> 
 
     without_ledger = lab.verify([name])
     lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 10)]})
+    begun_later = f"{name}.latest"
+    lab.create(lab.flow.source.bootstrap_servers, [begun_later])
+    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{begun_later}"])
+    lab.write(lab.flow.source.bootstrap_servers, {(begun_later, 0): TEN})
+    lab.enter(lab.copied([begun_later]), {(begun_later, 0): [(10, 0, 0)]})
+    latest = replace(lab.flow, auto_offset_reset="latest")
+    later = verify(lab.spark, latest, lab.ledger, lab.copied([begun_later]), lab.source, lab.target)
 
     assert [topic.verdict for topic in before.topics] == ["not compared"]  # nothing is copied yet
     assert not without_ledger.equal
@@ -463,6 +470,8 @@ def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> 
         "10 records in the remote log are after the ledger's last row: not compared"
     ]
     assert lab.verify([name]).equal
+    assert [topic.verdict for topic in later.topics] == ["not compared"]
+    assert any("offset 10" in sentence for sentence in unknown(later.topics[0]))
 
 
 def test_remote_partition_that_the_source_has_not_is_not_passed_over(lab: Lab) -> None:

@@ -136,6 +136,8 @@ def test_plan_says_where_metadata_is_dropped_or_was() -> None:
     grown: Dict[str, Any] = {"ends": {HERE: 120}}
     dropped = decided(**grown)
     assert dropped.move("B").metadata == "" and plan_json(PlannedMove(dropped, would(dropped)))["metadata_dropped"]
+    before = replace(dropped, translation=replace(dropped.translation, verdict="before first copied record"))
+    assert plan_lines([PlannedMove(before, "")])[1].endswith("earlier records are not copied, metadata dropped")
     header, line = plan_lines([PlannedMove(dropped, would(dropped))])
     assert header.split()[-1] == "REMARK" and line.endswith("metadata dropped")
     grown["groups"] = {"billing": EMPTY}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from typing import Tuple
 
 import pytest
 
+from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import NO_RUNS
-from mirror_lib.verify.ranges import EVERYTHING, Bounds, CopiedRange, Scope
+from mirror_lib.verify.ranges import EVERYTHING, Bounds, CopiedPartition, CopiedRange, Scope, copied_range
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -86,6 +88,18 @@ def test_records_before_the_first_row_are_told_on_both_sides() -> None:
         "1 records in the remote log are before the ledger's first row: not compared",
         "the records of the remote log before the take-over were not all compared, and are not now",
     )
+
+
+@pytest.mark.parametrize(("older", "head", "reported"), [(False, 0, True), (True, 0, False), (False, 3, False)])
+def test_offsets_before_the_start_of_the_copy_are_counted(older: bool, head: int, reported: bool) -> None:
+    anchor = array("q", (300, 1, 0))
+    logs = OffsetRange(0, 300), OffsetRange(0, 1)
+    known = CopiedPartition("orders", "there", 0, anchor, *logs, False, False, False, False, older=older)
+    found = of(copied_range(known), Counts(head_downstream=head))
+    assert found.waiting is reported
+    assert any("offset 300" in sentence and "300 earlier" in sentence for sentence in found.unknown) is reported
+    assert not of(copied_range(replace(known, from_the_start=True)), Counts()).waiting
+    assert not of(copied_range(replace(known, source=OffsetRange(300, 300))), Counts()).waiting
 
 
 def test_whole_is_said_only_of_what_was_compared_from_the_start_to_the_end_of_the_remote_log() -> None:

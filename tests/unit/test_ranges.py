@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import OffsetRange
-from mirror_lib.ledger.records import PartitionKey, Position
+from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Range, Start, first_range, healed, next_range
 
 CLUSTER = ClusterConfig("A", {"bootstrap.servers": "a:1"})
@@ -66,6 +66,14 @@ def test_shared_remote_topic_may_have_lost_the_records_of_others() -> None:
 def test_latest_starts_at_the_end_and_has_to_be_remembered() -> None:
     decided = first(LATEST, {}, target=EMPTY)
     assert (decided.start, decided.behind, decided.anchor) == (Position(500, 0), 0, True)
+
+
+def test_offsets_before_the_start_that_the_file_asks_for_are_recorded() -> None:
+    for decided in (first(LATEST, {}, target=EMPTY), first_range(FAIL, KEY, {}, SOURCE, EMPTY, Start(500, "x"))):
+        assert decided.incident is not None and decided.incident.kind == STARTED_LATER
+        assert (decided.incident.from_offset, decided.incident.until_offset) == (100, 500)
+    assert first(LATEST, {}, source=OffsetRange(500, 500), target=EMPTY).incident is None
+    assert first(FAIL, {}, target=EMPTY).incident is None
 
 
 def test_latest_does_not_move_a_partition_that_was_copied_before() -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any, List, Mapping, Sequence, Set
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import OffsetChoice, until
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.ledger.records import Position
+from mirror_lib.ledger.table_reader import TableReader
+from mirror_lib.plan.starts import with_starts
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Range, Start, Starts, metadata_of
 from mirror_lib.replication.positions import Bounds, SourceProgress
+from mirror_lib.topics.plan import CopiedTopic
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
 MORE = replace(ORDERS, partition=1)
@@ -41,6 +45,13 @@ class Source:
     ) -> Mapping[TopicPartition, int]:
         self.asked.append(partitions)
         return {each: self.at[each] for each in partitions if each in self.at}
+
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return {}
+
+    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Mapping[Any, OffsetRange]:
+        return {each: OffsetRange(10, 50) for each in partitions}
 
 
 def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition, Start]:
@@ -163,3 +174,16 @@ def test_refused_partition_is_not_told_of() -> None:
     group = Group()
     SourceProgress(group).begun({ORDERS.key: ORDERS}, [Range(ORDERS.key, Position(40, 7), 90, refused="no")])
     assert group.reported == []
+
+
+def test_plan_notes_the_offsets_before_the_start_of_a_new_topic(tmp_path: Path) -> None:
+    topic, cluster = CopiedTopic(TopicDescription("orders", "source-1", 2), "A.orders", "", 2), Source({}, {})
+
+    def noted(**settings: Any) -> str:
+        flow = replace(FLOW, **settings)
+        (found,) = with_starts(flow, [topic], cluster, cluster, TableReader(str(tmp_path)), "")  # type: ignore[arg-type]
+        return " ".join(found.notes)
+
+    assert "(80 offsets of 2 partitions)" in noted(auto_offset_reset="latest")
+    assert "(5 offsets)" in noted(start_position=OffsetChoice(offsets=((("orders", 1), 15),)))
+    assert noted() == ""

@@ -1,11 +1,12 @@
 """Finds the entries of `topics` and `groups` that match nothing on the source, perhaps by a typing error.
 
 An entry with a character of regexes other than the dot is a pattern, and may wait for later topics. Every other entry
-is a name, which selects one topic or group.
+is a name, which selects one topic or group. The alternatives of `orders|pay.*` count as entries.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Collection, List, Protocol, Sequence, Tuple
 
@@ -15,6 +16,8 @@ from mirror_lib.config.values import is_entry_point
 from mirror_lib.facts import Cluster, GroupCluster
 from mirror_lib.topics.filters import first_match
 
+# An alternative of a pattern without groups and sets, in which a `|` may be escaped.
+_ALTERNATIVE = re.compile(r"(?:\\.|[^|\\])+")
 _PATTERN_CHARACTERS = frozenset("\\^$|?*+()[]{}")
 # One or two characters of a name.
 ALIKE = 0.75
@@ -59,7 +62,7 @@ def selected_in_vain(
     lists: List[Tuple[str, List[str], Collection[str]]] = [
         ("topics", list(filter(is_name, found)) if names_only else found, topics)
     ]
-    if flow.translates_in_run and any(map(is_name, flow.groups)):
+    if flow.translates_in_run and any(map(is_name, _alternatives(flow.groups))):
         groups = source.group_names()
         lists += [] if source.unlisted_brokers() else [("groups", matchless_groups(flow, groups), groups)]
     return tuple(
@@ -78,7 +81,12 @@ def matchless_words(flow: ReplicationFlow, key: str, entries: Sequence[str], nam
 
 
 def _matchless(entries: Sequence[str], names: Collection[str]) -> List[str]:
-    return [entry for entry in entries if not any(first_match([entry], name) for name in names)]
+    return [entry for entry in _alternatives(entries) if not any(first_match([entry], name) for name in names)]
+
+
+def _alternatives(entries: Sequence[str]) -> List[str]:
+    split = ([entry] if {"(", "["}.intersection(entry) else _ALTERNATIVE.findall(entry) for entry in entries)
+    return [each for found in split for each in found]
 
 
 def with_nearest(entry: str, names: Collection[str]) -> str:

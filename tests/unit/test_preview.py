@@ -28,7 +28,7 @@ from mirror_lib.plan.preview import (
     preview,
 )
 from mirror_lib.plan.render import changes, preview_json, preview_lines
-from mirror_lib.topics.matchless import is_name, matchless_words, selected_in_vain
+from mirror_lib.topics.matchless import is_name, matchless_patterns, matchless_words, selected_in_vain
 
 OFFSET = CommittedOffset(5)
 
@@ -193,6 +193,19 @@ def test_names_and_patterns_that_match_no_topic_are_told() -> None:
     assert told in preview_lines(found)
     words = matchless_words(found.flow, "topics", matchless(found), ["orders"])
     assert words == "no topic of A matches `ordres` (did you mean orders?), `pay.*`"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lacking"),
+    [
+        ("orders|ordres|pay.*", ["ordres", "pay.*"]),
+        (r"orders\.v1|audit", [r"orders\.v1", "audit"]),
+        ("(orders|ordres)", []),
+        ("[a|o]rders", []),
+    ],
+)
+def test_alternatives_of_a_pattern_that_match_no_topic_are_told(pattern: str, lacking: List[str]) -> None:
+    assert matchless_patterns(flow(topics=(pattern,)), ["orders"]) == lacking
 
 
 def test_only_names_are_reported_once_records_are_copied_and_a_dot_makes_no_pattern() -> None:

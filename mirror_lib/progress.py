@@ -309,10 +309,11 @@ def screen_lines(
     columns: int,
     lines: int,
     outages: Collection[Outage] = (),
+    over: bool = False,
 ) -> Sequence[Line]:
     """The lines of a terminal of the given size for flows by name; a flow without a cycle yet is `None`. Each flow has
     two lines, followed by the topics that lag most. If the terminal is too low, the flows that lag most come first.
-    `outages` are those that have not ended."""
+    `outages` are those that have not ended. `over`: the run has ended, and waits for no record."""
     room = max(1, (lines - 2) // 2)
     names = list(known)
     if len(names) > room:
@@ -320,7 +321,7 @@ def screen_lines(
     found = [Line(_row(FLOW_COLUMNS, _FLOW_WIDTHS, columns), HEADING)]
     for name in names:
         away = [_unreachable(each) for each in outages if each.flow == name]
-        found += _flow_lines(name, known[name], now, columns, " · ".join(away))
+        found += _flow_lines(name, known[name], now, columns, " · ".join(away), over)
     found += _more(len(known) - len(names), "flow")
     topics = [(name, each) for name, progress in known.items() if progress for each in _lagging_topics(progress)]
     # A blank line, the heading, and the count of omitted topics take three lines.
@@ -336,7 +337,9 @@ def screen_lines(
     return [*found, *_more(len(topics) - len(worst), "topic")]
 
 
-def _flow_lines(name: str, progress: Optional[FlowProgress], now: float, columns: int, away: str) -> List[Line]:
+def _flow_lines(
+    name: str, progress: Optional[FlowProgress], now: float, columns: int, away: str, over: bool
+) -> List[Line]:
     if progress is None:
         first = Line(_cut(f"  {away}", columns), ALARM) if away else Line("  starting", FAINT)
         return [Line(_row((name, "", "", "", "", ""), _FLOW_WIDTHS, columns)), first]
@@ -346,13 +349,13 @@ def _flow_lines(name: str, progress: Optional[FlowProgress], now: float, columns
     rates = (per_second(records), size(nbytes))
     cells = (name, *rates, grouped(progress.lag), age, "" if left is None else rough(left))
     alarm = metrics.stopped or away
-    state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now)}", columns)
+    state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now, over)}", columns)
     return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
 
 
-def _state(progress: FlowProgress, now: float) -> str:
+def _state(progress: FlowProgress, now: float, over: bool) -> str:
     activity = _activity(progress)
-    if activity == CAUGHT_UP and not progress.rates(now)[0]:
+    if activity == CAUGHT_UP and not (over or progress.rates(now)[0]):
         activity = WAITING
     words = [activity, *_stopped_too(progress), *_hindrances(progress)]
     if now - progress.at > OLD_REPORT_SECONDS:

@@ -92,8 +92,9 @@ class Screen:
         # The last line is left to the cursor: the terminal echoes keys there, such as ^C.
         free = self._console.height - 1 - len(ending)
         now, width = time.monotonic(), self._console.width
-        shown = [*screen_lines(dict(self._known), now, width, free, self._outages), *ending]
-        shown += [] if self._over.is_set() else [Line("")]
+        over = self._over.is_set()
+        shown = [*screen_lines(dict(self._known), now, width, free, self._outages, over), *ending]
+        shown += [] if over else [Line("")]
         texts = [Text(self._drawable(each.text), STYLES[each.style]) for each in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(texts)
 

@@ -10,10 +10,11 @@ import json
 import re
 import textwrap
 import unicodedata
-from typing import Any, Callable, Collection, List, Match, Optional, Sequence
+from itertools import zip_longest
+from typing import Any, Callable, Collection, List, Match, Optional, Sequence, Tuple
 
 HOUR, DAY = 3600, 86400
-# The last column of a table is not wrapped into fewer columns of the terminal.
+# Text is not wrapped into fewer columns of the terminal.
 LEAST_COLUMN = 16
 
 # Control characters, characters that change the text direction, other invisible ones, and separators of lines and
@@ -92,16 +93,6 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.1f} TB"
 
 
-def fitted(rows: Sequence[Sequence[str]], right: Collection[int], columns: Optional[int]) -> List[str]:
-    """As `aligned`. If a line would be wider than `columns`, the second cell of each row gets its own indented line:
-    two topic names seldom fit next to numbers."""
-    lines = aligned(rows, right)
-    if columns is None or max(map(len, lines)) <= columns:
-        return lines
-    rest = aligned([[row[0], *row[2:]] for row in rows], {column - 1 for column in right if column})
-    return [line for row, others in zip(rows, rest) for line in (others, f"  {visible(row[1], keep='')}")]
-
-
 # What is to be copied into a shell, whole.
 _COMMAND = re.compile(r"kafka-[a-z-]+\.sh |mirror .* --execute")
 
@@ -119,13 +110,59 @@ def wrapped(line: str, columns: Optional[int]) -> List[str]:
     )
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> List[str]:
-    """One line a row, two blanks between columns; the columns in `right` are aligned to the right."""
+def aligned(
+    rows: Sequence[Sequence[str]], right: Collection[int] = (), columns: Optional[int] = None, indent: str = ""
+) -> List[str]:
+    """One line a row, two blanks between columns; the columns in `right` are aligned to the right.
+
+    If a line would be wider than `columns`, cells are broken between words. If that is not enough, the names of one
+    column after another have lines of their own: two topic names seldom fit next to numbers.
+    """
     rows = [[visible(cell, keep="") for cell in row] for row in rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    cells = list(zip(*rows))
+    widths = [max(map(len, column)) for column in cells]
+    apart: Collection[int] = ()
+    if columns is not None and len(indent) + sum(widths) + 2 * (len(widths) - 1) > columns:
+        words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+        least = [
+            min(width, word if i in right else max(word, LEAST_COLUMN))
+            for i, (width, word) in enumerate(zip(widths, words))
+        ]
+        names = [i for i, word in enumerate(words) if word and i not in right]
+        apart = _narrow(widths, least, names, columns - len(indent))
+    lines = []
+    for row in rows:
+        kept = [(cell, widths[i], i in right) for i, cell in enumerate(row) if i not in apart]
+        own = [row[0], *(f"  {line}" for line in _row(kept))] if 0 in apart else _row(kept)
+        below = [f"  {row[i]}" for i in sorted(apart) if i and row[i] not in ("", "-")]
+        lines += [indent + line for line in (*own, *below)]
+    return lines
+
+
+def _narrow(widths: List[int], least: Sequence[int], names: Sequence[int], columns: int) -> Collection[int]:
+    """Narrow the widest of `widths`, none below its `least` one, until all fit into `columns`. Returns the columns of
+    `names` that do not fit."""
+    apart: List[int] = []
+    while True:
+        kept = [i for i in range(len(widths)) if i not in apart]
+        room = columns - 2 * (len(kept) - (0 not in apart))
+        left = [i for i in names if i not in apart]
+        if sum(least[i] for i in kept) <= room or not left or len(kept) == 1:
+            break
+        apart.append(max(left, key=lambda i: (least[i], i)))
+    while sum(widths[i] for i in kept) > room and any(widths[i] > least[i] for i in kept):
+        widths[max((i for i in kept if widths[i] > least[i]), key=widths.__getitem__)] -= 1
+    return apart
+
+
+def _row(cells: Sequence[Tuple[str, int, bool]]) -> List[str]:
+    """The lines of a row; a cell has its column's width, and whether it is aligned to the right."""
+    parts = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False)
+        for cell, width, _ in cells
+    ]
+    sides = [str.rjust if right else str.ljust for _, _, right in cells]
     return [
-        "  ".join(
-            cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
+        "  ".join(side(part, width) for part, (_, width, _), side in zip(line, cells, sides)).rstrip()
+        for line in zip_longest(*parts, fillvalue="")
     ]

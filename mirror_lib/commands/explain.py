@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Optional
 
 from mirror_lib.commands.arguments import EXIT_CODES, Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_json, print_lines, print_warning
+from mirror_lib.commands.output import chosen_flows, columns, print_json, print_lines, print_warning
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, ClusterError, ConfigError
@@ -49,7 +49,7 @@ def explain_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         if arguments.json:
             print_json(explanation_json(found))
         else:
-            print_lines(explanation_lines(found))
+            print_lines(explanation_lines(found, columns()))
     return EXIT_OK
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import copied_flows, print_json, print_lines
+from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_OK
 
@@ -28,5 +28,5 @@ def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
         if arguments.json:
             print_json(failover_json(found))
         else:
-            print_lines([*([""] if number else []), *failover_lines(found)])
+            print_lines([*([""] if number else []), *failover_lines(found, columns())])
     return EXIT_OK

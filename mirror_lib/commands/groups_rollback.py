@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import named_cluster, print_json, print_lines, print_undo, undo_line
+from mirror_lib.commands.output import columns, named_cluster, print_json, print_lines, print_undo, undo_line
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 from mirror_lib.text import counted
@@ -107,7 +107,7 @@ def _show(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Un
         runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
         print_json({"flow": flow_name, "cluster": alias, **runs, "positions": rows})
         return
-    print_lines([f"{flow_name}, groups of {alias}", *undo_lines(undone.found, undone.outcomes)])
+    print_lines([f"{flow_name}, groups of {alias}", *undo_lines(undone.found, undone.outcomes, columns())])
     if undone.run_id is not None:
         print_lines([undo_line(arguments, undone.run_id)])
     elif undone.outcomes:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_error, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, columns, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of, worst
 from mirror_lib.facts import AclBinding
@@ -47,7 +47,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         if arguments.json:
             print_json(preview_json(found))
         else:
-            print_lines(preview_lines(found, arguments.all))
+            print_lines(preview_lines(found, arguments.all, columns()))
         if found.refusal is not None:
             print_error(found.refusal)
             codes.append(found.refusal.exit_code)

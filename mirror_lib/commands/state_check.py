@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Dict, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import print_json, print_lines
+from mirror_lib.commands.output import columns, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
 from mirror_lib.text import aligned, counted
@@ -64,7 +64,7 @@ def show_tables(arguments: argparse.Namespace, config: MirrorConfig, states: Seq
         what = "; ".join(filter(None, (rows_of, each.detail)))
         faults = [str(fault) for fault in each.faults] or [what or "no process has written it"]
         rows += [[each.name, each.status, faults[0]], *(["", "", text] for text in faults[1:])]
-    lines = [config.state, *aligned(rows)]
+    lines = [config.state, *aligned(rows, columns=columns())]
     lost = [each for each in states if each.status == DAMAGED and is_table(each)]
     lines += [f"{each.name}: no record on the target is lost. {STATE_TABLES[each.name].lost}" for each in lost]
     for name in (each.name for each in states if each.status == UNREAD):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, List
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import copied_flows, print_json, print_lines
+from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def _show(arguments: argparse.Namespace, found: List[FlowStatus]) -> None:
         if arguments.json:
             print_json(status_json(status))
         else:
-            print_lines([*([""] if number else []), *status_lines(status, arguments.all, arguments.partitions)])
+            lines = status_lines(status, arguments.all, arguments.partitions, columns())
+            print_lines([*([""] if number else []), *lines])
 
 
 def exit_code(found: List[FlowStatus]) -> int:

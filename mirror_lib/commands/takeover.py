@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, error_json, print_error, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, worst
 
@@ -76,7 +76,7 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
     if arguments.json:
         print_json({**document(flow.name, run_id if taken else None, decided), "exit_code": code})
     else:
-        print_lines([flow.name, *takeover_lines(decided)])
+        print_lines([flow.name, *takeover_lines(decided, columns())])
         if not arguments.execute:
             print_lines(["nothing was changed: --execute writes the ledger"])
     return code

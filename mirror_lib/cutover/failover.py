@@ -103,7 +103,7 @@ def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[TargetGro
     )
 
 
-def failover_lines(found: Failover) -> List[str]:
+def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
     """What can be relied on, and what cannot be known."""
     ago = "never" if found.seen_at is None else f"{duration(max(0.0, found.at - found.seen_at))} ago"
     lines = [f"{found.flow}: the mirror was last seen {ago}"]
@@ -115,7 +115,7 @@ def failover_lines(found: Failover) -> List[str]:
         for each in found.topics:
             age = f"{duration(max(0.0, found.at - each.copied_at))} ago"
             rows.append((each.topic, each.remote_topic, grouped(each.offsets), age, "there" if each.here else "gone"))
-        lines += ["", *aligned(rows, right={2, 3})]
+        lines += ["", *aligned(rows, {2, 3}, columns)]
     if found.groups:
         header = ("GROUP", "POSITIONS", "VERDICT", "TARGET LAG", "COMMITTED", "ON THE TARGET")
         rows_of = [
@@ -126,7 +126,7 @@ def failover_lines(found: Failover) -> List[str]:
             )
             for each in found.groups
         ]
-        lines += ["", *aligned([header, *rows_of], right={1, 3, 4})]
+        lines += ["", *aligned([header, *rows_of], {1, 3, 4}, columns)]
         lines.append("a group reads again what it read on the source after COMMITTED, and passes no record")
     else:
         lines += ["", "no group was moved to the target: consumers start where auto.offset.reset says"]

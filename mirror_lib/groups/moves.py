@@ -259,10 +259,12 @@ def _undo(
     return Undo(last, at, PUT_BACK, move)
 
 
-def undo_lines(undos: Sequence[Undo], outcomes: Mapping[MoveKey, str]) -> List[str]:
+def undo_lines(
+    undos: Sequence[Undo], outcomes: Mapping[MoveKey, str], columns: Optional[int] = None
+) -> List[str]:
     """A header and one line for each group and partition; `outcomes` if the undo was carried out."""
     header = ["GROUP", "TOPIC", "PARTITION", "PRESENT", "GOES BACK TO", "ACTION"]
-    return aligned([header, *(_cells(undo, outcomes) for undo in undos)], right=(2, 3, 4))
+    return aligned([header, *(_cells(undo, outcomes) for undo in undos)], (2, 3, 4), columns)
 
 
 def undo_json(undo: Undo, outcomes: Mapping[MoveKey, str]) -> Dict[str, object]:

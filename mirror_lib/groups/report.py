@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.groups.decisions import Decision, verdict_counts
 from mirror_lib.groups.translation import BEFORE_FIRST
-from mirror_lib.text import counted, fitted
+from mirror_lib.text import aligned, counted
 
 # Columns of the table, and what stands in one that has nothing to say.
 _HEADER = ("GROUP", "FROM", "OFFSET", "TO", "TO OFFSET", "PRESENT", "RE-READ", "VERDICT", "ACTION", "REMARK")
@@ -37,7 +37,7 @@ def plan_lines(moves: Sequence[PlannedMove], columns: Optional[int] = None) -> L
     by_column = zip(_HEADER, zip(*rows))
     reported = [i for i, (name, cells) in enumerate(by_column) if not set(cells) <= _NOTHING.get(name, set())]
     shown = [[row[i] for i in reported] for row in (_HEADER, *rows)]
-    return fitted(shown, [at for at, i in enumerate(reported) if _HEADER[i] in _RIGHT], columns)
+    return aligned(shown, [at for at, i in enumerate(reported) if _HEADER[i] in _RIGHT], columns)
 
 
 def _cells(move: PlannedMove) -> List[str]:

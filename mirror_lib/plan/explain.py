@@ -74,7 +74,7 @@ def pattern_step(flow: ReplicationFlow, key: str, patterns: Sequence[str], name:
     return Step(key, place_of(flow, key), f"`{matching}` matches", tried, matched=True)
 
 
-def explanation_lines(found: Explanation) -> List[str]:
+def explanation_lines(found: Explanation, columns: Optional[int] = None) -> List[str]:
     """The rules in order as an aligned table, the patterns that were tried below theirs; the verdict last."""
     rows: List[Tuple[str, str, str]] = [("RULE", "SAYS", "WHERE")]
     for step in found.steps:
@@ -85,7 +85,7 @@ def explanation_lines(found: Explanation) -> List[str]:
     decided_by = found.decided_by
     by = "" if decided_by is None or decided_by.place == ALWAYS else f" ({decided_by.rule}, {decided_by.place})"
     head = f"{found.flow}, {found.subject} {found.name}"
-    return [head, *("  " + line for line in aligned(rows)), f"verdict: {found.verdict}{by}"]
+    return [head, *aligned(rows, (), columns, "  "), f"verdict: {found.verdict}{by}"]
 
 
 def explanation_json(found: Explanation) -> Dict[str, object]:

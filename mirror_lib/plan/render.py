@@ -7,7 +7,7 @@ everything, unchanged items after `=`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
@@ -44,9 +44,20 @@ INDENT = "  "
 Row = Tuple[str, ...]
 
 
-def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
+class _View(NamedTuple):
+    """Whether everything is listed, and the width of the terminal."""
+
+    all: bool
+    columns: Optional[int]
+
+    @property
+    def hint(self) -> str:
+        return "" if self.all else " (--all says why)"
+
+
+def preview_lines(preview: FlowPreview, show_all: bool = False, columns: Optional[int] = None) -> List[str]:
     """The whole plan of one flow; its last line says what would change, or that nothing would."""
-    flow = preview.flow
+    flow, view = preview.flow, _View(show_all, columns)
     return [
         f"{flow.name}: what a run would change",
         *([preview.engine.line()] if preview.engine else []),
@@ -54,11 +65,11 @@ def preview_lines(preview: FlowPreview, show_all: bool = False) -> List[str]:
         if flow.copied
         else f"copying: {COPIES_NOTHING}",
         *_delivery(preview),
-        *_topics(preview, show_all),
-        *_configs(preview, show_all),
-        *_acls(preview, show_all),
-        *_groups(preview, show_all),
-        *_internal(preview, show_all),
+        *_topics(preview, view),
+        *_configs(preview, view),
+        *_acls(preview, view),
+        *_groups(preview, view),
+        *_internal(preview, view),
         summary(preview),
     ]
 
@@ -103,7 +114,7 @@ def summary(preview: FlowPreview) -> str:
 _VERBS = {"created": "create", "grown": "grow", "changed": "change", "deleted": "delete"}
 
 
-def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+def _topics(preview: FlowPreview, view: _View) -> Iterator[str]:
     plan = preview.topics
     same = [each for each in plan.copied if not each.create and not each.grow_to]
     skipped = [each for each in plan.skipped if not each.wanted]
@@ -117,17 +128,17 @@ def _topics(preview: FlowPreview, show_all: bool) -> Iterator[str]:
             (len(skipped), "skipped"),
         ],
     )
-    shown = [each for each in plan.copied if show_all or each.create or each.grow_to]
+    shown = [each for each in plan.copied if view.all or each.create or each.grow_to]
     head = ("", "TOPIC", "REMOTE TOPIC", "PARTITIONS", "HOW")
     rows = [_topic_row(preview, each) for each in shown]
     created_dead_letters = [_new("dead letters", new) for new in _present(plan.dead_letters)]
-    yield from _table(head, [*rows, *created_dead_letters], show_all)
+    yield from _table(head, [*rows, *created_dead_letters], view)
     topics, why = preview.facts.source_topics, f"matches no topic of {preview.flow.source.alias}"
     notes = [(why, with_nearest(pattern, topics)) for pattern in matchless(preview)]
     notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
-    yield from _by_reason("NOTE", notes, show_all)
-    yield from _table(("", "BLOCKED", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], show_all)
-    yield from _by_reason("SKIPPED", [(each.reason, each.name) for each in skipped], show_all)
+    yield from _by_reason("NOTE", notes, view)
+    yield from _table(("", "BLOCKED", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], view)
+    yield from _by_reason("SKIPPED", [(each.reason, each.name) for each in skipped], view)
 
 
 def _topic_row(preview: FlowPreview, topic: CopiedTopic) -> Row:
@@ -150,7 +161,7 @@ def _present(topic: Optional[NewTopic]) -> List[NewTopic]:
     return [] if topic is None else [topic]
 
 
-def _configs(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+def _configs(preview: FlowPreview, view: _View) -> Iterator[str]:
     if preview.configs is None:
         yield f"{CONFIGS}: {preview.silent[CONFIGS]}"
         return
@@ -158,9 +169,9 @@ def _configs(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     kept = sum(each.action == KEEP for _, each in decided)
     topics = {topic for topic, each in decided if each.action != KEEP}
     changed = (len(decided) - kept, f"to change in {len(topics)} of {len(preview.configs)} remote topics")
-    yield _head(CONFIGS, [changed, (kept, "different and kept (--all says why)")], "all as on the source")
-    shown = [_config_row(topic, each) for topic, each in decided if show_all or each.action != KEEP]
-    yield from _table(("", "REMOTE TOPIC", "CONFIG", "FROM", "TO", "WHY"), shown, show_all)
+    yield _head(CONFIGS, [changed, (kept, f"different and kept{view.hint}")], "all as on the source")
+    shown = [_config_row(topic, each) for topic, each in decided if view.all or each.action != KEEP]
+    yield from _table(("", "REMOTE TOPIC", "CONFIG", "FROM", "TO", "WHY"), shown, view)
 
 
 def _config_row(topic: str, each: ConfigDecision) -> Row:
@@ -173,7 +184,7 @@ def _value(value: object) -> str:
     return "(unknown)" if value is None else str(value) or '""'
 
 
-def _acls(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+def _acls(preview: FlowPreview, view: _View) -> Iterator[str]:
     acls = preview.acls
     if acls is None:
         yield f"{ACLS}: {preview.silent[ACLS]}"
@@ -185,16 +196,16 @@ def _acls(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     if given:
         yield f"{INDENT}of these: {', '.join(f'{right} {count}' for right, count in sorted(given.items()))}"
     rows = [(MADE, *_acl(each)) for each in acls.create] + [(DELETED, *_acl(each)) for each in acls.delete]
-    yield from _table(("", "TOPIC", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows, show_all)
+    yield from _table(("", "TOPIC", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"), rows, view)
     said = [(each.reason, f"{each.acl.principal} {each.acl.operation} on {each.acl.topic}") for each in acls.skipped]
-    yield from _by_reason("SKIPPED", said, show_all)
+    yield from _by_reason("SKIPPED", said, view)
 
 
 def _acl(acl: AclBinding) -> Row:
     return (acl.topic, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
 
 
-def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+def _groups(preview: FlowPreview, view: _View) -> Iterator[str]:
     if preview.groups is None:
         yield f"{GROUPS}: {preview.silent[GROUPS]}"
         return
@@ -206,15 +217,15 @@ def _groups(preview: FlowPreview, show_all: bool) -> Iterator[str]:
     yield _head(GROUPS, counts, f"{preview.flow.source.alias} has none")
     names = [each.group for each in found[TRANSLATED]]
     if names:
-        yield f"{INDENT}   {_some(names, show_all)}"
+        yield f"{INDENT}   {_some(names, view.all)}"
         yield from _use(preview.flow)
     why, present = f"matches no group of {preview.flow.source.alias}", [each.group for each in preview.groups]
     notes = [(why, with_nearest(name, present)) for name in matchless_in_groups(preview)]
     notes += [(each.reason, each.group) for each in found[TRANSLATED] if each.reason]
-    yield from _by_reason("NOTE", notes, show_all)
+    yield from _by_reason("NOTE", notes, view)
     left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
-    yield from _table(("", "LEFT ALONE", "WHY"), left_alone, show_all)
-    yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], show_all)
+    yield from _table(("", "LEFT ALONE", "WHY"), left_alone, view)
+    yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], view)
 
 
 def _use(flow: ReplicationFlow) -> Iterator[str]:
@@ -226,23 +237,26 @@ def _use(flow: ReplicationFlow) -> Iterator[str]:
 _GROUP_WORDS = {TRANSLATED: "translated", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
 
 
-def _internal(preview: FlowPreview, show_all: bool) -> Iterator[str]:
+def _internal(preview: FlowPreview, view: _View) -> Iterator[str]:
     topics = preview.internal
     if topics is None:
         yield f"{INTERNAL}: {preview.silent[INTERNAL]}"
         return
-    counts = [(sum(each.action == action for each in topics), word) for action, word in _ACTION_WORDS.items()]
+    counts = [
+        (sum(each.action == action for each in topics), word + view.hint * (action == OFF))
+        for action, word in _ACTION_WORDS.items()
+    ]
     yield _head(INTERNAL, counts)
     symbols = {CREATE: MADE, UNSEEN: MADE, EXISTS: SAME, OFF: LEFT}
     rows = [(symbols[each.action], each.kind, each.topic, f"on {each.alias}", _why(each.action, each.reason))
-            for each in topics if show_all or each.action in (CREATE, UNSEEN)]  # fmt: skip
-    yield from _table(("", "WHAT", "TOPIC", "WHERE", "HOW"), rows, show_all)
+            for each in topics if view.all or each.action in (CREATE, UNSEEN)]  # fmt: skip
+    yield from _table(("", "WHAT", "TOPIC", "WHERE", "HOW"), rows, view)
     for each in topics:
         if each.others:
             yield f"{INDENT}   note: {each.alias} has {', '.join(each.others)}, {each.kind} of other settings"
 
 
-_ACTION_WORDS = {CREATE: "to create", UNSEEN: "to create if missing", EXISTS: "there", OFF: "off (--all says why)"}
+_ACTION_WORDS = {CREATE: "to create", UNSEEN: "to create if missing", EXISTS: "there", OFF: "off"}
 
 
 def _why(action: str, reason: str) -> str:
@@ -254,27 +268,27 @@ def _head(part: str, counts: Sequence[Tuple[int, str]], none: str = "none") -> s
     return f"{part}: {', '.join(f'{count} {word}' for count, word in counts if count) or none}"
 
 
-def _table(head: Row, rows: Sequence[Row], show_all: bool, right: Sequence[int] = ()) -> Iterator[str]:
+def _table(head: Row, rows: Sequence[Row], view: _View, right: Sequence[int] = ()) -> Iterator[str]:
     """Nothing where there are no rows."""
     if not rows:
         return
-    shown = rows if show_all or len(rows) <= ROWS_SHOWN else rows[: ROWS_SHOWN // 2]
-    yield from (INDENT + line for line in aligned([head, *shown], right))
+    shown = rows if view.all or len(rows) <= ROWS_SHOWN else rows[: ROWS_SHOWN // 2]
+    yield from aligned([head, *shown], right, view.columns, INDENT)
     if len(shown) < len(rows):
         yield f"{INDENT}   and {len(rows) - len(shown)} more; --all lists them"
 
 
-def _by_reason(title: str, reported: Iterable[Tuple[str, str]], show_all: bool) -> Iterator[str]:
+def _by_reason(title: str, reported: Iterable[Tuple[str, str]], view: _View) -> Iterator[str]:
     """(reason, name) pairs as one line a reason, the most frequent first; with `show_all` as one line a name."""
-    if show_all:
-        yield from _table((" ", title, "WHY"), [("", name, reason) for reason, name in reported], show_all)
+    if view.all:
+        yield from _table((" ", title, "WHY"), [("", name, reason) for reason, name in reported], view)
         return
     names: Dict[str, List[str]] = {}
     for reason, name in reported:
         names.setdefault(reason, []).append(name)
     reasons = sorted(names, key=lambda each: (-len(names[each]), each))
     rows = [("", str(len(names[reason])), reason, _some(names[reason])) for reason in reasons]
-    yield from _table((" ", title, "WHY", "WHICH"), rows, show_all, right=[1])
+    yield from _table((" ", title, "WHY", "WHICH"), rows, view, right=[1])
 
 
 def _some(names: Sequence[str], show_all: bool = False) -> str:

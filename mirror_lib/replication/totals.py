@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Collection, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.replication.messages import PartitionReport, TaskReport
-from mirror_lib.text import counted, fitted, grouped, size
+from mirror_lib.text import aligned, counted, grouped, size
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def total_lines(
     rows: List[Tuple[str, ...]] = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "SECONDS", "RECORDS/S")]
     rows += [_row(each) for each in topics]
     more = [] if filtered is None else [filtered_words(filtered)]
-    return [flow, *fitted(rows, range(2, 7), columns), *more]
+    return [flow, *aligned(rows, range(2, 7), columns), *more]
 
 
 def filtered_words(filtered: int) -> str:

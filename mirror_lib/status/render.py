@@ -21,7 +21,9 @@ EVENTS_SHOWN = 3
 SCHEMA = 1
 
 
-def status_lines(status: FlowStatus, everything: bool = False, partitions: bool = False) -> List[str]:
+def status_lines(
+    status: FlowStatus, everything: bool = False, partitions: bool = False, columns: Optional[int] = None
+) -> List[str]:
     """A heading, what runs, what is to be copied, the problems, and tables of topics or partitions and of groups."""
     lines = [f"{status.flow}: {status.state}", f"  run       {_run(status)}"]
     if status.partitions:
@@ -43,11 +45,11 @@ def status_lines(status: FlowStatus, everything: bool = False, partitions: bool 
     rows = _partition_rows(status.partitions) if partitions else _topic_rows(status.partitions)
     shown = rows if everything or partitions else rows[: TOPICS_SHOWN + 1]
     if len(rows) > 1:
-        lines += ["", *aligned(shown, right=set(range(1, len(rows[0]))))]
+        lines += ["", *aligned(shown, range(1, len(rows[0])), columns)]
     if len(shown) < len(rows):
         lines.append(f"and {counted(len(rows) - len(shown), 'topic')} with less lag (--all)")
     if status.groups:
-        lines += ["", *_group_lines(status)]
+        lines += ["", *_group_lines(status, columns)]
     return lines
 
 
@@ -172,7 +174,7 @@ def _partition_rows(partitions: Sequence[PartitionStatus]) -> List[Tuple[str, ..
     return [_PARTITION_HEADER, *rows]
 
 
-def _group_lines(status: FlowStatus) -> List[str]:
+def _group_lines(status: FlowStatus, columns: Optional[int]) -> List[str]:
     header = ("GROUP", "POSITIONS", "VERDICT", "SOURCE LAG", "TARGET LAG", "COMMITTED")
     rows = [
         (
@@ -181,7 +183,7 @@ def _group_lines(status: FlowStatus) -> List[str]:
         )
         for each in status.groups
     ]
-    return aligned([header, *rows], right={1, 3, 4})
+    return aligned([header, *rows], {1, 3, 4}, columns)
 
 
 def _target_lag(group: GroupStatus) -> str:

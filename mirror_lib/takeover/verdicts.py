@@ -321,13 +321,13 @@ def refused(decided: Sequence[PartitionTakeover]) -> int:
     return sum(each.verdict.action == REFUSED for each in decided)
 
 
-def takeover_lines(decided: Sequence[PartitionTakeover]) -> List[str]:
+def takeover_lines(decided: Sequence[PartitionTakeover], columns: Optional[int] = None) -> List[str]:
     """A header, one line for each partition with the reason after the word, and a closing sentence."""
     if not decided:
         return ["the flow copies no topic that is on the target"]
     counts = Counter(each.verdict.action for each in decided)
     listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    table = aligned([_HEADER, *(_cells(each) for each in decided)], right=(1, 2, 3, 4, 5, 7, 8))
+    table = aligned([_HEADER, *(_cells(each) for each in decided)], (1, 2, 3, 4, 5, 7, 8), columns)
     return [*table, f"{counted(len(decided), 'partition')}: {listed}"]
 
 

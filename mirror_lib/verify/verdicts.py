@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import LeftOut, Verification
-from mirror_lib.text import fitted, grouped
+from mirror_lib.text import aligned, grouped
 from mirror_lib.verify.ranges import CopiedRange, Scope
 
 EQUAL = "equal"
@@ -210,7 +210,7 @@ def report_lines(report: VerifyReport, columns: Optional[int] = None) -> List[st
         left = "-" if topic.not_copied is None else grouped(topic.not_copied)
         counts = (str(len(topic.partitions)), grouped(topic.records), left)
         rows.append((topic.topic, topic.remote_topic, *counts, topic.verdict))
-    lines = fitted(rows, {2, 3, 4}, columns)
+    lines = aligned(rows, {2, 3, 4}, columns)
     for topic in report.topics:
         lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
     for topic in report.topics:

@@ -231,6 +231,7 @@ def test_long_lists_are_cut_where_everything_is_not_asked_for() -> None:
     many = {f"t{number:03}": 1 for number in range(100)}
     found = previewed(FakeCluster("A", topics(**many, **{f"x{n}": 1 for n in range(9)})), FakeCluster("B", {}))
     short, long = preview_lines(found), preview_lines(found, show_all=True)
+    assert "--all" in "".join(short) and "--all" not in "".join(long)
     assert len(short) < 40 and "     and 80 more; --all lists them" in short
     assert "           9  excluded by `x.*`  x0, x1, x2, x3, x4 and 4 more" in short
     assert all(any(f" {name} " in line for line in long) for name in many)

@@ -293,6 +293,8 @@ def test_screen_shows_an_outage_instead_of_what_the_flow_did_last() -> None:
     shown = screen_lines({"A->B": quiet, "A->C": quiet, "A->D": None}, 10.0, 80, 24, outages)
     assert shown[2].text == "  source unreachable since 14:03:11 · target unreachable since 14:03:11"
     assert shown[4].text == "  waiting for records"
+    over = screen_lines({"A->B": quiet}, 10.0, 80, 24, over=True)
+    assert over[2].text == "  all committed records copied"
     assert shown[6].text.startswith("  source unreachable since ")
     assert [shown[at].style for at in (2, 4, 6)] == ["alarm", "faint", "alarm"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.commands.output import print_error, print_json, print_lines, print_progress
 from mirror_lib.log_lines import EntryFormatter, name_files, with_files
-from mirror_lib.text import aligned, as_json, fitted, one_entry, visible, wrapped
+from mirror_lib.text import aligned, as_json, one_entry, visible, wrapped
 
 # Clears the screen, names the window, and forges a line; C1's CSI; a right-to-left override; no character at all.
 HOSTILE = "evil\x1b[2J\x1b]0;pwned\x07\nWARNING forged \x9b31m \u202egnp.exe \ud800"
@@ -83,10 +83,34 @@ def test_commands_name_the_files_of_the_user(capsys: pytest.CaptureFixture[str])
 
 def test_a_table_that_is_wider_than_the_terminal_has_the_second_name_on_a_line_of_its_own() -> None:
     rows = [["TOPIC", "REMOTE TOPIC", "RECORDS"], ["payments", "primary.payments", "1,204"]]
-    assert fitted(rows, {2}, None) == fitted(rows, {2}, 80) == aligned(rows, {2})
-    assert fitted(rows, {2}, 30) == [
+    assert aligned(rows, {2}, columns=80) == aligned(rows, {2})
+    assert aligned(rows, {2}, 30) == [
         "TOPIC     RECORDS",
         "  REMOTE TOPIC",
         "payments    1,204",
         "  primary.payments",
     ]
+
+
+def test_cells_are_broken_between_words_where_that_makes_a_table_fit() -> None:
+    rows = [
+        ("", "NOTE", "WHY", "COMMITTED"),
+        ("!", "orders", "the timestamps of records are not kept there", "2026-11-26 08:10:02"),
+    ]
+    for columns in (50, 60):
+        lines = aligned(rows, (), columns, "  ")
+        assert max(map(len, lines)) <= columns and all(line.startswith("  ") for line in lines)
+        (first, *others) = lines[1:]
+        assert "orders  the timestamps" in first and "2026-11-26" in first
+        assert {line[: first.index("the timestamps")].strip() for line in others} == {""}
+
+
+def test_first_name_that_does_not_fit_stands_above_its_row_and_a_sentence_below_it() -> None:
+    numbers = [str(10**9)] * 3
+    rows = [("TOPIC", "A", "B", "C", "VERDICT"), ("a" * 30, *numbers, "refused: the end of the log does not match")]
+    assert aligned(rows, (1, 2, 3), 40)[3:] == [
+        "a" * 30,
+        "  1000000000  1000000000  1000000000",
+        "  refused: the end of the log does not match",
+    ]
+    assert aligned([("TOPIC", "A"), ("a" * 30, "7")], (), 10) == ["TOPIC", "  A", "a" * 30, "  7"]

@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror plan`: read both clusters and print; nothing is changed. Ends as the run would where that is refused."""
+    """`mirror plan`: read both clusters and print; nothing is changed. Ends as the run would."""
     from mirror_lib.ledger.table_reader import local_refusal
     from mirror_lib.plan.render import preview_json, preview_lines
 
@@ -50,7 +50,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
             print_lines(preview_lines(found, arguments.all, columns()))
         if found.refusal is not None:
             print_error(found.refusal)
-            codes.append(found.refusal.exit_code)
+        codes.append(found.exit_code)
     return worst(codes)
 
 

@@ -15,7 +15,7 @@ from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
-from mirror_lib.errors import ClusterError, CustomClassError, RefusedError
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, CustomClassError, RefusedError
 from mirror_lib.facts import (
     AclBinding,
     AclCluster,
@@ -253,6 +253,13 @@ class FlowPreview:
     refusal: Optional[RefusedError] = None
     retention: Tuple[str, ...] = ()
     waiting: Tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The one with which a run would end now, as far as the plan shows."""
+        if self.refusal is not None:
+            return self.refusal.exit_code
+        return EXIT_FAILED if self.topics.blocked else EXIT_OK
 
 
 def matchless(preview: FlowPreview) -> List[str]:

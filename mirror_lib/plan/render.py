@@ -11,7 +11,6 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
-from mirror_lib.errors import exit_code_of
 from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.plan.preview import (
     ACLS,
@@ -306,7 +305,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "copying": terms_json(preview.flow) if preview.flow.copied else None,
         "refused": None if preview.refusal is None else str(preview.refusal),
         "code": None if preview.refusal is None else preview.refusal.code,
-        "exit_code": exit_code_of([] if preview.refusal is None else [preview.refusal]),
+        "exit_code": preview.exit_code,
         "warning": preview.warning or None,
         "retention": "; ".join(preview.retention) or None,
         "waiting": list(preview.waiting),

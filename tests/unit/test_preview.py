@@ -243,6 +243,7 @@ def test_topics_that_cannot_be_copied_stand_out() -> None:
     why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
     assert f"  !  orders   {why}" in preview_lines(found)
     assert preview_lines(found)[-1].endswith("it copies 0 topics; 1 topic cannot be copied")
+    assert (preview_json(found)["exit_code"], preview_json(example())["exit_code"]) == (1, 0)
 
 
 def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:

@@ -12,7 +12,7 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.commands import (
@@ -36,6 +36,7 @@ from mirror_lib.commands import (
 )
 from mirror_lib.commands.arguments import EXIT_CODES, Commands
 from mirror_lib.commands.output import STDOUT, error_columns, json_to, json_words, print_error
+from mirror_lib.config.document import nearest
 from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
 from mirror_lib.log_lines import EntryFormatter, name_files, wants_json
 from mirror_lib.spark.java import SPARK_LINES
@@ -143,6 +144,15 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but the parser that has the options refuses unknown ones, and names the nearest one."""
+        found, rest = super().parse_known_args(args, namespace)
+        unknown = [word for word in rest if word.startswith("-")]
+        if unknown:
+            like = nearest(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {like}?' if like else ''}")
+        return found, rest
+
     def error(self, message: str) -> NoReturn:
         """As argparse's. MirrorMaker's own `--clusters` takes every following word for a cluster."""
         missing = "required: CONFIG" in message and "--clusters" in self.format_usage()

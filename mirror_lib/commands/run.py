@@ -64,6 +64,8 @@ IF_RUNNING_HELP = (
 )
 TAKE_OVER_HELP = "fence the process that copies a flow, and resume where it ended"
 USE_TAKE_OVER = "let that run end, or give --take-over, which fences it and copies from where it ended"
+PLAN_SHOWS = "mirror plan CONFIG shows which topics the flow copies"
+GROUP_SHOWS = "kafka-consumer-groups.sh --describe --group GROUP shows on the source what the group has read"
 UNTIL_HELP = "stop at caught-up, at a time (2026-01-01T00:00:00Z) or at offsets (orders:0=100)"
 
 
@@ -200,7 +202,7 @@ def _run(
     for name, error in translation.errors.items():
         errors[name].append(error)
     interrupted = stop.is_set() and config.trigger == AVAILABLE_NOW
-    _show(outcomes, errors, arguments.json, stop.is_set(), interrupted)
+    _show(outcomes, errors, arguments, stop.is_set(), interrupted)
     return worst(exit_code_of(each, interrupted) for each in errors.values())
 
 
@@ -310,13 +312,16 @@ def stop_on_signals() -> Stop:
 def _show(
     outcomes: Sequence[FlowOutcome],
     errors: Mapping[str, Sequence[MirrorError]],
-    as_json: bool,
+    arguments: argparse.Namespace,
     stopped: bool,
     interrupted: bool,
 ) -> None:
     """The end of each flow; `errors` are the errors of its copy and of its translation, by flow."""
     from mirror_lib.replication.totals import total_json, total_lines
 
+    as_json = arguments.json
+    # `mirror mm1` has no file that `mirror plan` could read.
+    advice = PLAN_SHOWS if hasattr(arguments, "config") else GROUP_SHOWS
     for error in (each for found in errors.values() for each in found):
         print_end(error)
     for outcome in outcomes:
@@ -326,7 +331,7 @@ def _show(
         elif outcome.topics:
             print_lines(total_lines(outcome.flow, outcome.topics, columns(), outcome.filtered))
         elif outcome.error is None:
-            print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped)}")
+            print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped, advice)}")
         remarks = [outcome.note] if outcome.note and outcome.topics else []
         for sentence in () if as_json else (*remarks, *outcome.waiting):
             print_progress(f"{outcome.flow}: {sentence}")
@@ -336,7 +341,7 @@ def _show(
             print_json({"flow": name, **error_json(found, interrupted)})
 
 
-def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
+def _of_nothing(outcome: FlowOutcome, stopped: bool, advice: str) -> str:
     """Why a run without an error copied nothing."""
     from mirror_lib.replication.totals import filtered_words
 
@@ -351,4 +356,4 @@ def _of_nothing(outcome: FlowOutcome, stopped: bool) -> str:
     note = f"{outcome.note}; " if outcome.note else ""
     if outcome.waiting:
         return f"nothing was copied; {note}the next lines name what waits"
-    return f"no new records; {note}mirror plan shows which topics the flow copies"
+    return f"no new records; {note}{advice}"

@@ -9,6 +9,7 @@ from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, worst
+from mirror_lib.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,10 +77,17 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
     if arguments.json:
         print_json({**document(flow.name, run_id if taken else None, decided), "exit_code": code})
     else:
-        print_lines([flow.name, *takeover_lines(decided, columns())])
-        if not arguments.execute:
-            print_lines(["nothing was changed: --execute writes the ledger"])
+        print_lines([flow.name, *takeover_lines(decided, columns()), closing(taken if arguments.execute else None)])
     return code
+
+
+def closing(taken: Optional[int]) -> str:
+    """What was written: the start of `taken` partitions, nothing without `--execute`; and what comes next."""
+    if taken is None:
+        return "nothing was changed: --execute writes the ledger"
+    if not taken:
+        return "nothing was written to the ledger"
+    return f"the ledger has the start of {counted(taken, 'partition')}: mirror run CONFIG resumes there"
 
 
 def document(

@@ -252,6 +252,8 @@ class _Sorting:
             right = f"; did you mean {entry.written[: len(entry.written) - len(key)]}{like}?" if like else ""
             if like and self._document.dialect == YAML:
                 raise config_error(f"{entry.written} is not a Kafka client property{right}", entry.place)
+            setting = None if like or prefix else _slip_of(entry, _names_of_flows())
+            right = f"; did you mean A->B.{setting}?" if setting else right
             sentence = "is no client property of Kafka; it is passed on"
             self._idle.append(f"{entry.written} {sentence}{right} ({entry.place})")
         elif not reaches_the_copy(key):
@@ -290,8 +292,7 @@ class _Sorting:
         aliases = self._document.aliases
         if entry.key in CLIENT_PROPERTIES and aliases:
             return f"client properties belong to a cluster: {entry.scope.partition('->')[0] or aliases[0]}.{entry.key}"
-        names = (name for name, setting in BY_NAME.items() if not entry.scope or setting.level == FLOW)
-        like = _slip_of(entry, names)
+        like = _slip_of(entry, _names_of_flows() if entry.scope else BY_NAME)
         head, _, rest = entry.key.partition(".")
         if like is None and not entry.scope and rest in CLIENT_PROPERTIES:
             alias = next((each for each in aliases if each.lower() == head.lower()), None) or nearest(head, aliases)
@@ -299,6 +300,10 @@ class _Sorting:
                 return f"the clusters are {', '.join(aliases)}"
             like = f"{alias}.{rest}"
         return f"did you mean {entry.scope and entry.scope + '.'}{like}?" if like else ""
+
+
+def _names_of_flows() -> List[str]:
+    return [name for name, setting in BY_NAME.items() if setting.level == FLOW]
 
 
 def _slip_of(entry: Entry, names: Iterable[str]) -> Optional[str]:

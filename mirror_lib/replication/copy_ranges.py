@@ -303,8 +303,7 @@ def first_range(
         decided = Range(key, start, source.end, anchor=latest or passed)
     skipped = (source.log_start, decided.start.upstream_offset)
     if case.rows is Rows.NONE and not (unrecorded or decided.incident or decided.refused) and skipped[0] < skipped[1]:
-        by = "consumer.auto.offset.reset: latest" if begin is None else "start.position"
-        reason = f"the copy starts after what the source held, by {by}"
+        reason = f"the copy starts after what the source held, by {'latest' if begin is None else 'start.position'}"
         return replace(decided, incident=Incident(STARTED_LATER, key.source_topic, key.partition, *skipped, reason))
     return replace(decided, unrecorded=unrecorded)
 

@@ -122,7 +122,7 @@ def _ends() -> List[Document]:
 
 def _end(outcome: FlowOutcome) -> None:
     errors = [] if outcome.error is None else [outcome.error]
-    run._show([outcome], {"A->B": errors}, True, False, False)
+    run._show([outcome], {"A->B": errors}, JSON, False, False)
 
 
 class _Runs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import logging
@@ -352,6 +353,30 @@ def test_terminal_without_rich_gets_lines(monkeypatch: pytest.MonkeyPatch) -> No
     assert not wants_screen(arguments, {"TERM": "xterm"})
 
 
+PLAIN = command_line().parse_args(["run", "mirror.yaml"])
+
+
+def test_run_of_nothing_names_a_command_that_takes_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, command in ((PLAIN, "mirror plan"), (command_line().parse_args(["mm1"]), "kafka-consumer-groups")):
+        run._show([FlowOutcome("A->B", 0, 0, (), None)], {"A->B": []}, arguments, False, False)
+        assert command in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["mm1", "--whitelst", "orders"], "--whitelist"),
+        (["run", "mirror.yaml", "--ones"], "--once"),
+        (["groups", "plan", "mirror.yaml", "--exceute"], "--execute"),
+    ],
+)
+def test_misspelt_option_is_named_with_the_one_that_is_meant(
+    words: List[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(words) == 2
+    assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
 def test_end_of_a_run_names_the_filtered_records_of_a_flow_with_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
     total = TopicTotal("orders", "A.orders", 1, 2, 3, 0.5)
     outcomes = [
@@ -359,7 +384,7 @@ def test_end_of_a_run_names_the_filtered_records_of_a_flow_with_a_filter(capsys:
         FlowOutcome("B->A", 0, 0, (), None, filtered=5678),
         FlowOutcome("C->D", 2, 3, (total,), None),
     ]
-    run._show(outcomes, {each.flow: [] for each in outcomes}, False, False, False)
+    run._show(outcomes, {each.flow: [] for each in outcomes}, PLAIN, False, False)
     printed = capsys.readouterr()
     assert "1,204" in printed.out and "5,678" in printed.out + printed.err
     assert (printed.out + printed.err).count("filtered") == 2
@@ -369,7 +394,7 @@ def test_each_flow_of_a_run_has_its_own_exit_code_in_its_document(capsys: pytest
     away, refused = ClusterError("B->A: away"), RefusedError("C->D: no", code="MIR-304")
     outcomes = [FlowOutcome("A->B", 1, 10, (), None), FlowOutcome("B->A", 0, 0, (), away)]
     errors: Dict[str, List[MirrorError]] = {"A->B": [], "B->A": [away], "C->D": [refused]}
-    run._show(outcomes, errors, True, False, False)
+    run._show(outcomes, errors, argparse.Namespace(json="-"), False, False)
     printed = capsys.readouterr()
     documents = [json.loads(line) for line in printed.out.splitlines()]
     assert [(each["flow"], each["exit_code"], each["code"]) for each in documents] == [

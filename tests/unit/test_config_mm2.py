@@ -237,6 +237,7 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
         ("B->A.max.poll.records = 1", "client properties belong to a cluster: B.max.poll.records"),
         ("A->B.ssl.key.password = x", "client properties belong to a cluster: A.ssl.key.password"),
         ("A.bootstrap.server = x", "no client property of Kafka; it is passed on; did you mean A.bootstrap.servers?"),
+        ("B.checkpoint.topic.replication.factor = 1", "did you mean A->B.checkpoints.topic.replication.factor?"),
         ("A.ssl.trustore.location = x", "did you mean A.ssl.truststore.location?"),
         ("A->C.topics = x", "A->C.topics: ignored: it names an unknown cluster, C; the clusters are A, B"),
         ("A->A.enabled = true", "A->A.enabled: ignored: a pair is of two clusters"),

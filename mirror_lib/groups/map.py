@@ -8,6 +8,7 @@ from typing import Collection, Dict, Iterable, Mapping, Set, Union
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import TopicPartition
+from mirror_lib.groups.translation import NOT_COPIED
 from mirror_lib.ledger.intervals import Numbers, PartitionMap
 from mirror_lib.ledger.records import LedgerRow, PartitionKey
 
@@ -94,7 +95,7 @@ class FlowMaps:
     def _absent(self, key: PartitionKey) -> str:
         if (key.source_topic, key.partition) in self._names:
             return "the topic was re-created and nothing of it is copied yet"
-        return "nothing of this partition is copied yet"
+        return NOT_COPIED
 
 
 class Reads:

@@ -19,7 +19,14 @@ from mirror_lib.groups.markers import needed_offset, pass_markers
 from mirror_lib.groups.position_formats import NOWHERE, TopicPosition, TranslatedPosition, unchanged
 from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, pairs_of
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, GroupPosition, translate, untranslatable
+from mirror_lib.groups.translation import (
+    NOTHING_COPIED,
+    TO_DOWNSTREAM,
+    TO_UPSTREAM,
+    GroupPosition,
+    translate,
+    untranslatable,
+)
 from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.takeovers import TakeoverTable
@@ -27,7 +34,6 @@ from mirror_lib.topics.plan import select_topics
 
 READER = "reader"
 NO_OFFSET = untranslatable("where records are repartitioned an end of one log stands for no place in another")
-NOTHING_COPIED = untranslatable("nothing of this partition is copied yet")
 
 
 def repartitioned_positions(

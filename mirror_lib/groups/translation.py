@@ -21,6 +21,8 @@ BACKWARDS = "would move backwards"
 MOVED_BACK = "moved back: the remote log lost its tail"
 # Reasons why the offset of a group is not committed.
 NO_ANSWER = "its coordinator does not answer with committed offsets now"
+NOT_COPIED = "nothing of this partition is copied yet"
+NOTHING_COPIED = f"held: {NOT_COPIED}"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
 UNRECORDED = "older than the ledger, which lacks the start of the remote log"
 
@@ -119,6 +121,8 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     says how the offset was found: `moved back`, `before first copied record`, `clamped`, `exact`. Only the last four
     commit, and only if the group is at another offset: the same facts after a commit give no second commit.
     """
+    if at.map == NOT_COPIED:
+        return Translation(NOTHING_COPIED)
     if isinstance(at.map, str):
         return Translation(untranslatable(at.map))
     if at.log is None:

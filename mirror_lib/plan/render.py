@@ -233,7 +233,7 @@ def _use(flow: ReplicationFlow) -> Iterator[str]:
         yield f"{INDENT}   a run {reported}commits nothing on {flow.target.alias}: sync.group.offsets.enabled is false"
 
 
-_GROUP_WORDS = {TRANSLATED: "translated", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
+_GROUP_WORDS = {TRANSLATED: "to translate", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
 
 
 def _internal(preview: FlowPreview, view: _View) -> Iterator[str]:

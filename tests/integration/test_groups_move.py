@@ -258,7 +258,7 @@ def test_group_of_a_partition_that_was_never_written_starts_at_its_first_record(
     first = of_topic(read_on(lab.source, group, [topic]), topic)
     commit(lab.source, group, topic, 0, 1)
     lab.copy()
-    empty = "untranslatable: nothing of this partition is copied yet"
+    empty = "held: nothing of this partition is copied yet"
     assert lab.translate() == {(group, "orders", 0): "exact", (group, "orders", 1): empty}
     assert list(lab.at_target(group, "orders", 2)) == [0]
     lab.write("orders", values(5, "first ever"), 1)

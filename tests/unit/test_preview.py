@@ -146,7 +146,7 @@ def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         "  +  A.orders  LITERAL  User:app   *     READ       ALLOW",
         "     SKIPPED  WHY                                                 WHICH",
         "           1  who may write to a topic may not write to its copy  User:app WRITE on orders",
-        "groups: 1 translated, 1 left alone for now, 1 skipped",
+        "groups: 1 to translate, 1 left alone for now, 1 skipped",
         "     billing",
         "     LEFT ALONE  WHY",
         "  !  busy        active on B: it has members there",

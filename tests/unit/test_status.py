@@ -165,7 +165,7 @@ BY_VERDICT = [
     ("exact", HEALTHY, []),
     ("active on target", HEALTHY, []),
     ("held: ahead of the ledger by 7", HEALTHY, []),
-    ("untranslatable: nothing of this partition is copied yet", HEALTHY, []),
+    ("held: nothing of this partition is copied yet", HEALTHY, []),
     (FOREIGN, DEGRADED, ["group not moved"]),
     (untranslatable(OLDER), DEGRADED, ["group not moved"]),
     (untranslatable(UNRECORDED), DEGRADED, ["group not moved"]),

@@ -328,7 +328,7 @@ class Cutover:
         )
         VerificationTable(self._spark, self._config.state).append(summary(report, EVERYTHING))
         if not report.equal:
-            bad = next(topic for topic in report.topics if topic.verdict not in ("equal", "expired"))
+            bad = next(topic for topic in report.topics if not topic.fine)
             raise RefusedError(
                 f"{flow.name}: {bad.remote_topic} is {bad.verdict}; no offset of a group was changed",
                 "mirror verify CONFIG shows where; then call mirror cutover run again",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import LeftOut, Verification
-from mirror_lib.text import aligned, grouped
+from mirror_lib.text import aligned, counted, grouped
 from mirror_lib.verify.ranges import CopiedRange, Scope
 
 EQUAL = "equal"
@@ -45,10 +45,10 @@ class PartitionVerdict:
     """The verdict on one partition. `records` is the number of compared pairs, `unknown` has sentences on uncompared
     parts, `left_out` the skipped offsets.
 
-    `waiting`: the source has offsets that are not copied, before the copy's start or after the ledger's end.
-    `not_copied` counts those after its end, without the ones that are in the remote log; `None` if that is unknown.
-    `uncompared`: records of the remote log that were not compared and not left out by the scope; `None` if their number
-    is unknown."""
+    `waiting`: the source has records after the ledger's end. `not_copied` counts their offsets without those that are
+    in the remote log; `None` if that is unknown. `uncompared`: records of the remote log that were not compared and not
+    left out by the scope; `None` if their number is unknown. `before_start`: source offsets before the start of the
+    copy that the file asks for."""
 
     partition: int
     records: int
@@ -59,6 +59,13 @@ class PartitionVerdict:
     waiting: bool = False
     not_copied: Optional[int] = None
     uncompared: Optional[int] = 0
+    before_start: int = 0
+
+    @property
+    def fine(self) -> bool:
+        """Whether nothing differs, and everything that the file and the scope ask for was compared."""
+        nothing_asked = self.before_start > 0 and not (self.waiting or self.records)
+        return self.verdict not in (DIFFERS, NOT_COMPARED) or (self.verdict == NOT_COMPARED and nothing_asked)
 
 
 @dataclass(frozen=True)
@@ -92,8 +99,8 @@ class TopicVerdict:
 
     @property
     def fine(self) -> bool:
-        """Whether nothing differs, and all that the scope asks for was compared."""
-        return self.verdict not in (DIFFERS, NOT_COMPARED)
+        """Whether this is so of all partitions."""
+        return all(partition.fine for partition in self.partitions)
 
     @property
     def differences(self) -> Tuple[Difference, ...]:
@@ -117,7 +124,7 @@ class VerifyReport:
 
     @property
     def equal(self) -> bool:
-        """Whether no topic has the verdict `differs` or `not compared`."""
+        """Whether nothing differs, and everything that the file and the scope ask for was compared."""
         return all(topic.fine for topic in self.topics)
 
 
@@ -236,7 +243,8 @@ def _skipped(left_out: LeftOut) -> str:
 def summary(report: VerifyReport, scope: Scope) -> Verification:
     """The report as one row, with the worst verdict of the topics."""
     verdicts = [topic.verdict for topic in report.topics]
-    worst = next((each for each in (DIFFERS, NOT_COMPARED) if each in verdicts), EQUAL)
+    bad = [topic.verdict for topic in report.topics if not topic.fine]
+    worst = next((each for each in (DIFFERS, NOT_COMPARED) if each in bad), EQUAL)
     first = next(((topic, each) for topic in report.topics for each in topic.differences), None)
     reported = "" if first is None else f"{first[0].topic}-{first[1].partition}: {_sentence(first[1])}"
     return Verification(
@@ -251,6 +259,8 @@ def compared_words(report: VerifyReport, scope: Scope) -> str:
     number = sum(filter(None, left))
     words = [f"{grouped(number)} records not compared"] if number else []
     words += ["records from before a take-over not compared"] if None in left else []
+    before = sum(partition.before_start for topic in report.topics for partition in topic.partitions)
+    words += [f"{counted(before, 'source offset')} before the start not copied"] if before else []
     return ", ".join([scope.words, *words] if scope.narrowed or not words else words)
 
 
@@ -352,7 +362,7 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
-    waiting = copied.source.log_end > copied.source.end or _skipped_by_start(copied, counts) > 0
+    waiting = copied.source.log_end > copied.source.end
     # Records that the copier wrote but did not commit to the ledger yet count as copied.
     not_copied = max(0, copied.source.log_end - copied.source.end - (tail.records if tail else 0))
     uncompared = None if copied.older else _uncompared(copied, counts, tail)
@@ -361,6 +371,7 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
         waiting=waiting,
         not_copied=not_copied,
         uncompared=uncompared,
+        before_start=_skipped_by_start(copied, counts),
     )
 
 
@@ -393,7 +404,8 @@ NONE_COMPARED = "no record of the topic was compared, and the source holds some"
 def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[PartitionVerdict, ...]:
     """The verdicts of a topic's partitions: if no record was compared although the source has some, `not compared`
     replaces `equal` for the partitions with records."""
-    waiting = [each.partition for each in partitions if each.waiting and each.verdict == EQUAL]
+    held = (each for each in partitions if each.waiting or each.before_start)
+    waiting = [each.partition for each in held if each.verdict == EQUAL]
     if not waiting or any(each.records for each in partitions):
         return tuple(partitions)
     reported = {waiting[0]: (NONE_COMPARED,)}

@@ -96,10 +96,10 @@ def test_offsets_before_the_start_of_the_copy_are_counted(older: bool, head: int
     logs = OffsetRange(0, 300), OffsetRange(0, 1)
     known = CopiedPartition("orders", "there", 0, anchor, *logs, False, False, False, False, older=older)
     found = of(copied_range(known), Counts(head_downstream=head))
-    assert found.waiting is reported
+    assert (found.before_start == 300) is reported
     assert any("offset 300" in sentence and "300 earlier" in sentence for sentence in found.unknown) is reported
-    assert not of(copied_range(replace(known, from_the_start=True)), Counts()).waiting
-    assert not of(copied_range(replace(known, source=OffsetRange(300, 300))), Counts()).waiting
+    assert not of(copied_range(replace(known, from_the_start=True)), Counts()).before_start
+    assert not of(copied_range(replace(known, source=OffsetRange(300, 300))), Counts()).before_start
 
 
 def test_whole_is_said_only_of_what_was_compared_from_the_start_to_the_end_of_the_remote_log() -> None:

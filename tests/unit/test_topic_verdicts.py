@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Dict, Tuple
 
 import pytest
@@ -11,7 +12,7 @@ from mirror_lib.ledger.intervals import NO_RUNS
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import ANOTHER_TOPIC, EXTRA, NO_LOG, topic_verdicts
-from mirror_lib.verify.ranges import Bounds, CopiedRange
+from mirror_lib.verify.ranges import EVERYTHING, Bounds, CopiedRange
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -21,6 +22,8 @@ from mirror_lib.verify.verdicts import (
     PartitionVerdict,
     TopicVerdict,
     VerifyReport,
+    summary,
+    with_none_compared,
 )
 
 ORDERS = CopiedTopic(TopicDescription("orders", "id", 2), "there", "remote id", 2)
@@ -118,6 +121,19 @@ def test_topic_of_which_nothing_was_compared_is_not_equal_where_the_source_holds
     topic = of_nothing(False, True)
     assert topic.verdict == NOT_COMPARED
     assert [each.unknown for each in topic.partitions] == [(), (NONE_COMPARED,)]
+
+
+def test_topic_whose_copy_starts_after_all_records_is_not_compared_and_no_fault() -> None:
+    """Otherwise a quiet topic would hold up each cut-over of a flow that starts at `latest`."""
+    begun = PartitionVerdict(0, 0, EQUAL, before_start=5)
+    for partitions, fine in (((begun,), True), ((replace(begun, waiting=True),), False)):
+        topic = TopicVerdict("orders", "there", with_none_compared(partitions))
+        report = VerifyReport("A->B", (topic,))
+        assert (topic.verdict, topic.fine, report.equal) == (NOT_COMPARED, fine, fine)
+        assert (summary(report, EVERYTHING).verdict == EQUAL) is fine
+        assert "5 source offsets before the start" in summary(report, EVERYTHING).scope
+    compared = TopicVerdict("orders", "there", with_none_compared((replace(begun, records=3),)))
+    assert compared.verdict == EQUAL
 
 
 def test_topic_without_records_is_equal_and_so_is_one_that_the_flow_has_not_copied_to_the_end() -> None:

@@ -236,7 +236,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "steps[].stops": "it decides",
     },
     "mirror verify": {
-        "equal": "all topics are equal",
+        "equal": "nothing differs, and everything that the file and the scope ask for was compared",
         "topics[].not_copied": "offsets not copied",
         "topics[].differences": "first difference of each partition",
         "topics[].differences[].upstream_offset": "source offset",

@@ -364,9 +364,9 @@ def test_read_of_new_rows_that_fails_is_guarded_as_the_translation_is(
 @pytest.mark.long
 def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothing_at_all(lab: JobLab) -> None:
     at(lab, lab.name, 10)
-    assert lab.pass_once().verdicts == {"held": 1}  # no ledger
+    assert lab.pass_once().verdicts == {"untranslatable": 1}  # no ledger
     StateTable(lab.spark, str(lab.directory / "state"), OFFSET_SYNCS).make()
-    assert lab.pass_once().verdicts == {"held": 1}  # no row, so no micro-batch
+    assert lab.pass_once().verdicts == {"untranslatable": 1}  # no row, so no micro-batch
     lab.copy()
     assert lab.pass_once().committed == 1
     at(lab, lab.name, 60)

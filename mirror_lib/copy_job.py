@@ -26,7 +26,7 @@ from mirror_lib.errors import (
 )
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.kafka.group_member import GroupMember
+from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.delta_table import vanished
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
@@ -49,7 +49,6 @@ from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unfor
 from mirror_lib.takeover.signs import Tables, WriterCheck
 from mirror_lib.text import counted
 from mirror_lib.threads import BackgroundCall
-from mirror_lib.topics.filters import subscribe_pattern
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.old_brokers import runnable
 from mirror_lib.transactions import open_transactions
@@ -158,7 +157,7 @@ class FlowRun(SupervisedFlow):
         self._last: Optional[FlowMetrics] = None
         self._totals = Totals()
         self._hours = CopyHours(flow, stop)
-        self._group: Optional[GroupMember] = None
+        self._group: Optional[GroupProgress] = None
         self._journal: Optional[Journal] = None
         self._storage = StorageTrust()
         self._note = self._matchless = ""
@@ -169,10 +168,7 @@ class FlowRun(SupervisedFlow):
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
         if self._ends_when_caught_up():
             return ()
-        # A flow that another process of its group fenced waits until that process ends.
-        fenced = (FencedError,) if self._flow.commit_source_group else ()
-        state = (StateError,) if self._storage.lasts(time.monotonic()) else ()
-        return (ClusterError, *fenced, *state)
+        return (ClusterError, StateError) if self._storage.lasts(time.monotonic()) else (ClusterError,)
 
     def _attempt(self) -> Optional[MirrorError]:
         began, self._journal = time.monotonic(), None
@@ -207,14 +203,11 @@ class FlowRun(SupervisedFlow):
 
     def _in_window(self) -> Optional[MirrorError]:
         """Check the clusters and copy. Returns the reason if it ended before everything was copied."""
-        # Connect first: a failed login is reported at once, before waiting for a turn.
         with clusters_of(self._flow, self._stop) as (source, target):
             self._connected = True
             if not self._flow.commit_source_group:
                 return self._mirror(source, target)
-            with _member_for(self._flow) as self._group:
-                if not self._group.wait_for_turn(self._stop, patient=self._config.trigger != AVAILABLE_NOW):
-                    return None
+            with GroupProgress(source, self._flow) as self._group:
                 return self._mirror(source, target)
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
@@ -423,7 +416,7 @@ class FlowRun(SupervisedFlow):
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
             rows.add(query_id, self._totals.records - before)
 
-        while mirror.leaderless() and not (self._hours.is_set() or done() or self._lost_turn()):
+        while mirror.leaderless() and not (self._hours.is_set() or done()):
             # Spark's source asks for the offsets of all partitions, and fails after minutes if one has no leader.
             self._copy(mirror, self._spark, NO_BATCH)
             if trigger == AVAILABLE_NOW:
@@ -457,7 +450,7 @@ class FlowRun(SupervisedFlow):
                 journal.check()
             except (StalledError, VanishedError) as error:
                 failed.append(error)
-            return bool(failed) or done() or self._lost_turn() or self._hours.over()
+            return bool(failed) or done() or self._hours.over()
 
         watched = WatchedQuery(self._stop, self._busy)
         query = start(watched.guarded(call))
@@ -468,9 +461,6 @@ class FlowRun(SupervisedFlow):
             raise failure
         if failure is not None:
             raise ClusterError(f"{self._flow.name}: the query failed: {cause_of(failure)}", code="MIR-503")
-        if self._group is not None and not self._group.has_turn():
-            other = FencedError(f"{self._flow.name}: another process of its group copies now")
-            raise self._group.refusal() or other
 
     def _folder(self, checkpoint: str) -> str:
         return f"{self._config.state.rstrip('/')}/checkpoints/{self._flow.name.replace('->', '-')}/{checkpoint}"
@@ -493,9 +483,6 @@ class FlowRun(SupervisedFlow):
             return None
         return Tail(self._tailing, self._flow.tail_seconds)
 
-    def _lost_turn(self) -> bool:
-        return self._group is not None and not self._group.has_turn()
-
 
 def _note(flow: ReplicationFlow, source: KafkaCluster, names_only: bool = False) -> str:
     try:
@@ -511,12 +498,6 @@ def _waiting(flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[T
     except ClusterError as error:
         log.warning("%s: whether offsets wait for an open transaction is unknown: %s", flow.name, error)
         return ()
-
-
-def _member_for(flow: ReplicationFlow) -> GroupMember:
-    return GroupMember(
-        flow.source, flow.commit_source_group, subscribe_pattern(flow), flow.commit_source_group_interval
-    )
 
 
 def run_flows(

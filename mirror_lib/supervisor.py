@@ -83,8 +83,8 @@ class SupervisedFlow(ABC):
         return transient
 
     def _was_ended(self, error: Optional[MirrorError], waited: bool) -> bool:
-        """Whether a stopped flow has not failed: it waited for a cluster, or its turn, or Java was stopped too."""
-        return isinstance(error, SparkEndedError) or (waited and isinstance(error, (ClusterError, FencedError)))
+        """Whether a stopped flow has not failed: it waited for a cluster, or Java was stopped too."""
+        return isinstance(error, SparkEndedError) or (waited and isinstance(error, ClusterError))
 
     def _attempt(self) -> Optional[MirrorError]:
         try:

@@ -96,7 +96,7 @@ EXECUTORS = (
 NOT_ON_EXECUTORS = (
     *("commands", "cli", "topics", "control", "plan", "groups", "takeover", "copy_job"),
     *("verify.comparison", "verify.digests", "verify.flow", "verify.origins", "verify.verdicts"),
-    *("kafka.admin", "kafka.groups", "kafka.group_member", "kafka.offsets", "kafka.compacted_topic"),
+    *("kafka.admin", "kafka.groups", "kafka.group_progress", "kafka.offsets", "kafka.compacted_topic"),
     *("config.loader", "config.build", "config.settings", "ledger.delta_table", "replication.flow"),
     *("rows.mirror", "rows.kept", "rows.repartitioned", "rows.flow"),
 )

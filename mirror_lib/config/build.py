@@ -187,7 +187,7 @@ def _lost_flow(document: Document) -> str:
 
 
 def _check_source_groups(flows: Sequence[ReplicationFlow], path: str) -> None:
-    """Two flows that commit to one group would wait for each other's turn for ever."""
+    """Two flows that commit to one group would overwrite each other's offsets of a topic."""
     taken: Dict[Tuple[str, str], str] = {}
     for flow in (each for each in flows if each.commit_source_group):
         group = (flow.source.bootstrap_servers, flow.commit_source_group)

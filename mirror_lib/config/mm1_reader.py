@@ -90,7 +90,7 @@ CLIENT_KEYS: Mapping[str, Tuple[Unused, ...]] = {
                "progress is in the ledger, and from there committed to the group"),
         Unused(("partition.assignment.strategy", "rebalance.*", "num.consumer.fetchers", "group.instance.id",
                 "group.protocol", "group.remote.assignor", "consumer.id", "refresh.leader.backoff.ms"),
-               "one process of a group copies, with as many tasks as are wanted, and the others stand by"),
+               "one process copies, with as many tasks as are wanted; another one stands by with --if-running wait"),
         Unused(("fetch.size", "fetch.message.max.bytes", "queued.max.message.chunks", "queuedchunks.max", "socket.*",
                 "backoff.increment.ms", "fetcher.backoff.ms", "fetch.wait.max.ms"), "the fetcher sets its own sizes"),
     ),

@@ -192,8 +192,8 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("start.position", START_POSITION, "", "The same by more rules: a time (`2026-01-01T00:00:00Z`), the "
             "offsets of a source group (`group NAME`), or offsets (`orders:0=100, orders:1=250`). Other partitions "
             "follow `consumer.auto.offset.reset`", "start_position"),
-    Setting("commit.source.group", OPTIONAL_TEXT, "", "Consumer group on the source for the flow's progress. Of "
-            "several drivers that share it one copies, the others wait", "commit_source_group"),
+    Setting("commit.source.group", OPTIONAL_TEXT, "", "Consumer group on the source to which the flow's "
+            "progress is committed. It must have no members", "commit_source_group"),
     Setting("commit.source.group.interval.seconds", SECONDS, "60", "How often", "commit_source_group_interval"),
     Setting("delivery", choice("exactly-once", "at-least-once"), "exactly-once", "`at-least-once` is for targets older "
             "than Kafka 2.5, or without transactional ids. MirrorMaker files default to it on targets older than 2.5",

@@ -19,6 +19,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster, TopicPartition
+from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_hours import Halt
@@ -27,7 +28,7 @@ from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.flow_state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
-from mirror_lib.replication.positions import Partitions, Positions, SourceGroup, SourceProgress
+from mirror_lib.replication.positions import Partitions, Positions, SourceProgress
 from mirror_lib.replication.stage import CancellableStage, most_slots, run_tasks, task_slots
 from mirror_lib.replication.tail import (
     CHECK_SECONDS,
@@ -117,7 +118,7 @@ class FlowContext:
     stop: Halt
     totals: Totals
     until: Optional[OffsetChoice] = None
-    group: Optional[SourceGroup] = None
+    group: Optional[GroupProgress] = None
 
 
 class FlowMirror:
@@ -197,7 +198,7 @@ class FlowMirror:
         self._in_background = self._in_background or tail is not None
         partitions, ranges = self._catch_up(spark, batch)
         again = Every(LEFT_OUT_SECONDS)
-        while tail is not None and not self._ends():
+        while tail is not None and not self._stop.is_set():
             todo = tailed(ranges, self._state.stopped.parts, self._positions.ahead)
             tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
             steady = False
@@ -205,16 +206,13 @@ class FlowMirror:
                 steady = self._tail(spark, partitions, todo, batch, tail, tasks)
             elif not todo and self._state.stopped.some_may_resume():
                 self._journal.written()
-                self._state.stopped.wait(self._ends)
+                self._state.stopped.wait(self._stop.is_set)
             else:
                 break  # the trigger brings what comes
-            if not self._ends() and (not steady or (self._state.stopped.some_may_resume() and again.due())):
+            if not self._stop.is_set() and (not steady or (self._state.stopped.some_may_resume() and again.due())):
                 partitions, ranges = self._catch_up(spark, batch)
         self._write_owed()
         self._journal.written()  # nothing may come for long
-
-    def _ends(self) -> bool:
-        return self._stop.is_set() or not self._progress.has_turn()
 
     def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
         self._write_owed()
@@ -282,7 +280,7 @@ class FlowMirror:
         while not stage.wait(CHECK_SECONDS):
             if time.monotonic() - started >= COMMIT_SECONDS:
                 self._write_owed()
-            if self._ends():
+            if self._stop.is_set():
                 stage.cancel()
             elif topics.due():
                 self._topics.present()
@@ -292,7 +290,7 @@ class FlowMirror:
             reports = self._learned(stage.reports())
         except ClusterError as error:
             self._state.let_go(plans, [], partitions)
-            if self._ends():
+            if self._stop.is_set():
                 self._close(spark, partitions, todo, batch, time.monotonic() - started)
                 return False
             self._failed_tails += 1
@@ -314,8 +312,6 @@ class FlowMirror:
         self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef, seconds: float
     ) -> None:
         """After the run's end cancelled a stage of `seconds`: fence its lanes, and commit what it appended."""
-        if not self._progress.has_turn():
-            return  # the process that has the turn finds it
         began = time.time()
         plans = [replace(plan, max_seconds=0.0) for plan in self._plans(self.flow, partitions, todo, began)]
         with named(spark, self._job_name("close")):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Collection, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.replication.copied_topics import CopiedPartition
@@ -280,27 +281,10 @@ def _bounded(each: Range, bound: Optional[int]) -> Range:
 Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
-class SourceGroup(Protocol):
-    """A consumer group to which progress is committed."""
-
-    def offer(self, offsets: Offsets) -> None:
-        """Queue these offsets for a later commit."""
-
-    def withdraw(self, offsets: Offsets) -> None:
-        """Do not commit these offsets any more: their partitions are not copied now. Later offers are still
-        committed."""
-
-    def commit(self, offsets: Offsets) -> None:
-        """Commit these offsets before returning. Raises `ClusterError`."""
-
-    def has_turn(self) -> bool:
-        """Whether this process is the group's copying process."""
-
-
 class SourceProgress:
     """Commits the positions of partitions to a group, if there is one."""
 
-    def __init__(self, group: Optional[SourceGroup]) -> None:
+    def __init__(self, group: Optional[GroupProgress]) -> None:
         self._group = group
         self._reported: Dict[PartitionKey, CommittedOffset] = {}
 
@@ -326,10 +310,6 @@ class SourceProgress:
     def waits_for_ledger(self) -> bool:
         """Whether progress is committed to a group, after the ledger."""
         return self._group is not None
-
-    def has_turn(self) -> bool:
-        """False if another process of the group is now the copying one."""
-        return self._group is None or self._group.has_turn()
 
     def moved(self, partitions: Mapping[PartitionKey, CopiedPartition], moves: Mapping[PartitionKey, Position]) -> None:
         """Offer positions that are in the ledger."""

@@ -263,7 +263,7 @@ class RowMirror(ABC):
                 beyond = f"{topic}-{number} was read beyond offset {at}, where its copy ends"
                 raise ClusterError(f"{self.flow.name}: {beyond}", "the next start resumes there")
         deadline, counted = started + PATIENCE_SECONDS, 0
-        while ranges and not self._stop.is_set() and self._has_turn():
+        while ranges and not self._stop.is_set():
             offsets = offsets or sum(end - at for at, end in ranges.values())
             began, mono, read_before = time.time(), time.monotonic(), rows_read()
             found = self._stage(rows, read, ranges, began)
@@ -353,9 +353,6 @@ class RowMirror(ABC):
         if not (drops and one_each) or before is None or after is None:
             return None
         return after - before - sum(report.rows for report in found)
-
-    def _has_turn(self) -> bool:
-        return self._group is None or self._group.has_turn()
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)

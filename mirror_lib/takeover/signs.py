@@ -70,7 +70,7 @@ def other_writer(
     if not held:
         return _before_its_first_record(flow, target) if places and topics else OtherWriter()
     watched = [(name, number) for name in topics for number in range(there[name].partitions)]
-    mirror_writes = fences or bool(flow.commit_source_group) or tables.run_is_open()
+    mirror_writes = fences or tables.run_is_open()
     watched = watched if mirror_writes else [*held, *watched]
     heartbeats = BackgroundCall(f"{flow.name} heartbeats", lambda: heartbeats_of(flow))
     before, began = target.offsets(watched, "read_uncommitted"), time.monotonic()

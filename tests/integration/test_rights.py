@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +17,11 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.errors import MirrorError
+from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, whole_topic
-from mirror_lib.kafka.group_member import GroupMember
+from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.takeover.origin import parse_origin, read_left
 from tests.lab.guarded import GuardedBroker, client_settings, guarded_cluster, login_config
 from tests.lab.one_flow import until
@@ -261,9 +260,15 @@ def describing(pair: Pair) -> object:
         return connected.describe_groups(["A-mm2"])
 
 
-def joining(pair: Pair) -> object:
-    with GroupMember(config_of(pair, "A"), "KafkaMirror", "orders", 60) as member:
-        return member.wait_for_turn(threading.Event(), patient=False)
+def committing_flow(pair: Pair) -> ReplicationFlow:
+    both = config_of(pair, "A"), config_of(pair, "B")
+    return ReplicationFlow(*both, commit_source_group="KafkaMirror", commit_source_group_interval=0.5)
+
+
+def committing_progress(pair: Pair) -> object:
+    with cluster_of(pair, "A") as source, GroupProgress(source, committing_flow(pair)) as progress:
+        progress.commit({("orders", 0): CommittedOffset(1)})
+    return None
 
 
 def taking_over(pair: Pair) -> object:
@@ -296,7 +301,7 @@ def taking_over(pair: Pair) -> object:
         ("take-over of a MirrorMaker 2", "B", "A-mm2", "Describe", describing, "grant Describe on the group"),
         ("take-over of a MirrorMaker 1", "A", "KafkaMirror", "Describe", looking_at("A", "KafkaMirror"),
          "grant Describe on the group"),
-        ("mirror mm1", "A", "KafkaMirror", "Read", joining, "grant Read on the group"),
+        ("mirror mm1", "A", "KafkaMirror", "Read", committing_progress, "grant Read on the group"),
     ],
 )  # fmt: skip
 def test_a_missing_right_is_named(
@@ -330,13 +335,15 @@ def test_progress_of_other_topics_is_committed_where_one_may_not_be_read(
     described, readable = (Right("", "A", "Topic", "closed", operation) for operation in ("Describe", "Read"))
     own = [each for each in of("mirror mm1") if each.name in ("orders", "KafkaMirror")]
     pair.exactly([*own, described])
-    with GroupMember(config_of(pair, "A"), "KafkaMirror", "orders|closed", 0.5) as member:
-        assert member.wait_for_turn(threading.Event(), patient=True)
-        member.offer({("closed", 0): CommittedOffset(5), ("orders", 0): CommittedOffset(7)})
+    closed = ("closed", 0)
+    with cluster_of(pair, "A") as source, GroupProgress(source, committing_flow(pair)) as progress:
+        progress.offer({closed: CommittedOffset(5), ("orders", 0): CommittedOffset(7)})
         until(lambda: pair.committed("A", "KafkaMirror") == 7)
-        until(lambda: "not allowed to commit offsets of closed" in caplog.text)
-        member.offer({("orders", 0): CommittedOffset(9)})
+        until(lambda: "grant Read on the topic" in caplog.text)
+        progress.offer({("orders", 0): CommittedOffset(9)})
         until(lambda: pair.committed("A", "KafkaMirror") == 9)
-        assert member.has_turn() and caplog.text.count("not allowed to commit offsets of closed") == 1
+        assert caplog.text.count("grant Read on the topic") == 1
+        with pytest.raises(ClusterError):
+            progress.commit({closed: CommittedOffset(6)})
         pair.exactly([*own, described, readable])
-        member.commit({("closed", 0): CommittedOffset(6)})
+        until(lambda: source.committed_offsets(["KafkaMirror"])["KafkaMirror"].get(closed) == CommittedOffset(6))

@@ -202,7 +202,6 @@ def test_state_is_one_of_a_few_words(snapshot: FlowMetrics, state: str) -> None:
         ({}, True, ("continuous", "yes")),
         ({}, False, ("once", "no")),
         ({"tail": False}, True, ("continuous", "no")),
-        ({"commit_source_group": "g"}, True, ("continuous", "no")),
     ],
 )
 def test_flow_says_whether_it_has_cycles_while_idle(

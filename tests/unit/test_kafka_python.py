@@ -22,7 +22,6 @@ from kafka.protocol.parser import KafkaProtocol
 
 import mirror_lib
 from mirror_lib.kafka import wire
-from mirror_lib.kafka.group_member import Turns
 from mirror_lib.kafka.security import TokenSource
 from mirror_lib.kafka.wire import (
     BrokerConnection,
@@ -42,7 +41,6 @@ TRANSPORT = (
 )
 # What classes that extend the library's use or override of theirs.
 INHERITED: Dict[type, Iterable[str]] = {
-    Turns: (),
     BrokerConnection: ("_maybe_throttle", "_reauth", "_request_buffer", "_request_timed_out", "_timeout_at"),
     BrokerConnections: ("_backoff", "_build_transport", "_conns", "_net"),
     FetchRequestOfViews: ("_header",),

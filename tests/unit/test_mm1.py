@@ -18,7 +18,6 @@ from mirror_lib.config.model import REFUSE, MirrorConfig
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.kafka.group_member import chosen_member
 from mirror_lib.replication.copy_ranges import OffsetMetadata, metadata_of, read_metadata
 from mirror_lib.topics.plan import select_topics
 from tests.lab.checkout import ROOT
@@ -234,12 +233,6 @@ def test_yaml_on_the_page_means_the_same_as_the_options_on_it(tmp_path: Path) ->
     clients = [f"--{name}.config={tmp_path / name}.properties" for name in ("consumer", "producer")]
     given = config_of(*clients, "--whitelist=orders, payments.*")
     assert replace(load(str(tmp_path / "mirror.yaml"), {}), warnings=()) == replace(given, warnings=())
-
-
-def test_turn_stays_with_who_copies_and_falls_to_one_when_nobody_does() -> None:
-    assert chosen_member({"b": 0, "a": 0}) == "a"
-    assert chosen_member({"a": 0, "b": 1700}) == "b"
-    assert chosen_member({"a": 1700, "b": 1800}) == "b"
 
 
 def test_note_is_read_back_and_other_metadata_is_none() -> None:

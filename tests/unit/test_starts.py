@@ -12,6 +12,7 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import OffsetChoice, until
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Position
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.starts import with_starts
@@ -117,7 +118,7 @@ def test_bound_of_a_time_is_kept_once_it_is_found() -> None:
     assert source.asked == [both, [MORE.source]]
 
 
-class Group:
+class Group(GroupProgress):
     """Records what it gets, and how."""
 
     def __init__(self) -> None:
@@ -131,9 +132,6 @@ class Group:
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         self.reported += [f"commit {each}" for each in _shown(offsets)]
-
-    def has_turn(self) -> bool:
-        return True
 
 
 def _shown(offsets: Mapping[TopicPartition, CommittedOffset]) -> List[str]:

@@ -134,10 +134,11 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-301",
         "Another process copies the flow",
-        "A run of the same flow is active on this machine or on another one. This command needs the flow for itself.",
+        "A run of the same flow is active on this machine or on another one, or `commit.source.group` has members. This"
+        " command needs the flow for itself.",
         "This command copied and changed nothing. The other run continues.",
-        "Stop the other run, or give `--take-over` where the command has that option. A killed run"
-        " can count as active for ten minutes.",
+        "Stop the other run, or give `--if-running wait` or `--take-over` where the command has that option. A killed"
+        " run can count as active for ten minutes.",
     ),
     Entry(
         "MIR-302",

@@ -27,10 +27,12 @@ FIRST_PID_NAMESPACE = "4026531836"
 
 
 @contextmanager
-def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
+def run_lock(
+    state: str, flow: str, take_over: bool, patience: Optional[float] = None
+) -> Iterator[Optional[int]]:
     """Hold the lock of `flow`, whose tables are under `state`, during the block. Yields `None` if the block has the
-    lock, else the id of the process that has it, or `UNKNOWN_PROCESS` if the file does not name it. A process that is
-    about to end gets `LEAVING_SECONDS` for that.
+    lock, else the id of the process that has it, or `UNKNOWN_PROCESS` if the file does not name it. Waits `patience`
+    seconds for the lock, by default `LEAVING_SECONDS`: the other process may be about to end.
 
     `take_over` replaces another process's lock. An unusable lock file does not stop the run: the fence keeps the copy
     exact without it.
@@ -40,7 +42,7 @@ def run_lock(state: str, flow: str, take_over: bool) -> Iterator[Optional[int]]:
     try:
         if take_over:
             path.unlink(missing_ok=True)
-        descriptor, held = _locked(path)
+        descriptor, held = _locked(path, LEAVING_SECONDS if patience is None else patience)
     except OSError as error:
         log.debug("%s cannot be used: %s", path, error)
         yield None
@@ -103,10 +105,10 @@ def _processes() -> str:
     return socket.gethostname() + ("" if namespace == FIRST_PID_NAMESPACE else f"/{namespace}")
 
 
-def _locked(path: Path) -> Tuple[int, bool]:
+def _locked(path: Path, patience: float) -> Tuple[int, bool]:
     """The open file, and whether its lock became free in time. The file may be deleted before it is locked; a new file
     is then created."""
-    given_up_at = time.monotonic() + LEAVING_SECONDS
+    given_up_at = time.monotonic() + patience
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:

@@ -18,8 +18,8 @@ from mirror_lib.config.model import MirrorConfig
 TEXT = "copy with MirrorMaker 1's options and client files"
 ABOUT = (
     f"{TEXT}. Topics keep their names, and records their partitions. A topic is not copied if the target topic has "
-    "another partition count. Progress is committed to the consumer group. One process of a group copies, with "
-    "--num.streams tasks; the others stand by"
+    "another partition count. Progress is committed to the consumer group. One process copies, with "
+    "--num.streams tasks; with --if-running wait another one stands by"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import threading
@@ -42,28 +43,36 @@ from mirror_lib.errors import (
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import COPIES_NOTHING, terms
 from mirror_lib.progress import Outage
-from mirror_lib.run_lock import copied_by, died_here, run_lock
+from mirror_lib.run_lock import copied_by, run_lock
 from mirror_lib.text import counted, duration
-from mirror_lib.threads import Stop
+from mirror_lib.threads import BackgroundCall, Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.ledger.records import PartitionKey, TopicPair
-    from mirror_lib.ledger.runs import RunTable
+    from mirror_lib.ledger.runs import OpenRun, RunTable
     from mirror_lib.screen import Screen
     from mirror_lib.takeover.signs import Tables
 
 log = logging.getLogger(__name__)
 
-EXIT, REFUSE = "exit", "refuse"
+EXIT, REFUSE, WAIT = "exit", "refuse", "wait"
 IF_RUNNING_HELP = (
-    "if another process copies a flow, copy nothing; refuse ends with code 3 (default), exit with code 0. With exit, a "
-    "killed run counts as running for up to 10 minutes"
+    "if another process copies a flow: refuse ends with code 3 (default), exit ends with code 0, wait copies when that "
+    "process has ended. With exit and wait, a killed run can count as running for up to 10 minutes"
 )
 TAKE_OVER_HELP = "fence the process that copies a flow, and resume where it ended"
-USE_TAKE_OVER = "let that run end, or give --take-over, which fences it and copies from where it ended"
+USE_TAKE_OVER = (
+    "let that run end, or give --if-running wait, which copies then, or --take-over, which fences it and copies from "
+    "where it ended"
+)
+WAITS = "this run waits for its end (--if-running wait)"
+# After such a silence a run whose heartbeats were heard has died. It is longer than a leader election takes.
+SILENT_SECONDS = 10.0
+# How often the table `runs` is read while no heartbeat can be awaited.
+AGAIN_SECONDS = 5.0
 PLAN_SHOWS = "mirror plan CONFIG shows which topics the flow copies"
 GROUP_SHOWS = "kafka-consumer-groups.sh --describe --group GROUP shows on the source what the group has read"
 UNTIL_HELP = "stop at caught-up, at a time (2026-01-01T00:00:00Z) or at offsets (orders:0=100)"
@@ -85,7 +94,7 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
     parser.add_argument("--once", action="store_true", help=once)
     parser.add_argument("--until", metavar="END", help=UNTIL_HELP)
     among = parser.add_mutually_exclusive_group()
-    among.add_argument("--if-running", choices=(EXIT, REFUSE), default=REFUSE, help=IF_RUNNING_HELP)
+    among.add_argument("--if-running", choices=(EXIT, REFUSE, WAIT), default=REFUSE, help=IF_RUNNING_HELP)
     among.add_argument("--take-over", action="store_true", help=TAKE_OVER_HELP)
     add_plain_lines(parser)
 
@@ -104,12 +113,16 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     unwritable = local_refusal(config.state, os.environ)
     if unwritable is not None:
         raise unwritable
+    waits = arguments.if_running == WAIT
     with ExitStack() as locks:
-        for flow in copied:
-            # Processes of one group stand by for each other.
-            holder = None if flow.commit_source_group else locks.enter_context(
-                run_lock(config.state, flow.name, arguments.take_over)
-            )
+        # Sorted, so two processes with several flows do not wait for each other.
+        for flow in sorted(copied, key=lambda each: each.name):
+            lock = partial(run_lock, config.state, flow.name, arguments.take_over)
+            holder = locks.enter_context(lock(0.0 if waits else None))
+            if holder is not None and waits:
+                with _ended_by_signals():
+                    print_progress(f"{copied_by(holder, flow.name)}; {WAITS}")
+                    holder = locks.enter_context(lock(math.inf))
             if holder is not None:
                 return _left_to(holder, flow, arguments)
         return _run(arguments, config, flows, copied, end)
@@ -153,10 +166,8 @@ def _run(
         refuse_settings(spark)
         refuse_logins(spark.version, flows)
         runs = RunTable(spark, config.state)
-        if arguments.if_running == EXIT and _other_runs(runs, copied, arguments.json):
+        if not _may_copy(runs, copied, arguments):
             return EXIT_OK
-        if arguments.if_running == REFUSE and not arguments.take_over:
-            refuse_other_runs(runs, copied)
         unlike = refuse_changes(spark, copied)
         refused = check_executors(spark, copied, config.state, print_progress) if copied else ()
         if refused:
@@ -208,7 +219,6 @@ def _run(
 
 def _tables(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) -> Tables:
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-    from mirror_lib.ledger.records import DEAD_SECONDS
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.takeover.signs import Tables
 
@@ -217,7 +227,7 @@ def _tables(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) ->
     def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
         return ledger.positions(flow.name), ledger.range_positions(flow.name).pairs if flow.repartitions else ()
 
-    return Tables(recorded, lambda: bool(runs.open_runs([flow.name], DEAD_SECONDS)))
+    return Tables(recorded, lambda: bool(runs.open_runs([flow.name])))
 
 
 @contextmanager
@@ -232,35 +242,80 @@ def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -
         yield screen
 
 
+def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argparse.Namespace) -> bool:
+    """Whether to copy `flows`, by their other runs in `table` and `--if-running`. Raises `RefusedError`."""
+    if arguments.if_running == EXIT:
+        return not _other_runs(table, flows, arguments.json)
+    if arguments.if_running == WAIT:
+        with _ended_by_signals():
+            # In a thread: a signal amid a call to Java breaks the connections to it.
+            BackgroundCall("other runs", partial(_await_other_runs, table, flows)).result()
+    elif not arguments.take_over:
+        refuse_other_runs(table, flows)
+    return True
+
+
 def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
     """Whether another run of any of `flows` is under way; shows each."""
-    from mirror_lib.ledger.records import DEAD_SECONDS
-
-    runs = table.open_runs([flow.name for flow in flows], DEAD_SECONDS)
-    found = [run for run in runs if not died_here(run.driver)]
+    found = table.other_runs([flow.name for flow in flows])
     for run in found:
-        ago = duration(max(0.0, time.time() - run.last_sign))
-        print_progress(
-            f"{run.flow}: run {run.run_id} is under way, its last sign of life {ago} ago. This run copies nothing and "
-            "ends (--if-running exit)."
-        )
+        print_progress(f"{_under_way(run)}. This run copies nothing and ends (--if-running exit).")
         if as_json:
             print_json({**vars(run), "already_running": True})
     return bool(found)
+
+
+def _under_way(run: OpenRun) -> str:
+    ago = duration(max(0.0, time.time() - run.last_sign))
+    return f"{run.flow}: run {run.run_id} is under way, its last sign of life {ago} ago"
+
+
+def _await_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:
+    """Return when no other process copies `flows`: each open run in `table` has ended or died."""
+    from mirror_lib.control.heartbeats import copied_elsewhere, is_audible
+
+    heard: Dict[str, float] = {}
+    printed: List[str] = []
+    while True:
+        runs = table.other_runs([flow.name for flow in flows])
+        beating = {run.flow for run in runs if run.run_id in heard}
+        audible = [flow for flow in flows if is_audible(flow) and flow.name in {run.flow for run in runs}]
+        try:
+            beating = set(copied_elsewhere(audible))
+        except ClusterError as error:  # of an unreachable target no silence is heard
+            log.debug("whether another process copies is not known: %s", error)
+        runs = not_silent(runs, beating, heard, time.monotonic())
+        if not runs:
+            return
+        for run in (run for run in runs if run.run_id not in printed):
+            printed.append(run.run_id)
+            print_progress(f"{_under_way(run)}; {WAITS}")
+        time.sleep(0.0 if audible else AGAIN_SECONDS)
+
+
+def not_silent(
+    runs: Sequence[OpenRun], beating: Collection[str], heard: Dict[str, float], now: float
+) -> List[OpenRun]:
+    """The `runs` that may be alive: a run died if its heartbeats have stopped for `SILENT_SECONDS`. A bounded run
+    writes none, so a run that was never heard may be alive.
+
+    `beating`: the flows with heartbeats at the time `now`. `heard` has the time of the last ones by run; updated.
+    """
+    heard.update({run.run_id: now for run in runs if run.flow in beating})
+    return [run for run in runs if now - heard.get(run.run_id, now) < SILENT_SECONDS]
 
 
 def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:
     """Raise `RefusedError` where a process on another machine copies one of `flows`: `table` has no end of its run, and
     its heartbeats arrive. A run that was killed writes none."""
     from mirror_lib.control.heartbeats import copied_elsewhere, is_audible
-    from mirror_lib.ledger.records import DEAD_SECONDS
 
-    alone = [flow for flow in flows if not flow.commit_source_group and is_audible(flow)]
-    if not alone:
+    audible = [flow for flow in flows if is_audible(flow)]
+    if not audible:
         return  # the table is a question to Spark, and a start waits for each
-    found = {run.flow: run for run in table.open_runs([flow.name for flow in alone], DEAD_SECONDS)}
+    found = {run.flow: run for run in table.other_runs([flow.name for flow in audible])}
     try:
-        others = copied_elsewhere([flow for flow in alone if flow.name in found])
+        others = copied_elsewhere([flow for flow in audible if flow.name in found])
     except ClusterError as error:
         # Read on the topic `heartbeats` is no condition for a copy, and the fence keeps the copy exact.
         log.debug("whether another process copies is not known: %s", error)
@@ -307,6 +362,24 @@ def stop_on_signals() -> Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
     return stop
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and Ctrl-C end the process at once with exit code 0 in the block: nothing is copied yet."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise SystemExit(EXIT_OK)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(

@@ -56,7 +56,6 @@ from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.verifications import VerificationTable
-from mirror_lib.run_lock import died_here
 from mirror_lib.text import counted, some
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
@@ -175,10 +174,7 @@ class Cutover:
         self._shown.step(row)
 
     def _refuse_other_run(self) -> None:
-        from mirror_lib.ledger.records import DEAD_SECONDS
-
-        found = RunTable(self._spark, self._config.state).open_runs([self._flow.name], DEAD_SECONDS)
-        running = [run for run in found if not died_here(run.driver)]
+        running = RunTable(self._spark, self._config.state).other_runs([self._flow.name])
         if running and not self._options.take_over:
             ago = f"{time.time() - running[-1].last_sign:.0f} s"
             raise RefusedError(

@@ -14,6 +14,7 @@ from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.compaction import is_due
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.records import (
+    DEAD_SECONDS,
     HISTORY_SECONDS,
     SIGN_SECONDS,
     MirrorRun,
@@ -22,7 +23,7 @@ from mirror_lib.ledger.records import (
     same_clusters,
 )
 from mirror_lib.ledger.table_schema import Column, TableSchema
-from mirror_lib.run_lock import this_driver
+from mirror_lib.run_lock import died_here, this_driver
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +122,8 @@ class RunTable:
         self._table.change(lambda: self._table.delta().delete(signs & old))
         self._table.drop_replaced_files()
 
-    def open_runs(self, flows: Sequence[str], seconds: float) -> List[OpenRun]:
-        """The runs of `flows` without an end row and with a sign of life in the last `seconds`, the first start first.
+    def open_runs(self, flows: Sequence[str]) -> List[OpenRun]:
+        """The runs of `flows` without an end row and with a sign of life in the last `DEAD_SECONDS`, the first start first.
 
         The time is by this driver's clock."""
         runs: Dict[Tuple[str, str], List[Mapping[str, Any]]] = {}
@@ -132,9 +133,13 @@ class RunTable:
         found = []
         for (flow, run_id), rows in runs.items():
             times = [row["at"].timestamp() for row in rows]
-            if max(times) > time.time() - seconds and all(row["kind"] != "ended" for row in rows):
+            if max(times) > time.time() - DEAD_SECONDS and all(row["kind"] != "ended" for row in rows):
                 found.append(OpenRun(flow, run_id, min(times), max(times), rows[0]["driver"]))
         return sorted(found, key=lambda run: run.started)
+
+    def other_runs(self, flows: Sequence[str]) -> List[OpenRun]:
+        """`open_runs` without those of dead processes of this machine: what another process may copy now."""
+        return [run for run in self.open_runs(flows) if not died_here(run.driver)]
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
         """The run of `flow` that started last. `None` before the first run."""

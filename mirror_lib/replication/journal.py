@@ -18,7 +18,6 @@ from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.lane_producers import LaneProducerTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
-    DEAD_SECONDS,
     SIGN_SECONDS,
     DeadLetterPlace,
     Incident,
@@ -138,7 +137,7 @@ class Journal:
 
     def run_is_open(self) -> bool:
         """Whether a run of the flow has no end and a recent sign of life. Call it before `run_begins`."""
-        return bool(self._runs.open_runs([self._flow], DEAD_SECONDS))
+        return bool(self._runs.open_runs([self._flow]))
 
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
         """Record the start of `run`: before this returns if `wait`, else before any other row of it is written.

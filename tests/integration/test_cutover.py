@@ -294,7 +294,7 @@ def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest
     arguments = ["-m", "mirror_lib.cli", "run", str(lab.config)]
     with driver(arguments) as running:
         runs = RunTable(lab.spark, str(lab.directory / "state"))
-        until(lambda: bool(runs.open_runs(["source->target"], 600)))
+        until(lambda: bool(runs.open_runs(["source->target"])))
         assert main(["cutover", "run", str(lab.config), *QUICK]) == 3
         assert str(running.pid) in capsys.readouterr().err
         lab.write("orders", [b"later"])

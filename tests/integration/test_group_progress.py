@@ -1,19 +1,24 @@
-"""Progress that is committed to a group of the source: what is not there any more holds up nothing else."""
+"""Progress that is committed to a group of the source: it follows the ledger, from process to process, and what is not
+there any more holds up nothing else."""
 
 from __future__ import annotations
 
-import threading
-from typing import Callable, Dict
+import contextlib
+import signal
+from typing import Callable, Dict, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.errors import RefusedError
 from mirror_lib.facts import CommittedOffset
-from mirror_lib.kafka.group_member import GroupMember
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.group_progress import GroupProgress
 from tests.integration.conftest import Ground
+from tests.lab.crash import Driver, driver
 from tests.lab.flow_lab import FlowLab, values
+from tests.lab.group_lab import member
 from tests.lab.one_flow import until
 
 
@@ -36,14 +41,22 @@ def committed(lab: FlowLab) -> Dict[int, int]:
 
 def test_what_was_taken_back_of_a_deleted_topic_is_not_committed_with_the_rest(lab: FlowLab) -> None:
     kept, gone = f"{lab.name}.kept", f"{lab.name}.gone"
-    source = ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap})
-    with GroupMember(source, lab.name, f"{lab.name}[.].*", 0.5) as member:
-        assert member.wait_for_turn(threading.Event(), patient=True)
-        member.commit({(gone, 0): CommittedOffset(5), (kept, 0): CommittedOffset(1)})
-        lab.delete(lab.source, gone)
-        member.withdraw({(gone, 0): CommittedOffset(5)})
-        member.commit({(kept, 0): CommittedOffset(7)})
-        assert committed(lab) == {0: 7}
+    config = ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap})
+    flow = ReplicationFlow(config, config, commit_source_group=lab.name, commit_source_group_interval=0.5)
+    with KafkaCluster(config) as source:
+        with GroupProgress(source, flow) as progress:
+            progress.commit({(gone, 0): CommittedOffset(5), (kept, 0): CommittedOffset(1)})
+            assert committed(lab) == {0: 1}
+            lab.delete(lab.source, gone)
+            progress.withdraw({(gone, 0): CommittedOffset(5)})
+            progress.offer({(kept, 0): CommittedOffset(7)})
+            until(lambda: committed(lab) == {0: 7})
+            progress.offer({(kept, 0): CommittedOffset(8)})
+        assert committed(lab) == {0: 8}
+        with member(lab.source, lab.name, kept):
+            with pytest.raises(RefusedError) as refused, GroupProgress(source, flow):
+                pass
+            assert refused.value.code == "MIR-301"
 
 
 def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(lab: FlowLab) -> None:
@@ -63,13 +76,32 @@ def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(
     assert lab.differences("kept") == []
 
 
-@pytest.mark.parametrize(
-    ("session", "reported"), [("1000", "InvalidSessionTimeout"), ("0", "Heartbeat interval must be lower")]
-)
-def test_group_that_cannot_be_joined_for_good_is_told_and_not_waited_for(
-    lab: FlowLab, session: str, reported: str
-) -> None:
-    source = ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap, "session.timeout.ms": session})
-    refused = pytest.raises(ClusterError, match=f"group {lab.name} cannot be joined: .*{reported}")
-    with GroupMember(source, lab.name, f"{lab.name}[.].*", 60) as member, refused:
-        member.wait_for_turn(threading.Event(), patient=False)
+@contextlib.contextmanager
+def waiting(lab: FlowLab, other: Driver) -> Iterator[Driver]:
+    """A run that waits for the end of `other`, whose process it has named."""
+    with driver(["-m", "mirror_lib.cli", "run", str(lab.config), "--if-running", "wait"]) as run:
+        assert run.process.stdout is not None
+        assert any(str(other.pid) in line for line in run.process.stdout)
+        yield run
+
+
+def test_standby_copies_and_commits_progress_when_the_other_process_is_killed(lab: FlowLab) -> None:
+    lab.settings.update({"commit.source.group": lab.name, "commit.source.group.interval.seconds": 1})
+    lab.trigger = "1 seconds"
+    lab.write("kept", values(50))
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(driver(["-m", "mirror_lib.cli", "run", str(lab.config)]))
+        until(lambda: committed(lab).get(0) == 50, 90)
+        with waiting(lab, first) as stopped:
+            stopped.process.send_signal(signal.SIGTERM)
+            assert stopped.wait(30) == 0
+        second = stack.enter_context(waiting(lab, first))
+        lab.write("kept", values(500, "more"))
+        until(lambda: len(lab.remote_values("kept")) > 50)
+        first.kill()
+        first.process.wait()
+        lab.write("kept", values(50, "last"))
+        until(lambda: committed(lab).get(0) == 600, 90)
+        second.process.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 0
+    assert lab.differences("kept") == []

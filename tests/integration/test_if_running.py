@@ -1,9 +1,11 @@
 """A second run of a flow: refused while another process copies it, whether on this machine or on another; ends with 0
-where a schedule asks for that; fences the other one where it is asked to. A killed run blocks none that is refused."""
+where a schedule asks for that; waits for the other's end or fences it where it is asked to. A killed run blocks none
+that is refused."""
 
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -89,8 +91,19 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
         assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
         assert "heartbeats" in capsys.readouterr().err
         until(lambda: flow.copies() > before, 60)
-        first.end()
-    run_once(flow, capsys)
+        runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
+        (run_id,) = {row["run_id"] for row in runs.toDF().collect()}
+        runs.update(set={"driver": F.lit("elsewhere process 1")})
+        (tmp_path / "another").mkdir()
+        arguments = ["-m", "mirror_lib.cli", "run", str(flow.config), "--once", "--if-running", "wait"]
+        with driver(arguments) as stopped, driver(arguments, TMPDIR=str(tmp_path / "another")) as second:
+            for each in (stopped, second):
+                assert each.process.stdout is not None
+                assert any(run_id in line for line in each.process.stdout)
+            stopped.process.send_signal(signal.SIGTERM)
+            assert stopped.wait(30) == 0
+            first.end()
+            assert second.wait(120) == 0
     flow.assert_exact(spark)
 
 

@@ -431,28 +431,28 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     table = RunTable(spark, state)
     run = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
     of_other = replace(run, flow="another->flow")
-    assert table.open_runs([FLOW], 600) == []
+    assert table.open_runs([FLOW]) == []
     for each in (run, of_other):
         table.started(each)
         table.alive(each, Progress(5, 50))
     delta = DeltaTable.forPath(spark, f"{state}/runs")
     delta.update(set={"at": F.expr("date_trunc('hour', at) - interval 2 hours + interval 30 minutes")})
-    assert table.open_runs([FLOW], 600) == []
+    assert table.open_runs([FLOW]) == []
 
     monkeypatch.setattr(signs, "SIGN_SECONDS", 0.1)
     alive = signs.SignsOfLife(spark, table, run, lambda: Progress(7, 70, 3, 1.5))
     alive.start()
-    until(lambda: bool(table.open_runs([FLOW], 600)))
+    until(lambda: bool(table.open_runs([FLOW])))
     alive.end()
-    (found,) = table.open_runs([FLOW, "another->flow"], 600)
+    (found,) = table.open_runs([FLOW, "another->flow"])
     assert (found.flow, found.run_id) == (FLOW, "run-1") and found.last_sign - found.started > 5000
 
     table.drop_old_signs(FLOW)
     rows = {(row.flow, row.kind) for row in delta.toDF().where("at < current_timestamp() - interval 1 hour").collect()}
     assert rows == {(FLOW, "started"), ("another->flow", "started"), ("another->flow", "alive")}
-    assert table.open_runs([FLOW], 600) and table.latest_with_end(FLOW) == (run, False)
+    assert table.open_runs([FLOW]) and table.latest_with_end(FLOW) == (run, False)
     table.ended(run, "ok", Progress(0, 0))
-    assert table.open_runs([FLOW], 600) == []
+    assert table.open_runs([FLOW]) == []
 
 
 def test_table_that_was_used_and_is_gone_is_not_created_again(

@@ -126,7 +126,7 @@ def _end(outcome: FlowOutcome) -> None:
 
 
 class _Runs:
-    def open_runs(self, *_: object) -> List[OpenRun]:
+    def other_runs(self, *_: object) -> List[OpenRun]:
         return [OpenRun("A->B", "run-1", 1.5, 2.5, driver) for driver in (None, "another-host process 7")]
 
 

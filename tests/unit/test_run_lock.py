@@ -1,14 +1,20 @@
-"""The lock that keeps a second run on the same machine away, with real processes."""
+"""The lock that keeps a second run on the same machine away, with real processes; and when a run counts as dead."""
 
 from __future__ import annotations
 
+import math
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Dict
 
 import pytest
 
 from mirror_lib import run_lock as locks
+from mirror_lib.commands.run import SILENT_SECONDS, not_silent
+from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.run_lock import died_here, run_lock, this_driver
 
 HOLD = """
@@ -37,6 +43,25 @@ def test_killed_process_holds_no_lock(tmp_path: Path) -> None:
     with run_lock("/state", "A->B", False) as holder:
         assert holder is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_process_that_waits_gets_the_lock_when_the_other_one_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        killer = threading.Timer(1.0, process.kill)
+        killer.start()
+        with run_lock("/state", "A->B", False, math.inf) as holder:
+            assert holder is None and process.wait() == -signal.SIGKILL
+
+
+def test_run_has_died_when_its_heartbeats_stop_and_not_when_it_never_wrote_any() -> None:
+    silent, bounded, other = (OpenRun(flow, flow, 0.0, 0.0, None) for flow in ("A->B", "B->A", "C->B"))
+    runs = [silent, bounded, other]
+    heard: Dict[str, float] = {}
+    assert not_silent(runs, ["A->B", "C->B"], heard, 100.0) == runs
+    assert not_silent(runs, ["C->B"], heard, 99.0 + SILENT_SECONDS) == runs
+    assert not_silent(runs, ["C->B"], heard, 100.0 + SILENT_SECONDS) == [bounded, other]
 
 
 def test_other_flows_and_other_tables_have_locks_of_their_own() -> None:

@@ -76,11 +76,12 @@ def died_here(driver: Optional[str]) -> bool:
         return False
     try:
         os.kill(int(process), 0)
+        # An ended process is a zombie until its parent asks how it ended: in a container perhaps for ever.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except ProcessLookupError:
         return True
-    except OSError:  # a process of another user
+    except OSError:  # a process of another user, or no Linux
         return False
-    return False
 
 
 def copied_by(process: int, flow: str) -> str:

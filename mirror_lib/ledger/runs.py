@@ -123,9 +123,8 @@ class RunTable:
         self._table.drop_replaced_files()
 
     def open_runs(self, flows: Sequence[str]) -> List[OpenRun]:
-        """The runs of `flows` without an end row and with a sign of life in the last `DEAD_SECONDS`, the first start first.
-
-        The time is by this driver's clock."""
+        """The runs of `flows` without an end row and with a sign of life in the last `DEAD_SECONDS`, by this driver's
+        clock; the first start first."""
         runs: Dict[Tuple[str, str], List[Mapping[str, Any]]] = {}
         for flow in flows:
             for row in self._rows(flow, ("run_id", "kind", "at", "driver")):

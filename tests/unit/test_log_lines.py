@@ -23,7 +23,7 @@ AWAY = ClusterError("A->B: no broker answers", "is it up?")
 
 def record(message: str, *arguments: object, **more: Any) -> logging.LogRecord:
     made = logging.LogRecord("mirror_lib.some", logging.WARNING, "", 1, message, arguments, more.get("exc_info"))
-    made.created = 1767225600.25
+    made.created, made.msecs = 1767225600.25, 250.0
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -109,9 +110,10 @@ def test_process_of_another_pid_namespace_is_not_called_dead() -> None:
 
 
 def test_dead_process_is_called_so_only_by_its_own_namespace_and_host() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        ended.wait()
     here = this_driver().rpartition(" process ")[0]
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert died_here(f"{here} process {ended.pid}")  # a zombie
     assert died_here(f"{here} process {ended.pid}")
     assert not any(died_here(f"{other} process {ended.pid}") for other in (f"{here}/1", "elsewhere"))
     assert not died_here(this_driver()) and not died_here(None)

@@ -1,7 +1,8 @@
 """`make bench-latency`: how long after its acknowledgement on the source a record is read on the target, by outside
 clients, for this mirror in continuous mode and a tuned MirrorMaker 2, in turn.
 
-RATES="1000 10000", SECONDS=600, ENGINES="mirror tuned". What was not copied exactly once ends the benchmark.
+RATES="1000 10000", SECONDS=600, ENGINES="mirror tuned". IDLE="0 10000": as many partitions of the flow stay without a
+record. What was not copied exactly once ends the benchmark.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from confluent_kafka import Consumer, Producer
 from mirror_lib.text import aligned, grouped
 from tests.bench.engines import BROKER_JVM, MIRRORMAKER_JVM, launched
 from tests.bench.processes import SessionMeter
+from tests.bench.scale import BROKERS, PARTITIONS_OF_A_TOPIC, create
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 from tests.lab.mirrormaker import MirrorMaker
@@ -40,7 +42,7 @@ clusters:
   target: {{bootstrap.servers: "{target}"}}
 flows:
   source->target:
-    topics: ["{topic}"]
+    topics: ["{topic}", "load[.].*"]
     tasks.max: {tasks}
     replication.factor: 1
     emit.heartbeats.enabled: false
@@ -50,22 +52,26 @@ trigger: 1 second
 
 
 def run() -> int:
-    """Every rate with every engine; prints one table."""
+    """Every rate with every engine, beside each number of idle partitions; prints one table."""
     rates = [int(rate) for rate in os.environ.get("RATES", "1000 10000").split()]
     seconds = int(os.environ.get("SECONDS", "600"))
     engines = os.environ.get("ENGINES", "mirror tuned").split()
-    rows: List[Sequence[str]] = [("RECORDS/S", "", *(name for _, name in QUANTILES), "CPU SECONDS/MINUTE")]
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
-        ["source", "target"], Path(folder), java_options=BROKER_JVM
-    ) as (source, target):
-        for rate in rates:
-            for engine in engines:
-                own = Path(folder) / f"{engine}-{rate}"
-                own.mkdir()
-                rows.append((grouped(rate), engine, *measured(source, target, own, engine, rate, seconds)))
-                print("  ".join(rows[-1]), flush=True)
+    head = ("RECORDS/S", "IDLE PARTITIONS", "", *(name for _, name in QUANTILES), "CPU SECONDS/MINUTE")
+    rows: List[Sequence[str]] = [head]
+    for idle in map(int, os.environ.get("IDLE", "0").split()):
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
+            ["source", "target"], Path(folder), BROKERS if idle else None, java_options=BROKER_JVM
+        ) as (source, target):
+            create(source, idle // PARTITIONS_OF_A_TOPIC)
+            for rate in rates:
+                for engine in engines:
+                    own = Path(folder) / f"{engine}-{rate}"
+                    own.mkdir()
+                    figures = measured(source, target, own, engine, rate, seconds)
+                    rows.append((grouped(rate), grouped(idle), engine, *figures))
+                    print("  ".join(rows[-1]), flush=True)
     print(f"\nms, over {seconds} s; {os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}\n")
-    print("\n".join(aligned(rows, right=[0, *range(2, 8)])))
+    print("\n".join(aligned(rows, right=[0, 1, *range(3, 9)])))
     return 0
 
 
@@ -154,7 +160,7 @@ def tuned(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) ->
     """MirrorMaker 2 with more tasks, no linger and larger fetches, Java as its own script starts it."""
     properties: Dict[str, str] = {
         "source->target.enabled": "true",
-        "source->target.topics": topic.replace(".", "\\."),
+        "source->target.topics": topic.replace(".", "\\.") + ",load\\..*",
         "source->target.tasks.max": str(TASKS),
         "emit.heartbeats.enabled": "false",
         "refresh.topics.interval.seconds": "600",

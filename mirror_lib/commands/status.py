@@ -47,17 +47,20 @@ def add(commands: Commands) -> None:
 
 def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """`mirror status`: print the state of every flow; with `--watch` until Ctrl-C."""
-    while True:
-        found = _read(arguments, config)
-        if arguments.watch is not None and sys.stdout.isatty() and not arguments.json:
-            print(CLEAR, end="")
-        _show(arguments, found)
-        if arguments.watch is None:
-            return exit_code(found)
-        try:
+    found: List[FlowStatus] = []
+    try:
+        while True:
+            found = _read(arguments, config)
+            if arguments.watch is not None and sys.stdout.isatty() and not arguments.json:
+                print(CLEAR, end="")
+            _show(arguments, found)
+            if arguments.watch is None:
+                return exit_code(found)
             time.sleep(max(1.0, arguments.watch))
-        except KeyboardInterrupt:
-            return exit_code(found)
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        return exit_code(found)
 
 
 def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatus]:

@@ -32,7 +32,6 @@ from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
 from mirror_lib.ledger.state_files import drop_folder, is_absent
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.replication.copy_hours import CopyHours
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport
@@ -114,17 +113,16 @@ class StorageTrust:
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is None if everything was copied, or its window closed first (`outside_window`).
-    `recovered`: records found on the target that the ledger did not have. `filtered`: see `Totals`. At the end of a
-    bounded run `note` has the names in `topics` and `groups` that the source lacks, and the patterns without a topic if
-    nothing was copied; `waiting` has sentences on offsets that wait for an open transaction."""
+    """How a flow ended. `error` is None if everything was copied. `recovered`: records found on the target that the
+    ledger did not have. `filtered`: see `Totals`. At the end of a bounded run `note` has the names in `topics` and
+    `groups` that the source lacks, and the patterns without a topic if nothing was copied; `waiting` has sentences on
+    offsets that wait for an open transaction."""
 
     flow: str
     records: int
     bytes: int
     topics: Tuple[TopicTotal, ...]
     error: Optional[MirrorError]
-    outside_window: bool = False
     note: str = ""
     recovered: int = 0
     waiting: Tuple[str, ...] = ()
@@ -156,7 +154,6 @@ class FlowRun(SupervisedFlow):
         self._watcher = watcher
         self._last: Optional[FlowMetrics] = None
         self._totals = Totals()
-        self._hours = CopyHours(flow, stop)
         self._group: Optional[GroupProgress] = None
         self._journal: Optional[Journal] = None
         self._storage = StorageTrust()
@@ -178,30 +175,16 @@ class FlowRun(SupervisedFlow):
         return error
 
     def _over(self, error: Optional[MirrorError]) -> None:
-        totals, ended = self._totals, self._ends_when_caught_up() and self._hours.over()
+        totals = self._totals
         copied = (totals.records, totals.bytes, totals.topics())
         self.outcome = FlowOutcome(
-            self._flow.name, *copied, error, ended, self._note, totals.recovered, self._waiting, totals.filtered
+            self._flow.name, *copied, error, self._note, totals.recovered, self._waiting, totals.filtered
         )
 
     def _ends_when_caught_up(self) -> bool:
         return self._config.trigger == AVAILABLE_NOW and self._until is None
 
     def _live(self) -> Optional[MirrorError]:
-        """One run of the flow's driver, from window to window if it has windows."""
-        hours = self._hours
-        if self._ends_when_caught_up() and hours.over():
-            log.warning("%s: the copy window is closed, so nothing is copied; it opens at %s", self._name, hours.when())
-            return None
-        error, again = None, True
-        while again and hours.wait():
-            error = self._in_window()
-            again = error is None and hours.over() and not self._ends_when_caught_up()
-        if hours.over() and self._ends_when_caught_up() and not self._stop.is_set():
-            log.warning("%s: the copy window has closed; the next run resumes here", self._name)
-        return error
-
-    def _in_window(self) -> Optional[MirrorError]:
         """Check the clusters and copy. Returns the reason if it ended before everything was copied."""
         with clusters_of(self._flow, self._stop) as (source, target):
             self._connected = True
@@ -235,7 +218,7 @@ class FlowRun(SupervisedFlow):
         if self._run_begun is None:
             return error  # abandoned: its end is recorded
         self._storage = self._storage.seen(mirror.has_history())
-        halted = STOPPED if self._stop.is_set() else "window closed" if self._hours.over() else "ok"
+        halted = STOPPED if self._stop.is_set() else "ok"
         outcome, self._run_begun = halted if error is None else error.coded, None
         try:
             journal.run_ends(run, outcome, self._progress())
@@ -293,7 +276,7 @@ class FlowRun(SupervisedFlow):
             source=source,
             target=target,
             watcher=self._show,
-            stop=self._hours,
+            stop=self._stop,
             totals=self._totals,
             until=self._until,
             group=self._group,
@@ -335,9 +318,7 @@ class FlowRun(SupervisedFlow):
         except Exception as error:
             journal.given_up()
             return unforeseen(self._name, error)  # here, since the table of runs gets its sentence too
-        # Stopped partitions are tried again when the window opens.
-        reopens = self._hours.over() and not self._ends_when_caught_up() and not self._stop.is_set()
-        return None if reopens else incomplete_copy(mirror)
+        return incomplete_copy(mirror)
 
     def _batches(self, mirror: FlowMirror, checkpoint: str) -> None:
         """Copy record batches: Spark's query decides when, the ledger what."""
@@ -347,21 +328,21 @@ class FlowRun(SupervisedFlow):
             # `latest` means now: if it were looked up with the first record, it would be past that record.
             self._copy(mirror, self._spark, NO_BATCH)
         self._await_batches(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
-        if available_now and not self._hours.is_set():
+        if available_now and not self._stop.is_set():
             self._copy(mirror, self._spark, NO_BATCH)
-        while self._until is not None and not (self._hours.is_set() or mirror.not_copied() or mirror.reached()):
+        while self._until is not None and not (self._stop.is_set() or mirror.not_copied() or mirror.reached()):
             if not mirror.due():
                 self._await_batches(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
             # The time of `--until` may have passed after the last check: records that came in between belong to the
             # copy.
-            if not self._hours.is_set():
+            if not self._stop.is_set():
                 self._copy(mirror, self._spark, NO_BATCH)
 
     def _rows(self, mirror: RowMirror, checkpoint: str) -> None:
         """Copy through Spark's rows, query after query. Each starts at the ledger's positions with a new checkpoint:
         after topics came or grew, or when micro-batches need another size."""
         ends, whole, number = self._config.trigger == AVAILABLE_NOW, 0, 0
-        while not self._hours.is_set():
+        while not self._stop.is_set():
             passed = mirror.passed()
             with self._busy:
                 reading = mirror.begin(NO_BATCH)
@@ -370,7 +351,7 @@ class FlowRun(SupervisedFlow):
                 trigger = AVAILABLE_NOW if ends else self._config.trigger
                 whole += self._await_rows(mirror, reading, f"{checkpoint}-{number}", trigger)
                 number += 1
-            if self._hours.is_set():
+            if self._stop.is_set():
                 break
             with self._busy:
                 mirror.check_end(passed)
@@ -416,7 +397,7 @@ class FlowRun(SupervisedFlow):
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
             rows.add(query_id, self._totals.records - before)
 
-        while mirror.leaderless() and not (self._hours.is_set() or done()):
+        while mirror.leaderless() and not (self._stop.is_set() or done()):
             # Spark's source asks for the offsets of all partitions, and fails after minutes if one has no leader.
             self._copy(mirror, self._spark, NO_BATCH)
             if trigger == AVAILABLE_NOW:
@@ -450,7 +431,7 @@ class FlowRun(SupervisedFlow):
                 journal.check()
             except (StalledError, VanishedError) as error:
                 failed.append(error)
-            return bool(failed) or done() or self._hours.over()
+            return bool(failed) or done()
 
         watched = WatchedQuery(self._stop, self._busy)
         query = start(watched.guarded(call))

@@ -175,8 +175,7 @@ class FlowSeries:
 
     def __init__(self, flow: ReplicationFlow, continuous: bool) -> None:
         self._labels = (flow.name, flow.source.alias, flow.target.alias)
-        # A flow outside its window has no cycles for a while.
-        steady = continuous and flow.tails and not flow.copy_window
+        steady = continuous and flow.tails
         self._info = ("continuous" if continuous else "once", "yes" if steady else "no")
         self._sums = dict.fromkeys((RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS), 0.0)
         self._throttled = dict.fromkeys(SIDES, 0.0)

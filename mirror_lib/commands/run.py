@@ -424,8 +424,6 @@ def _of_nothing(outcome: FlowOutcome, stopped: bool, advice: str) -> str:
         return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found on the target"
     if outcome.filtered:
         return f"nothing was copied: {filtered_words(outcome.filtered)}"
-    if outcome.outside_window:
-        return "nothing was copied, because the copy window is closed"
     note = f"{outcome.note}; " if outcome.note else ""
     if outcome.waiting:
         return f"nothing was copied; {note}the next lines name what waits"

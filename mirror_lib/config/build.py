@@ -63,7 +63,6 @@ _NEEDS: Mapping[str, str] = {
     "heartbeats.topic.": EMIT_HEARTBEATS,
     "sync.topic.acls.": "sync.topic.acls.enabled",
     "commit.source.group.": "commit.source.group",
-    "copy.window.": "copy.window",
     "tail.seconds": "tail.enabled",
 }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.config.values import AVAILABLE_NOW, LATEST, UTC, OffsetChoice, Opening, TopicRate, Window, Zone, opening
+from mirror_lib.config.values import AVAILABLE_NOW, LATEST, OffsetChoice, TopicRate
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
@@ -101,8 +101,6 @@ class ReplicationFlow:
     batch_max_bytes: Optional[int] = None
     max_bytes_per_second: Optional[int] = None
     max_bytes_per_second_topics: Tuple[TopicRate, ...] = ()
-    copy_window: Tuple[Window, ...] = ()
-    copy_window_timezone: Zone = UTC
     shared_remote_topics: bool = False
     counts_differ: str = KEEP
     change: Optional[RecordChange] = None
@@ -151,10 +149,6 @@ class ReplicationFlow:
     def translates_in_run(self) -> bool:
         """Whether `mirror run` translates them too, and not `mirror translate` alone."""
         return self.sync_group_offsets_interval is not None or self.checkpoints_in_run
-
-    def opening(self, now: float) -> Opening:
-        """Whether it may copy at `now` (seconds since 1970), and until when that stays so."""
-        return opening(self.copy_window, self.copy_window_timezone, now)
 
     @property
     def tails(self) -> bool:

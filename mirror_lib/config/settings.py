@@ -48,8 +48,6 @@ from mirror_lib.config.values import (
     TOPIC_CONFIGS,
     TOPIC_RATES,
     TRIGGER,
-    WINDOWS,
-    ZONE,
     Kind,
     choice,
     one,
@@ -216,11 +214,6 @@ SETTINGS: Tuple[Setting, ...] = (
     Setting("max.bytes.per.second.topics", TOPIC_RATES, "", "Rate limits by source topic: " r"`logs\..*=5 MB, audit=1 "
             r"MB`. Topics of an item share its limit. The first matching item counts; `max.bytes.per.second` limits "
             r"all", "max_bytes_per_second_topics"),
-    Setting("copy.window", WINDOWS, "", "When the flow may copy: `22:00-06:00`, or `Mon-Fri 22:00-06:00, Sat "
-            "00:00-24:00`, by the day on which it opens. Outside a continuous run waits; a bounded run ends with exit "
-            "code 0", "copy_window"),
-    Setting("copy.window.timezone", ZONE, "UTC", "Its time zone: `UTC`, an offset such as `+01:00`, from Python 3.9 on "
-            "a name such as `Europe/Berlin`", "copy_window_timezone"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers", "shared_remote_topics"),
     Setting(COUNTS_DIFFER, Kind("keep or refuse", _counts_differ), KEEP, "If partition counts differ, `keep` keeps a "
             "record's partition and grows a remote topic that has too few; `refuse` does not copy the topic. For "
@@ -312,9 +305,13 @@ MISSPELLINGS: Mapping[str, str] = {
     "sync.topics.acls.enabled": "sync.topic.acls.enabled",
 }
 
+WITHOUT_WINDOWS = "a scheduler starts the run, and SIGTERM ends it: docs/run/start-and-stop.md"
+
 # Keys that releases before had, and what took their place.
 REMOVED: Mapping[str, str] = {
     "report.port": "tasks report through Spark, and the driver opens no port",
+    "copy.window": WITHOUT_WINDOWS,
+    "copy.window.timezone": WITHOUT_WINDOWS,
     "provenance.headers": "each record says in the header mirror.origin where it came from; provenance: off leaves it "
     "out",
     "transform.deterministic": "values may be others each time; what places a record may not be declared "

@@ -40,7 +40,7 @@ RUNS = TableSchema(
         Column("source_cluster_id", "string", "A's own id"),
         Column("target_cluster_id", "string", "B's own id"),
         Column("checkpoint", "string", "folder of Spark's checkpoint, under checkpoints/"),
-        Column("outcome", "string", "null while it runs; then ok, stopped, window closed, or the error with its code"),
+        Column("outcome", "string", "null while it runs; then ok, stopped, or the error with its code"),
         Column("records", "bigint", "records copied so far; null at the start"),
         Column("bytes", "bigint", "bytes of record batches written so far; null at the start"),
         Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),

@@ -1,4 +1,4 @@
-"""Formats the settings of a flow's copy in one line or document: tasks, cycle length, limits, windows."""
+"""Formats the settings of a flow's copy in one line or document: tasks, cycle length, limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COPIES_NOTHING = "copies nothing: copy.enabled is false"
 def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
     """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow
     makes the same of the same records each time, without which it is at least once."""
-    parts = [_tasks(flow.tasks_max, slots), _cycles(flow), *_rates(flow), *_windows(flow)]
+    parts = [_tasks(flow.tasks_max, slots), _cycles(flow), *_rates(flow)]
     return " · ".join([*parts, f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}"])
 
 
@@ -25,8 +25,6 @@ def terms_json(flow: ReplicationFlow) -> Dict[str, object]:
         "batch_max_bytes": flow.batch_max_bytes,
         "max_bytes_per_second": flow.max_bytes_per_second,
         "max_bytes_per_second_topics": [vars(each) for each in flow.max_bytes_per_second_topics],
-        "copy_window": [str(window) for window in flow.copy_window],
-        "copy_window_timezone": flow.copy_window_timezone.name,
         "delivery": flow.delivery,
         "isolation_level": flow.isolation_level,
     }
@@ -50,9 +48,3 @@ def _rates(flow: ReplicationFlow) -> List[str]:
     rates = [] if flow.max_bytes_per_second is None else [f"{size(flow.max_bytes_per_second)}/s"]
     rates += [f"{size(each.bytes_per_second)}/s for {each.pattern}" for each in flow.max_bytes_per_second_topics]
     return [f"at most {', '.join(rates)}"] if rates else ["no rate limit"]
-
-
-def _windows(flow: ReplicationFlow) -> List[str]:
-    if not flow.copy_window:
-        return []
-    return [f"only {', '.join(map(str, flow.copy_window))} ({flow.copy_window_timezone.name})"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
@@ -22,7 +23,6 @@ from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
-from mirror_lib.replication.copy_hours import Halt
 from mirror_lib.replication.copy_ranges import Range, SourceCluster, SourceEndOffsets, next_offsets
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.flow_state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
@@ -115,7 +115,7 @@ class FlowContext:
     source: SourceCluster
     target: Cluster
     watcher: Watcher
-    stop: Halt
+    stop: threading.Event
     totals: Totals
     until: Optional[OffsetChoice] = None
     group: Optional[GroupProgress] = None

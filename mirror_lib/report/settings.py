@@ -7,7 +7,7 @@ from typing import Any, FrozenSet, List, Optional, Tuple
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, ON_OR_OFF, RECORDS, RecordChange
 from mirror_lib.config.settings import ENGINE, FLOW, SETTINGS, Setting
-from mirror_lib.config.values import INTERVAL, MILLISECONDS, OffsetChoice, TopicRate, Window, Zone
+from mirror_lib.config.values import INTERVAL, MILLISECONDS, OffsetChoice, TopicRate
 from mirror_lib.report.facts import ClusterFacts, SettingValue
 from mirror_lib.text import size
 
@@ -102,11 +102,9 @@ def _one(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, TopicRate):
         return f"{value.pattern}={size(value.bytes_per_second)}"
-    if isinstance(value, Zone):
-        return value.name
     if isinstance(value, OffsetChoice):
         return _offsets(value)
-    return str(value) if isinstance(value, (str, int, Window)) else repr(value)
+    return str(value) if isinstance(value, (str, int)) else repr(value)
 
 
 def _offsets(choice: OffsetChoice) -> str:

@@ -9,6 +9,7 @@ the next one waits until the bytes read are within the rate. Bytes are counted u
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -23,7 +24,6 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.replication.copied_topics import TopicWatch
-from mirror_lib.replication.copy_hours import Halt
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_rates import FlowRates
 from mirror_lib.replication.journal import BatchRef
@@ -120,7 +120,7 @@ class RowQuota:
             self._last = offsets
             self._nbytes = {number: count / offsets for number, count in {**found, BATCH: found[FLOW]}.items()}
 
-    def wait(self, stop: Halt) -> None:
+    def wait(self, stop: threading.Event) -> None:
         """Return when no rate is in debt, or the flow must stop."""
         self._waited = {}
         while not stop.is_set():

@@ -35,7 +35,7 @@ UNKNOWN_AGE_REMEDY = "its age is unknown: kafka-transactions.sh find-hanging sho
 HANGING_REMEDY = "end its producer; kafka-transactions.sh abort ends a transaction that its producer left"
 # How the outcome of a run that failed begins.
 CODE = re.compile(rf"{PREFIX}\d{{3}}\b")
-WELL_ENDED = ("ok", "stopped", "window closed")
+WELL_ENDED = ("ok", "stopped")
 # Refusals, and those that end by themselves: another run, and a truncated remote log that the next run fills.
 REFUSED, PASSING = f"{PREFIX}3", (f"{PREFIX}301", f"{PREFIX}302", f"{PREFIX}312")
 
@@ -186,15 +186,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class FlowStatus:
-    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `may_copy`: its window is
-    open. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
-    which are not in `partitions`. `unread`: sentences on what could not be read. `matchless`: names that the source
-    lacks."""
+    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `blocked`: topics that
+    cannot be copied, with the reason. `leaderless`: source partitions without a leader, which are not in `partitions`.
+    `unread`: sentences on what could not be read. `matchless`: names that the source lacks."""
 
     flow: str
     at: float
     continuous: bool
-    may_copy: bool = True
     partitions: Tuple[PartitionStatus, ...] = ()
     run: Optional[RunStatus] = None
     incidents: Tuple[IncidentStatus, ...] = ()
@@ -381,7 +379,7 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
         return [Problem("run died", f"the last run has no end, and its last sign of life is {ago} old", start_again)]
     if flow.cut_over:
         return _of_the_cutover(flow)
-    if flow.continuous and flow.lag and flow.may_copy:
+    if flow.continuous and flow.lag:
         ago = duration(flow.at - run.ended)
         return [Problem("not running", f"the flow is not running since {ago}, and has a lag", start_again)]
     return []
@@ -409,7 +407,7 @@ def _of_progress(flow: FlowStatus, run: RunStatus, start_again: str) -> List[Pro
     committed = max((each.copied_at for each in flow.partitions if each.copied_at is not None), default=0.0)
     still = flow.at - max(committed, run.started)
     waits = flow.lag_seconds is not None and flow.lag_seconds > STUCK_SECONDS
-    if not (waits and still > STUCK_SECONDS and flow.may_copy):
+    if not (waits and still > STUCK_SECONDS):
         return []
     what = f"the run has a lag and has committed nothing to the ledger for {duration(still)}"
     return [Problem("no progress", what, f"check its process; if it is dead, {start_again}")]

@@ -96,7 +96,7 @@ class _Tables:
 def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
     """The status of `flow` now. Raises `ConfigError` where the tables cannot be read on this machine at all."""
     reader, now = TableReader(config.state), time.time()
-    status = FlowStatus(flow.name, now, config.trigger != AVAILABLE_NOW, flow.opening(now).is_open)
+    status = FlowStatus(flow.name, now, config.trigger != AVAILABLE_NOW)
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
         asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
         tables, unread = _attempt(lambda: _tables(reader, flow, now))

@@ -1,18 +1,16 @@
-"""A flow under bounds, on real brokers: bytes a second, bytes a pass, and the hours in which it may copy."""
+"""A flow under bounds, on real brokers: bytes a second and bytes a pass."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from itertools import accumulate
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.config.loader import load
-from mirror_lib.config.values import Window
 from mirror_lib.copy_job import FlowOutcome, run_flows
 from mirror_lib.metrics import FlowMetrics
 from tests.integration.conftest import Ground
@@ -37,20 +35,10 @@ def kilobytes(count: int) -> List[Optional[bytes]]:
     return [b"%06d" % number + b"x" * 994 for number in range(count)]
 
 
-def run(lab: FlowLab, seen: Callable[[FlowMetrics], None], stop: threading.Event, **changes: Any) -> FlowOutcome:
+def run(lab: FlowLab, seen: Callable[[FlowMetrics], None], stop: threading.Event) -> FlowOutcome:
     config = load(str(lab.config))
-    flows = [replace(flow, **changes) for flow in config.flows]
-    (outcome,) = run_flows(config, flows, lab.spark, seen, stop)
+    (outcome,) = run_flows(config, config.flows, lab.spark, seen, stop)
     return outcome
-
-
-def minute_of_day(moment: float) -> float:
-    return moment % 86_400 / 60
-
-
-def may_copy(opens: float, closes: float) -> Any:
-    """A window between two moments, to the second; a file can only say minutes."""
-    return (Window(minute_of_day(opens), minute_of_day(closes)),)  # type: ignore[arg-type]
 
 
 def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> None:
@@ -209,43 +197,3 @@ def test_pass_ends_when_it_has_copied_its_bytes(lab: FlowLab) -> None:
     passes = [each.bytes for each in lab.seen if each.records]
     assert len(passes) >= 3 and max(passes) <= 100_000 + LARGEST_BATCH
     assert lab.differences("orders") == []
-
-
-def test_run_outside_its_window_copies_nothing_and_has_not_failed(lab: FlowLab) -> None:
-    lab.write("orders", kilobytes(5))
-    now = time.time()
-    outcome = run(lab, lab.seen.append, threading.Event(), copy_window=may_copy(now - 7200, now - 3600))
-    assert outcome.error is None and outcome.outside_window
-    assert outcome.records == 0 and lab.read_remote("orders") == {}
-
-
-@pytest.mark.long
-def test_run_ends_when_its_window_closes_and_the_next_one_goes_on(lab: FlowLab) -> None:
-    lab.write("orders", kilobytes(400), **BATCH)
-    lab.settings["max.bytes.per.second"] = "50 KB"
-    now = time.time()
-    outcome = run(lab, lab.seen.append, threading.Event(), copy_window=may_copy(now - 3600, now + 4))
-    assert outcome.error is None and outcome.outside_window
-    assert outcome.records < 400
-    lab.settings.clear()
-    assert lab.copy().records == 400 - outcome.records
-    assert lab.differences("orders") == []
-
-
-@pytest.mark.long
-def test_continuous_run_waits_for_its_window_and_ends_there_when_told_to(lab: FlowLab) -> None:
-    lab.write("orders", kilobytes(5))
-    lab.trigger = "1 seconds"
-    stop, now = threading.Event(), time.time()
-    outcomes: List[FlowOutcome] = []
-    window = may_copy(now + 2, now + 6)
-    thread = threading.Thread(target=lambda: outcomes.append(run(lab, lab.seen.append, stop, copy_window=window)))
-    thread.start()
-    until(lambda: len(lab.remote_values("orders")) == 5)
-    assert time.time() >= now + 2
-    until(lambda: time.time() > now + 6.5)
-    lab.write("orders", kilobytes(5))
-    stop.set()
-    thread.join(60)
-    assert [each.error for each in outcomes] == [None]
-    assert len(lab.remote_values("orders")) == 5

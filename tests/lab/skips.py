@@ -31,7 +31,6 @@ ALLOWED = (
     Allowed("tests/unit/test_session.py", "pyspark.logger", "Spark 4 has it; earlier lines run the file too"),
     Allowed("tests/unit/test_monitoring.py", "promtool", "a system package of Prometheus, which pip cannot bring"),
     Allowed("tests/integration/test_exporter.py", "Prometheus", "a system package, which pip cannot bring"),
-    Allowed("tests/unit/test_copy_window.py", "zoneinfo", "Python 3.9 has it; Spark 3.3 runs on 3.8"),
 )
 
 

@@ -20,6 +20,13 @@ flows:
   A->B:
 """
 PROPERTIES = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
+CONNECTOR = """\
+{"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+ "source.cluster.alias": "A", "target.cluster.alias": "B",
+ "source.cluster.bootstrap.servers": "a:9092",
+ "target.cluster.bootstrap.servers": "b:9092",
+ "%s": "x"}
+"""
 
 
 def flow_of(folder: Path, text: str, name: str = "mirror.yaml") -> ReplicationFlow:
@@ -79,19 +86,25 @@ def test_provenance_is_left_out_of_properties_too(tmp_path: Path) -> None:
     ("key", "way_out"),
     [
         ("provenance.headers", "provenance: off leaves it out"),
+        ("copy.window", "SIGTERM ends it"),
+        ("copy.window.timezone", "SIGTERM ends it"),
         ("transform.deterministic", "what places a record may not be declared non-deterministic"),
     ],
 )
 def test_key_of_an_earlier_release_is_refused_with_what_took_its_place(
     tmp_path: Path, key: str, way_out: str
 ) -> None:
-    texts = {"mirror.yaml": BASE + f"    {key}: true\n", "mm2.properties": PROPERTIES + f"A->B.{key} = x\n"}
-    for name, text in texts.items():
+    texts = [
+        ("mirror.yaml", 6, BASE + f"    {key}: true\n"),
+        ("mm2.properties", 5, PROPERTIES + f"A->B.{key} = x\n"),
+        ("source.json", 5, CONNECTOR % key),
+    ]
+    for name, line, text in texts:
         with pytest.raises(ConfigError) as caught:
             flow_of(tmp_path, text, name)
         said = str(caught.value).replace(str(tmp_path) + "/", "")
         assert said.startswith(f"A->B.{key} is gone: ") and way_out in said
-        assert said.endswith(f"({name}:{6 if name == 'mirror.yaml' else 5})")
+        assert said.endswith(f"({name}:{line})")
 
 
 def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:

@@ -264,7 +264,6 @@ def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(chang
         ),
         ("sync.topic.acls.enabled = false\nsync.topic.acls.delete = true", "sync.topic.acls.enabled = true"),
         ("commit.source.group.interval.seconds = 3", "commit.source.group = billing"),
-        ("copy.window.timezone = +01:00", "copy.window = 22:00-06:00"),
         ("tail.enabled = false\ntail.seconds = 7", "tail.enabled = true"),
     ],
 )

@@ -276,18 +276,10 @@ def test_line_says_what_was_chosen(settings: Dict[str, Any], line: str) -> None:
     assert terms(replace(FLOW_AB, **settings), 2) == line
 
 
-def test_line_says_the_windows_as_they_are_written() -> None:
-    from mirror_lib.config.values import WINDOWS, ZONE
-
-    windows, zone = WINDOWS.parse("mon-fri 22:00-6:00, Sat-Mon 0:00-24:00, wed 1:30-2:00"), ZONE.parse("+01:00")
-    flow = replace(FLOW_AB, copy_window=windows, copy_window_timezone=zone)  # type: ignore[arg-type]
-    assert "only Mon-Fri 22:00-06:00, Sat-Mon 00:00-24:00, Wed 01:30-02:00 (+01:00)" in terms(flow)
-
-
 YAML = """
 clusters: {A: {bootstrap.servers: "a:9092"}, B: {bootstrap.servers: "b:9092"}}
 max.bytes.per.second.topics: 'logs\\..*=5 MB, audit=1000'
-flows: {A->B: {max.bytes.per.second: 50 MB, batch.max.bytes: 1 GB, copy.window: "22:00-06:00, Sat 00:00-24:00"}}
+flows: {A->B: {max.bytes.per.second: 50 MB, batch.max.bytes: 1 GB}}
 """
 PROPERTIES = r"""
 clusters = A, B
@@ -297,7 +289,6 @@ A->B.enabled = true
 A->B.max.bytes.per.second = 50000000
 max.bytes.per.second.topics = logs\\..*=5 MB, audit=1000
 A->B.batch.max.bytes = 1 GB
-A->B.copy.window = 22:00-06:00, Sat 00:00-24:00
 """
 CONNECTOR = r"""
 {"name": "source", "config": {
@@ -305,17 +296,17 @@ CONNECTOR = r"""
   "source.cluster.alias": "A", "target.cluster.alias": "B",
   "source.cluster.bootstrap.servers": "a:9092", "target.cluster.bootstrap.servers": "b:9092",
   "max.bytes.per.second": "50 MB", "max.bytes.per.second.topics": "logs\\..*=5 MB, audit=1000",
-  "batch.max.bytes": "1 GB", "copy.window": "22:00-06:00, Sat 00:00-24:00"}}
+  "batch.max.bytes": "1 GB"}}
 """
 
 
 @pytest.mark.parametrize(
     ("name", "text"), [("mirror.yaml", YAML), ("mm2.properties", PROPERTIES), ("source.json", CONNECTOR)]
 )
-def test_bounds_and_windows_are_said_in_every_dialect(name: str, text: str, tmp_path: Path) -> None:
+def test_bounds_are_said_in_every_dialect(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     (flow,) = load(str(tmp_path / name)).flows
     assert terms(flow) == (
         "1 task · cycles of 10 s or 1.0 GB · at most 50.0 MB/s, 5.0 MB/s for logs\\..*, 1.0 KB/s for audit · "
-        "only 22:00-06:00, Sat 00:00-24:00 (UTC) · exactly-once, read_committed"
+        "exactly-once, read_committed"
     )

@@ -390,7 +390,6 @@ flows:
     sync.group.offsets.enabled: true
     emit.heartbeats.enabled: false
     admin.timeout.ms: 1000
-    copy.window: Mon-Fri 22:00-06:00
     start.position: orders:0=100
     topic.filter.class: report_test_filter:Only
     topic.filter.class.only: hunter2
@@ -425,7 +424,6 @@ def test_settings_that_differ_from_their_defaults_are_listed_with_their_place(co
         "tasks.max": "4",
         "start.position": "orders:0=100",
         "max.bytes.per.second": "50000000",
-        "copy.window": "Mon-Fri 22:00-06:00",
         "engine": "records",
         "where": NOT_SHOWN,
         "rename": "pay[.](.*) -> payments.$1",

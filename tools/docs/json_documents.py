@@ -102,7 +102,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "control.problems": "sentences",
     },
     "mirror run: the end of a flow": {
-        "outside_window": "the copy window closed first",
         "note": "names and patterns in `topics` and `groups` without a match",
         "waiting": "offsets that wait for open transactions",
     },
@@ -122,7 +121,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "mirror status": {
         "schema": "version of this document",
         "continuous": "a run continues until stopped",
-        "may_copy": "the copy window is open",
         "partitions[].log_start": "first offset",
         "partitions[].log_end": "end offset",
         "partitions[].position": "next offset to copy",
@@ -190,8 +188,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "copying.batch_max_bytes": "`batch.max.bytes`",
         "copying.max_bytes_per_second": "rate limit",
         "copying.max_bytes_per_second_topics": "rate limits of topics",
-        "copying.copy_window": "windows",
-        "copying.copy_window_timezone": "time zone",
         "copying.isolation_level": "isolation level",
         "refused": "why a run is refused",
         "warning": "what the target does not guarantee",

@@ -61,6 +61,7 @@ REPLACED: Mapping[str, str] = {
     "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
     "state rebuild": "move the damaged table aside, then `mirror run CONFIG --once`; docs/fix/state.md has the steps",
 }
+NO_UNTIL = "; take --once, which ends at the end of the logs, or end the run by `timeout`: docs/run/start-and-stop.md"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -149,8 +150,10 @@ class _Parser(argparse.ArgumentParser):
         found, rest = super().parse_known_args(args, namespace)
         unknown = [word for word in rest if word.startswith("-")]
         if unknown:
-            like = nearest(unknown[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {like}?' if like else ''}")
+            name = unknown[0].partition("=")[0]
+            like = nearest(name, self._option_string_actions)
+            advice = NO_UNTIL if name == "--until" else f"; did you mean {like}?" if like else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{advice}")
         return found, rest
 
     def error(self, message: str) -> NoReturn:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, Collection, List, Mapping, Optional,
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import (
     ClusterError,
     FencedError,
@@ -70,8 +70,6 @@ FEW_SLOTS = (
 )
 # In the name of Java's exception if a broker refuses the login, by SASL or by TLS.
 JAVA_REFUSED = "AuthenticationException"
-# Spark's trigger interval in a bounded run that still waits for records.
-UNTIL_TRIGGER = "1 seconds"
 
 # How often a flow without records to read checks whether it has some now.
 CHECK_SECONDS = 1.0
@@ -139,14 +137,12 @@ class FlowRun(SupervisedFlow):
         spark: SparkSession,
         watcher: Watcher,
         stop: threading.Event,
-        until: Optional[OffsetChoice] = None,
         tailing: int = 0,
         writers: Optional[WriterCheck] = None,
     ) -> None:
         super().__init__(flow.name, stop)
         self._config = config
         self._writers = writers or WriterCheck(flow, config.flows)
-        self._until = until
         self._tailing = tailing
         self._warned = False
         self._flow = flow
@@ -182,7 +178,7 @@ class FlowRun(SupervisedFlow):
         )
 
     def _ends_when_caught_up(self) -> bool:
-        return self._config.trigger == AVAILABLE_NOW and self._until is None
+        return self._config.trigger == AVAILABLE_NOW
 
     def _live(self) -> Optional[MirrorError]:
         """Check the clusters and copy. Returns the reason if it ended before everything was copied."""
@@ -278,7 +274,6 @@ class FlowRun(SupervisedFlow):
             watcher=self._show,
             stop=self._stop,
             totals=self._totals,
-            until=self._until,
             group=self._group,
         )
         if flow.change is not None:
@@ -330,20 +325,12 @@ class FlowRun(SupervisedFlow):
         self._await_batches(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
         if available_now and not self._stop.is_set():
             self._copy(mirror, self._spark, NO_BATCH)
-        while self._until is not None and not (self._stop.is_set() or mirror.not_copied() or mirror.reached()):
-            if not mirror.due():
-                self._await_batches(mirror, checkpoint, UNTIL_TRIGGER, mirror.due)
-            # The time of `--until` may have passed after the last check: records that came in between belong to the
-            # copy.
-            if not self._stop.is_set():
-                self._copy(mirror, self._spark, NO_BATCH)
 
     def _rows(self, mirror: RowMirror, checkpoint: str) -> None:
         """Copy through Spark's rows, query after query. Each starts at the ledger's positions with a new checkpoint:
         after topics came or grew, or when micro-batches need another size."""
         ends, whole, number = self._config.trigger == AVAILABLE_NOW, 0, 0
         while not self._stop.is_set():
-            passed = mirror.passed()
             with self._busy:
                 reading = mirror.begin(NO_BATCH)
             going = reading is not None and (mirror.behind() or not ends)
@@ -354,11 +341,9 @@ class FlowRun(SupervisedFlow):
             if self._stop.is_set():
                 break
             with self._busy:
-                mirror.check_end(passed)
-            if ends and self._until is None and (whole >= 2 or not going):
+                mirror.show_end()
+            if ends and (whole >= 2 or not going):
                 break  # twice, as records that came during the first query belong to the copy
-            if ends and self._until is not None and not mirror.behind() and (mirror.reached() or mirror.not_copied()):
-                break
             if not going:
                 self._stop.wait(CHECK_SECONDS)
 
@@ -389,15 +374,13 @@ class FlowRun(SupervisedFlow):
             drop_folder(self._spark, folder)
         return not over
 
-    def _await_batches(
-        self, mirror: FlowMirror, checkpoint: str, trigger: str, done: Callable[[], bool] = lambda: False
-    ) -> None:
+    def _await_batches(self, mirror: FlowMirror, checkpoint: str, trigger: str) -> None:
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
             before = self._totals.records
             mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
             rows.add(query_id, self._totals.records - before)
 
-        while mirror.leaderless() and not (self._stop.is_set() or done()):
+        while mirror.leaderless() and not self._stop.is_set():
             # Spark's source asks for the offsets of all partitions, and fails after minutes if one has no leader.
             self._copy(mirror, self._spark, NO_BATCH)
             if trigger == AVAILABLE_NOW:
@@ -409,7 +392,7 @@ class FlowRun(SupervisedFlow):
             return start_query(self._spark, self._flow, self._folder(checkpoint), trigger, guarded)
 
         try:
-            self._await(start, copy_batch, done)
+            self._await(start, copy_batch)
         except ClusterError as error:
             # Java's client fails at the first broker that refuses its login; the copy after it uses the others.
             if trigger != AVAILABLE_NOW or not (error.code == "MIR-503" and JAVA_REFUSED in error.message):
@@ -420,7 +403,7 @@ class FlowRun(SupervisedFlow):
         self,
         start: Callable[[Callable[..., None]], StreamingQuery],
         call: Callable[..., None],
-        done: Callable[[], bool],
+        done: Callable[[], bool] = lambda: False,
     ) -> None:
         journal, failed = self._journal, []
         assert journal is not None
@@ -487,17 +470,14 @@ def run_flows(
     spark: SparkSession,
     watcher: Watcher,
     stop: threading.Event,
-    until: Optional[OffsetChoice] = None,
     writers: Mapping[str, WriterCheck] = MappingProxyType({}),
 ) -> List[FlowOutcome]:
     """Run `flows` until each has ended: caught up, failed, or stopped by `stop`.
 
-    With `until`, which requires the trigger `availableNow`, each runs until its bounds are reached. `writers`: by flow
-    the check for other tools, where what writes alongside the copy shares it.
+    `writers`: by flow the check for other tools, where what writes alongside the copy shares it.
     """
-    continuous = config.trigger != AVAILABLE_NOW and until is None
-    tailing = sum(flow.tails for flow in flows) if continuous else 0
-    runs = [FlowRun(config, flow, spark, watcher, stop, until, tailing, writers.get(flow.name)) for flow in flows]
+    tailing = sum(flow.tails for flow in flows) if config.trigger != AVAILABLE_NOW else 0
+    runs = [FlowRun(config, flow, spark, watcher, stop, tailing, writers.get(flow.name)) for flow in flows]
     for run in runs:
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS
@@ -528,9 +508,6 @@ def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
 
 def _unfinished(mirror: Union[FlowMirror, RowMirror]) -> Optional[str]:
     stopped, blocked = mirror.stopped(), mirror.blocked()
-    not_copied = mirror.not_copied()
-    if not_copied:
-        return f"{mirror.flow.name}: --until names {not_copied[0]}, which this flow does not copy"
     if stopped:
         return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0].stopped}"
     if blocked:

@@ -23,7 +23,7 @@ exit codes:
   {EXIT_FAILED}    failed: something could not be copied, or differs
   {EXIT_USAGE}    bad usage or configuration; nothing was started
   {EXIT_REFUSED}    refused for safety: to continue could lose or double records
-  {EXIT_STOPPED}  a bounded run (`--once`, `--until`, `availableNow`) was interrupted; run it again to resume
+  {EXIT_STOPPED}  a bounded run (`--once`, `availableNow`) was interrupted; run it again to resume
 Where flows end with different codes, the exit code is the first of 2, 3, 1, 143, 0 that a flow has.
 """
 CONFIG = "a YAML file, a MirrorMaker 2 .properties file, or JSON files of Kafka Connect's Mirror… connectors"

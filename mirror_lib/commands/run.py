@@ -29,12 +29,11 @@ from mirror_lib.commands.output import (
     watcher,
 )
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice, until
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import (
     EXIT_OK,
     EXIT_REFUSED,
     ClusterError,
-    ConfigError,
     MirrorError,
     RefusedError,
     exit_code_of,
@@ -75,7 +74,6 @@ SILENT_SECONDS = 10.0
 AGAIN_SECONDS = 5.0
 PLAN_SHOWS = "mirror plan CONFIG shows which topics the flow copies"
 GROUP_SHOWS = "kafka-consumer-groups.sh --describe --group GROUP shows on the source what the group has read"
-UNTIL_HELP = "stop at caught-up, at a time (2026-01-01T00:00:00Z) or at offsets (orders:0=100)"
 
 
 def add(commands: Commands) -> None:
@@ -92,7 +90,6 @@ def add(commands: Commands) -> None:
 def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
     """The options of a run's end and of its beginning; `once` is the help of `--once`."""
     parser.add_argument("--once", action="store_true", help=once)
-    parser.add_argument("--until", metavar="END", help=UNTIL_HELP)
     among = parser.add_mutually_exclusive_group()
     among.add_argument("--if-running", choices=(EXIT, REFUSE, WAIT), default=REFUSE, help=IF_RUNNING_HELP)
     among.add_argument("--take-over", action="store_true", help=TAKE_OVER_HELP)
@@ -105,10 +102,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
     flows = chosen_flows(arguments, config)
     copied = [flow for flow in flows if flow.copied]
-    end = wanted_end(arguments)
-    if end is not None and not copied:
-        raise ConfigError(f"--until is where copying ends, and {', '.join(each.name for each in flows)} copies nothing")
-    if arguments.once or arguments.until is not None:
+    if arguments.once:
         config = replace(config, trigger=AVAILABLE_NOW)
     unwritable = local_refusal(config.state, os.environ)
     if unwritable is not None:
@@ -125,7 +119,7 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
                     holder = locks.enter_context(lock(math.inf))
             if holder is not None:
                 return _left_to(holder, flow, arguments)
-        return _run(arguments, config, flows, copied, end)
+        return _run(arguments, config, flows, copied)
 
 
 def _left_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> int:
@@ -144,7 +138,6 @@ def _run(
     config: MirrorConfig,
     flows: Sequence[ReplicationFlow],
     copied: Sequence[ReplicationFlow],
-    end: Optional[OffsetChoice],
 ) -> int:
     from mirror_lib.control.service import BackgroundControl, control_json, control_line
     from mirror_lib.copy_job import run_flows
@@ -204,7 +197,7 @@ def _run(
         # A bounded run ends with an error where a cluster does not answer.
         outages = OutageWatch(copied if config.trigger != AVAILABLE_NOW else [], outage)
         with drawn, exporter, outages, BackgroundControl(config, flows, *tables, watch, stop, refuse), translation:
-            outcomes = run_flows(config, copied, spark, progress, stop, end, writers) if copied else translation.alone()
+            outcomes = run_flows(config, copied, spark, progress, stop, writers) if copied else translation.alone()
             whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
             exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])
     errors: Dict[str, List[MirrorError]] = {flow.name: [] for flow in flows}
@@ -338,17 +331,6 @@ def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> Lis
     from mirror_lib.rows.transform import check_change
 
     return [flow.name for flow in changing if not check_change(spark, flow)[0]]
-
-
-def wanted_end(arguments: argparse.Namespace) -> Optional[OffsetChoice]:
-    """The bounds of `--until`; `None` without it, and for `caught-up`, which is what `--once` does."""
-    if arguments.until is None:
-        return None
-    try:
-        choice = until(arguments.until)
-    except ValueError as error:
-        raise ConfigError(f"--until {error}") from None
-    return None if choice.word else choice
 
 
 def stop_on_signals() -> Stop:

@@ -369,7 +369,7 @@ TOPIC_CONFIGS = Kind("list of name=value", _topic_configs)
 TOPIC_RATES = Kind("list of pattern=bytes", _topic_rates)
 
 
-EARLIEST, LATEST, CAUGHT_UP = "earliest", "latest", "caught-up"
+EARLIEST, LATEST = "earliest", "latest"
 
 _LABEL = re.compile(r"(timestamp|group|offsets)(?:\s*:\s+|\s+)(.+)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d.*")
@@ -389,19 +389,11 @@ class OffsetChoice:
 
 
 def _start(value: Value) -> Optional[OffsetChoice]:
-    choice = _choice(value, (EARLIEST, LATEST))
+    choice = _choice(value)
     if choice is None and ",".join(items(value)):
         raise ValueError(
             f"must be earliest, latest, a time such as {_TIME_LIKE}, `group NAME`, or offsets such as {_OFFSETS_LIKE}"
         )
-    return choice
-
-
-def until(text: str) -> OffsetChoice:
-    """What `--until` says. Raises `ValueError` with the end of a sentence."""
-    choice = _choice(text, (CAUGHT_UP,))
-    if choice is None or choice.group:
-        raise ValueError(f"must be caught-up, a time such as {_TIME_LIKE}, or offsets such as {_OFFSETS_LIKE}")
     return choice
 
 
@@ -422,7 +414,7 @@ def share(text: str) -> float:
     return found
 
 
-def _choice(value: Value, words: Tuple[str, ...]) -> Optional[OffsetChoice]:
+def _choice(value: Value) -> Optional[OffsetChoice]:
     parts = items(value)
     # Unchanged where it is a text: a group's name may have commas.
     text = value.strip() if isinstance(value, str) else ", ".join(parts)
@@ -430,7 +422,7 @@ def _choice(value: Value, words: Tuple[str, ...]) -> Optional[OffsetChoice]:
     kind, rest = label.groups() if label else ("", text)
     if kind == "group":
         return OffsetChoice(group=rest.strip())
-    if not kind and text.lower() in words:
+    if not kind and text.lower() in (EARLIEST, LATEST):
         return OffsetChoice(word=text.lower())
     if kind == "timestamp" or (not kind and _TIME.fullmatch(rest)):
         return OffsetChoice(timestamp=_time_of(rest.strip()))

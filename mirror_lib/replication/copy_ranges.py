@@ -187,8 +187,7 @@ class SourceEndOffsets:
         for part in parts:
             known = self._ranges.get(part.source)
             if known is not None and part.source_end >= 0:
-                end = part.source_end if known.bound is None else min(part.source_end, known.bound)
-                self._ranges[part.source] = replace(known, end=end)
+                self._ranges[part.source] = replace(known, end=part.source_end)
         return [ahead(each) for each in self._ranges.values() if each.key not in stopped]
 
 
@@ -203,7 +202,6 @@ class Range:
 
     `anchor`: the start must be written to the ledger before anything is copied from it.
     `log_start`: the start of the source's log; if it is past `start`, the lane finds out what is lost.
-    `bound`: upstream offset from which on nothing is copied, even if a record batch extends past it.
     `void_from`: downstream offset from which on the ledger's rows are no longer true; see `healed`.
     `code`: the code of the refusal, if the range is `refused`.
     `unrecorded`: set if the remote log has held records and the ledger has no rows of it. It is the reason to stop if
@@ -217,7 +215,6 @@ class Range:
     anchor: bool = False
     void_from: Optional[int] = None
     refused: Optional[str] = None
-    bound: Optional[int] = None
     log_start: int = 0
     code: str = ""
     unrecorded: str = ""

@@ -26,7 +26,6 @@ JOIN_BELOW_BYTES = 64 * 1024
 JOIN_BELOW_COMPRESSED_BYTES = 4 * 1024
 JOINED_BYTES = 256 * 1024
 NO_LEGACY_CODEC = 0
-NO_LIMIT = 2**63 - 1
 
 Run = Tuple[int, int]
 _Waiting = Tuple[memoryview, Optional[BatchHeader], int]  # an entry, and the position before it
@@ -60,7 +59,6 @@ class Encoder:
         self._producer = producer
         self.position = position
         self._sequence = sequence
-        self._limit = NO_LIMIT if task.bound is None else task.bound
         self._waiting: List[_Waiting] = []
         self._waiting_bytes = 0
         self._waiting_codec = NO_LEGACY_CODEC
@@ -82,9 +80,6 @@ class Encoder:
             next_offset = last_offset(raw) + 1 if header is None else header.next_offset
             if next_offset <= self.position:
                 continue
-            if header is not None and header.base_offset >= self._limit:
-                self.position = self._limit
-                break
             if is_data and header is not None and self._fast(raw, header, len(found.data)):
                 yield from self._flush()
                 yield self._rehead(raw, header)
@@ -93,7 +88,7 @@ class Encoder:
                 if codec != self._waiting_codec or self._waiting_bytes >= JOINED_BYTES:
                     yield from self._flush()
                 self._wait(raw, header, codec)
-            self.position = min(next_offset, self._limit)
+            self.position = next_offset
 
     def _fast(self, raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:
         task = self._task
@@ -101,7 +96,6 @@ class Encoder:
             not _to_be_joined(raw, header, answer_bytes)
             and header.can_rehead
             and header.base_offset >= self.position
-            and header.next_offset <= self._limit
             and len(raw) <= task.max_message_bytes
             and header.base_offset >= task.isolate_until
         )
@@ -141,9 +135,9 @@ class Encoder:
         else:
             records = [record for raw, _, _ in waiting for record in read_records(raw)]
         start = waiting[0][2]
-        if records and start <= records[0].offset and records[-1].offset < self._limit:
+        if records and start <= records[0].offset:
             return records
-        return [record for record in records if start <= record.offset < self._limit]
+        return [record for record in records if start <= record.offset]
 
     def _build(self, records: List[Record]) -> Iterator[Outgoing]:
         producer, limit = self._producer, self._task.max_message_bytes

@@ -17,7 +17,7 @@ from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol,
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.values import AVAILABLE_NOW, OffsetChoice
+from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
@@ -105,7 +105,7 @@ class FlowContext:
     """What both engines need to run a flow in one driver process.
 
     `watcher` is called with metrics after each cycle, and `totals` counts the copied records. `stop` ends a batch after
-    its current cycle. Nothing after `until` is copied. Progress is committed to the source's group `group`.
+    its current cycle. Progress is committed to the source's group `group`.
     """
 
     config: MirrorConfig
@@ -117,7 +117,6 @@ class FlowContext:
     watcher: Watcher
     stop: threading.Event
     totals: Totals
-    until: Optional[OffsetChoice] = None
     group: Optional[GroupProgress] = None
 
 
@@ -142,9 +141,8 @@ class FlowMirror:
         self._source = context.source
         self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
-        self._positions = Positions(flow, context.source, context.target, context.journal, context.until)
+        self._positions = Positions(flow, context.source, context.target, context.journal)
         self._state = FlowState(flow, self._positions)
-        self._reached = False
         self._progress = SourceProgress(context.group)
         self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
         self._known_ends = SourceEndOffsets()
@@ -159,14 +157,6 @@ class FlowMirror:
         """True if the ledger has rows of this flow."""
         return self._positions.known > 0
 
-    def reached(self) -> bool:
-        """Whether the last check found that every partition has reached `until`."""
-        return self._reached
-
-    def due(self) -> bool:
-        """Whether another check may find `until` reached, because its time is past."""
-        return self._reached or self._positions.bounds.passed()
-
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that are stopped, as of the last batch."""
         return list(self._state.stopped.parts.values())
@@ -174,11 +164,6 @@ class FlowMirror:
     def sources(self) -> Sequence[TopicPartition]:
         """The source partitions that the flow copies."""
         return self._topics.plan.sources()
-
-    def not_copied(self) -> Sequence[str]:
-        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
-        copied = [each.source for each in self._topics.partitions.values()]
-        return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
 
     def blocked(self) -> Sequence[str]:
         """One sentence for each selected topic that cannot be copied at present."""
@@ -216,7 +201,6 @@ class FlowMirror:
 
     def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
         self._write_owed()
-        passed = self._positions.bounds.passed()
         partitions = self._topics.refresh()
         self._journal.note(self._topics.take_news(self._journal.topics), batch)
         ranges = self._positions.ranges(partitions, batch)
@@ -234,8 +218,6 @@ class FlowMirror:
             partitions = self._topics.partitions
             if idle_cycles >= STUCK_CYCLES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_cycles} cycles", "see the executors' logs")
-        if not self._stop.is_set():
-            self._reached = self._positions.reached(partitions, self._state.stopped.parts, passed)
         if not cycles:
             self._watch([], [], batch, 0.0)
         return partitions, ranges

@@ -82,9 +82,9 @@ class PartitionTask(KeptPartition):
 
     `downstream_offset` is the offset of the next record by the ledger. `sequence` is the producer sequence to continue
     with; None makes the lane fence and reconcile first. Batches that start before `isolate_until` are sent one record
-    at a time, so that a refused one can be identified. `shared`: other flows write to the remote topic too. Nothing
-    from `bound` on is copied, if it is set. `log_start`: the start of the source's log at planning, set if it may be
-    past `upstream_offset`. Nothing is copied if the topics' ids have changed since. `unrecorded`: see `Range`.
+    at a time, so that a refused one can be identified. `shared`: other flows write to the remote topic too.
+    `log_start`: the start of the source's log at planning, set if it may be past `upstream_offset`. Nothing is copied
+    if the topics' ids have changed since. `unrecorded`: see `Range`.
     """
 
     topic: str
@@ -97,7 +97,6 @@ class PartitionTask(KeptPartition):
     max_message_bytes: int
     shared: bool = False
     isolate_until: int = -1
-    bound: Optional[int] = None
     log_start: int = 0
     source_topic_id: str = ""
     remote_topic_id: str = ""

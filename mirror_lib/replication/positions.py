@@ -1,4 +1,4 @@
-"""The positions of a flow's partitions, at first from the ledger, later from this driver's memory; and their bounds.
+"""The positions of a flow's partitions, at first from the ledger, later from this driver's memory.
 
 Progress for a consumer group of the source is committed after the ledger, so the group is never ahead of the copy. With
 the offset metadata a driver with another ledger, or none, finds the records written since.
@@ -7,12 +7,10 @@ the offset metadata a driver with another ledger, or none, finds the records wri
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
-from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
@@ -34,51 +32,6 @@ from mirror_lib.replication.start_rules import unlike
 log = logging.getLogger(__name__)
 
 Partitions = Mapping[PartitionKey, CopiedPartition]
-
-NONE_YET = -1
-
-
-class Bounds:
-    """The upstream offset at which each partition's copy ends, exclusive, by `--until` and the source's answers.
-
-    For one run of one flow. Without a choice there is no such offset, and the end is never reached.
-    """
-
-    def __init__(self, until: Optional[OffsetChoice], source: Cluster, isolation_level: str) -> None:
-        self._timestamp = until.timestamp if until is not None else None
-        self._named = dict(until.offsets) if until is not None else {}
-        self._until = until
-        self._source = source
-        self._isolation_level = isolation_level
-        # Kept once found: retention may remove the record that determined it.
-        self._found: Dict[TopicPartition, int] = {}
-
-    def passed(self) -> bool:
-        """Whether the time of `--until` is past. A partition without a later record then needs no bound."""
-        return self._timestamp is not None and time.time() * 1000 >= self._timestamp
-
-    def of(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The bound of each partition that has one now. Raises `ClusterError`."""
-        if self._timestamp is None:
-            return self._named
-        open_ones = [each for each in partitions if each not in self._found]
-        at = self._source.offsets_at(open_ones, self._timestamp, self._isolation_level)
-        self._found.update({each: offset for each, offset in at.items() if offset != NONE_YET})
-        return self._found
-
-    def reached(self, positions: Mapping[TopicPartition, int], passed: bool) -> bool:
-        """Whether there is nothing to wait for. `positions` are the upstream offsets of partitions that are not stopped
-        and are copied to their present end or their bound. `passed` is the result of `passed()` before that end was
-        read."""
-        if self._until is None:
-            return False
-        if self._timestamp is not None:
-            return passed or all(each in self._found for each in positions)
-        return all(positions[each] >= bound for each, bound in self._named.items() if each in positions)
-
-    def unknown(self, partitions: Sequence[TopicPartition]) -> List[TopicPartition]:
-        """The partitions in `--until` that the flow does not copy."""
-        return sorted(set(self._named) - set(partitions))
 
 
 def source_logs(
@@ -108,8 +61,7 @@ def _beyond(found: Mapping[TopicPartition, OffsetRange], stands: Mapping[TopicPa
 
 
 class Positions:
-    """The positions of one flow. `known` counts the partitions with rows in the ledger. Nothing past `until` is copied,
-    if it is set."""
+    """The positions of one flow. `known` counts the partitions with rows in the ledger."""
 
     def __init__(
         self,
@@ -117,14 +69,12 @@ class Positions:
         source: SourceCluster,
         target: Cluster,
         journal: Journal,
-        until: Optional[OffsetChoice] = None,
     ) -> None:
         self._flow = flow
         self._source = source
         self._target = target
         self._journal = journal
         self._starts = Starts(flow, source)
-        self.bounds = Bounds(until, source, flow.isolation_level)
         self._in_ledger = dict(journal.positions())
         self._now: Dict[PartitionKey, Position] = {}
         self._doubted: Set[PartitionKey] = set()
@@ -162,7 +112,6 @@ class Positions:
         without_answer = self._starts.without_answer(unknown, starts)
         sources = self._source_ranges(list(partitions.values()), starts)
         self._recheck(partitions, sources)
-        bounds = self.bounds.of([each.source for each in partitions.values()])
         recreated, unread = self._compare_without_ids(partitions)
         new = [each.remote for key, each in partitions.items() if key not in self._now]
         targets = self._target.offsets(new, "read_uncommitted")
@@ -186,7 +135,6 @@ class Positions:
                     self._journal.folder,
                 )
                 ranges.append(self._heal(decided, sources[each.source]))
-        ranges = [_bounded(each, bounds.get(each.source)) for each in ranges]
         return self._settle(partitions, ranges, batch)
 
     def _recheck(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
@@ -240,15 +188,6 @@ class Positions:
     def _stands(self, key: PartitionKey) -> Position:
         return self._now.get(key) or self._in_ledger.get(key) or Position(0, 0)
 
-    def reached(self, partitions: Partitions, stopped: Collection[PartitionKey], passed: bool) -> bool:
-        """Whether the bounds of `until` are reached by all partitions except the stopped ones."""
-        going = {
-            each.source: self._now[key].upstream_offset
-            for key, each in partitions.items()
-            if key in self._now and key not in stopped
-        }
-        return self.bounds.reached(going, passed)
-
     def _heal(self, each: Range, source: OffsetRange) -> Range:
         if each.void_from is None:
             return each
@@ -272,10 +211,6 @@ class Positions:
                 self._journal.forget_from(each.key, each.void_from)
             self._now[each.key] = each.start
         return settled
-
-
-def _bounded(each: Range, bound: Optional[int]) -> Range:
-    return each if bound is None else replace(each, end=min(each.end, bound), bound=bound)
 
 
 Offsets = Mapping[TopicPartition, CommittedOffset]

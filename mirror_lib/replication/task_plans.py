@@ -220,7 +220,6 @@ def _task(
         max_message_bytes=copied.max_message_bytes,
         shared=flow.shared_remote_topics,
         isolate_until=isolate_until,
-        bound=each.bound,
         log_start=each.log_start,
         source_topic_id=copied.source_topic_id,
         remote_topic_id=copied.remote_topic_id,

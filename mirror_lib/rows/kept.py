@@ -36,7 +36,7 @@ class KeptMirror(RowMirror):
     def __init__(self, context: FlowContext) -> None:
         super().__init__(context)
         flow = self.flow
-        self._positions = Positions(flow, self._source, self._target, self._journal, context.until)
+        self._positions = Positions(flow, self._source, self._target, self._journal)
         self._progress = SourceProgress(self._group)
         self._state = FlowState(flow, self._positions)
         self._going: Dict[TopicPartition, Range] = {}
@@ -51,33 +51,18 @@ class KeptMirror(RowMirror):
         """True if the ledger has rows of this flow."""
         return self._positions.known > 0
 
-    def due(self) -> bool:
-        """Whether another check may find `--until` reached, because its time is past."""
-        return self._reached or self._positions.bounds.passed()
-
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that are stopped."""
         return list(self._state.stopped.parts.values())
-
-    def not_copied(self) -> Sequence[str]:
-        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
-        copied = [each.source for each in self._partitions.values()]
-        return [f"{topic}-{partition}" for topic, partition in self._positions.bounds.unknown(copied)]
 
     def behind(self) -> bool:
         """Whether the source had more at the last check than is copied now."""
         stopped = self._state.stopped.parts
         return any(self._positions.ahead(each).behind for each in self._going.values() if each.key not in stopped)
 
-    def check_end(self, passed: bool) -> None:
-        """Check whether `--until` is reached, and show the flow's metrics. Call it when the query has ended, or there
-        was nothing to read. `passed` is the result of `passed()` before the ends of logs were read."""
-        self._reached = self._positions.reached(self._partitions, self._state.stopped.parts, passed)
+    def show_end(self) -> None:
+        """See `RowMirror`."""
         self._watch([], BatchRef("", -1), 0.0)
-
-    def passed(self) -> bool:
-        """Whether the time of `--until` is past."""
-        return self._positions.bounds.passed()
 
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
         partitions = self._partitions
@@ -113,10 +98,9 @@ class KeptMirror(RowMirror):
         found: Dict[TopicPartition, Tuple[int, int]] = {}
         for source, each in self._going.items():
             if source in ends and each.key not in self._state.stopped.parts:
-                end = ends[source] if each.bound is None else min(ends[source], each.bound)
                 at = self._positions.at(each.key).upstream_offset
-                if at < end:
-                    found[source] = (at, end)
+                if at < ends[source]:
+                    found[source] = (at, ends[source])
         return found
 
     def _lanes(self, ranges: Ranges) -> List[LaneTask]:

@@ -198,14 +198,9 @@ class RowMirror(ABC):
         self._partitions: Partitions = {}
         self._begun_at = time.monotonic()
         self._most_offsets = 0
-        self._reached = False
         self._cycles = 0
         if not self._change.provenance:
             log.warning(AT_LEAST_ONCE, flow.name)
-
-    def reached(self) -> bool:
-        """Whether the last check found that every partition has reached `--until`."""
-        return self._reached
 
     def blocked(self) -> Sequence[str]:
         """One sentence for each selected topic that cannot be copied at present."""
@@ -290,10 +285,6 @@ class RowMirror(ABC):
         """True if it was copied before."""
 
     @abstractmethod
-    def due(self) -> bool:
-        """Whether another check may find `--until` reached, because its time is past."""
-
-    @abstractmethod
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that are stopped."""
 
@@ -302,21 +293,12 @@ class RowMirror(ABC):
         return self._topics.plan.sources()
 
     @abstractmethod
-    def not_copied(self) -> Sequence[str]:
-        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
-
-    @abstractmethod
     def behind(self) -> bool:
         """Whether the source had more at the last check than is copied now."""
 
     @abstractmethod
-    def passed(self) -> bool:
-        """Whether the time of `--until` is past."""
-
-    @abstractmethod
-    def check_end(self, passed: bool) -> None:
-        """Check whether `--until` is reached, and show the flow's metrics. Call it when the query has ended, or there
-        was nothing to read. `passed` is the result of `passed()` before the ends of logs were read."""
+    def show_end(self) -> None:
+        """Show the flow's metrics. Call it when the query has ended, or there was nothing to read."""
 
     @abstractmethod
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]: ...

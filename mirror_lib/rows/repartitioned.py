@@ -21,7 +21,7 @@ from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import of_unlisted
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.positions import Bounds, source_logs
+from mirror_lib.replication.positions import source_logs
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import (
     Action,
@@ -102,7 +102,6 @@ class RepartitioningMirror(RowMirror):
     def __init__(self, context: FlowContext) -> None:
         super().__init__(context)
         self._starts = Starts(self.flow, self._source)
-        self._bounds = Bounds(context.until, self._source, self.flow.isolation_level)
         self._ledger = self._journal.range_positions()
         # By id as well: a position under another id of the same name belongs to a deleted topic.
         self._source_ids = {place: stand.topic_id for place, stand in self._ledger.sources.items()}
@@ -128,31 +127,18 @@ class RepartitioningMirror(RowMirror):
         """True if it was copied before."""
         return bool(self._ledger.pairs)
 
-    def due(self) -> bool:
-        """Whether another check may find `--until` reached, because its time is past."""
-        return self._reached or self._bounds.passed()
-
-    def passed(self) -> bool:
-        """Whether the time of `--until` is past."""
-        return self._bounds.passed()
-
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that the source did not report at the last check. Any other stopped partition ends the
         flow."""
         unlisted = {each.source: each for each in self._partitions.values() if each.source in self._without_answer}
         return [of_unlisted(each) for each in unlisted.values()]
 
-    def not_copied(self) -> Sequence[str]:
-        """The partitions in `--until` that the flow does not copy, as `topic-partition`."""
-        return [f"{topic}-{number}" for topic, number in self._bounds.unknown(self._copied())]
-
     def behind(self) -> bool:
         """Whether the source had more at the last check than is copied now."""
         return any(self._left().values())
 
-    def check_end(self, passed: bool) -> None:
+    def show_end(self) -> None:
         """See `RowMirror`."""
-        self._reached = self._bounds.reached(self._positions, passed)
         self._show([], {}, BatchRef("", -1), 0.0)
 
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
@@ -172,8 +158,7 @@ class RepartitioningMirror(RowMirror):
         positions_before = {source: LogPosition(self._source_ids[source], at) for source, at in self._positions.items()}
         begun = beginnings(positions_before, partitions, logs, starts, latest)
         remotes = self._new_remotes()
-        bounds = self._bounds.of(copied)
-        self._ends = {source: min(log.end, bounds.get(source, log.end)) for source, log in logs.items()}
+        self._ends = {source: log.end for source, log in logs.items()}
         self._anchor({source: at for source, at in begun.items() if source not in self._positions}, remotes, batch)
         self._offer()
         return {source: self._positions[source] for source in logs}
@@ -233,10 +218,9 @@ class RepartitioningMirror(RowMirror):
         return bool(self._without_answer)
 
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
-        bounds = self._bounds.of(self._copied())
         found: Dict[TopicPartition, Tuple[int, int]] = {}
         for source, end in ends.items():
-            at, end = self._positions[source], min(end, bounds.get(source, end))
+            at = self._positions[source]
             if at < end:
                 found[source] = (at, end)
         return found

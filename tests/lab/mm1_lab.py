@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ContextManager, Dict, List, Optional, Sequence
 
 from mirror_lib.commands.mm1 import add, mm1_config
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.config.values import OffsetChoice
 from tests.lab.brokers import KafkaBroker
 from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import read_topic
@@ -62,13 +61,12 @@ class Mm1Lab:
         arguments: Sequence[str],
         trigger: str = "availableNow",
         stop: Optional[threading.Event] = None,
-        until: Optional[OffsetChoice] = None,
     ) -> List[FlowOutcome]:
         """In this process, with any arguments."""
         from mirror_lib.copy_job import run_flows
 
         config = replace(config_of(*arguments), trigger=trigger)
-        return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event(), until)
+        return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event())
 
     def running(self, state: str) -> ContextManager[List[FlowOutcome]]:
         """In this process, while the block does; its outcomes are there afterwards."""

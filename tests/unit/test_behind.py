@@ -113,10 +113,3 @@ def test_flow_that_places_records_anew_is_as_far_behind_as_the_partition_that_is
 
     assert (days({ARCHIVE: 0, LIVE: 5}), days({ARCHIVE: 1, LIVE: 5})) == (0.1, 30.0)
     assert farthest_back({ARCHIVE: 0, LIVE: 0}, newest) is None
-
-
-def test_records_after_the_bound_of_a_partition_are_not_lag() -> None:
-    live = PartitionKey("a", "b", *LIVE)
-    ends = SourceEndOffsets([Range(live, Position(10, 10), 15, bound=30)])
-    assert left(ends, [reported(10, 25)], (), lambda each: each) == {LIVE: 15}
-    assert left(ends, [reported(10, 40)], (), lambda each: each) == {LIVE: 20}

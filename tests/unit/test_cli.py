@@ -94,6 +94,11 @@ def test_command_that_is_gone_names_what_replaces_it(name: str, capsys: pytest.C
     assert f"`mirror {name}`" in reported and cli.REPLACED[name] in reported and reported.count("\n") == 1
 
 
+def test_option_that_is_gone_names_what_replaces_it(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(["run", config, "--until", "caught-up"]) == 2
+    assert "--once" in capsys.readouterr().err
+
+
 def test_file_that_was_taken_for_a_cluster_is_told_its_place(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(["run", "--clusters", "backup", config]) == 2
     assert "CONFIG; it has to stand before --clusters" in capsys.readouterr().err

@@ -148,9 +148,6 @@ class _Mirror:
     def blocked(self) -> List[str]:
         return []
 
-    def not_copied(self) -> List[str]:
-        return []
-
 
 def test_run_ends_with_the_code_of_the_first_partition_that_was_refused() -> None:
     failed = PartitionReport("a", "A.a", 0, 1, 1, 0, -1, stopped="a-0: too large")

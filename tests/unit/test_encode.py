@@ -113,25 +113,6 @@ def test_range_that_starts_inside_a_batch_leaves_out_what_lies_before() -> None:
     assert [each.re_encoded for each in out] == [True, False]
 
 
-@pytest.mark.parametrize("bound", [50, 51, 70, 99])
-def test_bound_cuts_exactly_also_inside_a_batch(bound: int) -> None:
-    batches = [batch_of(0, numbered(50)), batch_of(50, numbered(50, "w")), batch_of(100, numbered(50, "z"))]
-    encoder = Encoder(task_of(bound=bound, end=bound), PRODUCER, 0, 0)
-    out = list(encoder.encode(fetched(batches)))
-    assert upstream(out) == list(range(bound)) and encoder.position == bound
-    assert out[0].re_encoded is False
-    rest = Encoder(task_of(), PRODUCER, bound, 0)
-    assert upstream(list(rest.encode(fetched(batches)))) == list(range(bound, 150))
-
-
-def test_bound_within_a_gap_is_reached() -> None:
-    batches = [batch_of(0, numbered(20)), batch_of(20, numbered(20)).without(range(25, 40)), batch_of(60, numbered(20))]
-    for bound, count in ((30, 25), (45, 25), (60, 25)):
-        encoder = Encoder(task_of(bound=bound, end=bound), PRODUCER, 0, 0)
-        assert upstream(list(encoder.encode(fetched(batches)))) == list(range(count))
-        assert encoder.position == bound
-
-
 def test_batch_before_the_range_is_passed_over() -> None:
     assert upstream(encode(fetched([batch_of(0, numbered(50)), batch_of(50, numbered(50, "w"))]), 50)) == list(
         range(50, 100)

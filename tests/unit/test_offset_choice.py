@@ -1,4 +1,4 @@
-"""`start.position` and `--until`: what each way of writing them comes to, and the sentence for what cannot be read."""
+"""`start.position`: what each way of writing them comes to, and the sentence for what cannot be read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.values import START_POSITION, OffsetChoice, until
+from mirror_lib.config.values import START_POSITION, OffsetChoice
 from mirror_lib.errors import ConfigError
 
 NEW_YEAR = 1_767_225_600_000
@@ -49,12 +49,6 @@ def test_start_position_can_be_written_in_these_ways(text: str, choice: Optional
 def test_start_position_that_cannot_be_read_is_refused_with_a_sentence(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         START_POSITION.parse(text)
-
-
-@pytest.mark.parametrize("text", ["group billing", "earliest", ""])
-def test_an_end_is_no_group_and_no_start(text: str) -> None:
-    with pytest.raises(ValueError, match="must be caught-up, a time"):
-        until(text)
 
 
 def flow_of(path: Path, text: str) -> ReplicationFlow:

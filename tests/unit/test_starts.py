@@ -9,7 +9,7 @@ from typing import Any, List, Mapping, Sequence, Set
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.values import OffsetChoice, until
+from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
@@ -18,7 +18,7 @@ from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.starts import with_starts
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Range, Start, Starts, metadata_of
-from mirror_lib.replication.positions import Bounds, SourceProgress
+from mirror_lib.replication.positions import SourceProgress
 from mirror_lib.topics.plan import CopiedTopic
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
@@ -28,12 +28,11 @@ SHARED = replace(FLOW, start_position=OffsetChoice(group="g"), commit_source_gro
 
 
 class Source:
-    """Answers what it was made with, and counts the questions about times."""
+    """Answers what it was made with."""
 
     def __init__(self, committed: Mapping[TopicPartition, CommittedOffset], at: Mapping[TopicPartition, int]) -> None:
         self.committed = committed
         self.at = at
-        self.asked: List[Sequence[TopicPartition]] = []
         self.silent: Set[str] = set()
 
     alias = "A"
@@ -44,9 +43,7 @@ class Source:
     def offsets_at(
         self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
     ) -> Mapping[TopicPartition, int]:
-        self.asked.append(partitions)
         return {each: self.at[each] for each in partitions if each in self.at}
-
 
     def topics(self) -> Mapping[str, TopicDescription]:
         return {}
@@ -106,16 +103,6 @@ def test_group_of_which_nobody_tells_where_it_stands_is_not_taken_for_one_withou
     source.silent = {"g"}
     with pytest.raises(ClusterError, match="A: cannot read the committed offsets of group g"):
         Starts(SHARED, source).of([ORDERS])  # type: ignore[arg-type]
-
-
-def test_bound_of_a_time_is_kept_once_it_is_found() -> None:
-    source = Source({}, {("orders", 0): 17, ("orders", 1): -1})
-    bounds = Bounds(until("2026-01-01T00:00:00Z"), source, "read_committed")  # type: ignore[arg-type]
-    both = [ORDERS.source, MORE.source]
-    assert bounds.of(both) == {("orders", 0): 17}
-    source.at = {("orders", 0): 99, ("orders", 1): 30}
-    assert bounds.of(both) == {("orders", 0): 17, ("orders", 1): 30}
-    assert source.asked == [both, [MORE.source]]
 
 
 class Group(GroupProgress):

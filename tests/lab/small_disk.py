@@ -5,6 +5,7 @@ It is mounted in a namespace of its own, which needs no root where the kernel le
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import subprocess
@@ -45,9 +46,15 @@ class SmallDisk:
 
     def fill(self, leave: int = 0) -> None:
         """Use up all but `leave` bytes."""
-        room = os.statvfs(self.path)
         with (self.path / "ballast").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize - leave)
+            while True:
+                room = os.statvfs(self.path)
+                try:
+                    os.posix_fallocate(file.fileno(), 0, max(1, room.f_bavail * room.f_frsize - leave))
+                    return
+                except OSError as error:  # others may have written meanwhile
+                    if error.errno != errno.ENOSPC or not room.f_bavail:
+                        raise
 
     def make_room(self) -> None:
         """Take back what `fill` used."""

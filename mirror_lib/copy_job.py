@@ -142,6 +142,7 @@ class FlowRun(SupervisedFlow):
     ) -> None:
         super().__init__(flow.name, stop)
         self._config = config
+        self._ends = config.trigger == AVAILABLE_NOW  # by itself, when it has caught up
         self._writers = writers or WriterCheck(flow, config.flows)
         self._tailing = tailing
         self._warned = False
@@ -159,7 +160,7 @@ class FlowRun(SupervisedFlow):
         self.outcome: Optional[FlowOutcome] = None
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
-        if self._ends_when_caught_up():
+        if self._ends:
             return ()
         return (ClusterError, StateError) if self._storage.lasts(time.monotonic()) else (ClusterError,)
 
@@ -177,9 +178,6 @@ class FlowRun(SupervisedFlow):
             self._flow.name, *copied, error, self._note, totals.recovered, self._waiting, totals.filtered
         )
 
-    def _ends_when_caught_up(self) -> bool:
-        return self._config.trigger == AVAILABLE_NOW
-
     def _live(self) -> Optional[MirrorError]:
         """Check the clusters and copy. Returns the reason if it ended before everything was copied."""
         with clusters_of(self._flow, self._stop) as (source, target):
@@ -193,14 +191,14 @@ class FlowRun(SupervisedFlow):
         flow = runnable(self._flow, target.missing_for_fence())
         journal = self._journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
         last, ended_well = journal.last_run()
-        if last is None or self._config.trigger != AVAILABLE_NOW:
+        if last is None or not self._ends:
             warm_workers(self._spark, flow.tasks_max)  # a scheduled run often has nothing to copy
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, None if last is None else last.clusters)
         self._refuse_other_writer(journal, source, target)
         mirror = self._mirror_of(flow, journal, source, target)
         self._check_history(mirror)
-        if not self._ends_when_caught_up():
+        if not self._ends:
             self._warn_of_names(source)
         # Spark first repeats an unfinished batch as it was planned, and fails if topics have changed since. The ledger
         # is more current, so only the checkpoint of a run that ended well is reused.
@@ -224,7 +222,7 @@ class FlowRun(SupervisedFlow):
                 drop_folder(self._spark, self._folder(checkpoint))
         journal.await_upkeep(UPKEEP_SECONDS, self._stop.is_set)
         totals = self._totals
-        if self._config.trigger == AVAILABLE_NOW and not self._stop.is_set():
+        if self._ends and not self._stop.is_set():
             if error is None:
                 self._note = _note(flow, source, names_only=bool(totals.records or totals.recovered))
             self._waiting = _waiting(flow, source, mirror.sources())
@@ -317,37 +315,35 @@ class FlowRun(SupervisedFlow):
 
     def _batches(self, mirror: FlowMirror, checkpoint: str) -> None:
         """Copy record batches: Spark's query decides when, the ledger what."""
-        available_now = self._config.trigger == AVAILABLE_NOW
-        if not available_now and (mirror.has_history() or not self._flow.starts_at_earliest):
+        if not self._ends and (mirror.has_history() or not self._flow.starts_at_earliest):
             # Spark starts a batch only for new records; records that an earlier run left must not wait for one. And
             # `latest` means now: if it were looked up with the first record, it would be past that record.
             self._copy(mirror, self._spark, NO_BATCH)
         self._await_batches(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
-        if available_now and not self._stop.is_set():
+        if self._ends and not self._stop.is_set():
             self._copy(mirror, self._spark, NO_BATCH)
 
     def _rows(self, mirror: RowMirror, checkpoint: str) -> None:
         """Copy through Spark's rows, query after query. Each starts at the ledger's positions with a new checkpoint:
         after topics came or grew, or when micro-batches need another size."""
-        ends, whole, number = self._config.trigger == AVAILABLE_NOW, 0, 0
+        whole = number = 0
         while not self._stop.is_set():
             with self._busy:
                 reading = mirror.begin(NO_BATCH)
-            going = reading is not None and (mirror.behind() or not ends)
+            going = reading is not None and (mirror.behind() or not self._ends)
             if reading is not None and going:
-                trigger = AVAILABLE_NOW if ends else self._config.trigger
-                whole += self._await_rows(mirror, reading, f"{checkpoint}-{number}", trigger)
+                whole += self._await_rows(mirror, reading, f"{checkpoint}-{number}")
                 number += 1
             if self._stop.is_set():
                 break
             with self._busy:
                 mirror.show_end()
-            if ends and (whole >= 2 or not going):
+            if self._ends and (whole >= 2 or not going):
                 break  # twice, as records that came during the first query belong to the copy
             if not going:
                 self._stop.wait(CHECK_SECONDS)
 
-    def _await_rows(self, mirror: RowMirror, reading: Reading, checkpoint: str, trigger: str) -> bool:
+    def _await_rows(self, mirror: RowMirror, reading: Reading, checkpoint: str) -> bool:
         """Run one query; whether it ended by itself."""
         spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
         looks, over, input_rows = Every(TOPICS_SECONDS), [], InputRows(spark)
@@ -358,7 +354,7 @@ class FlowRun(SupervisedFlow):
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
             starts, most = reading.starts, reading.most_offsets
-            return start_rows_query(spark, flow, starts, most, folder, trigger, mirror.filtered, guarded)
+            return start_rows_query(spark, flow, starts, most, folder, self._config.trigger, mirror.filtered, guarded)
 
         def outdated() -> bool:
             if looks.due() and self._busy.acquire(blocking=False):  # not during a micro-batch

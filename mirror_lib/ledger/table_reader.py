@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from datetime import datetime
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -67,7 +66,7 @@ class TableReader:
     def __init__(self, state: str) -> None:
         """Raises `ConfigError` if the package is missing, or cannot read this kind of storage."""
         try:
-            import_module("deltalake")
+            import deltalake  # noqa: F401
         except ImportError as error:
             raise ConfigError(
                 f"the Python package deltalake is missing: {error}", "pip install '.[status]', or 'deltalake'"

@@ -246,15 +246,6 @@ def test_run_with_nothing_to_do_leaves_the_remote_logs_alone(lab: FlowLab) -> No
     assert lab.incidents() == []
 
 
-def test_query_of_the_docs_for_incidents_answers_before_the_first_one(lab: FlowLab) -> None:
-    lab.create("orders")
-    lab.copy()
-    page = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-    (query,) = [sql for sql in re.findall(r"```sql\n(.*?)```", page, re.S) if "/mirror-state/incidents" in sql]
-    assert lab.spark.sql(query.replace("/mirror-state/", f"{lab.directory}/state/")).collect() == []
-    assert lab.copy().error is None
-
-
 @pytest.mark.long
 def test_read_uncommitted_copies_aborted_and_open_transactions_too(lab: FlowLab) -> None:
     topic = lab.create("mixed")

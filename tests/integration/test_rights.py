@@ -187,7 +187,7 @@ def test_topic_without_describe_configs_is_named_and_the_others_are_copied(pair:
     pair.exactly([*ours, *theirs])
     config = CONFIG.replace("[orders]", '["one[.].*"]').replace("sync.topic.configs.enabled: false", "tasks.max: 1")
     config = config.replace("    commit.source.group: KafkaMirror\n", "").replace("true", "false")
-    planned = json.loads(pair.mirror("plan", "--json", state="one", config=config).splitlines()[0])
+    planned = json.loads(pair.mirror("plan", "--json", state="one", config=config, expected=1).splitlines()[0])
     assert [each["topic"] for each in planned["topics"]] == ["one.orders", "one.there"]
     assert [each["topic"] for each in planned["skipped"] if each["wanted"]] == ["one.closed"]
     output = pair.mirror("run", "--once", state="one", config=config, expected=1)

@@ -281,6 +281,8 @@ class FlowMirror:
             log.warning("%s; what the stage appended is found on the target", error)
             return False
         self._failed_tails, self._is_cold = 0, False
+        if any(part.stopped for report in reports for part in report.partitions):
+            self._topics.present()  # perhaps its topic was re-created since the last look
         reports = judged_by_topics(reports, partitions, self._topics.partitions)
         commit = self._state.apply(reports, partitions, reports, began)
         self._commit(commit, partitions, batch, later=most_slots(spark) > tasks * tail.flows)

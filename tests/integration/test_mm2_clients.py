@@ -109,7 +109,8 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     assert reported(one_hop, "remote topic") == {("source", topic) for topic in (*remote, "source.heartbeats")}
     assert offsets_told(one_hop) == [committed_by(lab.target, groups, remote)] * 2
     assert len(committed_by(lab.target, groups, remote)) == report.committed
-    assert "påminnelse" in {note for _, note in committed_by(lab.target, groups, remote).values()}
+    # Later offsets of the log map by other shifts, so a note that may speak of them is dropped.
+    assert {note for _, note in committed_by(lab.target, groups, remote).values()} == {""}
 
     remote = {f"target.{topic}": partitions for topic, partitions in remote.items()}
     assert reported(two_hops, "hops") == {("source", "2"), ("target", "1")}

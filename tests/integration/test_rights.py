@@ -272,6 +272,10 @@ def committing_progress(pair: Pair) -> object:
 
 
 def taking_over(pair: Pair) -> object:
+    for broker, topic in ((pair.a, SYNCS), (pair.b, KEPT)):
+        with KafkaCluster(login_config(broker, "admin")) as admin:
+            if topic not in admin.topics():  # without it the answer is the same as without the right
+                admin.create_topics([NewTopic(topic, 1, 1)])
     flow = ReplicationFlow(config_of(pair, "A"), config_of(pair, "B"))
     with cluster_of(pair, "A") as source, cluster_of(pair, "B") as target:
         return read_left(parse_origin("mm2"), flow, source, target)

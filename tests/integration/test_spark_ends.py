@@ -31,16 +31,17 @@ ASKED = """\
 import json, sys
 from pathlib import Path
 from mirror_lib.errors import MirrorError
-from mirror_lib.ledger.runs import RunTable
+from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.runs import RUNS
 from tests.lab.spark_session import build_session
 
 spark = build_session(Path(sys.argv[1]))
-table = RunTable(spark, sys.argv[1] + "/state")
-assert table.latest("A->B") is None
+table = StateTable(spark, sys.argv[1] + "/state", RUNS)
+assert table.rows() is None
 exec(sys.argv[2])
 for _ in range(2):
     try:
-        table.latest("A->B")
+        table.rows()
     except MirrorError as error:
         print(json.dumps([type(error).__name__, str(error)]))
 """

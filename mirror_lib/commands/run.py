@@ -305,7 +305,7 @@ def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None
 
     audible = [flow for flow in flows if is_audible(flow)]
     if not audible:
-        return  # the table is a question to Spark, and a start waits for each
+        return  # a start waits while the table is read
     found = {run.flow: run for run in table.other_runs([flow.name for flow in audible])}
     try:
         others = copied_elsewhere([flow for flow in audible if flow.name in found])

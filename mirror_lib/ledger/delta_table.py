@@ -206,8 +206,8 @@ class StateTable:
     def rows_without_spark(self, columns: Sequence[str], flow: str) -> Optional[TableRows]:
         """The current rows of `flow`, for the start of a run: the first read of a table by Spark takes seconds.
 
-        `None` if the table is not on a disk of this machine, is large, or cannot be read so: then Spark reads it, and
-        says what is wrong with it. Raises StateError if the table is damaged."""
+        `None` if the table is not on a disk of this machine, is large, has vanished, or cannot be read so: then Spark
+        reads it, and says what is wrong with it. Raises StateError if the table is damaged."""
         with self.explained("read"):
             self._refuse_damage()
             try:
@@ -216,12 +216,8 @@ class StateTable:
             except Exception as error:
                 log.debug("%s is read by Spark: %s", self.path, cause_of(error))
                 return None
-            if found is None:
-                return None
-            if found.rows is None:
-                if self._found and is_absent(self._spark, self.path):
-                    raise vanished(self.path)
-                return found
+            if found is None or found.rows is None:
+                return None if self._found else found
             lacking(self._schema, found.since, self.path)
             self._found = True
             return found

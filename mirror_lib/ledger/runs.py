@@ -137,7 +137,7 @@ class RunTable:
         return sorted(found, key=lambda run: run.started)
 
     def other_runs(self, flows: Sequence[str]) -> List[OpenRun]:
-        """`open_runs` without those of dead processes of this machine: what another process may copy now."""
+        """`open_runs` without those of ended processes of this machine: what another process may copy now."""
         return [run for run in self.open_runs(flows) if not died_here(run.driver)]
 
     def latest(self, flow: str) -> Optional[MirrorRun]:

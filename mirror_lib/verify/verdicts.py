@@ -425,7 +425,7 @@ def _surplus(copied: CopiedRange, finding: Finding) -> bool:
 
 
 def _skipped_by_start(copied: CopiedRange, counts: Counts) -> int:
-    """The source's offsets before the copy's start. None if the remote log has records from before the ledger."""
+    """The source's offsets before the copy's start; 0 if the remote log has records from before the ledger."""
     first, end = copied.before_start
     return 0 if counts.head_downstream else end - first
 

@@ -88,10 +88,16 @@ def _mirror(copy: Copy, changes: str) -> Iterator[Process]:
             state=copy.folder / "state",
         )
     )
+    command = ["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"]
+    with launched(command, copy.folder, submit_environment()) as process:
+        yield process
+
+
+def submit_environment() -> Dict[str, str]:
+    """The environment of spark-submit.sh: the jars of the checkout, and Java as Spark starts it."""
     environment = {**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("SPARK_SUBMIT_OPTS", None)
-    with launched(["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"], copy.folder, environment) as process:
-        yield process
+    return environment
 
 
 def reported_documents(copy: Copy) -> List[Dict[str, Any]]:

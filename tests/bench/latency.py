@@ -20,11 +20,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
 from confluent_kafka import Consumer, Producer
 
 from mirror_lib.text import aligned, grouped
-from tests.bench.engines import BROKER_JVM, MIRRORMAKER_JVM, launched
+from tests.bench.engines import BROKER_JVM, MIRRORMAKER_JVM, launched, submit_environment
 from tests.bench.processes import SessionMeter
 from tests.bench.scale import BROKERS, PARTITIONS_OF_A_TOPIC, create
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
-from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.mirrormaker import MirrorMaker
 
 PARTITIONS = 4
@@ -149,9 +149,8 @@ def mirror(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -
     config = folder / "mirror.yaml"
     names = {"source": source.bootstrap, "target": target.bootstrap, "topic": topic.replace(".", "[.]")}
     config.write_text(CONFIG.format(**names, tasks=TASKS, state=folder / "state"))
-    environment = {**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment.pop("SPARK_SUBMIT_OPTS", None)
-    with launched(["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"], folder, environment) as process:
+    command = ["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"]
+    with launched(command, folder, submit_environment()) as process:
         yield process
 
 

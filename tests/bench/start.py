@@ -17,12 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import Dict, List, NamedTuple, Sequence
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from mirror_lib.text import aligned
-from tests.bench.engines import BROKER_JVM
+from tests.bench.engines import BROKER_JVM, CONFIG, submit_environment
+from tests.bench.observer import RemoteTopic
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
-from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.checkout import CACHE, ROOT, LabError
 
 RECORDS, PARTITIONS = 1000, 2
 RUNS = ("first", "second", "nothing to copy")
@@ -33,18 +34,6 @@ EVENT_LOG = [
     *("--conf", "spark.eventLog.rolling.enabled=false"),
     *("--conf", "spark.eventLog.compress=false"),
 ]
-
-CONFIG = """\
-clusters:
-  source: {{bootstrap.servers: "{source}"}}
-  target: {{bootstrap.servers: "{target}"}}
-flows:
-  source->target:
-    topics: ["{topic}"]
-    replication.factor: 1
-state: {folder}/state
-trigger: availableNow
-"""
 
 
 class Cost(NamedTuple):
@@ -66,8 +55,9 @@ def run() -> int:
             topic = f"events.{number}"
             source.create_topic(topic, PARTITIONS)
             config = own / "mirror.yaml"
-            names = {"source": source.bootstrap, "target": target.bootstrap}
-            config.write_text(CONFIG.format(**names, topic=topic, folder=own))
+            names = {"alias": "source", "source": source.bootstrap, "target": target.bootstrap}
+            own_settings = {"topic": topic, "tasks": 1, "changes": "", "state": own / "state"}
+            config.write_text(CONFIG.format(**names, **own_settings))
             for name in RUNS:
                 if name != RUNS[-1]:
                     _fill(source, topic)
@@ -75,7 +65,7 @@ def run() -> int:
                     costs[name].append(_measured(config, []))
                 else:
                     _measured(config, [*EVENT_LOG, "--conf", f"spark.eventLog.dir=file:{own}/events"])
-            if _records(target, f"source.{topic}") < 2 * RECORDS:
+            if RemoteTopic(target, f"source.{topic}", PARTITIONS).end() < 2 * RECORDS:
                 raise LabError(f"round {number} did not copy all records")
             if not number:
                 counts = dict(zip(RUNS, _counted(own / "events")))
@@ -94,20 +84,12 @@ def _fill(source: KafkaBroker, topic: str) -> None:
         raise LabError(f"{topic} could not be filled")
 
 
-def _records(target: KafkaBroker, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "start"})
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, number))[1] for number in range(PARTITIONS)]
-    consumer.close()
-    return sum(ends)
-
-
 def _measured(config: Path, options: Sequence[str]) -> Cost:
-    environment = {**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"}
     began = time.monotonic()
     process = subprocess.Popen(
         ["./spark-submit.sh", *options, "jobs/mirror.py", str(config)],
         cwd=ROOT,
-        env=environment,
+        env=submit_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ when the source acknowledged the record, the reader when it had the copy. The re
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from array import array
 from functools import partial
@@ -19,12 +20,20 @@ NUMBER_BYTES = 8
 SILENCE_SECONDS = 60.0
 
 
+def acknowledgements(producer: Producer) -> None:
+    """Call what waits for them, for ever."""
+    while True:
+        producer.poll(1.0)
+
+
 def write(bootstrap: str, topic: str, partitions: int, rate: int, records: int, record_bytes: int, file: str) -> None:
     """`records` records at `rate` a second, in turn to all partitions."""
     acknowledged = array("q", bytes(8 * records))
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 1, "log_level": 0})
     failed: List[str] = []
     filling = b"x" * (record_bytes - NUMBER_BYTES)
+    # In a thread of its own it takes each acknowledgement when it arrives, without a core for the waiting.
+    threading.Thread(target=partial(acknowledgements, producer), daemon=True).start()
     began = time.monotonic()
     for number in range(records):
 
@@ -33,10 +42,7 @@ def write(bootstrap: str, topic: str, partitions: int, rate: int, records: int, 
             if error is not None:
                 failed.append(str(error))
 
-        due = began + number / rate
-        producer.poll(max(0.0, due - time.monotonic()))
-        while time.monotonic() < due:
-            producer.poll(max(0.0, due - time.monotonic()))
+        time.sleep(max(0.0, began + number / rate - time.monotonic()))
         value = number.to_bytes(8, "big") + filling
         producer.produce(topic, value, partition=number % partitions, on_delivery=delivered)
     producer.flush(60)

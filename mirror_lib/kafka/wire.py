@@ -26,7 +26,6 @@ from kafka.errors import (
     NodeNotReadyError,
     SaslAuthenticationFailedError,
 )
-from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
@@ -334,58 +333,22 @@ class Throttle:
 
 
 class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python has no types
-    """A broker connection that receives responses without a copy, and delays requests while the broker throttles it.
+    """A broker connection that receives responses without a copy, and waits for a broker that throttles it.
 
     A request times out only after a time without any received bytes, so that large responses arrive over slow links.
-    While the broker throttles this client (KIP-219), it reads nothing from the connection. So the connection keeps
-    requests in order, and extends the timeouts of those in flight. The library fails such requests, which
-    a lane would treat as a broken connection.
+    That time begins when the broker reads again: while it throttles this client (KIP-219), it reads nothing from the
+    connection. The library fails requests meanwhile, which a lane would treat as a broken connection.
     """
 
     throttle: Throttle
-    _silent_until = 0.0
-
-    @property
-    def _silent(self) -> bool:
-        return self._silent_until > 0.0
-
-    def send_request(self, request: Any, request_timeout_ms: Optional[float] = None) -> Any:
-        """As the library's, but keeps the request while the broker throttles the client."""
-        if not self._silent or self.closed:
-            return super().send_request(request, request_timeout_ms)
-        future = Future()
-        self._request_buffer.append((request, future, self._timeout_at(self._silent_until, request_timeout_ms)))
-        return future
-
-    def send_buffered(self) -> None:
-        """As the library's, but not while the broker throttles the client."""
-        if not self._silent:
-            super().send_buffered()
+    _muted_until = 0.0
 
     def _maybe_throttle(self, response: Any) -> None:
         seconds = (getattr(response, "throttle_time_ms", 0) or 0) / 1000
-        if seconds <= 0:
-            return
-        now = time.monotonic()
-        self.throttle.reported(now, seconds)
-        self._give_time(seconds)
-        if now + seconds > self._silent_until:
-            self._silent_until = now + seconds
-            self.net.call_at(self._silent_until, self._listens_again)
-
-    def _give_time(self, seconds: float) -> None:
-        waiting: Deque[Any] = self.in_flight_requests
-        for _ in range(len(waiting)):
-            number, future, sent, until, timer = waiting.popleft()
-            timer = self.net.reschedule(until + seconds, timer)
-            waiting.append((number, future, sent, until + seconds, timer))
-
-    def _listens_again(self) -> None:
-        if time.monotonic() < self._silent_until:
-            return  # the broker extended the throttle time, which has a timer of its own
-        self._silent_until = 0.0
-        if not (self.initializing or self._reauth.is_reauthenticating):
-            self.send_buffered()
+        if seconds > 0:
+            now = time.monotonic()
+            self.throttle.reported(now, seconds)
+            self._muted_until = max(self._muted_until, now + seconds)
 
     def hears(self) -> bool:
         """Whether a large response is arriving."""
@@ -403,7 +366,7 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
     def _request_timed_out(self, future: Any, sent_at: float, timeout_at: float) -> None:
         if self.closed or future.is_done:
             return
-        again_at = self.transport.last_answer_at() + timeout_at - sent_at
+        again_at = max(self.transport.last_answer_at(), self._muted_until) + timeout_at - sent_at
         if self.closed or future.is_done or again_at <= time.monotonic():
             super()._request_timed_out(future, sent_at, timeout_at)
             return

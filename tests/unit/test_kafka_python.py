@@ -41,7 +41,7 @@ TRANSPORT = (
 )
 # What classes that extend the library's use or override of theirs.
 INHERITED: Dict[type, Iterable[str]] = {
-    BrokerConnection: ("_maybe_throttle", "_reauth", "_request_buffer", "_request_timed_out", "_timeout_at"),
+    BrokerConnection: ("_maybe_throttle", "_request_timed_out"),
     BrokerConnections: ("_backoff", "_build_transport", "_conns", "_net"),
     FetchRequestOfViews: ("_header",),
     FrameProtocol: ("_max_frame_size", "_process_response"),

@@ -1,4 +1,5 @@
-"""An answer that takes longer than a request may wait: it is waited for while it comes, and given up when it stops."""
+"""An answer that takes longer than a request may wait: it is waited for while it comes or the broker throttles the
+client, and given up after that."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import struct
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Iterator
+from typing import Any, Iterator, List
 
 import pytest
 from kafka.errors import KafkaError
@@ -21,6 +22,7 @@ VERSION = 10
 REQUEST_MS = 300
 PIECES, PAUSE_SECONDS = 20, 0.05
 RECORDS = b"r" * 600_000
+ANSWERS, THROTTLED_MS = 4, 500
 
 
 def whole_answer(number: int) -> bytes:
@@ -28,6 +30,10 @@ def whole_answer(number: int) -> bytes:
     reported = part(partition_index=0, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
                 aborted_transactions=None, preferred_read_replica=-1, records=RECORDS)  # fmt: skip
     answer = FetchResponse(0, 0, 0, [topic(topic="orders", topic_id=None, partitions=[reported])])
+    return framed(number, answer)
+
+
+def framed(number: int, answer: FetchResponse) -> bytes:
     content = struct.pack(">i", number) + bytes(answer.encode(version=VERSION))
     return struct.pack(">i", len(content)) + content
 
@@ -85,3 +91,21 @@ def test_answer_that_stops_coming_is_given_up(pieces: int) -> None:
         threading.Thread(target=give, args=(theirs, pieces), daemon=True).start()
         loop.poll(timeout_ms=20_000, future=future)
         assert isinstance(future.exception, KafkaError) and connection.closed
+
+
+@pytest.mark.parametrize("sent", ["before", "meanwhile"])
+def test_broker_that_throttles_gets_that_time_once_however_many_answers_ask_for_it(sent: str) -> None:
+    with connected() as (loop, connection, theirs):
+        answered = [asked(connection) for _ in range(ANSWERS)]
+        seen: List[str] = []
+        unanswered = asked(connection) if sent == "before" else None
+        for number in range(ANSWERS):
+            theirs.sendall(framed(number + 1, FetchResponse(THROTTLED_MS, 0, 0, [])))
+        loop.poll(timeout_ms=20_000, future=answered[-1])
+        now, unanswered = time.monotonic(), unanswered or asked(connection)
+        unanswered.add_both(lambda _: seen.append("given up"))
+        loop.call_at(now + THROTTLED_MS / 1000, lambda: seen.append("reads again"))
+        loop.call_at(now + ANSWERS * THROTTLED_MS / 1000, lambda: seen.append("too late"))
+        loop.poll(timeout_ms=20_000, future=unanswered)
+        assert seen == ["reads again", "given up"] and connection.closed
+        assert all(each.succeeded() for each in answered)

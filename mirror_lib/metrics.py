@@ -13,7 +13,7 @@ from mirror_lib.facts import TopicPartition
 COUNTED, CURRENT = "counted", "current"
 # Values of `FlowMetrics.waiting` for a flow that no limit delays: with records to copy, and with none.
 COPYING, WAITING = "copying", "waiting for records"
-# Followed by the rate, and perhaps the topics.
+# Followed by the rate.
 RATE_LIMITED = "rate-limited to"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.config.values import AVAILABLE_NOW, LATEST, OffsetChoice, TopicRate
+from mirror_lib.config.values import AVAILABLE_NOW, LATEST, OffsetChoice
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
@@ -98,9 +98,7 @@ class ReplicationFlow:
     batch_max_seconds: float = 10.0
     tail: bool = True
     tail_seconds: float = 30.0
-    batch_max_bytes: Optional[int] = None
     max_bytes_per_second: Optional[int] = None
-    max_bytes_per_second_topics: Tuple[TopicRate, ...] = ()
     shared_remote_topics: bool = False
     counts_differ: str = KEEP
     change: Optional[RecordChange] = None

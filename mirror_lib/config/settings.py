@@ -46,7 +46,6 @@ from mirror_lib.config.values import (
     TEXT,
     TEXTFILE,
     TOPIC_CONFIGS,
-    TOPIC_RATES,
     TRIGGER,
     Kind,
     choice,
@@ -207,13 +206,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "copies once per `trigger`", "tail"),
     Setting("tail.seconds", AT_MOST_A_MINUTE, "30", "How long a stage that tails lasts, at most 60. Then its offset "
             "syncs are committed to the ledger, and new topics are copied", "tail_seconds"),
-    Setting("batch.max.bytes", SIZE, "none", "Bytes of a cycle; the limit that is reached first ends it",
-            "batch_max_bytes"),
-    Setting("max.bytes.per.second", SIZE, "none", "Rate limit of all tasks of the flow: `50000000`, `50 MB`, `512 "
-            "KiB`", "max_bytes_per_second"),
-    Setting("max.bytes.per.second.topics", TOPIC_RATES, "", "Rate limits by source topic: " r"`logs\..*=5 MB, audit=1 "
-            r"MB`. Topics of an item share its limit. The first matching item counts; `max.bytes.per.second` limits "
-            r"all", "max_bytes_per_second_topics"),
+    Setting("max.bytes.per.second", SIZE, "none", "Rate limit of the flow, split evenly over its tasks: `50000000`, "
+            "`50 MB`, `512 KiB`", "max_bytes_per_second"),
     Setting("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers", "shared_remote_topics"),
     Setting(COUNTS_DIFFER, Kind("keep or refuse", _counts_differ), KEEP, "If partition counts differ, `keep` keeps a "
             "record's partition and grows a remote topic that has too few; `refuse` does not copy the topic. For "
@@ -310,6 +304,9 @@ WITHOUT_WINDOWS = "a scheduler starts the run, and SIGTERM ends it: docs/run/sta
 # Keys that releases before had, and what took their place.
 REMOVED: Mapping[str, str] = {
     "report.port": "tasks report through Spark, and the driver opens no port",
+    "max.bytes.per.second.topics": "max.bytes.per.second limits a flow, and quotas of the brokers limit a client.id: "
+    "docs/run/limits.md",
+    "batch.max.bytes": "batch.max.seconds ends a cycle; the memory of a task has a fixed limit",
     "copy.window": WITHOUT_WINDOWS,
     "copy.window.timezone": WITHOUT_WINDOWS,
     "provenance.headers": "each record says in the header mirror.origin where it came from; provenance: off leaves it "

@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Mapping, Optional, Tuple
 
 from mirror_lib.config.document import Value
 from mirror_lib.facts import TopicPartition
@@ -294,24 +294,10 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([a-z]*)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 
 
-@dataclass(frozen=True)
-class TopicRate:
-    """All topics whose whole name matches `pattern` may take `bytes_per_second` together."""
-
-    pattern: str
-    bytes_per_second: int
-
-    def covers(self, topic: str) -> bool:
-        """Whether it is for this topic."""
-        return re.fullmatch(self.pattern, topic) is not None
-
-
-def rate_of(rates: Sequence[TopicRate], topic: str) -> Optional[int]:
-    """The number of the first bound that is for the topic, `None` where there is none."""
-    return next((number for number, each in enumerate(rates) if each.covers(topic)), None)
-
-
-def _size(text: str) -> int:
+def _optional_size(value: Value) -> Optional[int]:
+    text = one(value)
+    if text.lower() == NONE:
+        return None
     match = _SIZE.fullmatch(text.strip())
     unit = None if match is None else _UNITS.get(match.group(2).lower())
     if match is None or unit is None:
@@ -320,22 +306,6 @@ def _size(text: str) -> int:
     if size < 1:
         raise ValueError("must be at least one byte; for no limit write none")
     return size
-
-
-def _optional_size(value: Value) -> Optional[int]:
-    text = one(value)
-    return None if text.lower() == NONE else _size(text)
-
-
-def _topic_rates(value: Value) -> Tuple[TopicRate, ...]:
-    found = []
-    for item in items(value):
-        pattern, equals, size = (part.strip() for part in item.rpartition("="))
-        if not equals or not pattern:
-            raise ValueError("must be a list of PATTERN=SIZE, for example logs-.*=5MB")
-        PATTERNS.parse((pattern,))
-        found.append(TopicRate(pattern, _size(size)))
-    return tuple(found)
 
 
 _CONFIG_NAME = re.compile(r"[a-z][a-z0-9.]*")
@@ -366,7 +336,6 @@ def _topic_configs(value: Value) -> Tuple[Tuple[str, str], ...]:
 
 SIZE = Kind("bytes or none", _optional_size)
 TOPIC_CONFIGS = Kind("list of name=value", _topic_configs)
-TOPIC_RATES = Kind("list of pattern=bytes", _topic_rates)
 
 
 EARLIEST, LATEST = "earliest", "latest"

@@ -20,7 +20,6 @@ from typing import (
     NamedTuple,
     Optional,
     Protocol,
-    Sequence,
     Set,
     Tuple,
 )
@@ -30,6 +29,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, Future, LogClient, by_topic, error_name, name_of
 from mirror_lib.kafka.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST, NO_REPLICA, FetchAnswer
+from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.record_batch import Buffer
 from mirror_lib.kafka.wire import FetchRequestOfViews
 
@@ -67,16 +67,16 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
-        self._known: Dict[TopicPartition, Tuple[int, int]] = {}
+        self._known: Dict[TopicPartition, int] = {}
 
-    def ask(self, wanted: Mapping[TopicPartition, int], limits: Mapping[TopicPartition, int] = {}) -> Asked:
-        """The request for exactly the partitions `wanted` (partition to position). `limits`: maximum bytes of each."""
+    def ask(self, wanted: Mapping[TopicPartition, int]) -> Asked:
+        """The request for exactly the partitions `wanted` (partition to position)."""
         if len(wanted) < SESSION_FROM_PARTITIONS:
             return Asked(positions=wanted)
-        before, self._known = self._known, {each: (at, limits.get(each, -1)) for each, at in wanted.items()}
+        before, self._known = self._known, dict(wanted)
         if self._id == NO_SESSION:
             return Asked(NO_SESSION, FIRST_EPOCH, wanted)
-        changed = {each: at for each, at in wanted.items() if before.get(each) != self._known[each]}
+        changed = {each: at for each, at in wanted.items() if before.get(each) != at}
         return Asked(self._id, self._epoch, changed, tuple(each for each in before if each not in wanted))
 
     def answered(self, asked: Asked, error_code: int, session_id: int) -> bool:
@@ -151,21 +151,18 @@ def fetch_request(
     partition_max_bytes: int,
     max_wait_ms: int = MAX_WAIT_MS,
     asked: Optional[Asked] = None,
-    limits: Mapping[TopicPartition, int] = {},
     ids: Mapping[str, uuid.UUID] = {},
 ) -> FetchRequestOfViews:
     """One request for several partitions. The broker sends at least one whole batch of the first that has data.
 
-    `asked` is the request's form within a session. `limits` takes precedence over `partition_max_bytes`. With the `ids`
-    of all topics, the request uses topic ids if the broker supports them (KIP-516). For a re-created topic the broker
-    then returns an error instead of records. Without `ids`, the request version is too old for the broker to name a
-    preferred read replica (KIP-392).
+    `asked` is the request's form within a session. With the `ids` of all topics, the request uses topic ids if the
+    broker supports them (KIP-516). For a re-created topic the broker then returns an error instead of records. Without
+    `ids`, the request version is too old for the broker to name a preferred read replica (KIP-392).
     """
     asked = asked or Asked(positions=positions)
     topics: Dict[str, List[Any]] = {}
     for (topic, number), position in asked.positions.items():
-        part = _part(number, position, limits.get((topic, number), partition_max_bytes))
-        topics.setdefault(topic, []).append(part)
+        topics.setdefault(topic, []).append(_part(number, position, partition_max_bytes))
     return FetchRequestOfViews(
         replica_id=-1,
         max_wait_ms=max_wait_ms,
@@ -271,8 +268,6 @@ def list_offsets_request(
     )
 
 
-# Only one request to a broker is in flight, so its response must be worth a long round trip.
-FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 8 * 1024 * 1024
 
 # After a response with less data, the next request starts at least PAUSE_SECONDS after the previous one.
@@ -403,37 +398,13 @@ class Fetchable(Protocol):
         """True if it will want data as soon as some of its buffered data is appended."""
 
 
-@dataclass(frozen=True)
-class Grant:
-    """The byte limits of one request: `total`, and `each` by partition. A partition that is not in `each` must wait.
-
-    A broker sends at least one whole batch, regardless of its size.
-    """
-
-    total: int
-    each: Mapping[TopicPartition, int]
-
-
-class FetchGrants(Protocol):
-    """Limits the bytes of each fetch request, and gets the size of each response."""
-
-    def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
-        """The limits of a request to one of `brokers` brokers."""
-
-    def settle(self, granted: Grant, brought: Mapping[TopicPartition, int]) -> None:
-        """Record the response to a granted request: `brought` bytes by partition."""
-
-    def forget_asked(self) -> None:
-        """Drop the grants of requests that will get no response any more."""
-
-
 class _Question(NamedTuple):
-    """A request in flight: all its positions, and its form within the session."""
+    """A request in flight: all its positions, its form within the session, and its limit in bytes."""
 
     future: Future
     positions: Dict[TopicPartition, int]
     asked: Asked
-    granted: Grant
+    granted: int
     ids: Mapping[str, uuid.UUID]
 
 
@@ -445,7 +416,7 @@ class Fetcher:
     preferred read replicas.
     """
 
-    def __init__(self, client: LogClient, isolation: int, quota: FetchGrants) -> None:
+    def __init__(self, client: LogClient, isolation: int, quota: FetchQuota) -> None:
         quota.forget_asked()
         self._client = client
         self._isolation = isolation
@@ -502,21 +473,16 @@ class Fetcher:
 
     def _send(self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, brokers: int) -> None:
         in_turn, max_wait_ms = self._turns.next(node, wanted, brief)
-        granted = self._quota.grant(in_turn, brokers)
-        if not granted.each and len(in_turn) < len(wanted):
-            # The rate limit blocks only the partition with a request of its own, not the others.
-            rest = wanted.keys() - in_turn
-            in_turn, max_wait_ms = [each for each in wanted if each in rest], BRIEF_WAIT_MS
-            granted = self._quota.grant(in_turn, brokers)
-        if not granted.each:
+        granted = self._quota.grant(brokers)
+        if not granted:
             return
         self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
-        positions = {each: wanted[each] for each in granted.each}
-        asked = self._sessions.setdefault(node, FetchSession()).ask(positions, granted.each)
+        positions = {each: wanted[each] for each in in_turn}
+        asked = self._sessions.setdefault(node, FetchSession()).ask(positions)
         topics = {topic for topic, _ in (*positions, *asked.forgotten)}
         ids = self._client.topic_ids(topics) if self._by_id else {}
         request = fetch_request(
-            positions, self._isolation, granted.total, PARTITION_FETCH_BYTES, max_wait_ms, asked, granted.each, ids
+            positions, self._isolation, granted, PARTITION_FETCH_BYTES, max_wait_ms, asked, ids
         )
         self._schedule.asked(node, time.monotonic())
         self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted, ids)
@@ -528,10 +494,10 @@ class Fetcher:
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
             found = fetched(future.value, self._isolation, ids)
-            brought = {each: len(one.data) for each, one in found.items()}
+            brought = sum(len(one.data) for one in found.values())
             self._quota.settle(granted, brought)
-            self._schedule.answered(node, sum(brought.values()))
-            self._brought[node] = self._brought.get(node, 0) + sum(brought.values())
+            self._schedule.answered(node, brought)
+            self._brought[node] = self._brought.get(node, 0) + brought
             code = future.value.error_code
             known = self._sessions[node].answered(asked, code, future.value.session_id)
             if known and code:
@@ -547,12 +513,12 @@ class Fetcher:
         return next((node for node, question in self._in_flight.items() if question.future.is_done), None)
 
     def _reported(
-        self, positions: Mapping[TopicPartition, int], found: Mapping[TopicPartition, Fetched], granted: Grant
+        self, positions: Mapping[TopicPartition, int], found: Mapping[TopicPartition, Fetched], granted: int
     ) -> Iterator[Tuple[TopicPartition, int, bool, Fetched]]:
         answer = self._whole(positions, found)
         sizes = {partition: len(one.data) for partition, one in answer.items() if len(one.data)}
         gaps = {each for each, one in answer.items() if not len(one.data) and positions[each] < one.end}
-        room = 2 * sum(sizes.values()) <= granted.total
+        room = 2 * sum(sizes.values()) <= granted
         self._turns.answered(positions, sizes, gaps if room else set())
         for partition, one in answer.items():
             at = positions[partition]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+from typing import Dict, Optional
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.text import size
@@ -13,8 +13,14 @@ COPIES_NOTHING = "copies nothing: copy.enabled is false"
 def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
     """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow
     makes the same of the same records each time, without which it is at least once."""
-    parts = [_tasks(flow.tasks_max, slots), _cycles(flow), *_rates(flow)]
-    return " · ".join([*parts, f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}"])
+    rate = flow.max_bytes_per_second
+    parts = [
+        _tasks(flow.tasks_max, slots),
+        f"cycles of {flow.batch_max_seconds:g} s",
+        "no rate limit" if rate is None else f"at most {size(rate)}/s",
+        f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}",
+    ]
+    return " · ".join(parts)
 
 
 def terms_json(flow: ReplicationFlow) -> Dict[str, object]:
@@ -22,9 +28,7 @@ def terms_json(flow: ReplicationFlow) -> Dict[str, object]:
     return {
         "tasks_max": flow.tasks_max,
         "batch_max_seconds": flow.batch_max_seconds,
-        "batch_max_bytes": flow.batch_max_bytes,
         "max_bytes_per_second": flow.max_bytes_per_second,
-        "max_bytes_per_second_topics": [vars(each) for each in flow.max_bytes_per_second_topics],
         "delivery": flow.delivery,
         "isolation_level": flow.isolation_level,
     }
@@ -37,14 +41,3 @@ def _tasks(tasks: int, slots: Optional[int]) -> str:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _cycles(flow: ReplicationFlow) -> str:
-    most = "" if flow.batch_max_bytes is None else f" or {size(flow.batch_max_bytes)}"
-    return f"cycles of {flow.batch_max_seconds:g} s{most}"
-
-
-def _rates(flow: ReplicationFlow) -> List[str]:
-    rates = [] if flow.max_bytes_per_second is None else [f"{size(flow.max_bytes_per_second)}/s"]
-    rates += [f"{size(each.bytes_per_second)}/s for {each.pattern}" for each in flow.max_bytes_per_second_topics]
-    return [f"at most {', '.join(rates)}"] if rates else ["no rate limit"]

@@ -15,13 +15,13 @@ from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost
+from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.fetcher import ISOLATION, Fetcher
 from mirror_lib.ledger.records import OffsetSyncs
 from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.replication.lane import Lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
-from mirror_lib.replication.quotas import FetchQuota
 from mirror_lib.replication.recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,6 @@ class FetchSource:
         self._most_syncs = plan.most_syncs
         self._tailing = plan.tails
         self._target = target
-        self._quota = quota
         self._copies = copies
         self._by_source: Mapping[TopicPartition, PartitionCopy] = {copy.source: copy for copy in copies}
         # Fetch requests may stay open from one cycle to the next.
@@ -64,10 +63,8 @@ class FetchSource:
         self._no_more = False
 
     def begin_cycle(self, stop_at: float) -> None:
-        """The cycle ends when the ranges are copied, `stop_at` (`time.monotonic()`) is past, the cycle's byte limit is
-        reached, or the task is `full`."""
+        """The cycle ends when the ranges are copied, `stop_at` (`time.monotonic()`) is past, or the task is `full`."""
         self._stop_at = stop_at
-        self._quota.begin_cycle()
 
     def full(self) -> bool:
         """Whether the task has as many offset syncs as it may report."""
@@ -77,7 +74,7 @@ class FetchSource:
         """See `Source`."""
         self._syncs += self._take()
         now, rest = time.monotonic(), math.inf
-        self._no_more = now >= self._stop_at or self._quota.cycle_is_full() or self.full()
+        self._no_more = now >= self._stop_at or self.full()
         if not self._no_more and self._may_fetch():
             rest = self._fetcher.pump(self._copies)
         return WAIT_MS if self._no_more else min(WAIT_MS, (self._stop_at - now) * 1000, rest * 1000)
@@ -124,7 +121,7 @@ class LaneCopier:
         self._looked = False
         self._acknowledged = 0
         self._fetching: Optional[FetchSource] = None
-        self._quota = FetchQuota(plan.rates, retried)
+        self._quota = FetchQuota(plan.rate, retried)
 
     def run(self) -> TaskReport:
         """Copy until the ranges are done or the time is up. Raises `ClusterError` when a cluster stays unavailable. A
@@ -268,7 +265,8 @@ class LaneCopier:
             re_encoded=sum(copy.re_encoded for copy in copies),
             recovered=self._recovery.records,
             seconds=time.monotonic() - started,
-            fetching=self._quota.taken(),
+            held_seconds=self._quota.held_seconds(),
+            balance=self._quota.balance(),
             source_throttled_seconds=self._source.throttled_seconds(),
             target_throttled_seconds=self._target.throttled_seconds(),
         )

@@ -24,7 +24,7 @@ from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_ranges import Range, SourceCluster, SourceEndOffsets, next_offsets
-from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.flow_rate import FlowRate, rate_limited
 from mirror_lib.replication.flow_state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
@@ -146,7 +146,7 @@ class FlowMirror:
         self._progress = SourceProgress(context.group)
         self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
         self._known_ends = SourceEndOffsets()
-        self._rates = FlowRates(flow)
+        self._rate = FlowRate(flow.max_bytes_per_second)
         self._cycles = self._failed_tails = 0
         # Until a first stage has passed, records that come between two stages wait several times as long.
         self._is_cold = True
@@ -225,7 +225,10 @@ class FlowMirror:
     def _cycle(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Run one cycle over every lane with records to copy; False if no position moved."""
         started, began = time.monotonic(), time.time()
-        flow = replace(self.flow, tasks_max=self._rates.tasks(task_slots(spark)))
+        flow = self.flow
+        if flow.max_bytes_per_second is not None:
+            # The share of a task that waits for a slot would stay unused.
+            flow = replace(flow, tasks_max=min(flow.tasks_max, max(1, task_slots(spark))))
         with named(spark, self._job_name("copy")):
             reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
         commit = self._state.apply(reports, partitions, reports, began)
@@ -289,7 +292,7 @@ class FlowMirror:
         self._state.let_go(plans, reports, partitions)
         self._show(commit, batch, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
-        steady = commit.plain and self._topics.partitions == partitions and not self._rates.badly_shared()
+        steady = commit.plain and self._topics.partitions == partitions
         return steady and not falls_behind(tasks, self.flow.tasks_max, reports)
 
     def _close(
@@ -319,11 +322,11 @@ class FlowMirror:
         self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
     ) -> List[TaskPlan]:
         plans = self._state.plans(self._name, flow, partitions, todo, began)
-        return self._rates.reported(self._ids.reported(plans), self._state.bytes_of)
+        return self._rate.shared(self._ids.reported(plans))
 
     def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
         self._ids.learn(reports)
-        self._rates.learn(reports)
+        self._rate.learn(reports)
         return recheck_size_limits(self.flow.name, self._topics, reports)
 
     def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, later: bool = False) -> None:
@@ -351,7 +354,8 @@ class FlowMirror:
     def _watch(
         self, reports: Sequence[TaskReport], going: Sequence[Range], batch: BatchRef, seconds: float
     ) -> None:
-        held = self._rates.word(reports, seconds)
+        held_seconds = max((report.held_seconds for report in reports), default=0.0)
+        held = rate_limited(self.flow.max_bytes_per_second, held_seconds, seconds)
         stopped = len(self._state.stopped.parts)
         left = {each.source: each.behind for each in going}
         now = (self.flow.name, reports, left, batch.batch_id, seconds, stopped, held, next_offsets(going))

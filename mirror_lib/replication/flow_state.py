@@ -21,7 +21,6 @@ from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.journal import position_row
 from mirror_lib.replication.messages import (
     PartitionReport,
-    PartitionTask,
     TaskPlan,
     TaskReport,
     lane_of,
@@ -29,7 +28,7 @@ from mirror_lib.replication.messages import (
 from mirror_lib.replication.positions import Partitions, Positions
 from mirror_lib.replication.rejections import Rejections
 from mirror_lib.replication.tail import CHECK_SECONDS, LEFT_OUT_SECONDS
-from mirror_lib.replication.task_plans import LaneShares, LaneState, plan_tasks
+from mirror_lib.replication.task_plans import LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +110,6 @@ class Commit:
 
     `moves` are the changed positions, which the ledger has once it has `runs` and `rows`. `parts` are the reports by
     partition key, `stops` the stopped ones. `checked` are the partitions whose lane has read the end of the remote log.
-    `ended` are the reports of partitions whose tasks have ended.
     """
 
     reports: Sequence[TaskReport]
@@ -124,7 +122,6 @@ class Commit:
     lanes: Mapping[int, LaneState]
     stops: Mapping[PartitionKey, PartitionReport] = field(default_factory=dict)
     checked: FrozenSet[PartitionKey] = frozenset()
-    ended: Sequence[PartitionReport] = ()
 
     @property
     def plain(self) -> bool:
@@ -141,7 +138,6 @@ class FlowState:
         self.stopped = StoppedPartitions(flow.name)
         self._rejections = Rejections(flow.on_error == "skip")
         self._lanes: Mapping[int, LaneState] = {}
-        self._shares = LaneShares()
         # The cycle in which each partition last got records.
         self._served: Dict[PartitionKey, int] = {}
         self._cycles = 0
@@ -154,11 +150,7 @@ class FlowState:
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         # Under a rate limit, or over a slow line, a cycle may reach few of many partitions.
         in_turn = sorted(todo, key=lambda each: self._served.get(each.key, 0))
-        return plan_tasks(mirror, flow, partitions, in_turn, lanes, self._rejections.isolate_until, self._shares)
-
-    def bytes_of(self, task: PartitionTask) -> int:
-        """The approximate number of bytes to copy of a partition."""
-        return self._shares.bytes_of(task)
+        return plan_tasks(mirror, flow, partitions, in_turn, lanes, self._rejections.isolate_until)
 
     def isolate_until(self, key: PartitionKey) -> int:
         """The upstream offset before which records of a partition are written one by one; -1 for none."""
@@ -178,7 +170,6 @@ class FlowState:
             self.positions.move(key, position)
         self.positions.trust(commit.checked)
         self._rejections, self._lanes = commit.rejections, commit.lanes
-        self._shares.learn(commit.ended)
         self._cycles += 1
         self._served.update((key, self._cycles) for key, part in commit.parts.items() if part.records)
         for key, part in commit.stops.items():
@@ -243,7 +234,7 @@ def commit_of(
     stops = {key: part for key, part in parts.items() if part.stopped is not None and not rejections.continues(part)}
     checked = frozenset(key for key, part in parts.items() if part.sequence is not None)
     handed = _handed_over(lanes, last, began)
-    return replace(commit, lanes=handed, stops=stops, checked=checked, ended=list(parts.values()))
+    return replace(commit, lanes=handed, stops=stops, checked=checked)
 
 
 def _handed_over(lanes: Mapping[int, LaneState], last: Sequence[TaskReport], began: float) -> Mapping[int, LaneState]:

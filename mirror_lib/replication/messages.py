@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.fetch_quota import RateQuota
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import Incident, OffsetSyncs
-from mirror_lib.replication.quotas import NO_RATES, NOTHING_FETCHED, Fetching, TaskRates, fetching_from
 
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
@@ -42,11 +42,9 @@ def to_text(report: TaskReport) -> str:
 def from_text(text: str) -> TaskReport:
     """Parse a line that `to_text` wrote."""
     fields: Dict[str, Any] = json.loads(text)
-    producers, fetching = fields.pop("producers"), fields.pop("fetching")
-    partitions = fields.pop("partitions")
+    producers, partitions = fields.pop("producers"), fields.pop("partitions")
     return TaskReport(
         **{**fields, "syncs": tuple(OffsetSyncs(topic, n, b64decode(flat)) for topic, n, flat in fields["syncs"])},
-        fetching=fetching_from(fetching),
         producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
         partitions=tuple(map(partition_report, partitions)),
     )
@@ -117,7 +115,7 @@ class TaskPlan:
     how long brokers are trusted to remember a lane's epoch. `known_ids` are the producer ids that each lane may have
     appended under, and nothing is appended under any other id. It is None if no other flow writes to the remote topics.
     A task that `tails` copies what comes until its time is up, and then reports even if a cluster is unavailable.
-    `rates` is the task's share of the flow's fetch rates.
+    `rate` is the task's share of the flow's rate, if it has one.
     """
 
     task: int
@@ -136,7 +134,7 @@ class TaskPlan:
     epoch_kept_seconds: float = EPOCH_KEPT_SECONDS
     known_ids: Optional[Mapping[int, FrozenSet[int]]] = None
     tails: bool = False
-    rates: TaskRates = NO_RATES
+    rate: Optional[RateQuota] = None
     most_syncs: int = MOST_SYNCS
 
     def ids_of(self, lane: int) -> FrozenSet[int]:
@@ -190,8 +188,9 @@ class PartitionReport(KeptPartition):
 class TaskReport:
     """The result of a task's cycle. `syncs` are the offset syncs to append to the ledger, also the ones of an earlier
     attempt's unreported records, found on the remote log. `producers` belong to its lanes and pass to the next task.
-    `fenced` means that another driver fenced a lane. `fetching` is what the rates count. The throttled seconds are the
-    times for which brokers throttled the task by their quotas."""
+    `fenced` means that another driver fenced a lane. The flow's rate delayed the task for `held_seconds`, and `balance`
+    is what it left of its share, in bytes, or owes if it is negative. The throttled seconds are the times for which
+    brokers throttled the task by their quotas."""
 
     task: int
     producers: Mapping[int, Producer]
@@ -203,14 +202,15 @@ class TaskReport:
     re_encoded: int
     recovered: int
     seconds: float
-    fetching: Fetching = NOTHING_FETCHED
+    held_seconds: float = 0.0
+    balance: float = 0.0
     source_throttled_seconds: float = 0.0
     target_throttled_seconds: float = 0.0
 
     @property
     def was_held(self) -> bool:
         """Whether a rate or a quota delayed the task: that it copied little does not mean that it is stuck."""
-        return any(self.fetching.held_seconds.values()) or self.throttled_seconds > 0
+        return self.held_seconds > 0 or self.throttled_seconds > 0
 
     @property
     def throttled_seconds(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
@@ -81,69 +81,14 @@ class LaneState:
         )
 
 
-# The cost of a partition without records to copy, in bytes.
-PARTITION_BYTES = 1024
-# The assumed record size of a partition that was not copied yet.
-RECORD_BYTES = 512.0
-# A lane moves to another task only if the busiest task then has this many bytes less, and a good part of its share.
-WORTH_MOVING_BYTES = 16 * 1024 * 1024
-WORTH_MOVING_SHARE = 0.2
-ENDLESS = 2**62
-
-Loads = Mapping[int, int]
-
-
-class LaneShares:
-    """The assignment of one flow's lanes to tasks in one process."""
-
-    def __init__(self) -> None:
-        self._task_of: Dict[int, int] = {}
-        self._record_bytes: Dict[TopicPartition, float] = {}
-        self._latest: Dict[TopicPartition, int] = {}
-
-    def learn(self, parts: Iterable[PartitionReport]) -> None:
-        """Record how much of each partition was copied in the last cycle, and how large its records were."""
-        for part in parts:
-            name = (part.topic, part.partition)
-            self._latest[name] = part.bytes
-            if part.records:
-                self._record_bytes[name] = part.bytes / part.records
-
-    def bytes_of(self, task: PartitionTask) -> int:
-        """The estimated bytes to copy; for a range without an end, as many as were copied last time."""
-        behind = task.end - task.upstream_offset
-        if behind > ENDLESS:
-            return PARTITION_BYTES + self._latest.get(task.source, 0)
-        return PARTITION_BYTES + round(behind * self._record_bytes.get(task.source, RECORD_BYTES))
-
-    def tasks_of(self, loads: Loads, tasks: int) -> Mapping[int, int]:
-        """Assign the lanes of `loads` (bytes by lane) to `tasks` tasks."""
-        staying = {lane: task for lane, task in self._task_of.items() if task < tasks}
-        kept, best = shared_out(loads, tasks, staying), shared_out(loads, tasks, {})
-        busiest, at_best = _busiest(loads, kept), _busiest(loads, best)
-        moving = busiest - at_best > max(WORTH_MOVING_BYTES, WORTH_MOVING_SHARE * busiest)
-        chosen = best if moving else kept
-        self._task_of.update(chosen)
-        return chosen
-
-
-def shared_out(loads: Loads, tasks: int, staying: Mapping[int, int]) -> Dict[int, int]:
-    """Keep the lanes of `staying` in their tasks; assign the others, largest first, to the task with the least load."""
-    task_of = {lane: staying[lane] for lane in loads if lane in staying}
+def tasks_of(loads: Mapping[int, int], tasks: int) -> Dict[int, int]:
+    """Assign the lanes of `loads` to `tasks` tasks: the largest load first, each to the task that has the least."""
+    task_of: Dict[int, int] = {}
     sums = [0] * tasks
-    for lane, task in staying.items():
-        sums[task] += loads.get(lane, 1)  # it may be wanted again: where all else is equal, not another one there
-    for lane in sorted(loads.keys() - task_of.keys(), key=lambda lane: (-loads[lane], lane)):
+    for lane in sorted(loads, key=lambda lane: (-loads[lane], lane)):
         task_of[lane] = sums.index(min(sums))
         sums[task_of[lane]] += loads[lane]
     return task_of
-
-
-def _busiest(loads: Loads, task_of: Mapping[int, int]) -> int:
-    sums: Dict[int, int] = {}
-    for lane, task in task_of.items():
-        sums[task] = sums.get(task, 0) + loads[lane]
-    return max(sums.values(), default=0)
 
 
 # The most offset syncs of all tasks of a stage, whose reports reach the driver at once.
@@ -157,7 +102,6 @@ def plan_tasks(
     todo: Sequence[Range],
     lanes: Mapping[int, LaneState],
     isolate_until: Callable[[PartitionKey], int],
-    shares: LaneShares,
 ) -> List[TaskPlan]:
     """At most `tasks.max` plans. `lanes` are the lane states of earlier cycles; `name` is the mirror's. A task starts
     with the partitions that come first in `todo`."""
@@ -167,8 +111,9 @@ def plan_tasks(
         copied = partitions[each.key]
         lane = lane_of(copied.remote_topic, copied.partition)
         tasks.append(_task(flow, copied, each, lanes.get(lane, LaneState()), isolate_until(each.key)))
-        loads[lane] = loads.get(lane, 0) + shares.bytes_of(tasks[-1])
-    task_of = shares.tasks_of(loads, flow.tasks_max)
+        # Partitions without an end weigh about the same.
+        loads[lane] = loads.get(lane, 0) + 1 + each.behind
+    task_of = tasks_of(loads, flow.tasks_max)
     by_task: Dict[int, List[PartitionTask]] = {}
     for task in tasks:
         by_task.setdefault(task_of[task.lane], []).append(task)

@@ -7,9 +7,8 @@ from typing import Any, FrozenSet, List, Optional, Tuple
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, ON_OR_OFF, RECORDS, RecordChange
 from mirror_lib.config.settings import ENGINE, FLOW, SETTINGS, Setting
-from mirror_lib.config.values import INTERVAL, MILLISECONDS, OffsetChoice, TopicRate
+from mirror_lib.config.values import INTERVAL, MILLISECONDS, OffsetChoice
 from mirror_lib.report.facts import ClusterFacts, SettingValue
-from mirror_lib.text import size
 
 NOT_SHOWN = "not shown: it comes from a reference, so it may be secret"
 NOT_SHOWN_OF_CLASS = "not shown: it is for a class of yours"
@@ -100,8 +99,6 @@ def _one(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:g}"
-    if isinstance(value, TopicRate):
-        return f"{value.pattern}={size(value.bytes_per_second)}"
     if isinstance(value, OffsetChoice):
         return _offsets(value)
     return str(value) if isinstance(value, (str, int)) else repr(value)

@@ -130,7 +130,7 @@ class KeptMirror(RowMirror):
 
     def _shuffled(self, rows: DataFrame) -> DataFrame:
         # `coalesce` is a narrow dependency: the rows of a source partition stay together and in order.
-        return rows.coalesce(self._rates.tasks(self.flow.tasks_max))
+        return rows.coalesce(self.flow.tasks_max)
 
     def _settle(
         self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]

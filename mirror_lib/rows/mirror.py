@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -23,13 +23,13 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.fetch_quota import TokenBucket
 from mirror_lib.replication.copied_topics import TopicWatch
 from mirror_lib.replication.flow import FlowContext
-from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.flow_rate import rate_limited
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport, nothing_copied
+from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.positions import Partitions
-from mirror_lib.replication.quotas import FLOW, Fetching, RateQuota, TaskRates
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneState
 from mirror_lib.rows.origin import Provenance, origin_cluster
@@ -53,8 +53,8 @@ GROWTH = 20
 RESIZE = 3
 # The longest single wait, so that a stop is noticed.
 WAIT_SECONDS = 0.5
-# The number of `batch.max.bytes`, the limit of a micro-batch, among the numbers of rates.
-BATCH = -2
+# The column of an observation.
+BYTES = "bytes"
 # Bytes of lengths, deltas and attributes of a record (format v2), and its part of a batch's header.
 AROUND = 12
 # Spark compiles these expressions, but runs a lambda row by row. So the bytes of headers are counted in one text.
@@ -64,46 +64,40 @@ _BYTES = f"cast({AROUND} + {_CONTENT} as bigint)"
 
 
 class RowQuota:
-    """Keeps one flow's micro-batches within its rates. Not thread-safe. `rates` has the account."""
+    """Keeps one flow's micro-batches within its rate. Not thread-safe. The caller gives the clock."""
 
-    def __init__(self, flow: ReplicationFlow, rates: FlowRates) -> None:
+    def __init__(self, flow: ReplicationFlow, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = flow.batch_max_seconds
-        self._rates = rates
-        self._standing: TaskRates = rates.standing(())
+        self._clock = clock
+        self._rate = flow.max_bytes_per_second
+        self._bucket = None if self._rate is None else TokenBucket(self._rate, 0.0, clock())
         self._observed: Optional[Observation] = None
         self._most = MOST_OFFSETS
-        # The bytes per offset of a micro-batch, by number of the rate.
-        self._nbytes: Dict[int, float] = {}
+        # The bytes per offset and the offsets of the last micro-batch.
+        self._record_bytes = float(LARGEST_RECORD)
         self._last = 0
-        self._waited: Dict[int, float] = {}
+        self._waited = 0.0
 
-    def offsets(self, topics: Collection[str]) -> int:
-        """How many offsets a micro-batch over these topics may have now."""
-        self._standing = self._rates.standing(topics)
-        found = [self._most]
-        for number, nbytes in self._bounds().items():
-            each = self._nbytes.get(number, LARGEST_RECORD)
-            worth = nbytes / each if each else float(MOST_OFFSETS)
-            found.append(int(min(worth, self._last * GROWTH) if self._last else worth))
-        return max(1, min(found))
+    def offsets(self) -> int:
+        """How many offsets a micro-batch may have now."""
+        most = self._most
+        if self._rate is not None and self._record_bytes:
+            most = min(most, int(self._rate * BATCH_SECONDS / self._record_bytes))
+        if self._rate is not None and self._last:
+            most = min(most, self._last * GROWTH)
+        return max(1, most)
 
-    def resize(self, present: int, topics: Collection[str]) -> bool:
+    def resize(self, present: int) -> bool:
         """Whether micro-batches limited to `present` offsets should get another limit."""
-        wanted = self.offsets(topics)
+        wanted = self.offsets()
         return wanted * RESIZE <= present or (wanted >= present * RESIZE and self._last * 2 >= present)
 
-    def counted(self, rows: DataFrame, topics: Collection[str]) -> DataFrame:
-        """`rows` of Spark's Kafka source, with an observation: the next action counts their bytes."""
-        rates = self._standing = self._rates.standing(topics)
-        self._observed = None
-        if not self._bounds():
+    def counted(self, rows: DataFrame) -> DataFrame:
+        """`rows` of Spark's Kafka source; with a rate the next action counts their bytes."""
+        if self._rate is None:
             return rows
-        sums = [F.sum(F.expr(_BYTES)).alias(str(FLOW))]
-        for number in rates.topics:
-            own = F.col("topic").isin([topic for topic, each in rates.rate_of.items() if each == number])
-            sums.append(F.sum(F.when(own, F.expr(_BYTES))).alias(str(number)))
         self._observed = Observation()
-        return rows.observe(self._observed, *sums)
+        return rows.observe(self._observed, F.sum(F.expr(_BYTES)).alias(BYTES))
 
     def pay(self, offsets: int, seconds: float) -> None:
         """Deduct the bytes that a successful action read."""
@@ -111,43 +105,26 @@ class RowQuota:
         if slow or (quick and offsets * 2 >= self._most):
             wanted = int(offsets / max(seconds, 0.1) * self._seconds)
             self._most = max(FEWEST_OFFSETS, min(wanted, MOST_OFFSETS))
-        if self._observed is None:
-            self._last = offsets
-            return
-        found = {int(number): int(count or 0) for number, count in self._observed.get.items()}
-        self._rates.pay(found)
-        if offsets > 0:
-            self._last = offsets
-            self._nbytes = {number: count / offsets for number, count in {**found, BATCH: found[FLOW]}.items()}
+        self._last = offsets
+        if self._bucket is not None and self._observed is not None:
+            nbytes = int(self._observed.get[BYTES] or 0)
+            self._bucket.spend(nbytes, self._clock())
+            self._record_bytes = nbytes / offsets
 
     def wait(self, stop: threading.Event) -> None:
-        """Return when no rate is in debt, or the flow must stop."""
-        self._waited = {}
-        while not stop.is_set():
-            owed = self._owed()
-            if not owed:
+        """Return when the rate is not in debt, or the flow must stop."""
+        self._waited = 0.0
+        while self._bucket is not None and not stop.is_set():
+            balance = self._bucket.balance(self._clock())
+            if balance >= 0:
                 return
-            seconds = min([*owed.values(), WAIT_SECONDS])
+            seconds = min(-balance / self._bucket.rate, WAIT_SECONDS)
             time.sleep(seconds)
-            for number in owed:
-                self._waited[number] = self._waited.get(number, 0.0) + seconds
+            self._waited += seconds
 
     def word(self, seconds: float) -> Optional[str]:
-        """The rate that delayed a micro-batch of `seconds` after the last wait, for the status; `None` if none did."""
-        reported = replace(nothing_copied(0), fetching=Fetching({}, self._waited))
-        return self._rates.word([reported], seconds + max(self._waited.values(), default=0.0))
-
-    def _bounds(self) -> Dict[int, float]:
-        rates = self._standing
-        shares: Dict[int, Optional[RateQuota]] = {FLOW: rates.flow, **rates.topics}
-        found = {number: share.rate * BATCH_SECONDS for number, share in shares.items() if share is not None}
-        return found if rates.cycle_bytes is None else {**found, BATCH: float(rates.cycle_bytes)}
-
-    def _owed(self) -> Dict[int, float]:
-        """The seconds for which each rate in debt admits nothing, by number."""
-        rates = self._standing = self._rates.standing(self._standing.rate_of)
-        shares: Dict[int, Optional[RateQuota]] = {FLOW: rates.flow, **rates.topics}
-        return {n: -each.balance / each.rate for n, each in shares.items() if each is not None and each.balance < 0}
+        """The rate, for the status, if it delayed a micro-batch of `seconds` after the last wait; else `None`."""
+        return rate_limited(self._rate, self._waited, seconds + self._waited)
 
 
 # How long a micro-batch without progress is retried, and the wait before each retry.
@@ -188,8 +165,7 @@ class RowMirror(ABC):
         self._made = FlowChange(self._change)
         self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
-        self._rates = FlowRates(flow)
-        self._quota = RowQuota(flow, self._rates)
+        self._quota = RowQuota(flow)
         self._held: Dict[LaneKey, LaneState] = {}
         self._counts: Dict[str, int] = {}
         # The upstream offset up to which the query has read each source partition.
@@ -217,7 +193,7 @@ class RowMirror(ABC):
         if not starts:
             return None
         self._read_to = dict(starts)
-        self._most_offsets = self._quota.offsets({topic for topic, _ in starts})
+        self._most_offsets = self._quota.offsets()
         return Reading(starts, self._most_offsets)
 
     def filtered(self, rows: DataFrame) -> DataFrame:
@@ -228,11 +204,11 @@ class RowMirror(ABC):
         """
         early = self._change.where is not None and self._change.transform is None
         # Faults of a filter were found at construction.
-        return filtered(rows, self._change, again=True) if early and not self._rates.counts_bytes else rows
+        return filtered(rows, self._change, again=True) if early and self.flow.max_bytes_per_second is None else rows
 
     def outdated(self) -> bool:
         """Whether the query no longer reads what it should, so that it must be restarted."""
-        if self._quota.resize(self._most_offsets, {each.topic for each in self._partitions.values()}):
+        if self._quota.resize(self._most_offsets):
             return True
         if self._left_out() and time.monotonic() - self._begun_at > LEFT_OUT_SECONDS:
             return True
@@ -340,7 +316,7 @@ class RowMirror(ABC):
         plan = self._plan(read, ranges, began)
         copied = [(each.topic, each.remote_topic) for each in self._partitions.values()]
         names = remote_names(sorted(set(copied)), self._counts)
-        changed = self._made(self._quota.counted(rows, {topic for topic, _ in ranges}), names)
+        changed = self._made(self._quota.counted(rows), names)
         plan = replace(plan, only_topic=next(iter(names.topics)) if len(names.topics) == 1 else "")
         self._cycles += 1
         spark = rows.sparkSession

@@ -244,7 +244,7 @@ class RepartitioningMirror(RowMirror):
         return lanes
 
     def _shuffled(self, rows: DataFrame) -> DataFrame:
-        spread = rows.repartition(self._rates.tasks(self.flow.tasks_max), *ORDER[:2])
+        spread = rows.repartition(self.flow.tasks_max, *ORDER[:2])
         return spread.sortWithinPartitions(*ORDER)
 
     def _settle(

@@ -1,4 +1,4 @@
-"""A flow under bounds, on real brokers: bytes a second and bytes a pass."""
+"""A flow under a rate limit, on real brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from tests.lab.one_flow import until
 BATCH = {"batch_size": 16_000, "linger_ms": 50}
 LARGEST_BATCH = 20_000
 RATE = 150_000
-Snapshots = List[FlowMetrics]
 
 
 @pytest.fixture
@@ -140,39 +139,11 @@ def test_flow_that_goes_on_and_waits_for_its_bound_says_so_and_how_far_it_is_beh
 
 
 @pytest.mark.long
-def test_bound_of_topics_holds_these_and_no_others(lab: FlowLab) -> None:
-    lab.create("logs", 2, retention_ms="-1")
-    lab.write("orders", kilobytes(600), **BATCH)
-    for partition in (0, 1):
-        lab.write("logs", kilobytes(150), partition, **BATCH)
-    lab.settings["max.bytes.per.second.topics"] = rf'".*\\.logs=50 KB, {lab.name}.*=90 MB"'
-    seen: Snapshots = []
-    stop = threading.Event()
-
-    def end_after_a_pass(snapshot: FlowMetrics) -> None:
-        seen.append(snapshot)
-        stop.set()
-
-    outcome = run(lab, end_after_a_pass, stop)
-    copied = {total.topic.rpartition(".")[2]: total.bytes for total in outcome.topics}
-    assert lab.differences("orders") == []
-    assert 0 < copied["logs"] <= 50_000 * (seen[0].seconds + 1) + 2 * LARGEST_BATCH
-    assert "rate-limited to 50.0 KB/s for .*" in seen[0].waiting
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"select": '"*"', "max.bytes.per.second": "60 KB"},
-        {"partitioner": "key", "max.bytes.per.second.topics": r'".*\\.orders=60 KB"'},
-    ],
-    ids=["rows", "placed"],
-)
+@pytest.mark.parametrize("settings", [{"select": '"*"'}, {"partitioner": "key"}], ids=["rows", "placed"])
 def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, settings: Dict[str, str]) -> None:
     rate = 60_000
     lab.write("orders", kilobytes(400), **BATCH)
-    lab.settings.update(settings)
+    lab.settings.update({**settings, "max.bytes.per.second": "60 KB"})
     passes: List[Tuple[float, FlowMetrics]] = []
     started = time.monotonic()
     outcome = run(lab, lambda snapshot: passes.append((time.monotonic(), snapshot)), threading.Event())
@@ -184,16 +155,6 @@ def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, se
         read += each.bytes
     # No one knew how large they are: it felt its way.
     assert len([each for _, each in passes if each.records]) >= 4
-    said = any(each.waiting.startswith("rate-limited to 60.0 KB/s") for _, each in passes)
+    said = any(each.waiting == "rate-limited to 60.0 KB/s" for _, each in passes)
     assert said or read < rate * (passes[-1][0] - started + 2)  # a busy machine may be slower than that by itself
     assert sorted(lab.remote_values("orders"), key=str) == sorted(kilobytes(400), key=str)
-
-
-@pytest.mark.long
-def test_pass_ends_when_it_has_copied_its_bytes(lab: FlowLab) -> None:
-    lab.write("orders", kilobytes(300), **BATCH)
-    lab.settings["batch.max.bytes"] = "100 KB"
-    lab.copy()
-    passes = [each.bytes for each in lab.seen if each.records]
-    assert len(passes) >= 3 and max(passes) <= 100_000 + LARGEST_BATCH
-    assert lab.differences("orders") == []

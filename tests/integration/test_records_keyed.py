@@ -266,9 +266,9 @@ def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_
     assert run_mirror(flow.config, crash=CrashPoint(stage, "after", 1, flow.directory / "first")) == -9
     assert flow.copies() == RECORDS * flow.partitions
     flow.fill(50)
-    flow.settings["batch.max.bytes"] = 1_000_000
+    flow.settings["max.bytes.per.second"] = 200_000
     assert run_mirror(flow.config, crash=CrashPoint(settled, "after", 3, flow.directory / "second")) == -9
-    flow.settings.pop("batch.max.bytes")
+    flow.settings.pop("max.bytes.per.second")
     assert flow.run(spark).error is None
     assert_placed_once_and_in_order(flow)
 

@@ -161,7 +161,7 @@ def _plans() -> List[Document]:
     source: Any = FakeCluster("A", topics(orders=4))
     target: Any = FakeCluster("B", {})
     changing = flow(
-        change=RecordChange(where="true", dead_letter_topic="dead"), max_bytes_per_second=5, batch_max_bytes=9
+        change=RecordChange(where="true", dead_letter_topic="dead"), max_bytes_per_second=5
     )
     rows = preview(changing, source, target, engine=engine_plan(changing))
     found = example()

@@ -86,6 +86,8 @@ def test_provenance_is_left_out_of_properties_too(tmp_path: Path) -> None:
     ("key", "way_out"),
     [
         ("provenance.headers", "provenance: off leaves it out"),
+        ("max.bytes.per.second.topics", "max.bytes.per.second limits a flow"),
+        ("batch.max.bytes", "batch.max.seconds ends a cycle"),
         ("copy.window", "SIGTERM ends it"),
         ("copy.window.timezone", "SIGTERM ends it"),
         ("transform.deterministic", "what places a record may not be declared non-deterministic"),

@@ -24,10 +24,8 @@ from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, Value, re
 from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, by_topic
 from mirror_lib.progress import Outage
-from mirror_lib.replication.flow_rates import FlowRates
+from mirror_lib.replication.flow_rate import rate_limited
 from mirror_lib.replication.flow_state import snapshot_of
-from mirror_lib.replication.messages import TaskReport
-from mirror_lib.replication.quotas import FLOW, Fetching
 from tests.lab.one_flow import until
 
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
@@ -174,9 +172,7 @@ def test_beyond_the_bound_topics_with_the_most_lag_are_exported_and_the_others_c
 
 def at_its_bound() -> FlowMetrics:
     """Of a cycle that a rate limit held back."""
-    report = TaskReport(0, {}, False, (), (), 0, 0, 0, 0, 1.0, Fetching({}, {FLOW: 1.5}))
-    held = FlowRates(replace(AB, max_bytes_per_second=5_000_000)).word([report], 2.0)
-    return snapshot_of("A->B", [], {("orders", 0): 5}, 1, 2.0, 0, held)
+    return snapshot_of("A->B", [], {("orders", 0): 5}, 1, 2.0, 0, rate_limited(5_000_000, 1.5, 2.0))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetch_answer import KNOWS_NEAREST, FetchAnswer
+from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
-from mirror_lib.replication.quotas import NO_RATES, FetchQuota
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of
 
@@ -33,7 +33,7 @@ class Wanting:
 
 
 def fetcher_of(leader: Leader) -> Fetcher:
-    return Fetcher(leader, READ_UNCOMMITTED, FetchQuota(NO_RATES))  # type: ignore[arg-type]
+    return Fetcher(leader, READ_UNCOMMITTED, FetchQuota(None))  # type: ignore[arg-type]
 
 
 def reported(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]:

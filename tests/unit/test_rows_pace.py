@@ -1,21 +1,26 @@
-"""How many offsets a micro-batch of rows may have under the flow's rates, and how long the next one waits."""
+"""How many offsets a micro-batch of rows may have under the flow's rate, and how long the next one waits."""
 
 from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.values import TopicRate
-from mirror_lib.replication.flow_rates import FlowRates
-from mirror_lib.replication.quotas import FLOW
-from mirror_lib.rows.mirror import BATCH_SECONDS, FEWEST_OFFSETS, GROWTH, LARGEST_RECORD, MOST_OFFSETS, RESIZE, RowQuota
+from mirror_lib.rows.mirror import (
+    BATCH_SECONDS,
+    BYTES,
+    FEWEST_OFFSETS,
+    GROWTH,
+    LARGEST_RECORD,
+    MOST_OFFSETS,
+    RESIZE,
+    RowQuota,
+)
 
 RATE = 1024 * 1024
-ORDERS, AUDIT = "orders", "audit"
 
 
 class Paced:
@@ -24,7 +29,7 @@ class Paced:
     def __init__(self, **settings: Any) -> None:
         self.now = 1000.0
         flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
-        self.pace = RowQuota(flow, FlowRates(flow, lambda: self.now))
+        self.pace = RowQuota(flow, lambda: self.now)
         self.slept = 0.0
 
     def sleep(self, seconds: float) -> None:
@@ -32,21 +37,21 @@ class Paced:
         self.now += seconds
         self.slept += seconds
 
-    def batch(self, offsets: int, nbytes: Optional[Dict[int, int]] = None, seconds: float = 1.0) -> None:
-        """A micro-batch went well, in which Spark counted so many bytes by the number of their rate."""
-        observed: Any = None if nbytes is None else SimpleNamespace(get={str(n): each for n, each in nbytes.items()})
+    def batch(self, offsets: int, nbytes: Optional[int] = None, seconds: float = 1.0) -> None:
+        """A micro-batch went well, in which Spark counted so many bytes."""
+        observed: Any = None if nbytes is None else SimpleNamespace(get={BYTES: nbytes})
         self.pace._observed = observed
         self.pace.pay(offsets, seconds)
 
-    def offsets(self, *topics: str) -> int:
-        return self.pace.offsets(topics or (ORDERS,))
+    def offsets(self) -> int:
+        return self.pace.offsets()
 
 
 def test_micro_batch_of_a_flow_without_rates_has_a_bound_of_its_own() -> None:
     paced = Paced()
     assert paced.offsets() == MOST_OFFSETS
     paced.batch(10, seconds=0.1)
-    assert paced.offsets() == MOST_OFFSETS and not paced.pace.resize(MOST_OFFSETS, [ORDERS])
+    assert paced.offsets() == MOST_OFFSETS and not paced.pace.resize(MOST_OFFSETS)
 
 
 def test_first_micro_batch_is_so_small_that_the_largest_records_fit_the_rate() -> None:
@@ -56,45 +61,24 @@ def test_first_micro_batch_is_so_small_that_the_largest_records_fit_the_rate() -
 
 def test_later_ones_have_some_seconds_of_the_rate_in_records_as_large_as_the_last_ones() -> None:
     paced = Paced(max_bytes_per_second=RATE)
-    paced.batch(1000, {FLOW: 1000 * 512})
+    paced.batch(1000, 1000 * 512)
     assert paced.offsets() == BATCH_SECONDS * RATE // 512 == 10_240
-    paced.batch(10_000, {FLOW: 10_000 * 2048})
+    paced.batch(10_000, 10_000 * 2048)
     assert paced.offsets() == BATCH_SECONDS * RATE // 2048 == 2_560
 
 
 def test_micro_batch_is_not_too_many_times_as_large_as_the_last_one() -> None:
     paced = Paced(max_bytes_per_second=100 * RATE)
-    paced.batch(5, {FLOW: 5 * 50})
+    paced.batch(5, 5 * 50)
     assert paced.offsets() == 5 * GROWTH
-    paced.batch(5 * GROWTH, {FLOW: 5 * GROWTH * 50})
+    paced.batch(5 * GROWTH, 5 * GROWTH * 50)
     assert paced.offsets() == 5 * GROWTH * GROWTH
 
 
 def test_micro_batch_that_read_nothing_may_grow_to_the_bound_of_all() -> None:
     paced = Paced(max_bytes_per_second=RATE)
-    paced.batch(MOST_OFFSETS, {FLOW: 0})
+    paced.batch(MOST_OFFSETS, 0)
     assert paced.offsets() == MOST_OFFSETS
-
-
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        ({"max_bytes_per_second": RATE, "batch_max_bytes": 100_000}, 1000),
-        ({"max_bytes_per_second": RATE, "batch_max_bytes": 1 << 40}, 52_428),
-        ({"batch_max_bytes": 100_000}, 1000),
-    ],
-)
-def test_bytes_of_a_pass_bound_a_micro_batch_as_well(settings: Dict[str, Any], wanted: int) -> None:
-    paced = Paced(**settings)
-    paced.batch(10_000, {FLOW: 1_000_000})
-    assert paced.offsets() == wanted
-
-
-def test_rate_of_a_topic_counts_where_the_topic_is_read() -> None:
-    paced = Paced(max_bytes_per_second=RATE, max_bytes_per_second_topics=(TopicRate("audit.*", RATE // 100),))
-    paced.batch(10_000, {FLOW: 1_000_000, 0: 500_000})
-    assert paced.offsets(ORDERS) == 52_428
-    assert paced.offsets(ORDERS, AUDIT) == 1048  # half of the bytes were the topic's, whose rate is a hundredth
 
 
 def test_micro_batch_that_takes_too_long_makes_the_next_ones_smaller() -> None:
@@ -115,12 +99,12 @@ def test_micro_batches_grow_again_where_full_ones_are_quick() -> None:
     paced.batch(small // 10, seconds=0.1)  # it says nothing of a full one
     assert paced.offsets() == small
     paced.batch(small, seconds=1.0)
-    assert paced.offsets() == 10 * small and paced.pace.resize(small, [ORDERS])
+    assert paced.offsets() == 10 * small and paced.pace.resize(small)
 
 
 def test_query_is_begun_anew_only_where_its_bound_is_far_from_what_it_should_be() -> None:
     paced = Paced(max_bytes_per_second=RATE)
-    paced.batch(10_240, {FLOW: 10_240 * 512})
+    paced.batch(10_240, 10_240 * 512)
     wanted = paced.offsets()
     for present, outdated in (
         (wanted, False),
@@ -129,14 +113,14 @@ def test_query_is_begun_anew_only_where_its_bound_is_far_from_what_it_should_be(
         (wanted // RESIZE, True),
         (wanted // RESIZE + 1, False),
     ):
-        assert paced.pace.resize(present, [ORDERS]) is outdated, present
+        assert paced.pace.resize(present) is outdated, present
 
 
 def test_query_with_a_small_bound_goes_on_where_it_does_not_come_to_it() -> None:
     paced = Paced(max_bytes_per_second=100 * RATE)
-    paced.batch(10, {FLOW: 1000})
-    assert paced.offsets() == 200 and not paced.pace.resize(50, [ORDERS])
-    assert paced.pace.resize(20, [ORDERS])
+    paced.batch(10, 1000)
+    assert paced.offsets() == 200 and not paced.pace.resize(50)
+    assert paced.pace.resize(20)
 
 
 # --- debts --------------------------------------------------------------------------------------------------------
@@ -145,27 +129,22 @@ def test_query_with_a_small_bound_goes_on_where_it_does_not_come_to_it() -> None
 def test_what_was_read_is_paid_for_before_the_next_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     paced = Paced(max_bytes_per_second=RATE)
     monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
-    paced.batch(1000, {FLOW: int(4 * RATE)})
+    paced.batch(1000, int(4 * RATE))
     paced.pace.wait(threading.Event())
     assert paced.slept == pytest.approx(4.0, abs=1e-3)
     assert paced.pace.word(1.0) == "rate-limited to 1.0 MB/s"
     paced.pace.wait(threading.Event())
     assert paced.slept == pytest.approx(4.0, abs=1e-3) and paced.pace.word(1.0) is None
-
-
-def test_topic_in_debt_holds_the_flow_back_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    paced = Paced(max_bytes_per_second=10 * RATE, max_bytes_per_second_topics=(TopicRate("audit.*", RATE),))
-    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
-    assert paced.offsets(AUDIT, ORDERS) > 0
-    paced.batch(1000, {FLOW: int(3 * RATE), 0: int(3 * RATE)})
+    # What was read for some seconds is paid for out of all of them.
+    paced.now += 4
+    paced.batch(1000, 5 * RATE)
     paced.pace.wait(threading.Event())
-    assert paced.slept == pytest.approx(3.0, abs=1e-3)
-    assert paced.pace.word(1.0) == "rate-limited to 1.0 MB/s for audit.*"
+    assert paced.slept == pytest.approx(5.0, abs=1e-2)
 
 
 def test_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     paced, stop = Paced(max_bytes_per_second=1), threading.Event()
-    paced.batch(1000, {FLOW: 1 << 30})
+    paced.batch(1000, 1 << 30)
 
     def sleep(seconds: float) -> None:
         paced.sleep(seconds)

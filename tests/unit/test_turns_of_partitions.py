@@ -1,8 +1,7 @@
-"""No one is passed over for long: partitions that are large, bounded, or led by a slow broker take their turns."""
+"""No one is passed over for long: partitions that are large, or led by a slow broker, take their turns."""
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any, Dict, List, Mapping, Sequence
 
@@ -10,7 +9,8 @@ from kafka.future import Future
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
-from mirror_lib.kafka.fetcher import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher, Grant
+from mirror_lib.kafka.fetch_quota import FetchQuota
+from mirror_lib.kafka.fetcher import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher
 from mirror_lib.kafka.producer import IN_FLIGHT, Appender, Batch
 from tests.unit.logs import Rec, batch_of
 
@@ -93,39 +93,20 @@ class Source:
         return future if node == 2 else future.success(FetchAnswer(0, 0, 0, topics))
 
 
-class Bounded:
-    """A gate that lets nothing through for the topic `big`, and takes down for how many brokers it is asked."""
+class Unbounded(FetchQuota):
+    """Limits nothing, and takes down for how many brokers it is asked."""
 
     def __init__(self) -> None:
+        super().__init__(None)
         self.brokers: List[int] = []
 
-    def grant(self, wanted: Sequence[TopicPartition], brokers: int) -> Grant:
+    def grant(self, brokers: int) -> int:
         self.brokers.append(brokers)
-        each = {part: 1000 for part in wanted if part[0] != "big" or self.brokers == [brokers]}
-        return Grant(1_000_000 if each else 0, each)
-
-    def settle(self, granted: Grant, brought: Mapping[TopicPartition, int]) -> None:
-        pass
-
-    def forget_asked(self) -> None:
-        pass
-
-
-def test_partition_at_its_bound_that_is_to_be_asked_for_alone_keeps_no_other_waiting() -> None:
-    source = Source({"small": batch_of(0, [Rec(b"1")]).raw()})
-    fetcher = Fetcher(source, READ_UNCOMMITTED, Bounded())  # type: ignore[arg-type]
-    wanting = [Wanting(("big", 0)), Wanting(("small", 0))]
-    for _ in range(5):
-        fetcher.pump(wanting)
-        list(fetcher.answers())
-        time.sleep(PAUSE_SECONDS)
-    # The first answer had nothing of `big` below its end. From then on it is fetched alone, up to its limit.
-    later = source.asked[1:]
-    assert later and all(asked == [("small", 0)] for asked in later)
+        return super().grant(brokers)
 
 
 def test_broker_that_is_asked_again_in_a_moment_has_its_share_of_what_may_be_brought() -> None:
-    source, gate = Source({"small": batch_of(0, [Rec(b"1")]).raw()}), Bounded()
+    source, gate = Source({"small": batch_of(0, [Rec(b"1")]).raw()}), Unbounded()
     fetcher = Fetcher(source, READ_UNCOMMITTED, gate)  # type: ignore[arg-type]
     assert fetcher.pump([Wanting(("small", 0))]) > PAUSE_SECONDS
     list(fetcher.answers())

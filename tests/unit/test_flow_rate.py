@@ -1,0 +1,208 @@
+"""A flow's rate as files say it, and its tasks' shares: they add up to the rate, and what was fetched is paid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+
+from mirror_lib.config.loader import load
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.values import SIZE
+from mirror_lib.kafka.fetch_quota import FetchQuota
+from mirror_lib.plan.terms import terms
+from mirror_lib.replication.flow_rate import FlowRate, rate_limited
+from mirror_lib.replication.messages import TaskPlan, TaskReport, nothing_copied
+
+MB = 1_000_000
+FLOW_AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plans(tasks: int) -> List[TaskPlan]:
+    return [TaskPlan(number, "A->B", {}, {}, (), "A", "B", {}, {}) for number in range(tasks)]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("none", None), ("50000000", 50_000_000), ("50 MB", 50_000_000), ("50mb", 50_000_000),
+        ("1.5 GB", 1_500_000_000), ("512 KiB", 524_288), ("1 B", 1),
+    ],
+)  # fmt: skip
+def test_sizes(text: str, size: Optional[int]) -> None:
+    assert SIZE.parse(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "5 M", "5 megabytes", "5 MB/s", "many", "0.0001 KB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        SIZE.parse(text)
+
+
+def test_flow_without_a_rate_is_left_alone() -> None:
+    assert FlowRate(None).shared(plans(2)) == plans(2)
+
+
+def test_tasks_have_equal_shares_of_the_rate_and_of_a_second_that_was_saved_up() -> None:
+    clock = Clock()
+    rate = FlowRate(10 * MB, clock)
+    clock.now += 60
+    shares = [each.rate for each in rate.shared(plans(4))]
+    assert [(each.rate, each.balance) for each in shares if each] == [(2.5 * MB, 2.5 * MB)] * 4
+
+
+class Stages:
+    """Stages of tasks with the quotas of a flow, over a source that always has more, in steps of a simulated clock.
+
+    `arrivals` are the times and sizes of all answers.
+    """
+
+    def __init__(self, tasks: int, rate: int, batch: int = 64_000, step: float = 0.02) -> None:
+        self.clock = Clock()
+        self.rate = FlowRate(rate, self.clock)
+        self.plans = plans(tasks)
+        self.batch, self.step = batch, step
+        self.arrivals: List[Tuple[float, int]] = []
+
+    def run(self, seconds: float, starting: float = 0.0, fails: bool = False, idle: Sequence[int] = ()) -> None:
+        """One stage; its tasks start late by `starting`, none reports if it fails, and some have nothing to do."""
+        shared = self.rate.shared(self.plans)
+        self.clock.now += starting
+        quotas = [FetchQuota(each.rate, False, self.clock) for each in shared]
+        until = self.clock.now + seconds
+        while self.clock.now < until:
+            for quota in (quota for number, quota in enumerate(quotas) if number not in idle):
+                granted = quota.grant(1)
+                if granted:
+                    nbytes = granted // self.batch * self.batch or self.batch
+                    quota.settle(granted, nbytes)
+                    self.arrivals.append((self.clock.now, nbytes))
+            self.clock.now += self.step
+        if not fails:
+            self.rate.learn([replace(nothing_copied(0), balance=quota.balance()) for quota in quotas])
+
+    def mean(self) -> float:
+        return sum(nbytes for _, nbytes in self.arrivals) / (self.clock.now - Clock.now)
+
+    def most_above(self, rate: float) -> float:
+        """The most bytes that arrived in any span beyond `rate` times its length."""
+        above = lowest = most = 0.0
+        for at, nbytes in self.arrivals:
+            lowest = min(lowest, above - rate * at)
+            above += nbytes
+            most = max(most, above - rate * at - lowest)
+        return most
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+@pytest.mark.parametrize("rate", [MB, 20 * MB, 100 * MB])
+def test_stages_one_after_the_other_fetch_what_the_rate_allows_and_no_more(tasks: int, rate: int) -> None:
+    """A flow got about half of its rate: a stage of ten seconds was paid for out of one second of the rate."""
+    stages = Stages(tasks, rate)
+    for _ in range(12):
+        stages.run(10.0, starting=0.3)
+        stages.clock.now += 0.4  # the commit
+    assert stages.mean() >= 0.9 * min(rate, tasks * 16 * 1024 * 1024 / stages.step)
+    assert stages.most_above(rate) <= rate + tasks * stages.batch
+
+
+def test_stages_that_begin_late_and_end_early_save_up_no_more_than_a_second() -> None:
+    rate = 10 * MB
+    stages = Stages(2, rate)
+    for seconds, starting in ((5.0, 3.0), (0.5, 0.0), (0.5, 2.0), (7.0, 0.0), (0.1, 0.0), (0.1, 5.0), (3.0, 0.0)):
+        stages.run(seconds, starting)
+    assert stages.most_above(rate) <= rate + 2 * stages.batch
+
+
+def test_task_with_nothing_to_do_leaves_its_share_unused() -> None:
+    rate = 10 * MB
+    stages = Stages(4, rate)
+    for _ in range(5):
+        stages.run(10.0, idle=[1, 2, 3])
+    assert 0.9 * rate / 4 <= stages.mean() <= rate / 4 + rate / 10
+    for _ in range(5):
+        stages.run(10.0)
+    assert stages.most_above(rate) <= rate + 4 * stages.batch
+
+
+def test_rate_is_kept_where_stages_fail() -> None:
+    rate = 10 * MB
+    stages = Stages(2, rate)
+    for number in range(10):
+        stages.run(2.0, fails=number % 2 == 0)
+    assert stages.mean() >= 0.8 * rate
+    assert stages.most_above(rate) <= rate + 20 * stages.batch
+
+
+def test_batch_larger_than_a_second_of_the_rate_is_paid_for_by_the_next_stages() -> None:
+    stages = Stages(1, MB, batch=30 * MB)
+    for _ in range(30):
+        stages.run(2.0)
+    assert len(stages.arrivals) == 2
+
+
+def test_status_names_the_rate_that_delayed_a_cycle() -> None:
+    assert rate_limited(5 * MB, 1.5, 2.0) == "rate-limited to 5.0 MB/s"
+    assert rate_limited(5 * MB, 0.1, 2.0) is None
+    assert rate_limited(None, 0.0, 0.0) is None
+
+
+def test_task_that_waited_is_not_stuck() -> None:
+    report: TaskReport = nothing_copied(0)
+    assert replace(report, held_seconds=0.5).was_held
+    assert replace(report, target_throttled_seconds=0.1).was_held
+    assert not report.was_held
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, "1 task on 2 slots · cycles of 10 s · no rate limit · exactly-once, read_committed"),
+        (
+            {"tasks_max": 4, "max_bytes_per_second": 5 * MB},
+            "4 tasks on 2 slots · cycles of 10 s · at most 5.0 MB/s · exactly-once, read_committed",
+        ),
+    ],
+)
+def test_line_says_what_was_chosen(settings: Dict[str, Any], line: str) -> None:
+    assert terms(replace(FLOW_AB, **settings), 2) == line
+
+
+YAML = """
+clusters: {A: {bootstrap.servers: "a:9092"}, B: {bootstrap.servers: "b:9092"}}
+flows: {A->B: {max.bytes.per.second: 50 MB}}
+"""
+PROPERTIES = r"""
+clusters = A, B
+A.bootstrap.servers = a:9092
+B.bootstrap.servers = b:9092
+A->B.enabled = true
+A->B.max.bytes.per.second = 50000000
+"""
+CONNECTOR = r"""
+{"name": "source", "config": {
+  "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+  "source.cluster.alias": "A", "target.cluster.alias": "B",
+  "source.cluster.bootstrap.servers": "a:9092", "target.cluster.bootstrap.servers": "b:9092",
+  "max.bytes.per.second": "50 MB"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("mirror.yaml", YAML), ("mm2.properties", PROPERTIES), ("source.json", CONNECTOR)]
+)
+def test_rate_is_said_in_every_dialect(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    (flow,) = load(str(tmp_path / name)).flows
+    assert terms(flow) == "1 task · cycles of 10 s · at most 50.0 MB/s · exactly-once, read_committed"

@@ -67,17 +67,28 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = FIRST_EPOCH
-        self._known: Dict[TopicPartition, int] = {}
+        # By partition, the position in the session's last request.
+        self.known: Dict[TopicPartition, int] = {}
 
-    def ask(self, wanted: Mapping[TopicPartition, int]) -> Asked:
-        """The request for exactly the partitions `wanted` (partition to position)."""
+    def ask(self, wanted: Mapping[TopicPartition, int], changed: Collection[TopicPartition]) -> Asked:
+        """The request for exactly the partitions `wanted` (partition to position). Of them, and of those before, only
+        `changed` ones may have another position than in the session's last request, or have come or gone."""
         if len(wanted) < SESSION_FROM_PARTITIONS:
             return Asked(positions=wanted)
-        before, self._known = self._known, dict(wanted)
         if self._id == NO_SESSION:
-            return Asked(NO_SESSION, FIRST_EPOCH, wanted)
-        changed = {each: at for each, at in wanted.items() if before.get(each) != at}
-        return Asked(self._id, self._epoch, changed, tuple(each for each in before if each not in wanted))
+            self.known = dict(wanted)
+            return Asked(NO_SESSION, FIRST_EPOCH, self.known)
+        gone = tuple(each for each in changed if each in self.known and each not in wanted)
+        for each in gone:
+            del self.known[each]
+        moved = {each: wanted[each] for each in changed if each in wanted and self.known.get(each) != wanted[each]}
+        self.known.update(moved)
+        return Asked(self._id, self._epoch, moved, gone)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker remembers the partitions of the last request."""
+        return self._id != NO_SESSION
 
     def answered(self, asked: Asked, error_code: int, session_id: int) -> bool:
         """Process the header of the response to `asked`.
@@ -94,9 +105,9 @@ class FetchSession:
 
 
 class Turn(NamedTuple):
-    """The partitions of a request, in order of precedence, and how long the broker may wait."""
+    """The positions of a request's partitions, in order of precedence, and how long the broker may wait."""
 
-    partitions: List[TopicPartition]
+    positions: Mapping[TopicPartition, int]
     max_wait_ms: int
 
 
@@ -116,32 +127,37 @@ class FetchTurns:
         self._owe_the_rest: Set[int] = set()
         self._turns: Dict[TopicPartition, int] = {}
 
-    def next(self, node: int, wanted: Collection[TopicPartition], brief: bool) -> Turn:
-        """The next request to `node`, whose partitions `wanted` need data. `brief`: other partitions of the node may
-        need data soon."""
-        lonely = self._alone.intersection(wanted)
+    def next(self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, in_session: bool) -> Turn:
+        """The next request to `node`, whose partitions need data from the positions `wanted` on. `brief`: other
+        partitions of the node may need data soon. `in_session`: the broker itself puts a partition that got data last.
+        """
+        lonely = {each for each in self._alone if each in wanted}
         stored = {each for each in lonely if self._stored(each)}
         if stored and (len(stored) == len(wanted) or node not in self._owe_the_rest):
-            return self._of_stored(node, stored)
+            return self._of_stored(node, stored, wanted)
         self._owe_the_rest.discard(node)
         if lonely - stored:
-            return Turn([min(lonely - stored)], 0)
+            first = min(lonely - stored)
+            return Turn({first: wanted[first]}, 0)
+        max_wait_ms = BRIEF_WAIT_MS if brief else MAX_WAIT_MS
+        if in_session and not stored:
+            return Turn(wanted, max_wait_ms)
         rest = sorted((each for each in wanted if each not in stored), key=self._served.__contains__)
-        return Turn(rest, BRIEF_WAIT_MS if brief else MAX_WAIT_MS)
+        return Turn({each: wanted[each] for each in rest}, max_wait_ms)
 
-    def _of_stored(self, node: int, stored: Iterable[TopicPartition]) -> Turn:
+    def _of_stored(self, node: int, stored: Iterable[TopicPartition], wanted: Mapping[TopicPartition, int]) -> Turn:
         """One partition alone: a broker reads from tiered storage for as long as the request may wait."""
         first = min(stored, key=lambda each: (self._turns.get(each, 0), each))
         self._turns[first] = max(self._turns.values(), default=0) + 1
         self._owe_the_rest.add(node)
-        return Turn([first], MAX_WAIT_MS)
+        return Turn({first: wanted[first]}, MAX_WAIT_MS)
 
     def answered(
         self, asked: Collection[TopicPartition], served: Collection[TopicPartition], alone: Set[TopicPartition]
     ) -> None:
         """Record a response: of the `asked` partitions, `served` got data, and `alone` need a request of their own."""
-        self._alone = (self._alone - set(asked)) | alone
-        self._served = (self._served - set(asked)) | set(served)
+        self._alone = {each for each in self._alone if each not in asked} | alone
+        self._served = {each for each in self._served if each not in asked} | set(served)
 
 
 def fetch_request(
@@ -353,9 +369,8 @@ class Fetched:
     data: Buffer
 
 
-def fetched(answer: FetchAnswer, isolation: int, ids: Mapping[str, uuid.UUID] = {}) -> Dict[TopicPartition, Fetched]:
-    """The response by partition. `ids` are the topic ids of the request."""
-    names = {topic_id: name for name, topic_id in ids.items()}
+def fetched(answer: FetchAnswer, isolation: int, names: Mapping[uuid.UUID, str] = {}) -> Dict[TopicPartition, Fetched]:
+    """The response by partition. `names` are the topics by id."""
     found: Dict[TopicPartition, Fetched] = {}
     for topic in answer.responses:
         name = topic.topic if topic.topic_id is None else names[topic.topic_id]
@@ -402,21 +417,20 @@ class _Question(NamedTuple):
     """A request in flight: all its positions, its form within the session, and its limit in bytes."""
 
     future: Future
-    positions: Dict[TopicPartition, int]
+    positions: Mapping[TopicPartition, int]
     asked: Asked
     granted: int
-    ids: Mapping[str, uuid.UUID]
 
 
 class Fetcher:
-    """Keeps one fetch request in flight to each broker of the source, for all partitions that want data.
+    """Keeps one fetch request in flight to each broker of the source, for all `topics`' partitions that want data.
 
     A partition gets a request of its own if it got no data before its end although the response had room. Its log has a
     gap there, or its next batch does not fit into a shared response. The fetcher reads from leaders only and ignores
-    preferred read replicas.
+    preferred read replicas. What a request costs depends on the partitions that moved, not on how many there are.
     """
 
-    def __init__(self, client: LogClient, isolation: int, quota: FetchQuota) -> None:
+    def __init__(self, client: LogClient, isolation: int, quota: FetchQuota, topics: Collection[str]) -> None:
         quota.forget_asked()
         self._client = client
         self._isolation = isolation
@@ -425,12 +439,19 @@ class Fetcher:
         # By broker, the number of its last request: under a tight quota every broker gets its turn.
         self._asked_at: Dict[int, int] = {}
         self._sessions: Dict[int, FetchSession] = {}
-        # By partition, the last response without its data.
+        # By broker: the positions of partitions that want data, partitions whose queue is full, and those that its
+        # session does not have as they are now.
+        self._wanted: Dict[int, Dict[TopicPartition, int]] = {}
+        self._full: Dict[int, Set[TopicPartition]] = {}
+        self._changed: Dict[int, Set[TopicPartition]] = {}
+        # By partition, the last response without its data, and the partitions that are before its end.
         self._last: Dict[TopicPartition, Fetched] = {}
+        self._behind: Set[TopicPartition] = set()
         self._schedule = FetchSchedule()
         self._gaps = Gaps(lambda partition: local_start(client, partition))
         self._turns = FetchTurns(self._gaps.stored)
-        self._by_id = True
+        self._ids = client.topic_ids(topics)
+        self._names = {topic_id: name for name, topic_id in self._ids.items()}
         # By broker, the bytes of all its responses.
         self._brought: Dict[int, int] = {}
 
@@ -442,58 +463,65 @@ class Fetcher:
         """Whether the first data of a broker is arriving in a large response."""
         return any(self._client.hears(node) for node in self._in_flight if not self._brought.get(node))
 
-    def pump(self, partitions: Iterable[Fetchable]) -> float:
+    def look(self, partitions: Iterable[Fetchable]) -> None:
+        """See which of `partitions`, the only ones that may have moved since, want data. Raises `Disconnected` for one
+        without a leader."""
+        for partition in partitions:
+            node, hungry, source = self._client.leader(partition.source), partition.hungry(), partition.source
+            if node is None:
+                if hungry:
+                    raise Disconnected(f"{self._client.alias}: {name_of(source)} has no leader")
+                continue
+            wanted, full = self._wanted.setdefault(node, {}), self._full.setdefault(node, set())
+            self._changed.setdefault(node, set()).add(source)
+            if hungry:
+                wanted[source] = partition.fetch_position
+            else:
+                wanted.pop(source, None)
+            if not hungry and partition.full():
+                full.add(source)
+            else:
+                full.discard(source)
+
+    def pump(self) -> float:
         """Send a request to each broker without one in flight, for its partitions that want data.
 
-        Returns the seconds until the next delayed request is due; infinite if none is delayed. Raises `Disconnected`
-        for a leaderless partition."""
-        wanted: Dict[int, Dict[TopicPartition, int]] = {}
-        brief: Set[int] = set()
-        waits: Dict[int, float] = {}
+        Returns the seconds until the next delayed request is due; infinite if none is delayed."""
         now = time.monotonic()
-        for partition in partitions:
-            node = self._client.leader(partition.source)
-            if node in self._in_flight:
-                continue
-            wait = self._schedule.wait(node, now) if node is not None else 0.0
-            if node is not None and wait:
-                waits[node] = wait
-                continue
-            if not partition.hungry():
-                brief.update([node] if node is not None and partition.full() else [])
-                continue
-            if node is None:
-                raise Disconnected(f"{self._client.alias}: {name_of(partition.source)} has no leader")
-            wanted.setdefault(node, {})[partition.source] = partition.fetch_position
+        wanting = [node for node, wanted in self._wanted.items() if wanted or self._full[node]]
+        waits = {node: self._schedule.wait(node, now) for node in wanting if node not in self._in_flight}
         # Brokers with a request due soon count for the quota too.
-        brokers = len({*wanted, *self._in_flight, *waits, *brief})
-        for node in sorted(wanted, key=lambda each: self._asked_at.get(each, 0)):
-            self._send(node, wanted[node], node in brief, brokers)
-        return min(waits.values(), default=math.inf)
+        brokers = len({*wanting, *self._in_flight})
+        for node in sorted(waits, key=lambda each: self._asked_at.get(each, 0)):
+            if not waits[node] and self._wanted[node]:
+                self._send(node, brokers)
+        return min((wait for wait in waits.values() if wait), default=math.inf)
 
-    def _send(self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, brokers: int) -> None:
-        in_turn, max_wait_ms = self._turns.next(node, wanted, brief)
+    def _send(self, node: int, brokers: int) -> None:
         granted = self._quota.grant(brokers)
         if not granted:
             return
-        self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
-        positions = {each: wanted[each] for each in in_turn}
-        asked = self._sessions.setdefault(node, FetchSession()).ask(positions)
-        topics = {topic for topic, _ in (*positions, *asked.forgotten)}
-        ids = self._client.topic_ids(topics) if self._by_id else {}
+        session, wanted = self._sessions.setdefault(node, FetchSession()), self._wanted[node]
+        in_session = session.is_open and len(wanted) >= SESSION_FROM_PARTITIONS
+        positions, max_wait_ms = self._turns.next(node, wanted, bool(self._full[node]), in_session)
+        waiting = wanted.keys() - positions.keys() if 1 < len(positions) < len(wanted) else set()
+        asked = session.ask(positions, self._changed[node] | waiting)
+        if asked.epoch != NO_EPOCH:
+            positions, self._changed[node] = session.known, waiting
         request = fetch_request(
-            positions, self._isolation, granted, PARTITION_FETCH_BYTES, max_wait_ms, asked, ids
+            positions, self._isolation, granted, PARTITION_FETCH_BYTES, max_wait_ms, asked, self._ids
         )
+        self._asked_at[node] = max(self._asked_at.values(), default=0) + 1
         self._schedule.asked(node, time.monotonic())
-        self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted, ids)
+        self._in_flight[node] = _Question(self._client.send(node, request), positions, asked, granted)
 
     def answers(self) -> Iterator[Tuple[TopicPartition, int, bool, Fetched]]:
         """The responses so far: (partition, requested position, whether a gap reaches to the log's end, response)."""
         for node in iter(self._answered, None):
-            future, positions, asked, granted, ids = self._in_flight.pop(node)
+            future, positions, asked, granted = self._in_flight.pop(node)
             if not future.succeeded():
                 raise Disconnected(f"{self._client.alias}: fetch failed: {future.exception}")
-            found = fetched(future.value, self._isolation, ids)
+            found = fetched(future.value, self._isolation, self._names)
             brought = sum(len(one.data) for one in found.values())
             self._quota.settle(granted, brought)
             self._schedule.answered(node, brought)
@@ -503,7 +531,7 @@ class Fetcher:
             if known and code:
                 raise Disconnected(f"{self._client.alias}: fetch failed: {error_name(code)}")
             if redirects(future.value):
-                self._by_id = False
+                self._ids = {}
                 del self._sessions[node]  # its answers are dropped here
             elif known and not is_throttled_empty(future.value):
                 yield from self._reported(positions, found, granted)
@@ -532,5 +560,10 @@ class Fetcher:
 
         A response within a session omits partitions without news, even if there was no room for their data."""
         self._last.update({each: replace(one, data=b"", aborted=()) for each, one in found.items()})
-        left_out = [each for each, at in positions.items() if each not in found and each in self._last]
-        return {**found, **{each: self._last[each] for each in left_out if positions[each] < self._last[each].end}}
+        self._behind = {
+            each
+            for each in self._behind.union(found)
+            if each not in positions or positions[each] < self._last[each].end
+        }
+        left_out = [each for each in self._behind if each not in found and each in positions]
+        return {**found, **{each: self._last[each] for each in left_out}}

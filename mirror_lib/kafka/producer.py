@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
 
 from kafka.protocol.api_header import RequestHeader
 
@@ -116,7 +116,7 @@ class Appender:
         """True when nothing is in flight."""
         return not any(self._in_flight.values())
 
-    def pump(self, partitions: Sequence[Appendable]) -> None:
+    def pump(self, partitions: Iterable[Appendable]) -> None:
         """Send ready batches to brokers with fewer than IN_FLIGHT requests. Raises `Disconnected` without a leader."""
         by_node: Dict[int, List[Appendable]] = {}
         for partition in partitions:

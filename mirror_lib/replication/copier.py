@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from typing import FrozenSet, List, Mapping, Optional, Sequence
+from typing import Collection, FrozenSet, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 # Kafka's default delivery.timeout.ms: how long a lane retries an unavailable cluster before its task fails.
 PATIENCE_SECONDS = 120.0
 RETRY_SECONDS = 0.25
-# How often a task that tails looks whether its remote logs are whole.
+# How often a task that tails looks whether the remote logs that it appends to are whole.
 CYCLE_SECONDS = 2.0
 # A longer rest of a remote log is read only after the fence.
 LOOK_OFFSETS = 1000
@@ -45,19 +45,28 @@ class FetchSource:
     """Fetches record batches from the source's brokers for the partitions `copies`, until a connection breaks.
 
     It sends a broker the next request as soon as that is useful. It waits only while neither cluster has an answer.
-    `source` and `target` share one network.
+    `source` and `target` share one network. `busy` are the partitions with batches that are queued or in flight.
     """
 
     def __init__(
-        self, plan: TaskPlan, source: LogClient, target: LogClient, copies: Sequence[PartitionCopy], quota: FetchQuota
+        self,
+        plan: TaskPlan,
+        source: LogClient,
+        target: LogClient,
+        copies: Sequence[PartitionCopy],
+        busy: Collection[PartitionCopy],
+        quota: FetchQuota,
     ) -> None:
         self._most_syncs = plan.most_syncs
         self._tailing = plan.tails
         self._target = target
         self._copies = copies
+        self._busy = busy
+        # Copies before this one have finished.
+        self._unfinished = 0
         self._by_source: Mapping[TopicPartition, PartitionCopy] = {copy.source: copy for copy in copies}
         # Fetch requests may stay open from one cycle to the next.
-        self._fetcher = Fetcher(source, ISOLATION[plan.isolation_level], quota)
+        self._fetcher = Fetcher(source, ISOLATION[plan.isolation_level], quota, {copy.source[0] for copy in copies})
         self._stop_at = math.inf
         self._syncs = 0
         self._no_more = False
@@ -65,6 +74,9 @@ class FetchSource:
     def begin_cycle(self, stop_at: float) -> None:
         """The cycle ends when the ranges are copied, `stop_at` (`time.monotonic()`) is past, or the task is `full`."""
         self._stop_at = stop_at
+        self._unfinished = 0
+        # What happened between the cycles moved some, too.
+        self._fetcher.look(self._copies)
 
     def full(self) -> bool:
         """Whether the task has as many offset syncs as it may report."""
@@ -73,19 +85,27 @@ class FetchSource:
     def poll(self) -> float:
         """See `Source`."""
         self._syncs += self._take()
+        self._fetcher.look(self._busy)
         now, rest = time.monotonic(), math.inf
         self._no_more = now >= self._stop_at or self.full()
         if not self._no_more and self._may_fetch():
-            rest = self._fetcher.pump(self._copies)
+            rest = self._fetcher.pump()
         return WAIT_MS if self._no_more else min(WAIT_MS, (self._stop_at - now) * 1000, rest * 1000)
 
     def ended(self, idle: bool) -> bool:
         """See `Source`."""
-        return all(copy.finished(self._no_more) for copy in self._copies) and idle and not self._hears_first()
+        copies = self._copies
+        while self._unfinished < len(copies) and copies[self._unfinished].finished(self._no_more):
+            self._unfinished += 1
+        if self._unfinished < len(copies) or not idle or self._hears_first():
+            return False
+        # Answers to requests that were open may have come since.
+        self._unfinished = 0
+        return all(copy.finished(self._no_more) for copy in copies)
 
     def _may_fetch(self) -> bool:
         # Batches of stopped partitions are not sent any more, so they do not count against the queue.
-        queued = sum(copy.queued_bytes for copy in self._copies if copy.stopped is None)
+        queued = sum(copy.queued_bytes for copy in self._busy if copy.stopped is None)
         return queued < (THROTTLED_QUEUE_BYTES if self._target.is_throttled() else MOST_QUEUED_BYTES)
 
     def _hears_first(self) -> bool:
@@ -94,7 +114,12 @@ class FetchSource:
 
     def _take(self) -> int:
         # In a function of its own: on return nothing references the answer, and the next answer can reuse its memory.
-        return sum(self._by_source[of].take(at, gap, found) for of, at, gap, found in self._fetcher.answers())
+        syncs, answered = 0, []
+        for of, at, gap, found in self._fetcher.answers():
+            answered.append(self._by_source[of])
+            syncs += answered[-1].take(at, gap, found)
+        self._fetcher.look(answered)
+        return syncs
 
 
 class LaneCopier:
@@ -183,7 +208,7 @@ class LaneCopier:
             # Partitions that stop wait for the driver's decision, and the others go on.
             over = over or self._hands_back() or all(copy.stopped is not None for copy in self._copies)
             if not over:
-                self._lanes.stop_at_lost_tails([copy for copy in self._copies if copy.stopped is None])
+                self._lanes.stop_at_lost_tails()
 
     def _connect(self, deadline: float) -> None:
         for client, partitions in (
@@ -239,7 +264,8 @@ class LaneCopier:
     def _copy(self, stop_at: float) -> bool:
         """Copy for a while; True if the task may fetch no more."""
         if self._fetching is None:
-            self._fetching = FetchSource(self._plan, self._source, self._target, self._copies, self._quota)
+            busy = self._lanes.busy
+            self._fetching = FetchSource(self._plan, self._source, self._target, self._copies, busy, self._quota)
         self._fetching.begin_cycle(stop_at)
         self._lanes.pump(self._fetching)
         return self._fetching.full()

@@ -36,6 +36,7 @@ from mirror_lib.replication.tail import (
     FIRST_STAGE_SECONDS,
     LEFT_OUT_SECONDS,
     TOPICS_SECONDS,
+    TOPICS_SHARE,
     Every,
     Tail,
     falls_behind,
@@ -147,6 +148,7 @@ class FlowMirror:
         self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
         self._known_ends = SourceEndOffsets()
         self._rate = FlowRate(flow.max_bytes_per_second)
+        self._topics_due = Every(TOPICS_SECONDS)
         self._cycles = self._failed_tails = 0
         # Until a first stage has passed, records that come between two stages wait several times as long.
         self._is_cold = True
@@ -261,14 +263,15 @@ class FlowMirror:
         plans = self._plans(replace(self.flow, tasks_max=tasks), partitions, todo, began)
         seconds = min(tail.seconds, FIRST_STAGE_SECONDS) if self._is_cold else tail.seconds
         plans = [replace(plan, tails=True, max_seconds=seconds) for plan in plans]
-        stage, topics = CancellableStage(spark, plans, self._job_name("tail")), Every(TOPICS_SECONDS)
+        stage = CancellableStage(spark, plans, self._job_name("tail"))
         while not stage.wait(CHECK_SECONDS):
             if time.monotonic() - started >= COMMIT_SECONDS:
                 self._write_owed()
             if self._stop.is_set():
                 stage.cancel()
-            elif topics.due():
+            elif self._topics_due.due():
                 self._topics.present()
+                self._topics_due.done(TOPICS_SHARE)
             refuse_stalled(self.flow.name, "a stage", time.monotonic() - started - seconds)
         self._write_owed()
         try:

@@ -70,11 +70,15 @@ class Lanes(Generic[Part]):
         look: Callable[[Sequence[Part], Mapping[TopicPartition, int]], None] = lambda partitions, ends: None,
     ) -> None:
         self.partitions: List[Part] = []
+        # Those with batches that are queued or in flight, and those that just had: what moves, among many.
+        self.busy: Dict[Part, None] = {}
         # By lane; each engine has its own lane keys.
         self.producers: Dict[Any, Producer] = dict(producers)
         # Kept when connections break: a task whose lane the driver confirmed must not take it back from another
         # process.
         self.held: Dict[Any, Producer] = dict(held)
+        # Partitions that were appended to since their remote logs were last looked at.
+        self._appended: Dict[Part, None] = {}
         self._target = target
         self._recover = recover
         self._look = look
@@ -103,6 +107,7 @@ class Lanes(Generic[Part]):
             if each not in of_remote:
                 of_remote.append(each)
                 self.partitions.append(each)
+                each.busy_ones = self.busy
         if ends is None:
             ends = self._log_ends(partitions)
         # Before the fence: its markers would fill the offsets of acknowledged records that a truncated log has lost.
@@ -150,10 +155,14 @@ class Lanes(Generic[Part]):
         while True:
             # Poll first: an answer that arrived during another wait would not end the wait below.
             wait_ms = source.poll()
+            for each in [each for each in self.busy if not each.busy]:
+                del self.busy[each]
             for ack in self._appender.acknowledgements():
                 # Of several lanes in a remote partition, only one has a batch in flight.
-                next(each for each in self._by_remote[ack.remote] if each.waits).acknowledge(ack)
-            self._appender.pump(self.partitions)
+                partition = next(each for each in self._by_remote[ack.remote] if each.waits)
+                partition.acknowledge(ack)
+                self._appended[partition] = None
+            self._appender.pump(self.busy)
             if source.ended(self._appender.idle()):
                 return
             self._target.network.poll(wait_ms)
@@ -169,7 +178,7 @@ class Lanes(Generic[Part]):
         old = [each for each in self.partitions if each.forgettable(before)]
         if not old:
             return []
-        self.stop_at_lost_tails(old)
+        self._stop_at_lost_tails(old, self._log_ends(old))
         lanes = _by_lane(each for each in old if each.forgettable(before))
         held = [
             LaneProducer(str(those[0].transactional_id), self.producers[lane], by_topic(each.remote for each in those))
@@ -203,13 +212,16 @@ class Lanes(Generic[Part]):
             else:  # a marker that was written twice, or another writer's records
                 self._recover([each])
 
-    def stop_at_lost_tails(self, partitions: Collection[Part]) -> None:
-        """Stop partitions whose remote log ends before the last acknowledged record.
+    def stop_at_lost_tails(self) -> None:
+        """Stop partitions whose remote log ends before the last acknowledged record, of those that were appended to
+        since the last call. The others were looked at when they were opened.
 
         Needed in every cycle: a broker that truncated a log may have forgotten the producer too (it does so by the
         records' timestamps), and would accept any sequence at any offset. Raises `Disconnected`.
         """
-        self._stop_at_lost_tails(partitions, self._log_ends(partitions))
+        appended = [each for each in self._appended if each.stopped is None]
+        self._stop_at_lost_tails(appended, self._log_ends(appended))
+        self._appended.clear()
 
     def _log_ends(self, partitions: Iterable[Part]) -> Mapping[TopicPartition, int]:
         # Several lanes may share a remote partition, and a broker refuses a request that names a partition twice.

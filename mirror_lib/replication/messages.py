@@ -50,6 +50,33 @@ def from_text(text: str) -> TaskReport:
     )
 
 
+def only_news(report: TaskReport, plan: TaskPlan) -> TaskReport:
+    """A report without the partitions that stand as `plan` says: of many partitions few get records."""
+    as_planned = {task.source: unmoved(task) for task in plan.tasks}
+    return replace(report, partitions=tuple(each for each in report.partitions if each != as_planned[each.source]))
+
+
+def with_unmoved(report: TaskReport, plan: TaskPlan) -> TaskReport:
+    """The report of which `only_news` were sent."""
+    told = {each.source for each in report.partitions}
+    rest = tuple(unmoved(task) for task in plan.tasks if task.source not in told)
+    return replace(report, partitions=(*report.partitions, *rest))
+
+
+def unmoved(task: PartitionTask) -> PartitionReport:
+    """The report of a partition that got no record, and whose lane was not fenced."""
+    return PartitionReport(
+        topic=task.topic,
+        remote_topic=task.remote_topic,
+        partition=task.partition,
+        position=task.upstream_offset,
+        downstream_offset=task.downstream_offset,
+        sequence=task.sequence,
+        last_timestamp=-1,
+        source_end=task.upstream_offset,
+    )
+
+
 def partition_report(fields: Dict[str, Any]) -> PartitionReport:
     """Build a partition's report from its JSON fields."""
     incidents = fields.pop("incidents")

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import replace
 from enum import Enum
-from typing import Deque, Generic, Hashable, List, Optional, Protocol, Tuple, TypeVar
+from typing import Any, Deque, Dict, Generic, Hashable, List, Optional, Protocol, Tuple, TypeVar
 
 from mirror_lib.errors import BatchError, FencedError
 from mirror_lib.facts import TopicPartition
@@ -102,6 +102,8 @@ class RemotePartition(ABC, Generic[Queued]):
         self.records = self.bytes = self.queued_bytes = 0
         self._shared = shared
         self._expected = downstream
+        # The busy partitions of its task; it joins them itself, and `Lanes` removes it.
+        self.busy_ones: Dict[Any, None] = {}
         self._queue: Deque[Queued] = deque()
         self._in_flight: Deque[Tuple[Queued, int]] = deque()
         self._proven = False
@@ -139,6 +141,7 @@ class RemotePartition(ABC, Generic[Queued]):
         """Queue a batch after the queued ones; its sequence continues theirs."""
         self._queue.append(outgoing)
         self.queued_bytes += outgoing.size
+        self.busy_ones[self] = None
 
     @property
     def waits(self) -> bool:

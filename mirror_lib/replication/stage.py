@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mirror_lib.replication.copier import copy_lanes
-from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, to_text
+from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, only_news, to_text, with_unmoved
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, named, shipped
@@ -54,7 +54,8 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
             rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(held), f"{REPORT} string").collect()
     except Exception as error:
         raise stage_error(plans[0].flow, spark, error) from error
-    return [from_text(row[REPORT]) for row in rows]
+    by_task = {plan.task: plan for plan in plans}
+    return [with_unmoved(report, by_task[report.task]) for report in (from_text(row[REPORT]) for row in rows)]
 
 
 class CancellableStage:
@@ -90,7 +91,8 @@ def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.Recor
         attempt = context.attemptNumber() if context is not None else 0
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                report = to_text(copy_lanes(replace(plans.value[index], **plans.secret), attempt))
+                plan = replace(plans.value[index], **plans.secret)
+                report = to_text(only_news(copy_lanes(plan, attempt), plan))
                 yield pa.RecordBatch.from_arrays([pa.array([report], pa.string())], names=[REPORT])
         forget_archives()
 

@@ -17,8 +17,10 @@ CHECK_SECONDS = 0.1
 FIRST_STAGE_SECONDS = 2.0
 # After this time of a stage the ledger gets what the one before copied: no record waits for that commit.
 COMMIT_SECONDS = 1.0
-# How often a running stage, or a query that reads rows, looks for new topics.
+# How often a running stage, or a query that reads rows, looks for new topics, and what part of the time that may take:
+# of many partitions a look takes long.
 TOPICS_SECONDS = 2.0
+TOPICS_SHARE = 0.05
 # How long stopped partitions, and partitions without a leader at the start, wait for the next attempt.
 LEFT_OUT_SECONDS = 60.0
 # The trigger of a flow that tails: only the first record after a start waits for it.
@@ -72,6 +74,12 @@ class Every:
             return False
         self._due = now + self._seconds
         return True
+
+    def done(self, share: float) -> None:
+        """What was due since the last `due` is done: the next time comes so late that it takes at most this `share`."""
+        now = time.monotonic()
+        began = self._due - self._seconds
+        self._due = max(self._due, began + (now - began) / share)
 
 
 def refuse_stalled(flow: str, what: str, waited: float) -> None:

@@ -87,7 +87,7 @@ class Asking:
 
     def __call__(self, wanted: Dict[TopicPartition, int]) -> Optional[Dict[TopicPartition, Fetched]]:
         """What is said of each partition that is spoken of; None where the session was forgotten."""
-        self.asked = self._session.ask(wanted)
+        self.asked = self._session.ask(wanted, {*self._session.known, *wanted})
         answer = self.send(self.asked)
         known = self._session.answered(self.asked, answer.error_code, answer.session_id)
         return fetched(answer, READ_UNCOMMITTED) if known else None
@@ -129,9 +129,9 @@ def test_a_session_names_and_tells_only_what_is_new_and_starts_again_when_it_is_
 
 def test_after_its_last_epoch_a_session_goes_on_with_the_first() -> None:
     session, wanted = FetchSession(), {("orders", number): 0 for number in range(SESSION_FROM_PARTITIONS)}
-    assert session.answered(session.ask(wanted), 0, session_id=7)
-    assert session.answered(session.ask(wanted)._replace(epoch=LAST_EPOCH), 0, session_id=7)
-    assert session.ask(wanted) == Asked(7, 1, {}, ())
+    assert session.answered(session.ask(wanted, wanted), 0, session_id=7)
+    assert session.answered(session.ask(wanted, wanted)._replace(epoch=LAST_EPOCH), 0, session_id=7)
+    assert session.ask(wanted, wanted) == Asked(7, 1, {}, ())
 
 
 def test_a_lane_of_many_partitions_copies_them_all_and_goes_on(

@@ -5,30 +5,34 @@ from __future__ import annotations
 from typing import List, Set
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.fetcher import BRIEF_WAIT_MS, MAX_WAIT_MS, FetchTurns
+from mirror_lib.kafka.fetcher import BRIEF_WAIT_MS, MAX_WAIT_MS, FetchTurns, Turn
 
 ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
 ALL = [ORDERS, PAYMENTS, REFUNDS]
 NODE = 1
 
 
+def ask(turn: FetchTurns, wanted: List[TopicPartition], brief: bool = False) -> Turn:
+    return turn.next(NODE, dict.fromkeys(wanted, 0), brief, False)
+
+
 def turns(turn: FetchTurns, times: int, wanted: List[TopicPartition]) -> List[List[TopicPartition]]:
-    return [turn.next(NODE, wanted, False).partitions for _ in range(times)]
+    return [list(ask(turn, wanted).positions) for _ in range(times)]
 
 
 def test_who_was_served_comes_last() -> None:
     turn = FetchTurns(lambda _: False)
     turn.answered(ALL, [ORDERS], set())
-    assert turn.next(NODE, ALL, False) == ([PAYMENTS, REFUNDS, ORDERS], MAX_WAIT_MS)
-    assert turn.next(NODE, ALL, True).max_wait_ms == BRIEF_WAIT_MS
+    assert (turns(turn, 1, ALL), ask(turn, ALL).max_wait_ms) == ([[PAYMENTS, REFUNDS, ORDERS]], MAX_WAIT_MS)
+    assert ask(turn, ALL, brief=True).max_wait_ms == BRIEF_WAIT_MS
 
 
 def test_who_got_nothing_below_its_end_is_asked_for_alone_until_it_is_settled() -> None:
     turn = FetchTurns(lambda _: False)
     turn.answered(ALL, [], {PAYMENTS})
-    assert turn.next(NODE, ALL, False) == ([PAYMENTS], 0)
+    assert ask(turn, ALL) == ({PAYMENTS: 0}, 0)
     turn.answered([PAYMENTS], [PAYMENTS], set())
-    assert turn.next(NODE, ALL, False).partitions == [ORDERS, REFUNDS, PAYMENTS]
+    assert turns(turn, 1, ALL) == [[ORDERS, REFUNDS, PAYMENTS]]
 
 
 def test_others_are_asked_for_between_two_questions_about_one_that_waits_for_tiered_storage() -> None:
@@ -43,4 +47,4 @@ def test_those_that_wait_for_tiered_storage_take_turns() -> None:
     turn = FetchTurns(stored.__contains__)
     turn.answered(ALL, [], stored)
     assert turns(turn, 4, ALL) == [[ORDERS], [REFUNDS], [PAYMENTS], [REFUNDS]]
-    assert turn.next(NODE, ALL, True) == ([ORDERS], MAX_WAIT_MS)
+    assert ask(turn, ALL, brief=True) == ({ORDERS: 0}, MAX_WAIT_MS)

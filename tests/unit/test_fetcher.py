@@ -33,13 +33,14 @@ class Wanting:
 
 
 def fetcher_of(leader: Leader) -> Fetcher:
-    return Fetcher(leader, READ_UNCOMMITTED, FetchQuota(None))  # type: ignore[arg-type]
+    return Fetcher(leader, READ_UNCOMMITTED, FetchQuota(None), [PARTITION[0]])  # type: ignore[arg-type]
 
 
 def reported(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]:
     """What one answer means: whether there is a gap, and what was fetched."""
     while fetcher.idle():
-        fetcher.pump([partition])
+        fetcher.look([partition])
+        fetcher.pump()
     return [(gap, found) for _, _, gap, found in fetcher.answers()]
 
 
@@ -76,7 +77,8 @@ def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
     fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 2, DATA))), Wanting()
     passed_over = 0
     for _ in range(200):
-        rest = fetcher.pump([partition])
+        fetcher.look([partition])
+        rest = fetcher.pump()
         assert (0 < rest <= PAUSE_SECONDS) if fetcher.idle() else rest == math.inf
         passed_over += fetcher.idle()
         list(fetcher.answers())

@@ -106,9 +106,11 @@ class Unbounded(FetchQuota):
 
 
 def test_broker_that_is_asked_again_in_a_moment_has_its_share_of_what_may_be_brought() -> None:
-    source, gate = Source({"small": batch_of(0, [Rec(b"1")]).raw()}), Unbounded()
-    fetcher = Fetcher(source, READ_UNCOMMITTED, gate)  # type: ignore[arg-type]
-    assert fetcher.pump([Wanting(("small", 0))]) > PAUSE_SECONDS
+    source, quota = Source({"small": batch_of(0, [Rec(b"1")]).raw()}), Unbounded()
+    fetcher = Fetcher(source, READ_UNCOMMITTED, quota, ["small", "slow"])  # type: ignore[arg-type]
+    fetcher.look([Wanting(("small", 0))])
+    assert fetcher.pump() > PAUSE_SECONDS
     list(fetcher.answers())
-    assert fetcher.pump([Wanting(("small", 0)), Wanting(("slow", 0))]) <= PAUSE_SECONDS
-    assert gate.brokers == [1, 2]
+    fetcher.look([Wanting(("slow", 0))])
+    assert fetcher.pump() <= PAUSE_SECONDS
+    assert quota.brokers == [1, 2]

@@ -104,6 +104,10 @@ class FetchSession:
         return True
 
 
+# A partition without data in so many responses gets no request without the idle partitions any more.
+IDLE_ANSWERS = 50
+
+
 class Turn(NamedTuple):
     """The positions of a request's partitions, in order of precedence, and how long the broker may wait."""
 
@@ -117,6 +121,9 @@ class FetchTurns:
     A partition that got data comes last in the next request. A partition without data before its end gets a request of
     its own, if the response had room for its data. While tiered storage delays a partition, every second request is for
     the other partitions. `stored` returns whether a partition waits for data from tiered storage.
+
+    A broker walks all partitions of a session for each request. So partitions that get data are asked for without the
+    others, which are looked at now and then.
     """
 
     def __init__(self, stored: Callable[[TopicPartition], bool]) -> None:
@@ -126,10 +133,15 @@ class FetchTurns:
         # Nodes whose last request was for a partition in tiered storage, and the order of these partitions' requests.
         self._owe_the_rest: Set[int] = set()
         self._turns: Dict[TopicPartition, int] = {}
+        # Partitions that got data lately, with the number of responses without data after which they count as idle.
+        self._busy: Dict[TopicPartition, int] = {}
 
-    def next(self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, in_session: bool) -> Turn:
+    def next(
+        self, node: int, wanted: Mapping[TopicPartition, int], brief: bool, in_session: bool, rest_ms: int = 0
+    ) -> Turn:
         """The next request to `node`, whose partitions need data from the positions `wanted` on. `brief`: other
-        partitions of the node may need data soon. `in_session`: the broker itself puts a partition that got data last.
+        partitions of the node may need data soon. `in_session`: the broker itself puts a partition that got data last,
+        and after `rest_ms` all partitions are to be looked at.
         """
         lonely = {each for each in self._alone if each in wanted}
         stored = {each for each in lonely if self._stored(each)}
@@ -141,7 +153,10 @@ class FetchTurns:
             return Turn({first: wanted[first]}, 0)
         max_wait_ms = BRIEF_WAIT_MS if brief else MAX_WAIT_MS
         if in_session and not stored:
-            return Turn(wanted, max_wait_ms)
+            busy = {each: wanted[each] for each in self._busy if each in wanted}
+            if not 0 < len(busy) < SESSION_FROM_PARTITIONS:
+                return Turn(wanted, max_wait_ms)
+            return Turn(busy, min(rest_ms, max_wait_ms)) if rest_ms else Turn(wanted, 0)
         rest = sorted((each for each in wanted if each not in stored), key=self._served.__contains__)
         return Turn({each: wanted[each] for each in rest}, max_wait_ms)
 
@@ -158,6 +173,9 @@ class FetchTurns:
         """Record a response: of the `asked` partitions, `served` got data, and `alone` need a request of their own."""
         self._alone = {each for each in self._alone if each not in asked} | alone
         self._served = {each for each in self._served if each not in asked} | set(served)
+        waited = {each: left - (each in asked) for each, left in self._busy.items()}
+        self._busy = {each: left for each, left in waited.items() if left}
+        self._busy.update(dict.fromkeys(served, IDLE_ANSWERS))
 
 
 def fetch_request(
@@ -289,6 +307,8 @@ PARTITION_FETCH_BYTES = 8 * 1024 * 1024
 # After a response with less data, the next request starts at least PAUSE_SECONDS after the previous one.
 SMALL_BYTES = 64 * 1024
 PAUSE_SECONDS = 0.005
+# The part of the time that requests of all partitions of a session may take, beside those of its busy partitions.
+WHOLE_SHARE = 0.1
 
 EMPTY_ANSWERS = 3
 
@@ -341,14 +361,22 @@ class FetchSchedule:
     def __init__(self) -> None:
         self._asked: Dict[int, float] = {}
         self._due: Dict[int, float] = {}
+        self._rest_until: Dict[int, float] = {}
 
     def asked(self, node: int, now: float) -> None:
         """Record that a request was sent to the broker."""
         self._asked[node] = now
 
-    def answered(self, node: int, brought: int) -> None:
-        """Record the broker's response, with `brought` bytes of records."""
+    def answered(self, node: int, brought: int, whole: bool, now: float) -> None:
+        """Record the broker's response, with `brought` bytes of records. `whole`: of all partitions."""
         self._due[node] = self._asked[node] + (PAUSE_SECONDS if brought < SMALL_BYTES else 0.0)
+        if whole:
+            rest = (now - self._asked[node]) / WHOLE_SHARE
+            self._rest_until[node] = now + min(rest, MAX_WAIT_MS / 1000)
+
+    def rest_ms(self, node: int, now: float) -> int:
+        """Until when a request to the broker may leave idle partitions out."""
+        return round(1000 * max(0.0, self._rest_until.get(node, now) - now))
 
     def wait(self, node: int, now: float) -> float:
         """Seconds until the next request to the broker is due; 0 if it is due now."""
@@ -503,8 +531,10 @@ class Fetcher:
             return
         session, wanted = self._sessions.setdefault(node, FetchSession()), self._wanted[node]
         in_session = session.is_open and len(wanted) >= SESSION_FROM_PARTITIONS
-        positions, max_wait_ms = self._turns.next(node, wanted, bool(self._full[node]), in_session)
-        waiting = wanted.keys() - positions.keys() if 1 < len(positions) < len(wanted) else set()
+        rest_ms = self._schedule.rest_ms(node, time.monotonic())
+        positions, max_wait_ms = self._turns.next(node, wanted, bool(self._full[node]), in_session, rest_ms)
+        of_session = SESSION_FROM_PARTITIONS <= len(positions) < len(wanted)
+        waiting = wanted.keys() - positions.keys() if of_session else set()
         asked = session.ask(positions, self._changed[node] | waiting)
         if asked.epoch != NO_EPOCH:
             positions, self._changed[node] = session.known, waiting
@@ -524,7 +554,7 @@ class Fetcher:
             found = fetched(future.value, self._isolation, self._names)
             brought = sum(len(one.data) for one in found.values())
             self._quota.settle(granted, brought)
-            self._schedule.answered(node, brought)
+            self._schedule.answered(node, brought, asked.epoch != NO_EPOCH, time.monotonic())
             self._brought[node] = self._brought.get(node, 0) + brought
             code = future.value.error_code
             known = self._sessions[node].answered(asked, code, future.value.session_id)

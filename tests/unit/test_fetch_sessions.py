@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from types import SimpleNamespace
 from typing import Any, Dict, List, Mapping
 
@@ -85,6 +86,7 @@ class Broker:
             for number in topic.partitions:
                 del self.session[(topic.topic, number)]
         self.asked = dict(self.session)
+        time.sleep(0.002)  # as a broker that walks many
         return Future().success(FetchAnswer(0, 0, SESSION_ID, self._brought()))
 
     def _brought(self) -> List[TopicAnswer]:
@@ -105,14 +107,14 @@ def test_broker_is_asked_for_what_is_wanted_from_where_it_is_wanted(seed: int, t
     broker, parts = Broker(chance, tiered), [Part(number) for number in range(PARTITIONS)]
     fetcher = Fetcher(broker, READ_UNCOMMITTED, FetchQuota(None), [TOPIC])  # type: ignore[arg-type]
     fetcher.look(parts)
-    together = 0
+    whole = 0
     for _ in range(100):
         while fetcher.idle():
             fetcher.pump()
         wanted = {part.source: part.fetch_position for part in parts if part.wants}
         assert broker.asked.items() <= wanted.items()
-        if len(broker.asked) > 1:
-            together += 1
+        if len(broker.asked) >= SESSION_FROM_PARTITIONS:
+            whole += 1
             # Only partitions that wait for tiered storage are left out.
             assert tiered or broker.asked == wanted
         for (_, number), _, gap, found in fetcher.answers():
@@ -122,7 +124,7 @@ def test_broker_is_asked_for_what_is_wanted_from_where_it_is_wanted(seed: int, t
         for part in moved:
             part.wants = chance.random() < 0.8
         fetcher.look(moved)
-    assert together > 10
+    assert 10 < whole < 90
 
 
 def test_request_of_a_session_names_only_partitions_that_moved() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import List, Set
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.fetcher import BRIEF_WAIT_MS, MAX_WAIT_MS, FetchTurns, Turn
+from mirror_lib.kafka.fetcher import (
+    BRIEF_WAIT_MS,
+    IDLE_ANSWERS,
+    MAX_WAIT_MS,
+    SESSION_FROM_PARTITIONS,
+    FetchTurns,
+    Turn,
+)
 
 ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
 ALL = [ORDERS, PAYMENTS, REFUNDS]
@@ -48,3 +55,16 @@ def test_those_that_wait_for_tiered_storage_take_turns() -> None:
     turn.answered(ALL, [], stored)
     assert turns(turn, 4, ALL) == [[ORDERS], [REFUNDS], [PAYMENTS], [REFUNDS]]
     assert ask(turn, ALL, brief=True) == ({ORDERS: 0}, MAX_WAIT_MS)
+
+
+def test_busy_partitions_of_a_session_are_asked_for_without_the_idle_ones_until_all_are_due() -> None:
+    turn, wanted = FetchTurns(lambda _: False), {("orders", number): 0 for number in range(SESSION_FROM_PARTITIONS)}
+    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
+    turn.answered(wanted, [ORDERS], set())
+    for _ in range(IDLE_ANSWERS):
+        assert turn.next(NODE, wanted, False, True, 30) == ({ORDERS: 0}, 30)
+        assert turn.next(NODE, wanted, False, True, 0) == (wanted, 0)
+        turn.answered([ORDERS], [], set())
+    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
+    turn.answered(wanted, wanted, set())
+    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)

@@ -154,6 +154,8 @@ class FlowMirror:
         self._is_cold = True
         # What is copied and not yet appended to the ledger.
         self._owed: Optional[Tuple[Commit, BatchRef]] = None
+        # The last stage, and how long it took, until its metrics are given out.
+        self._unshown: Optional[Tuple[Commit, BatchRef, float]] = None
 
     def has_history(self) -> bool:
         """True if the ledger has rows of this flow."""
@@ -263,13 +265,15 @@ class FlowMirror:
         plans = self._plans(replace(self.flow, tasks_max=tasks), partitions, todo, began)
         seconds = min(tail.seconds, FIRST_STAGE_SECONDS) if self._is_cold else tail.seconds
         plans = [replace(plan, tails=True, max_seconds=seconds) for plan in plans]
+        # A later look might hold up the next stage.
+        last_look = started + max(seconds / 2, seconds - COMMIT_SECONDS)
         stage = CancellableStage(spark, plans, self._job_name("tail"))
         while not stage.wait(CHECK_SECONDS):
             if time.monotonic() - started >= COMMIT_SECONDS:
                 self._write_owed()
             if self._stop.is_set():
                 stage.cancel()
-            elif self._topics_due.due():
+            elif time.monotonic() < last_look and self._topics_due.due():
                 self._topics.present()
                 self._topics_due.done(TOPICS_SHARE)
             refuse_stalled(self.flow.name, "a stage", time.monotonic() - started - seconds)
@@ -293,7 +297,9 @@ class FlowMirror:
         commit = self._state.apply(reports, partitions, reports, began)
         self._commit(commit, partitions, batch, later=most_slots(spark) > tasks * tail.flows)
         self._state.let_go(plans, reports, partitions)
-        self._show(commit, batch, time.monotonic() - started)
+        self._unshown = commit, batch, time.monotonic() - started
+        if not commit.plain:
+            self._write_owed()
         end_if_lost(self.flow.name, commit)
         steady = commit.plain and self._topics.partitions == partitions
         return steady and not falls_behind(tasks, self.flow.tasks_max, reports)
@@ -348,11 +354,15 @@ class FlowMirror:
         self._totals.add(parts, recovered, self._topics.plan.uncounted)
 
     def _write_owed(self) -> None:
-        """Begin to append, in a thread, what `_commit` left for later. Call it before other writes to the ledger."""
+        """Begin to append, in a thread, what `_commit` left for later, and give out the metrics of the last stage, for
+        which the next one does not wait. Call it before other writes to the ledger."""
         owed, self._owed = self._owed, None
         if owed is not None:
             commit, batch = owed
             self._journal.append(commit.rows, batch, commit.runs, in_background=True)
+        unshown, self._unshown = self._unshown, None
+        if unshown is not None:
+            self._show(*unshown)
 
     def _watch(
         self, reports: Sequence[TaskReport], going: Sequence[Range], batch: BatchRef, seconds: float

@@ -1,16 +1,17 @@
-"""Fences the previous producers of a lane, and fences again before the broker forgets the lane's epoch.
+"""Fences the previous producers of lanes, and fences again before the broker forgets the lanes' epochs.
 
 A broker accepts a previous producer's writes until the abort marker with the new epoch is in the partition's log.
 Afterwards it refuses them with INVALID_PRODUCER_EPOCH (KIP-98, KIP-360). A broker expires a producer by the
-timestamp of its last batch, and a marker has the current time. `refresh` fences all lanes again in parallel, in the
-round trips of one.
+timestamp of its last batch, and a marker has the current time. All lanes are fenced in parallel, in the round trips of
+one.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 from kafka.errors import for_code
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -35,56 +36,139 @@ LAST_EPOCH = 32_766 - 8
 TRANSACTION_TIMEOUT_MS = 60_000
 
 
-def fence(
-    client: LogClient,
-    transactional_id: str,
-    partitions: Mapping[str, Sequence[int]],
-    deadline: float,
-    held: Optional[Producer] = None,
-) -> Producer:
-    """Fence `partitions` (remote topic to partition numbers) and return the lane's new producer.
+@dataclass(frozen=True)
+class Lane:
+    """A lane and the `partitions` to mark (remote topic to partition numbers). `held` is the caller's current producer
+    of it, `None` if it has none."""
 
-    `held` is the caller's current producer of the lane: it can fence more partitions, but the coordinator refuses it if
-    another process has fenced the lane since. `None` fences the lane regardless of its owner. Each partition gets one
-    abort marker, which takes one offset. Raises `FencedError` when another process owns the lane or fences it at this
-    moment, `ClusterError` when the coordinator does not answer by `deadline` (monotonic seconds)."""
-    producer = init_producer(client, transactional_id, deadline, held)
-    if not partitions:
-        return producer
-    _add_partitions(client, transactional_id, producer, partitions, deadline)
-    _abort(client, transactional_id, producer, deadline)
-    # The coordinator returns CONCURRENT_TRANSACTIONS until the markers are in the logs; only then is the lane fenced.
-    # The request contains the epoch of those markers. So if two processes fence at once, the later one gets an error:
-    # a new epoch without markers of its own would let both write.
-    return lasting(client, transactional_id, init_producer(client, transactional_id, deadline, producer), deadline)
+    transactional_id: str
+    partitions: Mapping[str, Sequence[int]]
+    held: Optional[Producer] = None
 
 
-def lasting(client: LogClient, transactional_id: str, producer: Producer, deadline: float) -> Producer:
-    """`producer`, whose markers are in the logs; or the next producer id's if its epochs are used up."""
-    while producer.epoch >= LAST_EPOCH:
-        producer = init_producer(client, transactional_id, deadline, producer)
-    return producer
+class AnswerLost(Disconnected):
+    """The coordinator refuses a lane after one of the lane's requests got no response.
+
+    The coordinator may have assigned an epoch and failed before its response. It is then unknown whether this lane or
+    another process, which fenced the lane, owns that epoch."""
 
 
-def init_producer(
-    client: LogClient, transactional_id: str, deadline: float, held: Optional[Producer] = None
-) -> Producer:
-    """Request a new epoch of the transactional id's producer; the coordinator aborts an open transaction.
+def fence(client: LogClient, lanes: Sequence[Lane], deadline: float) -> Dict[str, Producer]:
+    """Fence the partitions of `lanes` and return each lane's new producer, by transactional id.
 
-    With `held`, raises `FencedError` if another process got an epoch since (KIP-360; brokers before 2.5 ignore
-    `held`)."""
-    answer = _ask(client, transactional_id, init_request(transactional_id, held), deadline)
-    refuse(answer.error_code, transactional_id)
-    return Producer(answer.producer_id, answer.producer_epoch)
+    With the producer that a caller holds it can fence more partitions, but the coordinator refuses it if another
+    process has fenced the lane since; without one the lane is fenced regardless of its owner (brokers before 2.5 ignore
+    what is held). Each partition gets one abort marker, which takes one offset. Raises `FencedError` when another
+    process owns a lane or fences it at this moment, `AnswerLost` when that is possible, `ClusterError` when the
+    coordinator refuses or does not answer by `deadline` (monotonic seconds). Some lanes may be fenced then.
+    """
+    ask = _SideBySide(client, deadline)
+    with _told_apart(ask):
+        begun = ask.producers({each.transactional_id: each.held for each in lanes})
+        marked = [replace(each, held=begun[each.transactional_id]) for each in lanes if each.partitions]
+        return _lasting(ask, {**begun, **_marked(ask, marked)})
 
 
-def init_request(transactional_id: str, held: Optional[Producer]) -> Any:
+def refresh(client: LogClient, lanes: Sequence[Lane], deadline: float) -> Dict[str, Producer]:
+    """Put one abort marker in each partition of lanes that are held, and return each lane's next producer.
+
+    The abort uses the lane's current epoch, so a refresh takes one epoch instead of two. The epoch must be new
+    afterwards: after the marker, a broker that had expired the old one accepts only sequence 0, another broker only the
+    next sequence. Raises what `fence` raises. Some of the markers may be written then.
+    """
+    ask = _SideBySide(client, deadline)
+    with _told_apart(ask):
+        return _lasting(ask, _marked(ask, lanes))
+
+
+@contextmanager
+def _told_apart(ask: _SideBySide) -> Iterator[None]:
+    try:
+        yield
+    except FencedError as error:
+        if not ask.unanswered:
+            raise
+        lost = ", ".join(sorted(ask.unanswered))
+        raise AnswerLost(f"{ask.client.alias}: refused, after no answer came for {lost}") from error
+
+
+def _marked(ask: _SideBySide, lanes: Sequence[Lane]) -> Dict[str, Producer]:
+    """Mark the partitions of lanes that are held; the next producers."""
+    held = {each.transactional_id: each.held for each in lanes if each.held is not None}
+    marked = {each.transactional_id: each.partitions for each in lanes}
+    requests = {name: _add_partitions_request(name, held[name], partitions) for name, partitions in marked.items()}
+    for name, answer in ask(requests, _worst_partition_error).items():
+        _refuse_partitions(answer, name)
+    _abort(ask, held)
+    # The coordinator returns CONCURRENT_TRANSACTIONS until the markers are in the logs; only then is a lane fenced. The
+    # request contains the epoch of those markers. So if two processes fence at once, the later one gets an error: a new
+    # epoch without markers of its own would let both write.
+    return ask.producers(held)
+
+
+def _abort(ask: _SideBySide, producers: Mapping[str, Producer]) -> None:
+    for name, answer in ask({name: _abort_request(name, each) for name, each in producers.items()}).items():
+        refuse(answer.error_code, name)
+
+
+def _lasting(ask: _SideBySide, producers: Dict[str, Producer]) -> Dict[str, Producer]:
+    """`producers`, whose markers are in the logs; or the next producer ids' where the epochs are used up."""
+    while True:
+        last = {name: each for name, each in producers.items() if each.epoch >= LAST_EPOCH}
+        if not last:
+            return producers
+        producers = {**producers, **ask.producers(last)}
+
+
+def _init_request(transactional_id: str, held: Optional[Producer]) -> Any:
     """The request for a new epoch; with `held`, the coordinator grants it to the current producer only (KIP-360)."""
     return InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         producer_id=-1 if held is None else held.producer_id,
         producer_epoch=-1 if held is None else held.epoch,
+        max_version=4,
+    )
+
+
+def _add_partitions_request(transactional_id: str, producer: Producer, partitions: Mapping[str, Sequence[int]]) -> Any:
+    """The request that adds the partitions that get the markers: remote topic to partition numbers."""
+    topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=[topic_type(name=name, partitions=sorted(numbers)) for name, numbers in partitions.items()],
+        max_version=3,
+    )
+
+
+def _refuse_partitions(answer: Any, transactional_id: str) -> None:
+    """Raises what `fence` raises if the response to `_add_partitions_request` contains an error."""
+    for topic in answer.results_by_topic_v3_and_below:
+        for result in topic.results_by_partition:
+            if result.partition_error_code != OPERATION_NOT_ATTEMPTED:
+                refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
+
+
+def _worst_partition_error(answer: Any) -> int:
+    """The error code that caused the failure of an `_add_partitions_request`; 0 if it succeeded."""
+    codes: List[int] = [
+        result.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for result in topic.results_by_partition
+        if result.partition_error_code
+    ]
+    return next((code for code in codes if code != OPERATION_NOT_ATTEMPTED), 0)
+
+
+def _abort_request(transactional_id: str, producer: Producer) -> Any:
+    """The request that aborts: the coordinator writes a marker to each partition soon after its response."""
+    return EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        committed=False,
         max_version=4,
     )
 
@@ -106,80 +190,6 @@ def idempotent_producer(client: LogClient, deadline: float) -> Producer:
         )
     refuse(answer.error_code, "idempotent producer")
     return Producer(answer.producer_id, answer.producer_epoch)
-
-
-def _add_partitions(
-    client: LogClient,
-    transactional_id: str,
-    producer: Producer,
-    partitions: Mapping[str, Sequence[int]],
-    deadline: float,
-) -> None:
-    request = add_partitions_request(transactional_id, producer, partitions)
-    refuse_partitions(_ask(client, transactional_id, request, deadline, worst_partition_error), transactional_id)
-
-
-def add_partitions_request(transactional_id: str, producer: Producer, partitions: Mapping[str, Sequence[int]]) -> Any:
-    """The request that adds the partitions that get the markers: remote topic to partition numbers."""
-    topic_type = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    return AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=transactional_id,
-        v3_and_below_producer_id=producer.producer_id,
-        v3_and_below_producer_epoch=producer.epoch,
-        v3_and_below_topics=[topic_type(name=name, partitions=sorted(numbers)) for name, numbers in partitions.items()],
-        max_version=3,
-    )
-
-
-def refuse_partitions(answer: Any, transactional_id: str) -> None:
-    """Raises what `fence` raises if the response to `add_partitions_request` contains an error."""
-    for topic in answer.results_by_topic_v3_and_below:
-        for result in topic.results_by_partition:
-            if result.partition_error_code != OPERATION_NOT_ATTEMPTED:
-                refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
-
-
-def worst_partition_error(answer: Any) -> int:
-    """The error code that caused the failure of an `add_partitions_request`; 0 if it succeeded."""
-    codes: List[int] = [
-        result.partition_error_code
-        for topic in answer.results_by_topic_v3_and_below
-        for result in topic.results_by_partition
-        if result.partition_error_code
-    ]
-    return next((code for code in codes if code != OPERATION_NOT_ATTEMPTED), 0)
-
-
-def _abort(client: LogClient, transactional_id: str, producer: Producer, deadline: float) -> None:
-    answer = _ask(client, transactional_id, abort_request(transactional_id, producer), deadline)
-    refuse(answer.error_code, transactional_id)
-
-
-def abort_request(transactional_id: str, producer: Producer) -> Any:
-    """The request that aborts: the coordinator writes a marker to each partition soon after its response."""
-    return EndTxnRequest(
-        transactional_id=transactional_id,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        committed=False,
-        max_version=4,
-    )
-
-
-def _ask(
-    client: LogClient,
-    transactional_id: str,
-    request: Any,
-    deadline: float,
-    error_code: Any = lambda answer: answer.error_code,
-) -> Any:
-    return client.retry(
-        request,
-        lambda: client.coordinator(transactional_id, deadline),
-        error_code,
-        deadline,
-        extra=TRY_AGAIN,
-    )
 
 
 def refuse(code: int, what: str) -> None:
@@ -204,63 +214,6 @@ def refuse(code: int, what: str) -> None:
 RETRY_SECONDS = 0.02
 
 
-@dataclass(frozen=True)
-class LaneProducer:
-    """A lane, its current producer, and the `partitions` to mark (remote topic to partition numbers)."""
-
-    transactional_id: str
-    producer: Producer
-    partitions: Mapping[str, Sequence[int]]
-
-
-class AnswerLost(Disconnected):
-    """The coordinator refuses a lane after one of the lane's requests got no response.
-
-    The coordinator may have assigned an epoch and failed before its response. It is then unknown whether this lane or
-    another process, which fenced the lane, owns that epoch."""
-
-
-def refresh(client: LogClient, lanes: Sequence[LaneProducer], deadline: float) -> Dict[str, Producer]:
-    """Put one abort marker in each partition and return each lane's next producer, by transactional id.
-
-    The abort uses the lane's current epoch, so a refresh takes one epoch instead of two. The epoch must be new
-    afterwards: after the marker, a broker that had expired the old one accepts only sequence 0, another broker only the
-    next sequence. Raises `FencedError` when another process fenced a lane, `AnswerLost` when that is possible,
-    `ClusterError` when the coordinator refuses or does not answer by `deadline` (monotonic seconds). Some of the
-    markers may be written then.
-    """
-    ask = _SideBySide(client, deadline)
-    try:
-        renewed = _renewed(ask, lanes)
-    except FencedError as error:
-        if not ask.unanswered:
-            raise
-        lost = ", ".join(sorted(ask.unanswered))
-        raise AnswerLost(f"{client.alias}: refused, after no answer came for {lost}") from error
-    return {name: lasting(client, name, producer, deadline) for name, producer in renewed.items()}
-
-
-def _renewed(ask: _SideBySide, lanes: Sequence[LaneProducer]) -> Dict[str, Producer]:
-    producers = {each.transactional_id: each.producer for each in lanes}
-    added = ask(
-        {
-            each.transactional_id: add_partitions_request(each.transactional_id, each.producer, each.partitions)
-            for each in lanes
-        },
-        worst_partition_error,
-    )
-    for name, answer in added.items():
-        refuse_partitions(answer, name)
-    aborted = ask({name: abort_request(name, producer) for name, producer in producers.items()})
-    for name, answer in aborted.items():
-        refuse(answer.error_code, name)
-    # The coordinator returns CONCURRENT_TRANSACTIONS until the markers are in the logs.
-    renewed = ask({name: init_request(name, producer) for name, producer in producers.items()})
-    for name, answer in renewed.items():
-        refuse(answer.error_code, name)
-    return {name: Producer(answer.producer_id, answer.producer_epoch) for name, answer in renewed.items()}
-
-
 class _SideBySide:
     """Sends one request for each of many transactional ids in parallel, and repeats those that fail with a retriable
     error.
@@ -270,7 +223,7 @@ class _SideBySide:
 
     def __init__(self, client: LogClient, deadline: float) -> None:
         self.unanswered: Set[str] = set()
-        self._client = client
+        self.client = client
         self._deadline = deadline
         self._coordinators: Dict[str, int] = {}
 
@@ -289,8 +242,15 @@ class _SideBySide:
                 self._wait_a_little()
         return answers
 
+    def producers(self, held: Mapping[str, Optional[Producer]]) -> Dict[str, Producer]:
+        """New epochs of the producers of lanes; the coordinator aborts their open transactions."""
+        found = self({name: _init_request(name, each) for name, each in held.items()})
+        for name, answer in found.items():
+            refuse(answer.error_code, name)
+        return {name: Producer(answer.producer_id, answer.producer_epoch) for name, answer in found.items()}
+
     def _round(self, requests: Mapping[str, Any], error_code: Callable[[Any], int]) -> Dict[str, Any]:
-        sent = {name: self._client.send(self._coordinators[name], request) for name, request in requests.items()}
+        sent = {name: self.client.send(self._coordinators[name], request) for name, request in requests.items()}
         answers: Dict[str, Any] = {}
         for name, answer in zip(sent, self._answers(list(sent.values()))):
             code = None if answer is None else error_code(answer)
@@ -307,7 +267,7 @@ class _SideBySide:
         unknown = [name for name in names if name not in self._coordinators]
         while unknown:
             asked = [FindCoordinatorRequest(key=name, key_type=TRANSACTION_KEY, max_version=3) for name in unknown]
-            answers = self._answers([self._client.send(None, request) for request in asked])
+            answers = self._answers([self.client.send(None, request) for request in asked])
             for name, answer in zip(unknown, answers):
                 if answer is not None and not _may_succeed_later(answer.error_code):
                     refuse(answer.error_code, name)
@@ -319,12 +279,12 @@ class _SideBySide:
     def _answers(self, futures: Sequence[Any]) -> List[Optional[Any]]:
         """The response to each request; None without one."""
         for future in futures:
-            self._client.wait(future, REQUEST_TIMEOUT_MS)
+            self.client.wait(future, REQUEST_TIMEOUT_MS)
         return [future.value if future.succeeded() else None for future in futures]
 
     def _wait_a_little(self) -> None:
         if time.monotonic() >= self._deadline:
-            name = self._client.alias
+            name = self.client.alias
             raise ClusterError(f"{name}: the coordinator of a lane kept failing", "check the brokers' logs")
         time.sleep(RETRY_SECONDS)
 

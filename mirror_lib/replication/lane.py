@@ -27,7 +27,7 @@ from typing import (
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, by_topic, name_of
-from mirror_lib.kafka.fencing import AnswerLost, LaneProducer, fence, idempotent_producer, refresh
+from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, idempotent_producer, refresh
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import LostTail, log_entries
 from mirror_lib.kafka.producer import Appender
@@ -118,14 +118,13 @@ class Lanes(Generic[Part]):
             if each.lane not in self.producers or not each.continues(ends.get(each.remote, -1))
         ]
         self._look([each for each in fresh if each.stopped is None], ends)
-        # All lanes first: of two drivers that start at once, each then rarely fences half of the lanes.
-        for lane, those in _by_lane(fresh).items():
-            if all(each.stopped is not None for each in those):
-                continue  # nothing is to be appended, and a marker might take the place of what a log lost
-            self.held[lane] = self.producers[lane] = self._fence(lane, those, deadline)
-            for each in partitions:
-                if each.lane == lane:
-                    each.sequence = 0  # a new epoch counts from 0 in every partition
+        # Where nothing is to be appended, a marker might take the place of what a log lost.
+        fenced = self._fence(_by_lane(each for each in fresh if each.stopped is None), deadline)
+        self.held.update(fenced)
+        self.producers.update(fenced)
+        for each in partitions:
+            if each.lane in fenced:
+                each.sequence = 0  # a new epoch counts from 0 in every partition
         looking = [each for each in fresh if each.stopped is None]
         for each in looking:
             each.fenced()
@@ -136,18 +135,27 @@ class Lanes(Generic[Part]):
             else:
                 each.drop()  # it has stopped
 
-    def _fence(self, lane: Hashable, partitions: Sequence[Part], deadline: float) -> Producer:
-        """A new producer of the lane, after which no earlier one can append to these partitions."""
-        name = partitions[0].transactional_id
-        if name is None:
-            # One id serves all lanes, as sequences are per partition. Two lanes in one partition need two ids.
-            if any(len(self._by_remote[each.remote]) > 1 for each in partitions):
-                return idempotent_producer(self._target, deadline)
-            self._idempotent = self._idempotent or idempotent_producer(self._target, deadline)
-            return self._idempotent
-        # Not in stopped partitions: a marker would fill the offset of a lost record.
-        marked = by_topic(each.remote for each in partitions if each.stopped is None)
-        return fence(self._target, name, marked, deadline, self.held.get(lane))
+    def _fence(self, lanes: Mapping[Hashable, Sequence[Part]], deadline: float) -> Dict[Hashable, Producer]:
+        """New producers of the lanes, after which no earlier ones can append to these partitions."""
+        named = {lane: str(those[0].transactional_id) for lane, those in lanes.items() if those[0].transactional_id}
+        # What is held of a lane is outdated as soon as the coordinator has a request for a new epoch.
+        asked = [
+            Lane(name, by_topic(each.remote for each in lanes[lane]), self.held.pop(lane, None))
+            for lane, name in named.items()
+        ]
+        producers = fence(self._target, asked, deadline)
+        found: Dict[Hashable, Producer] = {lane: producers[name] for lane, name in named.items()}
+        for lane, those in lanes.items():
+            if lane not in named:
+                found[lane] = self._unfenced(those, deadline)
+        return found
+
+    def _unfenced(self, partitions: Sequence[Part], deadline: float) -> Producer:
+        # One id serves all lanes, as sequences are per partition. Two lanes in one partition need two ids.
+        if any(len(self._by_remote[each.remote]) > 1 for each in partitions):
+            return idempotent_producer(self._target, deadline)
+        self._idempotent = self._idempotent or idempotent_producer(self._target, deadline)
+        return self._idempotent
 
     def pump(self, source: Source) -> None:
         """Append the batches of `source` until it has ended. It may open lanes meanwhile. Raises the errors of
@@ -181,7 +189,7 @@ class Lanes(Generic[Part]):
         self._stop_at_lost_tails(old, self._log_ends(old))
         lanes = _by_lane(each for each in old if each.forgettable(before))
         held = [
-            LaneProducer(str(those[0].transactional_id), self.producers[lane], by_topic(each.remote for each in those))
+            Lane(str(those[0].transactional_id), by_topic(each.remote for each in those), self.producers[lane])
             for lane, those in lanes.items()
         ]
         try:

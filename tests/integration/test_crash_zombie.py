@@ -77,17 +77,17 @@ def test_zombie_between_two_passes_of_its_successor_is_refused(flow: OneFlow) ->
 
 
 @pytest.mark.parametrize(
-    "function",
+    ("function", "call"),
     [
-        pytest.param("init_producer", id="with-its-first-epoch", marks=pytest.mark.long),
-        pytest.param("_add_partitions", id="with-its-partitions-added"),
-        pytest.param("_abort", id="with-its-markers-written", marks=pytest.mark.long),
-        pytest.param("fence", id="with-its-fence-up", marks=pytest.mark.long),
+        pytest.param("_SideBySide.__call__", 1, id="with-its-first-epochs", marks=pytest.mark.long),
+        pytest.param("_SideBySide.__call__", 2, id="with-its-partitions-added"),
+        pytest.param("_SideBySide.__call__", 3, id="with-its-markers-written", marks=pytest.mark.long),
+        pytest.param("fence", 1, id="with-its-fence-up", marks=pytest.mark.long),
     ],
 )
-def test_lane_that_stood_still_while_fencing_does_not_write(flow: OneFlow, function: str) -> None:
+def test_lane_that_stood_still_while_fencing_does_not_write(flow: OneFlow, function: str, call: int) -> None:
     (plan,) = task_plans(flow)
-    point = (f"mirror_lib.kafka.fencing:{function}", "after", 1)
+    point = (f"mirror_lib.kafka.fencing:{function}", "after", call)
     with standing_still(to_the_end(plan), flow.directory, *point) as wake:
         first = copy_lanes(plan, 1)
         flow.fill(LATE)

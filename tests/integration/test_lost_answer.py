@@ -12,8 +12,7 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
 from mirror_lib.kafka.connection import Future, LogClient, Network
-from mirror_lib.kafka.fencing import AnswerLost, LaneProducer, fence, init_producer, refresh
-from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, refresh
 from mirror_lib.rows.writer import RowWriter
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow
@@ -67,9 +66,14 @@ def again(target: KafkaBroker) -> None:
     target.restart()
 
 
-def held(client: Cut, topic: str) -> LaneProducer:
-    partitions = {topic: [0]}
-    return LaneProducer(LANE, fence(client, LANE, partitions, soon()), partitions)
+def held(client: Cut, topic: str) -> Lane:
+    lane = Lane(LANE, {topic: [0]})
+    return replace(lane, held=fence(client, [lane], soon())[LANE])
+
+
+def epoch(lane: Lane) -> int:
+    assert lane.held is not None
+    return lane.held.epoch
 
 
 def soon() -> float:
@@ -84,7 +88,7 @@ def test_lane_whose_coordinator_died_behind_its_answer_is_not_said_to_be_taken_o
     with pytest.raises(AnswerLost):
         refresh(client, [lane], soon())
     # A request without an epoch takes the lane.
-    assert fence(client, LANE, lane.partitions, soon()).epoch > lane.producer.epoch
+    assert fence(client, [replace(lane, held=None)], soon())[LANE].epoch > epoch(lane)
 
 
 def test_lane_that_only_lost_an_answer_goes_on(
@@ -92,14 +96,14 @@ def test_lane_that_only_lost_an_answer_goes_on(
 ) -> None:
     lane = held(client, target.create_topic(topic_name("lost"), 1))
     client.meanwhile = lambda: None
-    assert refresh(client, [lane], soon()) == {LANE: Producer(lane.producer.producer_id, lane.producer.epoch + 1)}
+    assert refresh(client, [lane], soon())[LANE].epoch == epoch(lane) + 1
 
 
 def test_lane_that_was_taken_over_is_told_so(
     target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
 ) -> None:
     lane = held(client, target.create_topic(topic_name("lost"), 1))
-    init_producer(client, LANE, soon())
+    fence(client, [Lane(LANE, {})], soon())
     with pytest.raises(FencedError):
         refresh(client, [lane], soon())
 

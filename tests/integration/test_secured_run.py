@@ -23,7 +23,7 @@ from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
-from mirror_lib.kafka.fencing import fence
+from mirror_lib.kafka.fencing import Lane, fence
 from mirror_lib.spark.session import open_session
 from tests.lab.brokers import end_with_parent
 from tests.lab.checkout import ROOT
@@ -229,7 +229,7 @@ def grow(broker: SecuredBroker) -> object:
 def take_a_lane(broker: SecuredBroker) -> object:
     deadline = time.monotonic() + 20
     with log_client(config_of(broker, "B"), "producer", deadline) as client:
-        return fence(client, "mirror.A->B.99", {"A.orders": [0]}, deadline)
+        return fence(client, [Lane("mirror.A->B.99", {"A.orders": [0]})], deadline)
 
 
 def move(broker: SecuredBroker) -> object:
@@ -272,7 +272,7 @@ def test_the_remote_topic_that_may_not_be_written_is_named_among_others_that_may
     with log_client(config_of(guarded.broker, "B"), "producer", deadline) as client:
         for name in ("another", "more", "other", "unheard"):
             with pytest.raises(ClusterError, match=f"{name}-0: TopicAuthorizationFailed"):
-                fence(client, "mirror.A->B.99", {"A.orders": [0], name: [0]}, deadline)
+                fence(client, [Lane("mirror.A->B.99", {"A.orders": [0], name: [0]})], deadline)
 
 
 def answer(act: Callable[[SecuredBroker], object], broker: SecuredBroker) -> str:

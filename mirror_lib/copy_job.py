@@ -42,7 +42,7 @@ from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
 from mirror_lib.rows.mirror import Reading, RowMirror
-from mirror_lib.spark.metrics import InputRows
+from mirror_lib.spark.input_rows import InputRows
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unforeseen
 from mirror_lib.takeover.signs import Tables, WriterCheck

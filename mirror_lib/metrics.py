@@ -1,26 +1,19 @@
-"""The metrics of a flow while it runs: one frozen value per cycle. Status lines, JSON and gauges are computed from it.
-A new metric is a field here, and a measurement in the engine.
+"""The metrics of a flow while it runs: one frozen value per cycle. Status lines, JSON and the
+exporter's metrics are computed from it. A new metric is a field here, and a measurement in the engine.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, Iterable, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
 
-COUNTED, CURRENT = "counted", "current"
 # Values of `FlowMetrics.waiting` for a flow that no limit delays: with records to copy, and with none.
 COPYING, WAITING = "copying", "waiting for records"
 # Followed by the rate.
 RATE_LIMITED = "rate-limited to"
-
-
-def _reported(means: str, gauge: str = "") -> Mapping[str, str]:
-    """The meaning of a metric, as field metadata. `gauge` is COUNTED if Spark's metrics system adds up the cycles'
-    values, CURRENT if only the last value counts, and empty without a gauge."""
-    return {"means": means, "gauge": gauge}
 
 
 @dataclass(frozen=True)
@@ -44,48 +37,37 @@ class TopicMetrics:
 
 @dataclass(frozen=True)
 class FlowMetrics:
-    """The metrics of one cycle of a flow."""
+    """The metrics of one cycle of a flow.
 
-    flow: str = field(metadata=_reported("A->B"))
-    batch_id: int = field(metadata=_reported("Spark's batch id, -1 outside of a batch"))
-    records: int = field(metadata=_reported("records copied", COUNTED))
-    bytes: int = field(metadata=_reported("bytes written to the target", COUNTED))
-    seconds: float = field(metadata=_reported("how long the pass took"))
-    copy_seconds: float = field(metadata=_reported("how long its slowest task took"))
-    behind_records: int = field(metadata=_reported("upstream offsets still to go through", CURRENT))
-    behind_seconds: Optional[float] = field(
-        metadata=_reported(
-            "age of the last record copied of the partition that is farthest back among those with more to copy, where "
-            "it is known",
-            CURRENT,
-        )
-    )
-    recovered: int = field(metadata=_reported("records found on the target that the ledger did not have", COUNTED))
-    stopped: int = field(metadata=_reported("partitions that are stopped", CURRENT))
-    waiting: str = field(metadata=_reported("what the flow waits for, or what it is doing"))
-    source_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the source's quotas"))
-    target_throttled_seconds: float = field(default=0.0, metadata=_reported("throttled by the target's quotas"))
-    filtered: Optional[int] = field(
-        default=None,
-        metadata=_reported(
-            "records read that `where` or `transform` dropped; null where they are not counted",
-            COUNTED,
-        ),
-    )
-    topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=_reported("the same of each source topic, by name"))
-    next_offsets: Mapping[TopicPartition, int] = field(
-        default_factory=dict, metadata=_reported("the next offset to copy of each source partition with more to copy")
-    )
+    `batch_id` is Spark's, -1 outside of a batch. `bytes` were written to the target. `copy_seconds` is the time of the
+    slowest task. `behind_records`: upstream offsets still to copy. `behind_seconds`: the age of the last record copied
+    in the partition where it is oldest, of those with more to copy; `None` if unknown. `recovered` records were on the
+    target and not in the ledger. `stopped` counts partitions. `waiting` says what the flow waits for, or what it is
+    doing. `filtered` records were read and dropped by `where` or `transform`; `None` where they are not counted.
+    `topics` are in the order of names. `next_offsets` has each source partition with more to copy.
+    """
+
+    flow: str
+    batch_id: int
+    records: int
+    bytes: int
+    seconds: float
+    copy_seconds: float
+    behind_records: int
+    behind_seconds: Optional[float]
+    recovered: int
+    stopped: int
+    waiting: str
+    source_throttled_seconds: float = 0.0
+    target_throttled_seconds: float = 0.0
+    filtered: Optional[int] = None
+    topics: Tuple[TopicMetrics, ...] = ()
+    next_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def records_per_second(self) -> float:
         """Records copied a second in this cycle."""
         return self.records / self.seconds if self.seconds > 0 else 0.0
-
-
-def gauges(kind: str) -> Tuple[str, ...]:
-    """The names of the metrics that are gauges of this kind."""
-    return tuple(each.name for each in fields(FlowMetrics) if each.metadata["gauge"] == kind)
 
 
 def counted_only(offsets: Mapping[TopicPartition, int], uncounted: Collection[str]) -> Mapping[TopicPartition, int]:

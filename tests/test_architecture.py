@@ -77,10 +77,7 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
         "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time; "
         "Spark has no setting by which its JVM ignores SIGTERM",
     ),
-    "spark.metrics": (
-        ("_jvm", "_jsq"),
-        "PySpark has no public call for Spark's metrics system, nor for the input rows of a streaming query",
-    ),
+    "spark.input_rows": (("_jsq",), "PySpark has no public call that counts input rows of a streaming query"),
     "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
     "ledger.state_files": (
         ("_jvm", "_jsc"),

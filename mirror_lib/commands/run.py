@@ -150,7 +150,6 @@ def _run(
     from mirror_lib.outages import OutageWatch
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
-    from mirror_lib.spark.metrics import gauges_for
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
     from mirror_lib.status.read import seconds_to_retention
     from mirror_lib.takeover.signs import WriterCheck
@@ -179,13 +178,11 @@ def _run(
         shown_cycles = watcher(arguments.json, cycle_line, cycle_json)
         translation = BackgroundTranslation(config, flows, spark, shown_cycles, stop, refuse)
         tables = TopicAclTable(spark, config.state), runs
-        gauge = gauges_for(spark, [flow.name for flow in flows])
         shown = ProgressWatcher(arguments.json, screen)
         exporter = Exporter(config, copied, print_progress, seconds_to_retention)
 
         def progress(snapshot: FlowMetrics) -> None:
             shown.cycle(snapshot)
-            gauge(snapshot)
             exporter.show(snapshot)
 
         def outage(found: Outage) -> None:

@@ -74,7 +74,7 @@ UNUSED: Tuple[Unused, ...] = (
     Unused(("exactly.once.support", "exactly.once.source.support", "transaction.boundary*"),
            "`delivery` decides, and exactly-once is the default"),
     Unused(("metric.names.formats", "add.source.alias.to.metrics", "auto.include.jmx.reporter", "metric.reporters"),
-           "there are no JMX metrics; `metrics.port` and Spark's metrics system have their counterparts"),
+           "there are no JMX metrics; `metrics.port` has their counterparts"),
     Unused(("use.incremental.alter.configs",), "configs are always altered one by one"),
     Unused(("forwarding.admin.class",), "no Java class runs on the way to the admin client, so topics would be created "
            "past it; only ForwardingAdmin, which adds nothing, is accepted", True, ("ForwardingAdmin",)),

@@ -78,15 +78,6 @@ def held_back(ends: Mapping[TopicPartition, int], stable: Mapping[TopicPartition
 
 
 @dataclass(frozen=True)
-class ClientQuota:
-    """A quota of the brokers (KIP-546). `entity` maps the kind, `user` or `client-id` or `ip`, to a name, or to `None`
-    for all without their own quota. `limits`: by Kafka's key, such as `producer_byte_rate`."""
-
-    entity: Mapping[str, Optional[str]]
-    limits: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class ActiveProducer:
     """A producer that numbers its batches, in the state of a partition's leader (KIP-664).
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.facts import ClientQuota
 from mirror_lib.status.facts import keep_records
 from mirror_lib.text import counted, duration, one_entry, size, some
 
@@ -133,28 +132,3 @@ def time_of_copy(
         yield Check(flow, "retention", WARNING, detail, remedy)
     else:
         yield Check(flow, "retention", OK, f"the source keeps the records to copy for {duration(kept)} at least")
-
-
-
-# The limits that throttle the mirror, by its role on a cluster.
-QUOTA_KEYS = {"consumer": "consumer_byte_rate", "producer": "producer_byte_rate"}
-
-
-def quotas(alias: str, role: str, found: Optional[Sequence[ClientQuota]]) -> Check:
-    """Whether a quota that holds for everybody throttles the mirror, which is a `consumer` or a `producer` there.
-
-    The brokers do not say which user this principal is, so quotas of named users and client ids are only counted.
-    """
-    if found is None:
-        remedy = "grant DescribeConfigs on the cluster to know; the brokers report quotas from Kafka 2.6 on"
-        return Check(alias, "quotas", OK, "cannot read client quotas", remedy)
-    key = QUOTA_KEYS[role]
-    own = [each for each in found if key in each.limits and "ip" not in each.entity]
-    general = [each for each in own if all(name is None for name in each.entity.values())]
-    if general:
-        rate = min(each.limits[key] for each in general)
-        kinds = " and ".join(sorted({f"default {kind}" for each in general for kind in each.entity}))
-        detail = f"the quota of the {kinds} lets a client have {size(rate)}/s ({key}); more is throttled"
-        return Check(alias, "quotas", WARNING, detail, "give the mirror's user or client ids a quota of their own")
-    named = f"; {len(own)} for users or client ids by name" if own else ""
-    return Check(alias, "quotas", OK, f"no {key} by default{named}")

@@ -24,7 +24,6 @@ from mirror_lib.doctor.checks import (
     durability,
     missing_operations,
     names,
-    quotas,
     time_of_copy,
     timestamps,
 )
@@ -32,14 +31,13 @@ from mirror_lib.errors import ConfigError, MirrorError
 from mirror_lib.facts import TopicConfigs, TopicPartition, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
-from mirror_lib.kafka.offsets import timestamps_at
 from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import PartitionStatus, retention_problems, unsized
 from mirror_lib.status.read import partitions_of
 from mirror_lib.takeover.other_writer import OtherWriter
 from mirror_lib.takeover.signs import other_writer_by_tables
-from mirror_lib.text import counted, duration
+from mirror_lib.text import counted
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.old_brokers import settled
 from mirror_lib.topics.plan import TopicPlan
@@ -52,8 +50,6 @@ Clusters = Mapping[str, KafkaCluster]
 DURABILITY = ("min.insync.replicas", "unclean.leader.election.enable", "message.timestamp.type")
 PACKAGES = ("pyspark", "delta-spark", "kafka-python", "pyarrow", "pandas", "deltalake")
 ANSWER_SECONDS = 15.0
-# A record so far ahead of this machine's clock shows that clocks differ.
-AHEAD_SECONDS = 300.0
 
 
 def packages() -> Iterator[Check]:
@@ -121,7 +117,6 @@ def _login(
     if not away:
         reported = names([f"{host}:{port}" for host, port in addresses])
         yield Check(alias, "listener", OK, f"every advertised listener is reached: {reported}")
-    yield quotas(alias, role, found.client_quotas())
 
 
 def _flow(
@@ -262,13 +257,10 @@ def _other_writer(flow: ReplicationFlow, found: OtherWriter) -> Iterator[Check]:
 def _source(
     config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, target: KafkaCluster
 ) -> Iterator[Check]:
-    """Settings, clocks, other writers, and how much is to be copied before the source deletes it."""
+    """Settings, other writers, and how much is to be copied before the source deletes it."""
     topics = sorted({each.source.name for each in plan.copied})
-    subject = f"{flow.name} on {flow.source.alias}"
     read = readable(source.topic_configs(topics, DURABILITY))
-    yield from durability(subject, _values(read), source.broker_count())
-    places = [(each.source.name, number) for each in plan.copied for number in range(each.partitions)]
-    yield from _clocks(subject, flow, source, places)
+    yield from durability(f"{flow.name} on {flow.source.alias}", _values(read), source.broker_count())
     try:
         reader = TableReader(config.state)
     except ConfigError as error:
@@ -301,23 +293,6 @@ def _share(each: PartitionStatus, sizes: Mapping[TopicPartition, int]) -> float:
     """The bytes of a partition that are still to be copied, as if its records were of one size."""
     held = max(1, each.log_end - each.log_start)
     return sizes.get((each.topic, each.partition), 0) * min(1.0, each.lag / held)
-
-
-def _clocks(
-    subject: str, flow: ReplicationFlow, source: KafkaCluster, places: Sequence[TopicPartition]
-) -> Iterator[Check]:
-    ahead = source.offsets_at(list(places), round((time.time() + AHEAD_SECONDS) * 1000), flow.isolation_level)
-    found = sorted(place for place, offset in ahead.items() if offset >= 0)
-    if not found:
-        yield Check(subject, "clock", OK, "no record is more than five minutes ahead of this machine's clock")
-        return
-    times = timestamps_at(flow.source, {found[0]: ahead[found[0]]})
-    at = times.get(found[0])
-    by = "an unknown time" if at is None else duration(at / 1000 - time.time())
-    topic, number = found[0]
-    detail = f"{counted(len(found), 'partition')} with records ahead of this machine's clock; {topic}-{number} by {by}"
-    remedy = "compare the clocks of the brokers, the producers and this machine; retention counts from such a time on"
-    yield Check(subject, "clock", WARNING, detail, remedy)
 
 
 def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:

@@ -20,19 +20,13 @@ from kafka.admin import (
     ResourceType,
 )
 from kafka.errors import AuthorizationError, KafkaError, RequestTimedOutError, SecurityDisabledError, for_code
-from kafka.protocol.admin import (
-    CreateAclsRequest,
-    DeleteAclsRequest,
-    DescribeClientQuotasRequest,
-    DescribeConfigsRequest,
-)
+from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import (
     AclBinding,
-    ClientQuota,
     NewTopic,
     TopicConfigEntry,
     TopicConfigs,
@@ -204,21 +198,6 @@ class ClusterTopics(ClusterOffsets):
                     at = (topic["name"], part["partition_index"])
                     sizes[at] = max(sizes.get(at, 0), part["partition_size"])
         return sizes
-
-    def client_quotas(self) -> Optional[Sequence[ClientQuota]]:
-        """Every client quota; `None` before Kafka 2.6, or if DescribeConfigs on the cluster is not granted."""
-        request = DescribeClientQuotasRequest(components=[], strict=False)
-        (answer,) = self._exchange([(None, request)]) if self._knows(request, 0) else (None,)
-        if answer is None or isinstance(answer, KafkaError) or answer.error_code:
-            log.info("%s: cannot read client quotas: %s", self.alias, answer)
-            return None
-        return [
-            ClientQuota(
-                {each.entity_type: each.entity_name for each in entry.entity},
-                {each.key: each.value for each in entry.values},
-            )
-            for entry in answer.entries or ()
-        ]
 
     def create_topics(self, specs: Sequence[NewTopic]) -> TopicOutcomes:
         """Create topics and wait until they have leaders. By name: `None` if the topic exists now, else the reason."""

@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
-from kafka.protocol.admin import AlterClientQuotasRequest
 
 from mirror_lib.cli import main
 from mirror_lib.facts import NewTopic
@@ -84,37 +83,6 @@ def test_missing_permission_is_named_and_the_rights_of_the_page_are_enough(
         return any(each["code"] == code and each["level"] != "ok" and said in each["detail"] for each in checks)
 
     until(reported)
-
-
-def set_quota(broker: GuardedBroker, key: str, value: Optional[float]) -> None:
-    """The quota of all users without one of their own; `None` removes it."""
-    kind = AlterClientQuotasRequest.EntryData
-    limit = kind.OpData(key=key, value=value or 0.0, remove=value is None)
-    entry = kind(entity=[kind.EntityData(entity_type="user", entity_name=None)], ops=[limit])
-    with KafkaCluster(login_config(broker, "admin")) as cluster:
-        (answer,) = cluster._exchange([(None, AlterClientQuotasRequest(entries=[entry], validate_only=False))])
-    assert not answer.entries[0].error_code, answer
-
-
-def test_default_quota_of_the_brokers_is_a_warning_and_not_known_where_that_may_not_be_asked(
-    brokers: Brokers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def on_target() -> Tuple[str, str]:
-        checks = doctor(brokers, tmp_path, capsys)[1]
-        (found,) = [each for each in checks if (each["subject"], each["code"]) == ("B", "quotas")]
-        return found["level"], found["detail"]
-
-    page = [each for each in rights() if each.cluster == "B"]
-    allow(brokers["B"], [each for each in page if each.kind != "Cluster"])
-    until(lambda: "cannot read" in on_target()[1])
-    allow(brokers["B"], [*page, Right("doctor", "B", "Cluster", "kafka-cluster", "DescribeConfigs")])
-    until(lambda: on_target()[0] == "ok" and "cannot read" not in on_target()[1])
-    set_quota(brokers["B"], "consumer_byte_rate", 1000.0)  # the mirror is a producer there
-    set_quota(brokers["B"], "producer_byte_rate", 1_500_000.0)
-    until(lambda: on_target()[0] == "warning")
-    assert "1.5 MB/s" in on_target()[1]
-    set_quota(brokers["B"], "producer_byte_rate", None)
-    until(lambda: on_target()[0] == "ok")
 
 
 def test_cluster_that_does_not_answer_and_a_listener_that_is_not_reached_block(

@@ -61,7 +61,12 @@ REPLACED: Mapping[str, str] = {
     "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
     "state rebuild": "move the damaged table aside, then `mirror run CONFIG --once`; docs/fix/state.md has the steps",
 }
-NO_UNTIL = "; take --once, which ends at the end of the logs, or end the run by `timeout`: docs/run/start-and-stop.md"
+# By an option that is gone, what to do instead.
+REMOVED_OPTIONS: Mapping[str, str] = {
+    "--until": "take --once, or end the run by `timeout`: docs/run/start-and-stop.md",
+    "--sample": "take --since TIME, which compares the records from that time on",
+    "--seed": "a comparison takes no random sample any more",
+}
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -152,8 +157,8 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             name = unknown[0].partition("=")[0]
             like = nearest(name, self._option_string_actions)
-            advice = NO_UNTIL if name == "--until" else f"; did you mean {like}?" if like else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{advice}")
+            advice = REMOVED_OPTIONS.get(name) or (f"did you mean {like}?" if like else "")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{advice and '; ' + advice}")
         return found, rest
 
     def error(self, message: str) -> NoReturn:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import random
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple
+from typing import TYPE_CHECKING, Dict, NamedTuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
@@ -19,7 +18,7 @@ from mirror_lib.commands.output import (
     print_progress,
 )
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.config.values import moment, share
+from mirror_lib.config.values import moment
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
 from mirror_lib.text import counted, grouped
 from mirror_lib.threads import repeated
@@ -41,30 +40,22 @@ def add(commands: Commands) -> None:
     parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
     parser.add_argument("--since", metavar="TIME", help="compare only records from that time on (2026-01-01T00:00:00Z)")
     parser.add_argument(
-        "--sample", metavar="SHARE", help="compare only a share, an offset range of each partition (5%%)"
-    )
-    parser.add_argument(
         "--by-record",
         action="store_true",
         help="compare each record as Spark's consumer reads it, not whole record batches",
     )
     parser.add_argument("--complete", action="store_true", help="end with code 1 also where a record is not copied yet")
-    parser.add_argument("--seed", type=int, metavar="N", help="choose the offset ranges of --sample by this seed")
 
 
 def scope_of(arguments: argparse.Namespace) -> Scope:
     """What is to be compared. Raises `ConfigError`."""
     from mirror_lib.verify.ranges import Scope
 
-    found: Dict[str, Any] = {}
-    for option, name, read in (("since", "since", moment), ("sample", "share", share)):
-        given = getattr(arguments, option)
-        try:
-            found.update({name: read(given)} if given is not None else {})
-        except ValueError as error:
-            raise ConfigError(f"--{option} {error}") from None
-    seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
-    return Scope(seed=seed, by_record=arguments.by_record or "share" in found, **found)
+    try:
+        since = None if arguments.since is None else moment(arguments.since)
+    except ValueError as error:
+        raise ConfigError(f"--since {error}") from None
+    return Scope(since, arguments.by_record)
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -74,10 +65,6 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.spark.session import running_session
 
     flows, scope = chosen_flows(arguments, config), scope_of(arguments)
-    if scope.share < 1 and arguments.complete:
-        raise ConfigError("--complete asks about all records, and --sample leaves some out", "leave out one of them")
-    if scope.share < 1:
-        print_progress(f"comparing a sample, {scope.share:.4g} of the records (--seed {scope.seed})")
     with running_session("mirror verify") as spark, repeated(
         PROGRESS_SECONDS, "progress", partial(progress, WorkDone(spark))
     ):

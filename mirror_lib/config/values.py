@@ -366,23 +366,6 @@ def _start(value: Value) -> Optional[OffsetChoice]:
     return choice
 
 
-def moment(text: str) -> int:
-    """A time, in milliseconds since 1970. Raises `ValueError` with the end of a sentence."""
-    return _time_of(text.strip())
-
-
-def share(text: str) -> float:
-    """`5%` or `0.05`, more than nothing and at most all. Raises `ValueError` with the end of a sentence."""
-    percent = text.strip().endswith("%")
-    try:
-        found = float(text.strip().rstrip("%")) / (100 if percent else 1)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= 1:
-        raise ValueError("must be a share of the records, such as 5%")
-    return found
-
-
 def _choice(value: Value) -> Optional[OffsetChoice]:
     parts = items(value)
     # Unchanged where it is a text: a group's name may have commas.
@@ -394,21 +377,22 @@ def _choice(value: Value) -> Optional[OffsetChoice]:
     if not kind and text.lower() in (EARLIEST, LATEST):
         return OffsetChoice(word=text.lower())
     if kind == "timestamp" or (not kind and _TIME.fullmatch(rest)):
-        return OffsetChoice(timestamp=_time_of(rest.strip()))
+        return OffsetChoice(timestamp=moment(rest))
     if kind == "offsets" or any("=" in part for part in parts):
         return OffsetChoice(offsets=_offsets(items(rest)))
     return None
 
 
-def _time_of(text: str) -> int:
+def moment(text: str) -> int:
+    """A time, in milliseconds since 1970. Raises `ValueError` with the end of a sentence."""
     try:
         # Python before 3.11 does not know Z.
-        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
     except ValueError:
         raise ValueError(f"has a time that cannot be read; write it like {_TIME_LIKE}") from None
-    if moment.tzinfo is None:
+    if found.tzinfo is None:
         raise ValueError(f"has a time without a zone; write it like {_TIME_LIKE}")
-    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    since = found - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return int(since.total_seconds() * 1000)
 
 

@@ -7,7 +7,6 @@ partition in any case. The report lists topics that were copied and are no longe
 from __future__ import annotations
 
 import logging
-import random
 from array import array
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -50,7 +49,6 @@ from mirror_lib.verify.ranges import (
     a_few,
     copied_range,
     rest,
-    sample,
 )
 from mirror_lib.verify.verdicts import (
     DIFFERS,
@@ -244,30 +242,28 @@ def verify(
     `incomplete`: partitions that another tool copied before the ledger's first row; that part is not compared. `mirror`
     is the name in the configuration file. Records out of `scope` are not read. May run alongside the flow. Raises
     StateError if the ledger, ClusterError if a cluster cannot be read to the end. Raises RefusedError if the flow's
-    change is not repeatable and has no origins, or if `scope` is narrowed for a comparison by origins.
+    change is not repeatable and has no origins, or if `scope` has a time for a comparison by origins.
     """
     remote = DigestReader(spark, flow.target, "read_uncommitted")
     change = flow.change
     has_origins = change is not None and change.provenance
     if flow.repartitions or (has_origins and not check_change(spark, flow)[0]):
-        if scope.narrowed:
-            why = "--since and --sample go by places in the remote log, which this flow's records have not got"
-            raise RefusedError(f"{flow.name}: {why}", "verify it without them", code="MIR-350")
+        if scope.since is not None:
+            why = "--since goes by places in the remote log, which this flow's records have not got"
+            raise RefusedError(f"{flow.name}: {why}", "verify it without --since", code="MIR-350")
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
     readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
     # The order matters, because the flow may run meanwhile: the ledger's ranges must end before the remote logs' ends,
     # and the remote logs' records must be before the ends of the sources.
     syncs = ledger.triples(flow.name)
     ranges = _ranges(flow, syncs, copied, source, target, incomplete, scope.since)
-    if scope.share < 1:
-        ranges = [sample(each, scope.share, scope.seed) for each in ranges]
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with read_to_the_end(flow.name, spark):
         findings = _findings(readers, ranges, _counts(spark, flow, readers, ranges, scope))
     partitions = [partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
     extra = {} if flow.shared_remote_topics else extra_partitions(source, target, copied)
     topics = topic_verdicts(copied, ranges, partitions, syncs, extra)
-    return VerifyReport(flow.name, with_none_in_scope(topics) if scope.narrowed else topics)
+    return VerifyReport(flow.name, topics if scope.since is None else with_none_in_scope(topics))
 
 
 def _by_origin(
@@ -419,7 +415,7 @@ def _counts(
         else:
             parts += [(slot, rest(copied, *each)) for each in _joined(reported.open)]
             if reported.open != ((0, copied.runs.records),):
-                parts.append((slot, a_few(copied, random.randrange(2**32))))
+                parts.append((slot, a_few(copied)))
     if by_batch:
         left = sum(part.runs.records for slot, part in parts if slot in by_batch)
         records = sum(ranges[slot].runs.records for slot in by_batch)

@@ -12,35 +12,25 @@ from mirror_lib.errors import StateError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import NO_RUNS, Numbers, PartitionMap, Run
 
-# Minimum number of records in a sample of a partition.
-LEAST_SAMPLE = 10_000
 # So many records of each partition are compared one by one, even if all batches are equal.
 FEW = 100
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The part of a copy to compare: records from the time `since` on (ms since 1970), and of those a random `share`.
+    """The part of a copy to compare: records from the time `since` on (ms since 1970).
 
-    `seed` determines the random places. `by_record`: compare all records through Spark's consumer, none by batches."""
+    `by_record`: compare all records through Spark's consumer, none by batches."""
 
     since: Optional[int] = None
-    share: float = 1.0
-    seed: int = 0
     by_record: bool = False
-
-    @property
-    def narrowed(self) -> bool:
-        """Whether the scope excludes a part of the copy."""
-        return self.since is not None or self.share < 1
 
     @property
     def words(self) -> str:
         """The scope as text for people."""
-        at = None if self.since is None else datetime.fromtimestamp(self.since / 1000, timezone.utc)
-        since = "" if at is None else f"since {at:%Y-%m-%dT%H:%M:%SZ}"
-        part = "" if self.share == 1 else f"a sample of {self.share:.4g}"
-        return ", ".join(filter(None, (since, part))) or "whole"
+        if self.since is None:
+            return "whole"
+        return f"since {datetime.fromtimestamp(self.since / 1000, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
 EVERYTHING = Scope()
@@ -167,23 +157,11 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     )
 
 
-def sample(copied: CopiedRange, share: float, seed: int) -> CopiedRange:
-    """A stretch of consecutive copied records that is a `share` of them, at a place by `seed` and partition.
-
-    A small range is returned completely, and so is a compacted one, since its later records must be read too."""
-    records = copied.runs.records
-    wanted = max(math.ceil(records * share), LEAST_SAMPLE)
-    if wanted >= records or copied.compacted or copied.contradiction:
-        return copied
-    left = random.Random(f"{seed} {copied.topic} {copied.partition}").randrange(records - wanted + 1)
-    return replace(stretch(copied, left, wanted), not_asked=copied.not_asked + records - wanted)
-
-
-def a_few(copied: CopiedRange, seed: int) -> CopiedRange:
-    """A stretch of a hundredth of the copied records, and of at least `FEW` if there are so many."""
+def a_few(copied: CopiedRange) -> CopiedRange:
+    """A random stretch of a hundredth of the copied records, and of at least `FEW` if there are so many."""
     records = copied.runs.records
     count = min(max(math.ceil(records / 100), FEW), records)
-    return stretch(copied, random.Random(seed).randrange(records - count + 1), count)
+    return stretch(copied, random.randrange(records - count + 1), count)
 
 
 def stretch(copied: CopiedRange, first: int, count: int) -> CopiedRange:

@@ -261,7 +261,7 @@ def compared_words(report: VerifyReport, scope: Scope) -> str:
     words += ["records from before a take-over not compared"] if None in left else []
     before = sum(partition.before_start for topic in report.topics for partition in topic.partitions)
     words += [f"{counted(before, 'source offset')} before the start not copied"] if before else []
-    return ", ".join([scope.words, *words] if scope.narrowed or not words else words)
+    return ", ".join([scope.words, *words] if scope.since is not None or not words else words)
 
 
 def report_json(report: VerifyReport) -> Dict[str, object]:
@@ -382,11 +382,11 @@ def _uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts])
     return copied.expired_upstream + counts.head_downstream + after
 
 
-NONE_IN_SCOPE = "no copied record of the flow is in scope (--since, --sample): nothing was compared"
+NONE_IN_SCOPE = "no copied record of the flow is in scope (--since): nothing was compared"
 
 
 def with_none_in_scope(topics: Sequence[TopicVerdict]) -> Tuple[TopicVerdict, ...]:
-    """The verdicts of a narrowed scope: if no record was in scope, `not compared` replaces `equal`."""
+    """The verdicts of a scope with a time: if no record was in scope, `not compared` replaces `equal`."""
     if any(topic.records for topic in topics):
         return tuple(topics)
 
@@ -468,7 +468,7 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
         "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
         "{} records on the source are before the ledger's first row: not compared": head,
         "{} records in the remote log are before the ledger's first row: not compared": counts.head_downstream,
-        "{} copied records are out of scope (--since, --sample) and were not compared": copied.not_asked,
+        "{} copied records are out of scope (--since) and were not compared": copied.not_asked,
         f"the copy starts at source offset {copied.before_start[1]}, by start.position or consumer.auto.offset.reset:"
         " {} earlier offsets are not copied": _skipped_by_start(copied, counts),
         "the records of the remote log before the take-over were not all compared, and are not now": copied.older,

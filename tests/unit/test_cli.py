@@ -94,9 +94,16 @@ def test_command_that_is_gone_names_what_replaces_it(name: str, capsys: pytest.C
     assert f"`mirror {name}`" in reported and cli.REPLACED[name] in reported and reported.count("\n") == 1
 
 
-def test_option_that_is_gone_names_what_replaces_it(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(["run", config, "--until", "caught-up"]) == 2
-    assert "--once" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [("run --until caught-up", "--once"), ("verify --sample 5%", "--since TIME"), ("verify --seed 7", "no random")],
+)
+def test_option_that_is_gone_names_what_replaces_it(
+    words: str, way_out: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *options = words.split()
+    assert ended([command, config, *options]) == 2
+    assert way_out in capsys.readouterr().err
 
 
 def test_file_that_was_taken_for_a_cluster_is_told_its_place(config: str, capsys: pytest.CaptureFixture[str]) -> None:

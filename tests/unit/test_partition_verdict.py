@@ -107,10 +107,10 @@ def test_whole_is_said_only_of_what_was_compared_from_the_start_to_the_end_of_th
         report = VerifyReport("A->B", (TopicVerdict("orders", "there", (partition_verdict(copied, finding),)),))
         return summary(report, scope).scope
 
-    late, sample = Counts(records=6, head_downstream=1200), Scope(share=0.05)
+    late, since = Counts(records=6, head_downstream=1200), Scope(since=0)
     assert scope_of(partition(), Finding(Counts(records=10))) == "whole"
     assert scope_of(partition(), Finding(late)) == "1,200 records not compared"
-    assert scope_of(partition(), Finding(late), sample) == "a sample of 0.05, 1,200 records not compared"
+    assert scope_of(partition(), Finding(late), since) == "since 1970-01-01T00:00:00Z, 1,200 records not compared"
     assert scope_of(partition(expired=10), Finding(Counts(records=6))) == "10 records not compared"
     assert scope_of(partition((0, 10, 12)), Finding(SURPLUS)) == "3 records not compared"
     assert scope_of(partition(), Finding(SURPLUS, TailCounts(3, 0, None, None))) == "whole"

@@ -18,7 +18,6 @@ from mirror_lib import __version__
 from mirror_lib.commands import (
     cutover,
     doctor,
-    explain,
     failover,
     groups_plan,
     groups_rollback,
@@ -57,6 +56,7 @@ PACKAGES_HINT = (
 # By the words of a command that is gone, what replaces it.
 REPLACED: Mapping[str, str] = {
     "convert": "files of any dialect run as they are: `mirror run CONFIG`",
+    "explain": "`mirror plan CONFIG --topic TOPIC` or `--group GROUP` names the rule that decides",
     "groups lag": "`mirror status CONFIG` prints the lag of groups, kafka-consumer-groups.sh --describe each partition",
     "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
     "state rebuild": "move the damaged table aside, then `mirror run CONFIG --once`; docs/fix/state.md has the steps",
@@ -177,7 +177,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, status, report, doctor, plan, explain, verify, translate):
+    for command in (run, status, report, doctor, plan, verify, translate):
         command.add(commands)
     _add_groups(commands)
     cutover.add(commands)

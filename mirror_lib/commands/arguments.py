@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import re
 from functools import partial
-from pathlib import Path
 from typing import Any, Callable, List, Sequence
 
 from mirror_lib.commands.output import add_json, print_warning
@@ -39,12 +38,10 @@ def load_files(arguments: argparse.Namespace) -> MirrorConfig:
     return load(arguments.config)
 
 
-def add_command(
-    commands: Commands, name: str, run: Run, text: str, *, flow: bool = True, read: Read = load_files
-) -> argparse.ArgumentParser:
+def add_command(commands: Commands, name: str, run: Run, text: str, *, flow: bool = True) -> argparse.ArgumentParser:
     """A command that takes files, with `--flow` and `--clusters` where `flow` says so.
 
-    `read` makes the configuration of its arguments, whose warnings are printed before `run` is called.
+    The warnings of the files are printed before `run` is called.
     """
     parser = add_plain(commands, name, text)
     parser.add_argument("config", metavar="CONFIG", nargs="+", help=CONFIG)
@@ -52,7 +49,7 @@ def add_command(
         parser.add_argument("--flow", metavar="A->B", help="only this flow; quote it, because the shell reads >")
         parser.add_argument("--clusters", metavar="ALIAS", nargs="+", help="only flows into these clusters")
     add_json(parser)
-    configured(parser, run, read)
+    configured(parser, run, load_files)
     return parser
 
 
@@ -70,8 +67,7 @@ def configured(parser: argparse.ArgumentParser, run: Run, read: Read) -> None:
 
 def _run(run: Run, read: Read, arguments: argparse.Namespace) -> int:
     config = read(arguments)
-    # `mirror explain` has a topic among them.
-    files = [path for path in getattr(arguments, "config", ()) if Path(path).is_file()]
+    files = getattr(arguments, "config", ())
     # No other command reads the files of MirrorMaker 1, so `mirror mm1` prints the list itself.
     whole = getattr(arguments, "all", False) or not files
     for warning in config.warnings if whole else brief(config, f"mirror plan {' '.join(files)} --all"):

@@ -1,4 +1,5 @@
-"""`mirror plan`: what a run would change, as a diff, and why the rest stays or is left out."""
+"""`mirror plan`: what a run would change, as a diff, and why the rest stays or is left out; or which rule decides about
+one topic or group."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.kafka.admin import KafkaCluster
+    from mirror_lib.plan.deciding import Decided
     from mirror_lib.plan.preview import EnginePlan, FlowPreview
     from mirror_lib.takeover.other_writer import OtherWriter
 
@@ -31,6 +33,9 @@ def add(commands: Commands) -> None:
     plan = add_command(commands, "plan", plan_command, "show as a diff what a run would change, and change nothing")
     text = "also list what stays as it is, every skipped topic, and keys without effect"
     plan.add_argument("--all", action="store_true", help=text)
+    one = plan.add_mutually_exclusive_group()
+    one.add_argument("--topic", metavar="TOPIC", help="print only which rule decides about this topic of the source")
+    one.add_argument("--group", metavar="GROUP", help="print only which rule decides about this consumer group")
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -44,14 +49,24 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     for flow in flows:
         found = _preview(config, flow, known.get(flow.name, _Known()))
         found = replace(found, refusal=found.refusal or unwritable)
+        decided = _decided(arguments, config, found)
         if arguments.json:
-            print_json(preview_json(found))
+            print_json(preview_json(found) if decided is None else decided.document())
         else:
-            print_lines(preview_lines(found, arguments.all, columns()))
+            print_lines(preview_lines(found, arguments.all, columns()) if decided is None else [decided.line()])
         if found.refusal is not None:
             print_error(found.refusal)
         codes.append(found.exit_code)
     return worst(codes)
+
+
+def _decided(arguments: argparse.Namespace, config: MirrorConfig, found: FlowPreview) -> Optional[Decided]:
+    """The decision on the topic or the group that was named, if one was."""
+    from mirror_lib.plan.deciding import decided_group, decided_topic
+
+    if arguments.topic is not None:
+        return decided_topic(found, arguments.topic, config.flows)
+    return None if arguments.group is None else decided_group(found, arguments.group)
 
 
 def _preview(config: MirrorConfig, flow: ReplicationFlow, known: _Known) -> FlowPreview:

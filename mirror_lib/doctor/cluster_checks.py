@@ -167,7 +167,7 @@ def _fencing(config: MirrorConfig, flow: ReplicationFlow, target: KafkaCluster) 
 def _topics(flow: ReplicationFlow, plan: TopicPlan) -> Iterator[Check]:
     created = [each.remote_topic for each in plan.copied if each.create is not None]
     if not plan.copied:
-        detail, remedy = "the flow copies no topic that is on the source", "mirror explain CONFIG TOPIC"
+        detail, remedy = "the flow copies no topic that is on the source", "mirror plan CONFIG --topic TOPIC"
         yield Check(flow.name, "topics", WARNING, detail, remedy)
     else:
         more = f"; a run creates {counted(len(created), 'remote topic')}" if created else ""

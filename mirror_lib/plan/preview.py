@@ -361,7 +361,7 @@ def _groups(
     committed = source.committed_offsets(taken)
     going = [name for name in taken if any(topic in selected for topic, _ in committed.get(name, {}))]
     is_committing = flow.sync_group_offsets_interval is not None
-    existing = existing_groups(target, going) if is_committing else []
+    existing = _existing_groups(target, going) if is_committing else []
     return plan_groups(
         flow,
         GroupFacts(
@@ -370,7 +370,7 @@ def _groups(
     )
 
 
-def existing_groups(cluster: GroupCluster, groups: Sequence[str]) -> Sequence[str]:
+def _existing_groups(cluster: GroupCluster, groups: Sequence[str]) -> Sequence[str]:
     """The `groups` that `cluster` has.
 
     To ask for a group that it does not have could make a cluster create `__consumer_offsets`.

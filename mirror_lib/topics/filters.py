@@ -167,7 +167,7 @@ def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
     filtered = topic_filter_for(flow).why_not(topic)
     if filtered is not None and not (flow.heartbeats_replication and policy.is_heartbeats_topic(topic)):
         return filtered
-    return why_cycle(topic, flow)
+    return _why_cycle(topic, flow)
 
 
 def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:
@@ -178,7 +178,7 @@ def may_be_wanted(topic: str, flow: ReplicationFlow) -> bool:
         return True
 
 
-def why_cycle(topic: str, flow: ReplicationFlow) -> Optional[str]:
+def _why_cycle(topic: str, flow: ReplicationFlow) -> Optional[str]:
     """Why a copy of `topic` would be one of what the flow's clusters have already, by its name alone; else `None`."""
     policy, source, target = policy_for(flow), flow.naming_alias, flow.target.alias
     if not policy.is_cycle(topic, source, target):

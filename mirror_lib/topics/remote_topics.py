@@ -45,7 +45,7 @@ def plan_and_facts(
     """The same, with what the plan was made from."""
     if flow.replication_policy in KEEPS_NAMES:
         _refuse_onto_itself(flow, source, target, "the identity policy would copy topics onto themselves")
-    facts = read_facts(flow, source, target, flows)
+    facts = _read_facts(flow, source, target, flows)
     plan = plan_topics(flow, facts, flows)
     same_name = next((each.remote_topic for each in plan.copied if each.remote_topic == each.source.name), None)
     if same_name is not None and flow.replication_policy not in KEEPS_NAMES:
@@ -62,7 +62,7 @@ def _refuse_onto_itself(flow: ReplicationFlow, source: Cluster, target: Cluster,
         )
 
 
-def read_facts(
+def _read_facts(
     flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
 ) -> TopicFacts:
     """Everything a plan is made from. Full configs are read only of topics whose remote topic has to be created."""

@@ -1,4 +1,4 @@
-"""`mirror plan` and `mirror explain` on real clusters, and the example of custom classes in a run of its own."""
+"""`mirror plan` on real clusters, and the example of custom classes in a run of its own."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def planned(shown: Callable[..., str], config: str) -> Dict[str, Any]:
     return found
 
 
-def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
+def test_plan_changes_nothing_and_after_a_run_nothing_is_left(
     mirrored: Mirrored, shown: Callable[..., str]
 ) -> None:
     topic, group, config = f"{mirrored.team}.orders", f"{mirrored.team}-app", mirrored.config
@@ -121,9 +121,9 @@ def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
     created = f"  +  {topic}  {remote}  1           create, replication.factor 1, segment.ms=7000000"
     assert created in shown("plan", config)
     assert "__consumer_offsets" in shown("plan", config, "--all")
-    assert "would be created" in shown("explain", config, topic)
-    for known in (group, f"{mirrored.team}-absent"):
-        assert "house_rules:TeamGroups" not in shown("explain", config, "--group", known)
+    rule = f"topic {topic}: copied to {remote}: house_rules:TeamTopics takes it (topic.filter.class, {config}:11)\n"
+    assert shown("plan", config, "--topic", topic).endswith(rule)
+    assert f"group {group}: translated for {topic}, committed on backup" in shown("plan", config, "--group", group)
     assert mirrored.everything() == before
 
     command = [sys.executable, "-m", "mirror_lib.cli", "run", config, "--once"]
@@ -139,8 +139,6 @@ def test_plan_and_explain_change_nothing_and_after_a_run_nothing_is_left(
     lines = shown("plan", config).splitlines()
     assert lines[-1] == f"{mirrored.alias}->backup: nothing would change; it copies 1 topic"
     assert f"     {group}" in lines and not [line for line in lines if line.startswith(("  +", "  ~", "  -"))]
-    reported = shown("explain", config, topic)
-    assert "exists, 1 partition" in reported and reported.endswith(f"verdict: copied to {remote}\n")
     assert checkpoints in shown("plan", config, "--all")
 
 
@@ -174,16 +172,15 @@ def test_what_changed_on_the_source_shows_as_a_difference(mirrored: Mirrored, sh
     assert f"  ~  {topic}  {remote}  1 -> 3" in shown("plan", mirrored.config)
 
 
-def test_topics_and_groups_that_do_not_exist_are_explained(mirrored: Mirrored, shown: Callable[..., str]) -> None:
-    config, team = mirrored.config, mirrored.team
-    reported = shown("explain", config, "hr.people")
-    assert "does not exist; decided as if it did" in reported
-    reason = "hr is not a team of ours (house_rules:TeamTopics)"
-    assert reported.endswith(f"verdict: not copied: {reason} (topic.filter.class, {config}:11)\n")
-    nobody = json.loads(shown("explain", config, "--group", f"{team}-absent", "--json"))
-    assert (nobody["exists"], nobody["taken"]) == (False, False)
+def test_rule_on_topics_and_groups_that_do_not_exist_is_named(mirrored: Mirrored, shown: Callable[..., str]) -> None:
+    config, team, flow = mirrored.config, mirrored.team, f"{mirrored.alias}->backup"
+    reason = f"hr is not a team of ours (house_rules:TeamTopics) (topic.filter.class, {config}:11)"
+    absent = f"; {mirrored.alias} has no such topic now"
+    assert shown("plan", config, "--topic", "hr.people") == f"{flow}: topic hr.people: not copied: {reason}{absent}\n"
+    nobody = json.loads(shown("plan", config, "--group", f"{team}-absent", "--json"))
+    assert (nobody["exists"], nobody["taken"], nobody["key"]) == (False, False, None)
     assert nobody["verdict"] == "not translated: no committed offset on a topic that is copied"
-    other = json.loads(shown("explain", config, "--group", "hr-app", "--json"))
-    assert (other["decided_by"], other["verdict"]) == (
+    other = json.loads(shown("plan", config, "--group", "hr-app", "--json"))
+    assert (other["key"], other["verdict"]) == (
         "group.filter.class", "not translated: of another team (house_rules:TeamGroups)",
     )  # fmt: skip

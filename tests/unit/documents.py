@@ -43,7 +43,7 @@ from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.ledger.state_check import STATE_TABLES, TableState
 from mirror_lib.log_lines import json_line
 from mirror_lib.metrics import metrics_json
-from mirror_lib.plan.explain import Explanation, Step, explanation_json
+from mirror_lib.plan.deciding import decided_group, decided_topic
 from mirror_lib.plan.preview import engine_plan, preview
 from mirror_lib.plan.render import preview_json
 from mirror_lib.progress import Outage, outage_json
@@ -91,7 +91,10 @@ def documents() -> Dict[str, List[Document]]:
         "mirror report": [report.document("report.html", "5e88", 9, {"A->B": "healthy"})],
         "mirror doctor": printed(lambda: doctor._show(Check("A", "login", "ok", "3 brokers"), True)),
         "mirror plan": _plans(),
-        "mirror explain": _explanations(),
+        "mirror plan --topic, --group": [
+            *(decided_topic(example(), name, ()).document() for name in ("orders", "B.orders")),
+            decided_group(replace(example(), groups=None, silent={"groups": "off"}), "billing").document(),
+        ],
         "mirror verify": _verified(),
         "mirror groups plan": _groups_planned(),
         "mirror groups rollback": _rolled_back(),
@@ -173,14 +176,6 @@ def _plans() -> List[Document]:
     refused = replace(refused, configs={"A.there": (config, deleted)})
     bare = replace(found, configs=None, acls=None, groups=None, internal=None, silent={"configs": "off"})
     return [preview_json(each) for each in (refused, rows, bare)]
-
-
-def _explanations() -> List[Document]:
-    step = Step("topics", "mirror.yaml:6", "no pattern matches", ("orders",), False, "not included")
-    return [
-        explanation_json(Explanation("A->B", subject, "x", exists, False, "not copied", steps))
-        for subject, exists, steps in (("topic", None, (step,)), ("group", True, ()))
-    ]
 
 
 def _verified() -> List[Document]:

@@ -18,6 +18,7 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
+from mirror_lib.plan.deciding import decided_group, decided_topic
 from mirror_lib.plan.preview import (
     FlowPreview,
     GroupFacts,
@@ -122,7 +123,7 @@ def example(**settings: Any) -> FlowPreview:
     remote = {"retention.ms": own("2"), "message.timestamp.type": own("LogAppendTime")}
     busy = [group("busy", "Stable", members=1)]
     target = FakeCluster("B", topics(A__grows=1, A__there=1), {"A.there": remote}, groups=busy)
-    return previewed(source, target, sync_group_offsets_interval=60.0, **settings)
+    return previewed(source, target, **{"sync_group_offsets_interval": 60.0, **settings})
 
 
 def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
@@ -329,6 +330,68 @@ def test_groups_that_the_filter_leaves_out_name_the_pattern() -> None:
     assert [plan.reason for plan in plans] == [
         "no committed offset on a topic that is copied", "excluded by `console-consumer-.*`",
     ]  # fmt: skip
+
+
+# --- one topic or group ------------------------------------------------------------------------------------------
+
+RULES = {"topics": ("orders|A.*", ".*"), "heartbeats_replication": True, "places": {"topics": "mirror.yaml:6"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("orders", "copied to A.orders: `orders|A.*` matches (topics, mirror.yaml:6)"),
+        ("x.replica", "not copied: excluded by `x.*` (topics.exclude, default)"),
+        (
+            "x.heartbeats",
+            "copied to A.x.heartbeats: a heartbeats topic (heartbeats.replication.enabled, default)"
+            "; A has no such topic now",
+        ),
+        ("B.orders", "not copied: would be copied back to B: cycle; A has no such topic now"),
+        ("mm2-offsets.A.internal", "not copied: is an MM2 internal topic; A has no such topic now"),
+    ],
+)
+def test_rule_that_decides_about_a_topic_is_named_with_its_place(name: str, said: str) -> None:
+    found = decided_topic(example(**RULES), name, ())
+    assert found.line() == f"A->B: topic {name}: {said}"
+    assert found.taken == said.startswith("copied")
+    only = decided_topic(example(topics=("orders",)), "payments", ())
+    assert (only.taken, only.exists, only.key, only.place) == (False, False, "topics", "default")
+    assert decided_topic(example(copied=False), "orders", ()).verdict.endswith("copy.enabled is false")
+
+
+def test_topic_on_which_a_class_decides_names_its_key() -> None:
+    for failing in (False, True):
+        own = f"{__name__}:{'Fails' if failing else 'Odd'}"
+        found = decided_topic(example(topic_filter=own), "there", ())
+        assert (found.taken, found.key) == (False, "topic.filter.class") and own in found.verdict
+
+
+class Odd:
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def why_not(self, name: str) -> str:
+        return "odd"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("billing", {}, "translated for orders, committed on B: `.*` matches (groups, default)"),
+        ("busy", {}, "left alone: active on B: it has members there"),
+        ("other", {}, "not translated: no committed offset on a topic that is copied"),
+        ("billing", {"groups_exclude": ("b.*",)}, "not translated: excluded by `b.*` (groups.exclude, default)"),
+        ("new", {"groups": ("b.*",)},
+         "not translated: no include pattern matches (groups, default); A has no such group now"),
+        ("billing", {"emit_checkpoints_interval": None, "sync_group_offsets_interval": None},
+         "not translated: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false"),
+    ],
+)  # fmt: skip
+def test_rule_that_decides_about_a_group_is_named(name: str, settings: Dict[str, Any], said: str) -> None:
+    found = decided_group(example(**settings), name)
+    assert found.line() == f"A->B: group {name}: {said}"
+    assert found.document()["taken"] == said.startswith("translated")
 
 
 # --- internal topics ---------------------------------------------------------------------------------------------

@@ -59,7 +59,6 @@ COMMON: Mapping[str, str] = {
     "action": "what is done",
     "kind": "kind",
     "at": "time",
-    "place": "file and line",
     "host": "client host",
     "pattern_type": "`LITERAL` or `PREFIXED`",
     "principal": "Kafka principal",
@@ -219,15 +218,11 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "internal_topics[].others": "topics of other settings",
         "silent": "reason of each null part",
     },
-    "mirror explain": {
-        "exists": "it exists; null: cluster unreachable",
-        "taken": "the flow selects it",
-        "decided_by": "deciding rule",
-        "steps[].rule": "rule",
-        "steps[].says": "result",
-        "steps[].tried[].pattern": "pattern",
-        "steps[].tried[].matches": "it matches",
-        "steps[].stops": "it decides",
+    "mirror plan --topic, --group": {
+        "exists": "the source has it; null: the plan did not ask",
+        "taken": "it is copied or translated",
+        "key": "deciding key; null: a rule without a key",
+        "place": "its `file:line`, or `default`",
     },
     "mirror verify": {
         "equal": "nothing differs, and everything that the file and the scope ask for was compared",

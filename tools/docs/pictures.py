@@ -190,7 +190,7 @@ def plan_screen() -> str:
             ("copying: 4 tasks", "the flow's choices: tasks.max, batch.max.seconds, max.bytes.per.second, delivery"),
             ("+  orders", "+ is created, ~ is changed, - is deleted; what stays as it is, is counted"),
             ("!  bills", "! cannot be copied: the run copies the others, and ends with exit code 1"),
-            ("excluded by `.*\\.replica`", "the rule that skips these topics; mirror explain names its line"),
+            ("excluded by `.*\\.replica`", "the rule that skips these topics; mirror plan --topic names its line"),
             ("604800000  86400000", "a config as it is on the remote topic, and as the source has it"),
             ("active on backup", "a group with members on the target keeps its offsets"),
         ],

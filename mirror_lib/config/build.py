@@ -58,7 +58,6 @@ from mirror_lib.errors import ConfigError
 # By the start of keys: the setting without which a flow does not heed them.
 _NEEDS: Mapping[str, str] = {
     **{setting.switches: setting.name for setting in SETTINGS if setting.switches},
-    "offset-syncs.topic.": "emit.offset-syncs.enabled",
     "checkpoints.topic.": "emit.checkpoints.enabled",
     "heartbeats.topic.": EMIT_HEARTBEATS,
     "sync.topic.acls.": "sync.topic.acls.enabled",
@@ -294,9 +293,7 @@ class _Flow:
                 fields[BY_NAME[row.switches].field] = None
         if not fields["copied"]:
             # The run that copies does these.
-            fields.update(sync_topic_configs_interval=None, sync_topic_acls_interval=None, emit_offset_syncs=False)
-        elif self._entry(BY_NAME["emit.offset-syncs.enabled"]) is None:
-            fields["emit_offset_syncs"] = values["offset-syncs.topic.location"] == "target"
+            fields.update(sync_topic_configs_interval=None, sync_topic_acls_interval=None)
         if self._document.dialect in (MM2, CONNECT) and self._entry(BY_NAME[TOPICS_EXCLUDE]) is None:
             fields["topics_exclude"] = items(MM2_TOPICS_EXCLUDE)
         start = fields["start_position"]

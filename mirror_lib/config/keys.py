@@ -80,6 +80,8 @@ UNUSED: Tuple[Unused, ...] = (
            "past it; only ForwardingAdmin, which adds nothing, is accepted", True, ("ForwardingAdmin",)),
     Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
     Unused(("task.assigned.*", "task.class"), "MirrorMaker's connectors set it for their tasks"),
+    Unused(("emit.offset-syncs.enabled", "offset-syncs.topic.replication.factor", "offset.lag.max"),
+           REMOVED["emit.offset-syncs.enabled"]),
     Unused(("target.cluster.alias",), "`A->B` names both clusters"),
     Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work, and limits "
            "set on a provider are not applied"),
@@ -192,6 +194,8 @@ class _Sorting:
         return True
 
     def _add_unused(self, row: Unused, entry: Entry) -> None:
+        if self._document.dialect == YAML:
+            _refuse_removed(entry)
         if row.refuses(entry.text):
             raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
         if not row.accepted:  # else the value asks for what the copy does
@@ -282,8 +286,7 @@ class _Sorting:
     def _unknown(self, entry: Entry) -> str:
         """Why a key has no place, and the name that it may be a slip of. Raises `ConfigError` for one of an earlier
         release of this mirror."""
-        if entry.key in REMOVED:
-            raise config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
+        _refuse_removed(entry)
         yaml = self._document.dialect == YAML
         advice = self._advice(entry) or ("docs/reference/settings.md lists them all" if yaml else "")
         return f"is not a setting{'' if yaml else ' of MirrorMaker either'}{'; ' if advice else ''}{advice}"
@@ -300,6 +303,11 @@ class _Sorting:
                 return f"the clusters are {', '.join(aliases)}"
             like = f"{alias}.{rest}"
         return f"did you mean {entry.scope and entry.scope + '.'}{like}?" if like else ""
+
+
+def _refuse_removed(entry: Entry) -> None:
+    if entry.key in REMOVED:
+        raise config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
 
 
 def _names_of_flows() -> List[str]:

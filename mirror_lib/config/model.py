@@ -115,10 +115,7 @@ class ReplicationFlow:
     emit_checkpoints_interval: Optional[float] = 60.0
     checkpoints_in_run: bool = False
     emit_heartbeats_interval: Optional[float] = 1.0
-    emit_offset_syncs: bool = False
-    offset_lag_max: int = 100
     offset_syncs_topic_location: str = "source"
-    offset_syncs_topic_replication_factor: int = 3
     checkpoints_topic_replication_factor: int = 3
     heartbeats_topic_replication_factor: int = 3
     admin_timeout: float = 60.0

@@ -262,15 +262,8 @@ SETTINGS: Tuple[Setting, ...] = (
             DIFFERS, "a cluster without an enabled flow gets none. In YAML a flow that is not enabled needs an "
             "explicit `true`", switches="emit.heartbeats.interval.seconds"),
     Setting("emit.heartbeats.interval.seconds", INTERVAL, "1", "How often", "emit_heartbeats_interval"),
-    Setting("emit.offset-syncs.enabled", BOOLEAN, "false", "Write MirrorMaker's offset-syncs topic",
-            "emit_offset_syncs", DIFFERS, "off unless the topic is on the target, since the mirror does not write to "
-            "the source by default"),
-    Setting("offset.lag.max", whole_number(0), "100", "Records between two of MirrorMaker's offset syncs",
-            "offset_lag_max", DIFFERS, "no effect; each copied range has an offset sync at both ends"),
-    Setting("offset-syncs.topic.location", choice("source", "target"), "source", "Cluster of the offset-syncs topic",
-            "offset_syncs_topic_location"),
-    Setting("offset-syncs.topic.replication.factor", _REPLICATION, "3", "Of the offset-syncs topic",
-            "offset_syncs_topic_replication_factor"),
+    Setting("offset-syncs.topic.location", choice("source", "target"), "source", "Cluster of MirrorMaker's "
+            "offset-syncs topic, which a take-over reads", "offset_syncs_topic_location"),
     Setting("checkpoints.topic.replication.factor", _REPLICATION, "3", "Of the checkpoints topic",
             "checkpoints_topic_replication_factor"),
     Setting("heartbeats.topic.replication.factor", _REPLICATION, "3", "Of the heartbeats topic",
@@ -301,8 +294,13 @@ MISSPELLINGS: Mapping[str, str] = {
 
 WITHOUT_WINDOWS = "a scheduler starts the run, and SIGTERM ends it: docs/run/start-and-stop.md"
 
+_OFFSET_SYNCS = "the table `offset_syncs` has every offset range, and no offset-syncs topic is written"
+
 # Keys that releases before had, and what took their place.
 REMOVED: Mapping[str, str] = {
+    "emit.offset-syncs.enabled": _OFFSET_SYNCS,
+    "offset-syncs.topic.replication.factor": _OFFSET_SYNCS,
+    "offset.lag.max": _OFFSET_SYNCS,
     "report.port": "tasks report through Spark, and the driver opens no port",
     "max.bytes.per.second.topics": "max.bytes.per.second limits a flow, and quotas of the brokers limit a client.id: "
     "docs/run/limits.md",

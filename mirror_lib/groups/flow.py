@@ -32,7 +32,7 @@ from mirror_lib.groups.decisions import (
 from mirror_lib.groups.map import FlowMaps, Reads
 from mirror_lib.groups.markers import needed_offsets, pass_markers
 from mirror_lib.groups.mm2_format import Checkpoint
-from mirror_lib.groups.mm2_topics import CheckpointWriter, OffsetSyncWriter, synced_offsets
+from mirror_lib.groups.mm2_topics import CheckpointWriter, synced_offsets
 from mirror_lib.groups.moves import GroupMover
 from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
@@ -41,7 +41,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.incidents import IncidentTable
-from mirror_lib.ledger.intervals import Numbers, PartitionMap
+from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
 from mirror_lib.ledger.runs import RunTable
@@ -105,7 +105,6 @@ class FlowTranslation:
         self._ledger_read = ledger_read
         self._maps: Optional[FlowMaps] = None
         self._reads = Reads()
-        self._pairs: Mapping[TopicPartition, Pair] = {}
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
@@ -113,7 +112,6 @@ class FlowTranslation:
         self._ahead = PositionsAhead()
         self._ranges = RangeScan(spark, config.state, flow, direction) if flow.repartitions else None
         self._checkpoints: Optional[CheckpointWriter] = None
-        self._offset_syncs: Optional[OffsetSyncWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
         self._synced: Optional[AbstractSet[SyncedOffset]] = None
         self._groups: Sequence[str] = ()
@@ -121,11 +119,10 @@ class FlowTranslation:
         self._groups_listed_at: Optional[float] = None
 
     def close(self) -> None:
-        """Close the connections to the internal topics, and wait for the merge of the table `group_offsets`."""
+        """Close the connections to the checkpoints topic, and wait for the merge of the table `group_offsets`."""
         self._upkeep.wait(UPKEEP_SECONDS)
-        for writer in (self._checkpoints, self._offset_syncs):
-            if writer is not None:
-                writer.close()
+        if self._checkpoints is not None:
+            self._checkpoints.close()
 
     def reread(self) -> None:
         """Read again what other processes may have changed: the last audit rows now, the ledger and groups at the next
@@ -176,8 +173,8 @@ class FlowTranslation:
         self._ledger_maps()
         if self._ranges is not None:
             self._ranges.refresh()
-        self._pairs = self._listed_pairs(selection.topic)
-        found = survey(self._pairs, self._group_names(selection.group), self._here, self._there)
+        pairs = self._listed_pairs(selection.topic)
+        found = survey(pairs, self._group_names(selection.group), self._here, self._there)
         return found if self._ranges is None else self._ranges.with_logs(found, self._there, selection.topic)
 
     def unreadable(self, found: Survey) -> List[str]:
@@ -274,21 +271,6 @@ class FlowTranslation:
             ]
         )
 
-    def emit_offset_syncs(self) -> int:
-        """Write the ledger's new offset syncs of the last survey's partitions to MirrorMaker's offset-syncs topic.
-
-        Returns the number of records.
-        """
-        if self._offset_syncs is None:
-            self._offset_syncs = OffsetSyncWriter(self.flow, self._source, self._target)
-        present = {pair.key for pair in self._pairs.values()}
-        maps: Dict[TopicPartition, PartitionMap] = {
-            (key.source_topic, key.partition): a_map
-            for key, a_map in self._ledger_maps().items().items()
-            if key in present
-        }
-        return self._offset_syncs.write(maps)
-
     def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         source, target = self._source.topics(), self._target.topics()
         self._topics = target if self._direction == TO_DOWNSTREAM else source
@@ -338,7 +320,7 @@ def _incident(decision: Decision) -> Incident:
 
 @dataclass(frozen=True)
 class CycleReport:
-    """Counts of one cycle: decided positions, committed and refused offsets, records for MirrorMaker's topics.
+    """Counts of one cycle: decided positions, committed and refused offsets, records for the checkpoints topic.
 
     `unreadable` has a sentence for each group that could not be read, `not_moved` on groups that need the operator.
     """
@@ -349,7 +331,6 @@ class CycleReport:
     committed: int
     refused: int
     checkpoints: int
-    offset_syncs: int
     seconds: float
     verdicts: Dict[str, int] = field(default_factory=dict)
     unreadable: Tuple[str, ...] = ()
@@ -359,7 +340,7 @@ class CycleReport:
 def one_cycle(
     translation: FlowTranslation, flow: ReplicationFlow, *, commit: bool = True, checkpoints: bool = True
 ) -> CycleReport:
-    """Survey, decide, commit and write MirrorMaker's topics, as far as the flow has these enabled and they are due."""
+    """Survey, decide, commit and write checkpoints, as far as the flow has these enabled and they are due."""
     began = time.monotonic()
     rules = TranslationRules(simple_groups=flow.groups_simple)
     found = translation.survey()
@@ -370,7 +351,6 @@ def one_cycle(
     reported = 0
     if checkpoints and flow.emit_checkpoints_interval is not None:
         reported = translation.emit_checkpoints(decisions)
-    syncs = translation.emit_offset_syncs() if flow.emit_offset_syncs else 0
     done = [outcome.done for outcome in outcomes]
     return CycleReport(
         flow.name,
@@ -379,7 +359,6 @@ def one_cycle(
         done.count("committed"),
         sum(word.startswith("refused") for word in done),
         reported,
-        syncs,
         time.monotonic() - began,
         verdict_counts(decisions),
         tuple(translation.unreadable(found)),
@@ -389,7 +368,7 @@ def one_cycle(
 
 def is_news(report: CycleReport, reported: Optional[CycleReport]) -> bool:
     """Whether `report` has news compared with `reported`, the last one shown: a line a second is too much."""
-    written = report.committed + report.refused + report.checkpoints + report.offset_syncs
+    written = report.committed + report.refused + report.checkpoints
     return reported is None or written > 0 or report.verdicts != reported.verdicts
 
 
@@ -403,9 +382,8 @@ def cycle_line(report: CycleReport) -> str:
     listed = ", ".join(f"{count} {word}" for word, count in sorted(report.verdicts.items()))
     parts = [f"{report.flow} groups", counted(report.positions, "position") + (f": {listed}" if listed else "")]
     done = ((report.committed, "committed"), (report.refused, "refused"), (len(report.unreadable), "unreadable"))
-    reported = ((report.checkpoints, "checkpoint"), (report.offset_syncs, "offset sync"))
     parts += [f"{grouped(count)} {word}" for count, word in done if count]
-    parts += [counted(count, noun) for count, noun in reported if count]
+    parts += [counted(report.checkpoints, "checkpoint")] if report.checkpoints else []
     return " · ".join([*parts, f"{report.seconds:.1f} s", *report.not_moved])
 
 

@@ -71,11 +71,6 @@ class FlowMaps:
             known = self._maps[key] = self._built(key, known)
         return known or self._absent(key)
 
-    def items(self) -> Mapping[PartitionKey, PartitionMap]:
-        """All maps, by partition."""
-        built = {key: self.of(key) for key in [*self._maps, *self._triples, *self._added]}
-        return {key: a_map for key, a_map in built.items() if isinstance(a_map, PartitionMap)}
-
     def _built(self, key: PartitionKey, known: Union[PartitionMap, str, None]) -> Union[PartitionMap, str]:
         # The map holds what its rows say, so they are not kept as well.
         own, added = self._triples.pop(key, array("q")), self._added.pop(key, array("q"))

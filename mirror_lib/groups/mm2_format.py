@@ -75,12 +75,6 @@ def decode_checkpoint(key: bytes, value: bytes) -> Checkpoint:
     return Checkpoint(group, topic, partition, upstream, downstream, metadata)
 
 
-def encode_offset_sync(sync: PointSync) -> Tuple[bytes, bytes]:
-    """Key and value for the offset syncs topic; neither has a version."""
-    key = _string("topic", sync.topic) + struct.pack(">i", sync.partition)
-    return key, struct.pack(">qq", sync.upstream_offset, sync.downstream_offset)
-
-
 def decode_offset_sync(key: bytes, value: bytes) -> PointSync:
     """What a record of the offset syncs topic says. StateError where it is cut off."""
     topic, at = _read_string(key, 0)

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, islice
 from operator import add, or_, sub
-from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple, Sequence, Tuple
 
 from mirror_lib.errors import StateError
 
@@ -210,11 +210,6 @@ class PartitionMap:
         """The downstream end of the map, exclusive."""
         return self._downstream[-1] + self._counts[-1]
 
-    @property
-    def last_run(self) -> Optional[Run]:
-        """The run that ends last; `None` if the map has positions only."""
-        return next((self[i] for i in (-1, -2) if -i <= len(self) and self._counts[i]), None)
-
     def to_downstream(self, upstream_offset: int) -> Place:
         """The place on the remote topic for a group that reads `upstream_offset` next on the source.
 
@@ -242,11 +237,9 @@ class PartitionMap:
         same_shift = downstream_offset - upstream_offset == run.downstream_offset - run.upstream_offset
         return same_shift and upstream_offset + count <= run.upstream_end
 
-    def runs_from(self, upstream_offset: int) -> Iterator[Run]:
-        """Complete runs with a record at or after `upstream_offset`, in order and without positions."""
-        first = max(0, bisect_right(self._upstream, upstream_offset) - 1)
-        runs = map(Run, *(column[first:] for column in self._columns()))
-        return (run for run in runs if run[2] and run[0] + run[2] > upstream_offset)
+    def complete_runs(self) -> Iterator[Run]:
+        """The runs with a record, in order; positions are left out."""
+        return (run for run in map(Run, *self._columns()) if run.record_count)
 
 
 NO_RUNS = PartitionMap(array("q"), array("q"), array("q"))

@@ -30,7 +30,7 @@ from mirror_lib.facts import (
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.matchless import matchless_groups, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
-from mirror_lib.topics.policy import checkpoints_topics, offset_syncs_topics, policy_for
+from mirror_lib.topics.policy import checkpoints_topics, policy_for
 from mirror_lib.topics.remote_topics import plan_and_facts
 
 AT_LEAST_ONCE = "at least once"
@@ -162,22 +162,16 @@ class InternalTopicPlan:
 def plan_internal_topics(
     flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
 ) -> Tuple[InternalTopicPlan, ...]:
-    """Checkpoints, offset syncs and heartbeats of `flow`; heartbeats of `pairs`, which its run also writes.
+    """Checkpoints and heartbeats of `flow`; heartbeats of `pairs`, which its run also writes.
 
     May raise CustomClassError.
     """
     here, there = (flow.source, source_topics), (flow.target, target_topics)
-    at_source = flow.offset_syncs_topic_location == "source"
-    other = flow.target if at_source else flow.source
     writers = f"{RUN} and mirror translate" if flow.translates_in_run else TRANSLATE
     checkpoints = None if flow.emit_checkpoints_interval is None else writers
-    syncs = writers if flow.emit_offset_syncs else None
     heartbeats = None if flow.emit_heartbeats_interval is None else RUN
     return (
         _internal_topic_plan("checkpoints", checkpoints_topics(flow), there, checkpoints),
-        _internal_topic_plan(
-            "offset syncs", offset_syncs_topics(flow, other.alias), here if at_source else there, syncs
-        ),
         _internal_topic_plan("heartbeats", (policy_for(flow).heartbeats_topic(),), there, heartbeats),
         *_of_pairs(flow, {flow.source.alias: here, flow.target.alias: there}, pairs),
     )
@@ -203,7 +197,6 @@ def _of_pairs(
 
 _SWITCHES = {
     "checkpoints": "emit.checkpoints.enabled",
-    "offset syncs": "emit.offset-syncs.enabled",
     "heartbeats": "emit.heartbeats.enabled",
 }
 

@@ -120,7 +120,7 @@ class _Columns(NamedTuple):
     @classmethod
     def of(cls, runs: PartitionMap) -> _Columns:
         """The columns of all runs with records, without positions."""
-        columns = tuple(array("q", (run[n] for run in runs.runs_from(0))) for n in range(3))
+        columns = tuple(array("q", (run[n] for run in runs.complete_runs())) for n in range(3))
         return cls(columns[0], columns[1], columns[2], array("q", accumulate(columns[2])))
 
 

@@ -124,7 +124,7 @@ def run_frame(spark: SparkSession, ranges: Sequence[CopiedRange]) -> Iterator[Ru
     runs = sum(len(each.flat) for each in given) // RUN_BYTES
     records = sum(copied.runs.records for copied in ranges)
     if runs <= RUNS_IN_A_PLAN:
-        rows = [(n, *run) for n, copied in enumerate(ranges) for run in copied.runs.runs_from(0)]
+        rows = [(n, *run) for n, copied in enumerate(ranges) for run in copied.runs.complete_runs()]
         yield RunFrame(local_rows(spark, _RUN_COLUMNS, rows), runs, records)
         return
     with shipped(spark, given) as held:
@@ -132,7 +132,7 @@ def run_frame(spark: SparkSession, ranges: Sequence[CopiedRange]) -> Iterator[Ru
 
 
 def _flat(copied: CopiedRange) -> bytes:
-    return array("q", chain.from_iterable(copied.runs.runs_from(0))).tobytes()
+    return array("q", chain.from_iterable(copied.runs.complete_runs())).tobytes()
 
 
 # Runs are expanded to records in pieces of this size, which fit in memory and which several tasks can share.

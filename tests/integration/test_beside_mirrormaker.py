@@ -77,7 +77,7 @@ def test_both_directions_are_complete_and_nothing_goes_round(
     source, target = pair
     lab = JobLab(source, target, spark, tmp_path, "alongside")
     # Everything that MirrorMaker's defaults take, and the internal topics of both.
-    lab.settings.update({"topics": '[".*"]', "groups": '["workers"]', "emit.offset-syncs.enabled": "true"})
+    lab.settings.update({"topics": '[".*"]', "groups": '["workers"]'})
     source.create_topic("orders")
     target.create_topic("orders")
     target.create_topic("source.orders")  # by an operator: its workers for this direction only write heartbeats
@@ -100,4 +100,4 @@ def test_both_directions_are_complete_and_nothing_goes_round(
     on_target = {*local, "late", "source.orders", "source.heartbeats", ours, "mm2-offset-syncs.source.internal"}
     assert topics_of(target) == {*on_target, *MM2S["source"]}
     on_source = {*local, "target.late", "target.orders", "target.heartbeats", theirs}
-    assert topics_of(source) == {*on_source, "mm2-offset-syncs.target.internal", *MM2S["target"]}
+    assert topics_of(source) == {*on_source, *MM2S["target"]}

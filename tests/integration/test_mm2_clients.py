@@ -27,7 +27,6 @@ from tests.lab.readers import LogRecord, read_topic
 pytestmark = pytest.mark.long
 
 HARD = {"transactions": 2, "compacted": 1, "json.zstd": 2}
-SYNCS_ON_SOURCE, SYNCS_ON_TARGET = "mm2-offset-syncs.target.internal", "mm2-offset-syncs.source.internal"
 
 # Group, topic, partition to offset and metadata.
 Answers = Dict[Tuple[str, str, int], Tuple[int, str]]
@@ -35,7 +34,7 @@ Answers = Dict[Tuple[str, str, int], Tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """Three clusters of this file alone: who has an offset syncs topic is asked here. Most tests use the first two."""
+    """Three clusters of this file alone: which topics the source has is asked here. Most tests use the first two."""
     with clusters(["source", "target", "third"], tmp_path_factory.mktemp("chain")) as brokers:
         yield brokers
 
@@ -185,7 +184,6 @@ def committed_by(broker: KafkaBroker, groups: Sequence[str], partitions: Mapping
 
 def test_formatters_print_what_was_told(lab: JobLab, chain: List[KafkaBroker]) -> None:
     beat("source->target", chain)
-    lab.settings["offset-syncs.topic.location"] = "target"
     lab.create("orders")
     lab.write("orders", values(30))
     lab.copy()
@@ -197,57 +195,20 @@ def test_formatters_print_what_was_told(lab: JobLab, chain: List[KafkaBroker]) -
         f"Checkpoint{{consumerGroupId={lab.name}, topicPartition={lab.remote('orders')}-0, upstreamOffset=12,"
         f" downstreamOffset={checkpoint.downstream_offset}, metadata=note}}"
     ]
-    lines = formatted(lab.target, SYNCS_ON_TARGET, "OffsetSyncFormatter")
-    assert [line for line in lines if lab.name in line] == [
-        f"OffsetSync{{topicPartition={each.topic}-{each.partition}, upstreamOffset={each.upstream_offset},"
-        f" downstreamOffset={each.downstream_offset}}}"
-        for each in lab.offset_syncs(lab.target, SYNCS_ON_TARGET)
-    ]
     *_, beaten = (decode_heartbeat(each.key or b"", each.value or b"") for each in heartbeats(lab.target))
     assert formatted(lab.target, "heartbeats", "HeartbeatFormatter")[-1] == (
         f"Heartbeat{{sourceClusterAlias=source, targetClusterAlias=target, timestamp={beaten.timestamp}}}"
     )
 
 
-def test_source_is_only_read_unless_it_is_asked_to_hold_the_offset_syncs(lab: JobLab) -> None:
+def test_source_is_only_read(lab: JobLab) -> None:
     lab.create("orders")
     lab.write("orders", values(30))
     before = set(topics_of(lab.source))
     lab.copy()
     commit(lab.source, lab.name, lab.topic("orders"), 12)
-    lab.pass_once()
+    assert lab.pass_once().checkpoints == 1
     assert set(topics_of(lab.source)) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
-
-    lab.settings["offset-syncs.topic.location"] = "target"
-    assert lab.pass_once().offset_syncs == len(lab.offset_syncs(lab.target, SYNCS_ON_TARGET)) == 2
-    assert set(topics_of(lab.source)) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
-
-    lab.settings.update({"offset-syncs.topic.location": "source", "emit.offset-syncs.enabled": "true"})
-    assert lab.pass_once().offset_syncs == len(lab.offset_syncs(lab.source, SYNCS_ON_SOURCE)) == 2
-
-
-def test_offset_syncs_are_true_and_rise_over_runs_and_restarts(lab: JobLab) -> None:
-    lab.settings["offset-syncs.topic.location"] = "target"
-    lab.create("orders", 2)
-    for number in range(3):
-        for partition in range(2):
-            lab.write("orders", values(20, f"run {number}, partition {partition}, record"), partition)
-        lab.copy()
-        assert lab.pass_once().offset_syncs > 0
-        assert lab.pass_once().offset_syncs == 0
-    with lab.translating():
-        lab.write("orders", values(20, "alongside"))
-        lab.copy()
-    lab.pass_once()
-
-    syncs = lab.offset_syncs(lab.target, SYNCS_ON_TARGET)
-    source, remote = lab.read("orders"), lab.read_remote("orders")
-    for partition in range(2):
-        own = [sync for sync in syncs if sync.partition == partition]
-        upstream = [sync.upstream_offset for sync in own]
-        assert upstream == sorted(set(upstream)) and upstream[-1] == max(source[partition])
-        there = [remote[partition][sync.downstream_offset] for sync in own]
-        assert there == [source[partition][sync.upstream_offset] for sync in own]
 
 
 def test_checkpoints_rise_over_restarts_and_fall_only_where_a_group_was_reset(lab: JobLab) -> None:

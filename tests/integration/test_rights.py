@@ -44,15 +44,13 @@ flows:
     sync.topic.configs.enabled: false
     emit.checkpoints.enabled: true
     checkpoints.topic.replication.factor: 1
-    emit.offset-syncs.enabled: true
-    offset-syncs.topic.replication.factor: 1
     commit.source.group: KafkaMirror
 state: {state}
 """
 SYNCS, KEPT, CHECKPOINTS = "mm2-offset-syncs.B.internal", "mm2-offsets.A.internal", "A.checkpoints.internal"
 ADMIN = client_settings("admin")
 Act = Callable[["Pair"], object]
-RUNNING = ["identity policy", "emit.checkpoints", "emit.offset-syncs.enabled", "mirror mm1", "delivery: at-least-once"]
+RUNNING = ["identity policy", "emit.checkpoints", "mirror mm1", "delivery: at-least-once"]
 
 
 @dataclass
@@ -146,7 +144,6 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     assert [record.value for record in read_topic(pair.b, "orders", login=ADMIN)[0].values()] == [
         b"%d" % number for number in range(100)
     ]
-    assert any(read_topic(pair.a, SYNCS, login=ADMIN).values())
     assert any(read_topic(pair.b, CHECKPOINTS, login=ADMIN).values())
     assert pair.committed("A", "KafkaMirror") == 100
 
@@ -290,9 +287,6 @@ def taking_over(pair: Pair) -> object:
         ("identity", "B", "orders", "Read", reading("B", "orders"), "needs Read on the topic"),
         ("identity", "B", "orders", "Alter", growing, "grant Alter on the topic"),
         ("identity", "B", "orders", "DescribeConfigs", reading_configs, "grant DescribeConfigs"),
-        ("emit.offset-syncs", "A", SYNCS, "Create", creating("A", SYNCS), "grant Create on the topic"),
-        ("emit.offset-syncs", "A", SYNCS, "Write", writing("A", SYNCS), "needs Write on the topic"),
-        ("emit.offset-syncs", "A", SYNCS, "Read", reading("A", SYNCS), "needs Read on the topic"),
         ("emit.checkpoints", "B", CHECKPOINTS, "Create", creating("B", CHECKPOINTS), "grant Create on the topic"),
         ("emit.checkpoints", "B", CHECKPOINTS, "Write", writing("B", CHECKPOINTS), "needs Write on the topic"),
         ("emit.checkpoints", "B", CHECKPOINTS, "Read", reading("B", CHECKPOINTS), "needs Read on the topic"),

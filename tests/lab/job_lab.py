@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.groups.mm2_format import Checkpoint, PointSync, decode_checkpoint, decode_offset_sync
+from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint
 from tests.lab.brokers import KafkaBroker
 from tests.lab.group_lab import GroupLab
 from tests.lab.meanwhile import meanwhile
@@ -75,11 +75,6 @@ class JobLab(GroupLab):
         """Every checkpoint of this lab's groups, in log order."""
         found = [decode_checkpoint(*pair) for pair in _pairs(self.target, CHECKPOINTS)]
         return [each for each in found if each.group.startswith(self.name)]
-
-    def offset_syncs(self, broker: KafkaBroker, topic: str) -> List[PointSync]:
-        """Every offset sync of this lab's topics, in log order."""
-        found = [decode_offset_sync(*pair) for pair in _pairs(broker, topic)]
-        return [each for each in found if each.topic.startswith(self.name)]
 
 
 def _pairs(broker: KafkaBroker, topic: str) -> Iterator[Tuple[bytes, bytes]]:

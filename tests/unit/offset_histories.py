@@ -44,10 +44,10 @@ class History:
         return [up for up in sorted(self.skipped) if up > max(read, default=-1)]
 
 
-def histories(most_passes: int = 4) -> st.SearchStrategy[History]:
+def histories() -> st.SearchStrategy[History]:
     """Passes with gaps, markers, cuts and ledger rows that are repeated by a crash in other cuts."""
     event = st.sampled_from([RECORD] * 5 + [MARKER, CUT, SKIPPED, *INVISIBLE])
-    passes = st.lists(st.lists(event, max_size=10), min_size=1, max_size=most_passes)
+    passes = st.lists(st.lists(event, max_size=10), min_size=1, max_size=4)
     start = st.tuples(st.integers(0, 4), st.integers(0, 4))
     repeats = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 4), st.integers(0, 4)), max_size=4)
     return st.builds(_history, start, passes, st.booleans(), repeats)

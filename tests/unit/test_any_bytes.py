@@ -33,7 +33,6 @@ from mirror_lib.groups.mm2_format import (
     decode_offset_sync,
     encode_checkpoint,
     encode_heartbeat,
-    encode_offset_sync,
 )
 from mirror_lib.groups.position_formats import read_positions
 from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
@@ -45,6 +44,7 @@ from mirror_lib.kafka.reencoder import RecordTooLarge, last_offset, read_message
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.replication.encoder import Encoder, Outgoing
 from mirror_lib.rows.origin import headers_of, origin_of
+from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import Rec, batch_of, marker, task_of
 from tests.unit.test_wire import kafkas_answer
 
@@ -150,7 +150,7 @@ def test_compressed_payload(codec: int, data: st.DataObject) -> None:
 
 CHECKPOINT = encode_checkpoint(Checkpoint("billing", "A.orders", 3, 17, 19, "metadata"))
 HEARTBEAT = encode_heartbeat(Heartbeat("A", "B", 1_700_000_000_000))
-SYNC = encode_offset_sync(PointSync("orders", 3, 17, 19))
+SYNC = sync_bytes(PointSync("orders", 3, 17, 19))
 
 
 DECODERS = [(decode_checkpoint, *CHECKPOINT), (decode_heartbeat, *HEARTBEAT), (decode_offset_sync, *SYNC)]

@@ -231,7 +231,7 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
         ("group.whitelist = x", "did you mean groups?"),
         ("B->A.enable = true", "did you mean B->A.enabled?"),
         ("refresh.topic.interval.seconds = 5", "did you mean refresh.topics.interval.seconds?"),
-        ("offset.syncs.topic.replication.factor = 5", "did you mean offset-syncs.topic.replication.factor?"),
+        ("offset.syncs.topic.location = target", "did you mean offset-syncs.topic.location?"),
         ("b.bootstrap.servers = x:1", "did you mean B.bootstrap.servers?"),
         ("request.timeout.ms = 1", "client properties belong to a cluster: A.request.timeout.ms"),
         ("B->A.max.poll.records = 1", "client properties belong to a cluster: B.max.poll.records"),
@@ -245,6 +245,7 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
         ("A.transforms = mask", "A.transforms: ignored: "),
         ("A->B.transforms.mask.type = x", "A->B.transforms.mask.type: ignored: it is for a single message transform"),
         ("config.storage.topic = ${env:NOT_HERE}", "config.storage.topic: ignored: "),
+        ("A->B.emit.offset-syncs.enabled = true", "ignored: the table `offset_syncs` has every offset range"),
         ("topic.filter.class.prefix = x", "is for a class of your own, and topic.filter.class names none"),
     ],
 )

@@ -109,6 +109,20 @@ def test_key_of_an_earlier_release_is_refused_with_what_took_its_place(
         assert said.endswith(f"({name}:{line})")
 
 
+@pytest.mark.parametrize(
+    "key", ["emit.offset-syncs.enabled", "offset-syncs.topic.replication.factor", "offset.lag.max"]
+)
+def test_key_that_only_mirrormaker_has_by_now_is_refused_in_yaml_and_a_warning_in_its_files(
+    tmp_path: Path, key: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"A->B.{key} is gone: the table `offset_syncs`"):
+        flow_of(tmp_path, BASE + f"    {key}: 1\n")
+    path = tmp_path / "mm2.properties"
+    path.write_text(PROPERTIES + f"A->B.{key} = 1\n", encoding="utf-8")
+    (sentence,) = load(str(path), {}).warnings
+    assert sentence.startswith(f"A->B.{key}: ignored: the table `offset_syncs`")
+
+
 def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:
     text = PROPERTIES + (
         "A->B.where = 'x' <> value and topic like '%#%' # not a comment\n"

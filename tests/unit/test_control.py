@@ -253,8 +253,6 @@ def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(chang
 @pytest.mark.parametrize(
     ("line", "switch"),
     [
-        ("offset-syncs.topic.replication.factor = 3", "emit.offset-syncs.enabled = true"),
-        ("A->B.offset-syncs.topic.location = source", "emit.offset-syncs.enabled = true"),
         ("sync.group.offsets.interval.seconds = 30", "sync.group.offsets.enabled = true"),
         ("emit.checkpoints.enabled = false\nemit.checkpoints.interval.seconds = 3", "emit.checkpoints.enabled = true"),
         ("emit.heartbeats.enabled = false\nheartbeats.topic.replication.factor = 1", "emit.heartbeats.enabled = true"),
@@ -276,10 +274,10 @@ def test_key_about_what_is_switched_off_is_named_until_it_is_on(tmp_path: Path, 
 
 
 def test_key_that_one_flow_heeds_is_not_named(tmp_path: Path) -> None:
-    text = MM2 + "B->A.enabled = true\nB->A.emit.offset-syncs.enabled = true\n"
-    text += "offset-syncs.topic.replication.factor = 1\n"
+    text = MM2 + "B->A.enabled = true\nB->A.commit.source.group = billing\n"
+    text += "commit.source.group.interval.seconds = 3\n"
     assert loaded(tmp_path, text, "mm2.properties").warnings == ()
-    own = text.replace("\noffset", "\nA->B.offset")
+    own = text.replace("\ncommit", "\nA->B.commit")
     assert len(loaded(tmp_path, own, "mm2.properties").warnings) == 1
 
 

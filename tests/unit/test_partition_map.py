@@ -99,8 +99,8 @@ def test_position_before_the_first_run_is_where_the_map_begins() -> None:
 
 def test_map_ends_where_its_last_run_does() -> None:
     two = PartitionMap.of([(100, 40, 10), (120, 55, 3)])
-    assert (two.upstream_end, two.downstream_end, two.last_run) == (123, 58, (120, 55, 3))
-    assert GAPS.upstream_end == 15 and GAPS.downstream_end == 13 and GAPS.last_run == (8, 7, 5)
+    assert (two.upstream_end, two.downstream_end) == (123, 58)
+    assert GAPS.upstream_end == 15 and GAPS.downstream_end == 13
 
 
 def test_ledger_with_a_position_only_knows_that_place() -> None:
@@ -292,13 +292,11 @@ def test_same_check_catches_nothing_in_the_exact_translation(history: History) -
     assert not skips(history, exact)
 
 
-@given(histories(), st.integers(0, 60))
-def test_runs_from_an_offset_hold_every_record_from_there_on(history: History, upstream: int) -> None:
-    runs = list(mapped(history).runs_from(upstream))
-    pairs = {up + i: down + i for up, down, count in runs for i in range(count)}
-    wanted = {up: down for up, down in history.copied.items() if up >= upstream}
-    assert {up: down for up, down in pairs.items() if up >= upstream} == wanted
-    assert all(up + count > upstream and count for up, _, count in runs)
+@given(histories())
+def test_complete_runs_have_every_record(history: History) -> None:
+    runs = list(mapped(history).complete_runs())
+    assert {up + i: down + i for up, down, count in runs for i in range(count)} == history.copied
+    assert all(count for _, _, count in runs)
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,6 @@ def test_merging_keeps_every_pair_whatever_the_order_and_repetition(runs: Tuple[
         assert (first.upstream_end, first.downstream_end) != second[:2]
 
 
-@given(true_runs())
-def test_last_run_is_the_last_entry_that_is_no_position(runs: Tuple[Run, ...]) -> None:
-    merged = PartitionMap.of(runs)
-    assert merged.last_run == max((run for run in merged if run.record_count), default=None)
-
-
 def test_a_million_records_copied_in_order_are_one_run() -> None:
     assert list(PartitionMap.of((n * 1000, n * 1000, 1000) for n in range(1000))) == [(0, 0, 1_000_000)]
 

@@ -153,7 +153,7 @@ def test_the_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         "  !  busy        active on B: it has members there",
         "     SKIPPED  WHY                                            WHICH",
         "           1  no committed offset on a topic that is copied  other",
-        "internal topics: 1 to create, 2 off (--all says why)",
+        "internal topics: 1 to create, 1 off (--all says why)",
         "     WHAT         TOPIC                   WHERE  HOW",
         "  +  checkpoints  A.checkpoints.internal  on B   written by mirror run and mirror translate",
         "A->B: a run would create 1 topic, grow 1 topic, change 1 config, create 1 ACL, create 1 internal topic; it "
@@ -165,7 +165,7 @@ def test_with_all_what_stays_is_listed_too_and_every_skip_by_its_name() -> None:
     shown = preview_lines(example(), show_all=True)
     assert "  =  there   A.there       1" in shown
     assert "     x.replica  excluded by `x.*`" in shown
-    assert any(line.split()[:2] == ["offset", "syncs"] and "off: emit.offset-syncs" in line for line in shown)
+    assert any(line.split()[:1] == ["heartbeats"] and "off: emit.heartbeats" in line for line in shown)
 
 
 def test_where_nothing_would_change_each_part_takes_a_line() -> None:
@@ -181,7 +181,7 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "groups: 1 could be translated",
         "     g",
         "     a run commits nothing on B: sync.group.offsets.enabled is false",
-        "internal topics: 1 there, 2 off (--all says why)",
+        "internal topics: 1 there, 1 off (--all says why)",
         "A->B: nothing would change; it copies 1 topic",
     ]
 
@@ -289,7 +289,7 @@ def test_the_plan_as_json_is_complete() -> None:
     assert {each["group"]: each["status"] for each in found["groups"]} == {
         "billing": "translated", "busy": "left alone", "other": "skipped",
     }  # fmt: skip
-    assert [each["action"] for each in found["internal_topics"]] == ["create", "off", "off"]
+    assert [each["action"] for each in found["internal_topics"]] == ["create", "off"]
     assert found["silent"] == {}
 
 
@@ -403,13 +403,9 @@ def actions(settings: Mapping[str, Any], here: Any = None, there: Any = None, pa
 
 
 def test_internal_topics_lie_where_mm2_has_them() -> None:
-    emitting = {"emit_offset_syncs": True, "emit_heartbeats_interval": 1.0, "checkpoints_in_run": True}
-    assert actions(emitting) == [
-        "create A.checkpoints.internal on B", "create mm2-offset-syncs.B.internal on A", "create heartbeats on B",
-    ]  # fmt: skip
-    at_target = {**emitting, "offset_syncs_topic_location": "target", "emit_checkpoints_interval": None}
-    there = topics(**{"mm2-offset-syncs__A__internal": 1})
-    assert actions(at_target, there=there) == ["exists mm2-offset-syncs.A.internal on B", "create heartbeats on B"]
+    emitting = {"emit_heartbeats_interval": 1.0, "checkpoints_in_run": True}
+    assert actions(emitting) == ["create A.checkpoints.internal on B", "create heartbeats on B"]
+    assert actions({**emitting, "emit_checkpoints_interval": None}) == ["create heartbeats on B"]
 
 
 def test_internal_topics_that_only_the_other_job_writes_are_not_announced_for_a_run() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import ConsumerGroup, GroupMember, OffsetRange
-from mirror_lib.groups.mm2_format import PointSync, encode_offset_sync
+from mirror_lib.groups.mm2_format import PointSync
 from mirror_lib.kafka.log_reader import entries
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.kafka.reencoder import read_records
@@ -48,6 +48,7 @@ from mirror_lib.takeover.verdicts import (
     takeover_lines,
 )
 from mirror_lib.takeover.walk import Proven, Restarts, Unproven, is_copy, walk
+from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
 ORDERS = ("orders", 0)
@@ -555,7 +556,7 @@ def test_group_commits_the_next_offset_to_read() -> None:
 
 def test_syncs_that_go_back_tell_of_restarts() -> None:
     reported = [PointSync("orders", 0, up, down) for up, down in ((0, 0), (100, 100), (60, 140), (160, 240))]
-    records = [encode_offset_sync(each) for each in reported]
+    records = [sync_bytes(each) for each in reported]
     history = sync_histories([*records, (b"\x00", b"junk")])[ORDERS]
     assert len(history.syncs) == 4
     position = KeptPosition(130, frozenset({60}))

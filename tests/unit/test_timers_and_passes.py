@@ -10,7 +10,7 @@ from mirror_lib.groups.flow import CycleReport, cycle_json, cycle_line, is_news
 from mirror_lib.groups.job import CHECKPOINTS, COMMIT, IDLE_SECONDS, LEDGER, Timers
 
 AGES = 1e6
-QUIET = CycleReport("A->B", "run", 3, 0, 0, 0, 0, 0.04, {"exact": 2, "held": 1})
+QUIET = CycleReport("A->B", "run", 3, 0, 0, 0, 0.04, {"exact": 2, "held": 1})
 
 
 def timers(**intervals: Any) -> Timers:
@@ -62,7 +62,6 @@ def test_pass_that_wrote_or_found_something_is_news() -> None:
         {"committed": 1},
         {"refused": 1},
         {"checkpoints": 1},
-        {"offset_syncs": 1},
         {"verdicts": {"exact": 3}},
     ):
         assert is_news(replace(QUIET, **change), QUIET), change
@@ -70,9 +69,9 @@ def test_pass_that_wrote_or_found_something_is_news() -> None:
 
 def test_line_names_what_was_found_and_what_was_written() -> None:
     assert cycle_line(QUIET) == "A->B groups · 3 positions: 2 exact, 1 held · 0.0 s"
-    busy = replace(QUIET, positions=12_000, committed=1_500, refused=2, checkpoints=3, offset_syncs=4, verdicts={})
+    busy = replace(QUIET, positions=12_000, committed=1_500, refused=2, checkpoints=3, verdicts={})
     assert [part.replace(" ", "").replace(",", "") for part in cycle_line(busy).split(" · ")[1:-1]] == [
-        *("12000positions", "1500committed", "2refused", "3checkpoints", "4offsetsyncs"),
+        *("12000positions", "1500committed", "2refused", "3checkpoints"),
     ]
     assert cycle_line(replace(QUIET, unreadable=("group a: silent",))).endswith(" · 1 unreadable · 0.0 s")
 
@@ -85,7 +84,6 @@ def test_json_has_every_number_of_the_pass() -> None:
         "committed": 0,
         "refused": 0,
         "checkpoints": 0,
-        "offset_syncs": 0,
         "seconds": 0.04,
         "verdicts": {"exact": 2, "held": 1},
         "unreadable": (),

@@ -112,7 +112,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "committed": "offsets committed",
         "refused": "offsets refused",
         "checkpoints": "checkpoint records written",
-        "offset_syncs": "offset-sync records written",
         "verdicts": "partitions by verdict",
         "unreadable": "unreadable groups, sentences",
         "not_moved": "groups that need the operator, sentences",

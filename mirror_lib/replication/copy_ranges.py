@@ -278,7 +278,11 @@ def first_range(
     case = case_of(flow, key, positions, source, target, begin, unlike)
     rule = rule_of(case)
     if rule.code == "MIR-316":
-        return _source_recreated(flow, key, source, target, unlike)
+        remote = (key.remote_topic_id, key.partition)
+        ends = [at.downstream_offset for old, at in positions.items() if (old.remote_topic_id, old.partition) == remote]
+        # An older ledger lacks records of the new topic that follow its rows: those are compared.
+        end = min(max([*ends, target.log_start]), target.end)
+        return _source_recreated(flow, key, source, end, unlike)
     if known is not None:
         if rule.action is Action.REFILL:
             # The ledger has the upstream offset that belongs at this end: the caller reads it, and `healed` decides.
@@ -397,9 +401,9 @@ def _lost(
 
 
 def _source_recreated(
-    flow: ReplicationFlow, key: PartitionKey, source: OffsetRange, target: OffsetRange, unlike: bool
+    flow: ReplicationFlow, key: PartitionKey, source: OffsetRange, downstream_offset: int, unlike: bool
 ) -> Range:
-    start = Position(source.log_start, target.end)
+    start = Position(source.log_start, downstream_offset)
     reason = f"{key.source_topic} was deleted and created again on the source"
     if unlike:
         reason += ": a record that was copied from there is not its copy's any more"

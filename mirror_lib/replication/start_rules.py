@@ -120,7 +120,8 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         Action.STOP,
         "MIR-316",
-        "The offsets of the new source topic start again. With `on.data.loss: continue` its records are appended.",
+        "The offsets of the new source topic start again. With `on.data.loss: continue` its records are appended, and "
+        "those are compared that follow the ledger's rows.",
         {"rows": (Rows.SOME,), "source": (SourceLog.RECREATED,)},
     ),
     Rule(

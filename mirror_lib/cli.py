@@ -27,7 +27,6 @@ from mirror_lib.commands import (
     position,
     report,
     run,
-    state_check,
     status,
     takeover,
     translate,
@@ -59,7 +58,7 @@ REPLACED: Mapping[str, str] = {
     "explain": "`mirror plan CONFIG --topic TOPIC` or `--group GROUP` names the rule that decides",
     "groups lag": "`mirror status CONFIG` prints the lag of groups, kafka-consumer-groups.sh --describe each partition",
     "retention": "`mirror plan CONFIG` prints the line of kafka-configs.sh that keeps records until they are copied",
-    "state rebuild": "move the damaged table aside, then `mirror run CONFIG --once`; docs/fix/state.md has the steps",
+    "state": "a run reports a damaged table; move its folder aside, then `mirror run CONFIG --once`: docs/fix/state.md",
 }
 # By an option that is gone, what to do instead.
 REMOVED_OPTIONS: Mapping[str, str] = {
@@ -180,10 +179,7 @@ def command_line() -> argparse.ArgumentParser:
     for command in (run, status, report, doctor, plan, verify, translate):
         command.add(commands)
     _add_groups(commands)
-    cutover.add(commands)
-    failover.add(commands)
-    _add_state(commands)
-    for command in (position, mm1, takeover, help_codes):
+    for command in (cutover, failover, position, mm1, takeover, help_codes):
         command.add(commands)
     return parser
 
@@ -193,12 +189,6 @@ def _add_groups(commands: Commands) -> None:
     groups = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
     for command in (groups_plan, groups_rollback):
         command.add(groups)
-
-
-def _add_state(commands: Commands) -> None:
-    text = "check the tables of the state folder"
-    state = commands.add_parser("state", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    state_check.add(state)
 
 
 if __name__ == "__main__":

@@ -280,18 +280,9 @@ ENTRIES: Tuple[Entry, ...] = (
         "Remove the key that the message names, or set `partitioner` back.",
     ),
     Entry(
-        "MIR-320",
-        "A state table is damaged",
-        "A table under `state` lacks files, or parts of files.",
-        "No record on the target is lost. The message names what the table recorded.",
-        "Stop all runs and move the folder of the table aside. Then `mirror run CONFIG --once` finds the copied records"
-        " on the remote topics, and `mirror verify CONFIG` compares them. Flows with `shared.remote.topics` or"
-        " `provenance: off` need a backup of the table instead.",
-    ),
-    Entry(
         "MIR-321",
         "A newer release wrote a state table",
-        "A table under `state` has a schema version or a reader version that this release cannot read.",
+        "A table under `state` has a schema version that this release cannot read.",
         "Nothing was read or written there.",
         "Run the release that wrote the table or a newer one, or name another folder as `state`.",
     ),
@@ -414,9 +405,11 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-401",
         "A state table cannot be read or written",
-        "The storage of `state` did not answer, or a table of it cannot be read or written.",
+        "The storage of `state` did not answer, or a table of it is damaged. The message has the error of Delta.",
         "No record on the target is lost. The next start re-reads the ends of the remote logs.",
-        "Check the storage and its permissions. `mirror state check CONFIG` reads every table.",
+        "Check the storage and its permissions. If a table is damaged, stop all runs and move the state folder aside."
+        " Then `mirror run CONFIG --once` finds the copied records on the remote topics, and `mirror verify CONFIG`"
+        " compares them. Flows with `shared.remote.topics` or `provenance: off` need a backup of the folder instead.",
     ),
     Entry(
         "MIR-402",

@@ -30,7 +30,7 @@ from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.delta_table import vanished
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
-from mirror_lib.ledger.state_files import drop_folder, is_absent
+from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
@@ -79,37 +79,6 @@ PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class StorageTrust:
-    """Whether a flow may restart although its state could not be read or written. Each start is as safe as a driver's
-    after a crash: it reads the ledger, fences, and re-reads the ends of the remote logs.
-
-    `proven`: this process has read or written rows of the flow. Until then an unusable folder is more likely a wrong
-    one.
-    `away_since`: when the first of the consecutive failed attempts failed, by the caller's clock in seconds; None after
-    a success."""
-
-    proven: bool = False
-    away_since: Optional[float] = None
-
-    def seen(self, history: bool) -> StorageTrust:
-        """The trust after rows of the flow were found or not."""
-        return replace(self, proven=self.proven or history)
-
-    def after(self, began: float, ended: float, wrote: bool, failed: bool) -> StorageTrust:
-        """The trust after an attempt that wrote to the ledger or not (`wrote`), and failed at its state or not
-        (`failed`)."""
-        if not failed:
-            return replace(self, proven=self.proven or wrote, away_since=None)
-        # An attempt that writes, or lasts long, had a store after the last failure.
-        restarted = self.away_since is None or wrote or ended - began > PATIENCE_SECONDS
-        return replace(self, proven=self.proven or wrote, away_since=ended if restarted else self.away_since)
-
-    def lasts(self, now: float) -> bool:
-        """Whether to restart again."""
-        return self.proven and self.away_since is not None and now - self.away_since < PATIENCE_SECONDS
-
-
-@dataclass(frozen=True)
 class FlowOutcome:
     """How a flow ended. `error` is None if everything was copied. `recovered`: records found on the target that the
     ledger did not have. `filtered`: see `Totals`. At the end of a bounded run `note` has the names in `topics` and
@@ -153,7 +122,9 @@ class FlowRun(SupervisedFlow):
         self._totals = Totals()
         self._group: Optional[GroupProgress] = None
         self._journal: Optional[Journal] = None
-        self._storage = StorageTrust()
+        self._has_rows = False  # whether this process has read or written rows of the flow
+        # When the first of the consecutive attempts that failed at the state folder failed, by the monotonic clock.
+        self._away_since: Optional[float] = None
         self._note = self._matchless = ""
         self._waiting: Tuple[str, ...] = ()
         self._run_begun: Optional[Tuple[Journal, MirrorRun]] = None  # the run whose end is not recorded
@@ -162,13 +133,20 @@ class FlowRun(SupervisedFlow):
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
         if self._ends:
             return ()
-        return (ClusterError, StateError) if self._storage.lasts(time.monotonic()) else (ClusterError,)
+        # A folder that this process has never used is more likely damaged, or a wrong one.
+        away = 0.0 if self._away_since is None else time.monotonic() - self._away_since
+        return (ClusterError, StateError) if self._has_rows and away < PATIENCE_SECONDS else (ClusterError,)
 
     def _attempt(self) -> Optional[MirrorError]:
         began, self._journal = time.monotonic(), None
-        error = super()._attempt()
+        error, ended = super()._attempt(), time.monotonic()
         wrote = self._journal is not None and self._journal.wrote
-        self._storage = self._storage.after(began, time.monotonic(), wrote, isinstance(error, StateError))
+        self._has_rows = self._has_rows or wrote
+        # An attempt that wrote, or lasted long, had a store.
+        if self._away_since is None or wrote or ended - began > PATIENCE_SECONDS:
+            self._away_since = ended
+        if not isinstance(error, StateError):
+            self._away_since = None
         return error
 
     def _over(self, error: Optional[MirrorError]) -> None:
@@ -197,7 +175,9 @@ class FlowRun(SupervisedFlow):
         same_clusters(flow.name, clusters, None if last is None else last.clusters)
         self._refuse_other_writer(journal, source, target)
         mirror = self._mirror_of(flow, journal, source, target)
-        self._check_history(mirror)
+        if self._has_rows and not mirror.has_history():
+            raise vanished(f"{self._config.state.rstrip('/')}/{OFFSET_SYNCS.name}")
+        self._has_rows = mirror.has_history()
         if not self._ends:
             self._warn_of_names(source)
         # Spark first repeats an unfinished batch as it was planned, and fails if topics have changed since. The ledger
@@ -211,7 +191,6 @@ class FlowRun(SupervisedFlow):
         error = self._query(mirror, journal, checkpoint)
         if self._run_begun is None:
             return error  # abandoned: its end is recorded
-        self._storage = self._storage.seen(mirror.has_history())
         halted = STOPPED if self._stop.is_set() else "ok"
         outcome, self._run_begun = halted if error is None else error.coded, None
         try:
@@ -285,15 +264,6 @@ class FlowRun(SupervisedFlow):
         if self._matchless not in ("", before):
             later = "" if self._flow.refresh_topics_interval is None else "; once there is one, it is copied"
             log.warning("%s: %s%s", self._name, self._matchless, later)
-
-    def _check_history(self, mirror: Union[FlowMirror, RowMirror]) -> None:
-        """Raise an error if rows of the flow that this process has seen are missing: the copy would start over."""
-        if self._storage.proven and not mirror.has_history():
-            ledger = f"{self._config.state.rstrip('/')}/{OFFSET_SYNCS.name}"
-            if is_absent(self._spark, ledger):
-                raise vanished(ledger)
-            hint = "is its file system mounted? For a ledger that is lost, start again"
-            raise StateError(f"{self._name}: the rows that were under {self._config.state} are not there", hint)
 
     def _query(self, mirror: Union[FlowMirror, RowMirror], journal: Journal, checkpoint: str) -> Optional[MirrorError]:
         try:

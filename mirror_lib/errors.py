@@ -110,12 +110,6 @@ class RefusedError(MirrorError):
     code = "MIR-300"
 
 
-class DamagedError(RefusedError):
-    """A table under `state:` lost files, or parts of files. No record on the target is lost."""
-
-    code = "MIR-320"
-
-
 class VanishedError(RefusedError):
     """A table under `state:` that this process has used is gone. No record on the target is lost."""
 
@@ -123,7 +117,7 @@ class VanishedError(RefusedError):
 
 
 class NewerTableError(RefusedError):
-    """A newer release, or a newer Delta, wrote a table under `state:`."""
+    """A newer release wrote a table under `state:`."""
 
     code = "MIR-321"
 

@@ -81,8 +81,7 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
     "ledger.state_files": (
         ("_jvm", "_jsc"),
-        "Hadoop's FileSystem: Spark has no public call that lists, moves or deletes a folder, nor one that shortens "
-        "Delta's log",
+        "Hadoop's FileSystem: Spark has no public call that lists or deletes a folder",
     ),
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.

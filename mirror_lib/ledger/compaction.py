@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Callable, List, Optional, Protocol, Sequence
+from typing import Callable, List, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
@@ -174,7 +174,8 @@ class TableCompaction:
         return found if found is not None and found.files >= enough else None
 
     def tidy(self, enough: int) -> bool:
-        """Merge if there are at least `enough` files to merge; returns whether it merged. Raises StateError."""
+        """Merge if there are at least `enough` files to merge; returns whether it merged. After a StateError the table
+        is unchanged and correct."""
         found = self.due(enough)
         if found is not None:
             self.merge(found)
@@ -268,30 +269,16 @@ def is_due(version: Optional[int], commits: int) -> bool:
     """Whether to check for files to merge after a run's commit number `commits`, from 1: at every hundredth commit of
     the table, because many runs are short and a check costs more than all else that they do. Pure.
 
-    `version`: the table's version at the start of the run, -1 before its first commit, `None` if it is unknown."""
+    `version`: the table's version at one moment of the run, -1 before its first commit, `None` if it is unknown."""
     if version is None:
         return commits % COMMITS_PER_CHECK == 1
     return (version + commits) % COMMITS_PER_CHECK == FILES_TO_MERGE
 
 
-class Tidied(Protocol):
-    """One flow's rows in a table."""
-
-    @property
-    def table(self) -> StateTable:
-        """The table; its log is shortened too if the operator configured it."""
-
-    def tidy(self, enough: int) -> bool:
-        """Merge if there are at least `enough` files to merge; returns whether it merged.
-
-        After a StateError the table is unchanged and correct.
-        """
-
-
 class Upkeep:
     """Compacts one flow's rows in the background during a run. Call it from one thread."""
 
-    def __init__(self, flow: str, rows: Tidied) -> None:
+    def __init__(self, flow: str, rows: TableCompaction) -> None:
         self._flow = flow
         self._rows = rows
         self._commits = 0
@@ -318,7 +305,6 @@ class Upkeep:
         try:
             if self._rows.tidy(FILES_TO_MERGE):
                 self._clean()
-            self._rows.table.shorten_log()
         except (ConflictError, SparkEndedError) as error:
             # Another process changed the same rows, or the driver ends. A later check merges them.
             log.info("%s: maintenance of %s failed: %s", self._flow, self._rows.table.path, error)

@@ -26,7 +26,6 @@ CUTOVERS = TableSchema(
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
-    lost="A cut-over that was interrupted starts with its first step again, and `mirror cutover back` finds no fence.",
 )
 
 

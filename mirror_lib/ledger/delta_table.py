@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
 
@@ -20,18 +21,14 @@ from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  #
 
 from mirror_lib.errors import (
     ConflictError,
-    DamagedError,
     MirrorError,
-    NewerTableError,
     StateError,
     VanishedError,
     cause_of,
     messages_of,
 )
-from mirror_lib.ledger.delta_log import Fault
-from mirror_lib.ledger.state_files import CommitLog, is_absent, on_local_disk
-from mirror_lib.ledger.table_check import examined
-from mirror_lib.ledger.table_reader import TableRows, read_table
+from mirror_lib.ledger.state_files import is_absent, newest_version, on_local_disk
+from mirror_lib.ledger.table_reader import STEPS, TableRows, read_table, refuse_lost_lines
 from mirror_lib.ledger.table_schema import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.spark.jobs import local_rows, named
@@ -43,8 +40,6 @@ log = logging.getLogger(__name__)
 # Delta's writer option that adds a text to the commit. Delta's own transaction ids (`txnVersion`) would also work, but
 # a look-up reads the table's whole state: measured, five times the time of an append.
 COMMIT_NAME = "userMetadata"
-# A table property that the operator may set: Delta's log keeps about this number of commits instead of two days.
-KEPT_COMMITS = "mirror.keptCommits"
 TABLE_PROPERTIES = {
     # Delta's default is every 10 commits: with one commit a second, every tenth would wait for a checkpoint.
     "delta.checkpointInterval": "100",
@@ -69,8 +64,8 @@ CHANGES = 5
 # By a table's path. While a flow of this driver creates the table, Delta already treats the folder as a table, but
 # cannot read it.
 _CREATION: Dict[str, threading.Lock] = {}
-# By a table's path: its version when this process first read it.
-_VERSIONS: Dict[str, int] = {}
+# By a table's path: its version when this process first asked for it.
+_VERSIONS: Dict[str, Optional[int]] = {}
 # By a table's path: locked by a change that Delta refused once, so that no append conflicts with its next attempt.
 _ALONE: Dict[str, threading.Lock] = {}
 
@@ -85,23 +80,6 @@ _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 _SMALL_TABLES = {"spark.databricks.delta.snapshotPartitions": "2", "spark.databricks.delta.stats.skipping": "false"}
 _OWN: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 _OWN_LOCK = threading.Lock()
-
-# Commits to delete at once; a log that was never shortened takes several calls.
-MOST_AT_ONCE = 1000
-# Maximum number of commits before the first remaining checkpoint.
-BEFORE_A_CHECKPOINT = int(TABLE_PROPERTIES["delta.checkpointInterval"])
-
-
-def dispensable(checkpoints: Sequence[int], kept: int) -> range:
-    """The versions to delete next: all before the last of `checkpoints` that has `kept` versions after it.
-
-    At most MOST_AT_ONCE, the oldest first. More commits may follow the newest checkpoint. Pure.
-    """
-    needed = [version for version in checkpoints if version <= max(checkpoints) - kept]
-    if not needed:
-        return range(0)
-    first = max(min(checkpoints) - BEFORE_A_CHECKPOINT, 0)
-    return range(first, min(max(needed), first + MOST_AT_ONCE))
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -141,20 +119,10 @@ def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
 
 # Spark reads larger tables in parts, and in several tasks.
 LARGE_TABLE = 64 * 1024 * 1024
-STEPS = "docs/fix/state.md"
-# How many damaged files a message names.
-FAULTS_NAMED = 3
-
-
-def damaged(path: str, schema: TableSchema, faults: Sequence[Fault]) -> DamagedError:
-    """The error for a table with damaged files. Pure."""
-    more = len(faults) - FAULTS_NAMED
-    named = "; ".join(map(str, faults[:FAULTS_NAMED])) + (f"; and {more} more files" if more > 0 else "")
-    return DamagedError(
-        f"the table {path} is damaged: {named}. No record on the target is lost. {schema.lost}",
-        "stop all runs, move this folder aside with the storage's own tool, then `mirror run CONFIG --once` and "
-        f"`mirror verify CONFIG`; {STEPS} has the steps",
-    )
+UNREADABLE = (
+    "no record on the target is lost; check the storage, the permissions of Spark there, and that it runs with Delta's "
+    f"extension; {STEPS} has the steps for a damaged table"
+)
 
 
 def vanished(path: str) -> VanishedError:
@@ -178,7 +146,7 @@ class StateTable:
         self._counted = False
         # The columns that the table lacks; `None` until its first read.
         self._lacks: Optional[List[Column]] = None
-        self._examined = False
+        self._is_checked = False
         self._found = False  # whether this object has seen the table
         self.path = f"{state.rstrip('/')}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
@@ -186,8 +154,10 @@ class StateTable:
 
     @property
     def version(self) -> Optional[int]:
-        """The table's version when this process first read it; -1 if there was none, `None` if it is not known."""
-        return _VERSIONS.get(self.path)
+        """The table's version when this process first asked for it; -1 if there was none, `None` if it is unknown."""
+        if self.path not in _VERSIONS:
+            _VERSIONS[self.path] = newest_version(self._spark, self.path)
+        return _VERSIONS[self.path]
 
     def rows(self, *, made_elsewhere: bool = False) -> Optional[DataFrame]:
         """The table's current rows, or `None` if it does not exist. Raises StateError if it cannot be read.
@@ -196,7 +166,7 @@ class StateTable:
         process may have created it meanwhile: a read checks that, in a fraction of a second.
         """
         with self.explained("read"):
-            self._refuse_damage()
+            self._refuse_lost_lines()
             with self._creation:
                 if not self._exists() and not (made_elsewhere and self._can_be_read()):
                     return None
@@ -207,12 +177,13 @@ class StateTable:
         """The current rows of `flow`, for the start of a run: the first read of a table by Spark takes seconds.
 
         `None` if the table is not on a disk of this machine, is large, has vanished, or cannot be read so: then Spark
-        reads it, and says what is wrong with it. Raises StateError if the table is damaged."""
+        reads it, and says what is wrong with it. Raises StateError if a commit lost lines."""
         with self.explained("read"):
-            self._refuse_damage()
             try:
                 folder = on_local_disk(self._spark, self.path)
                 found = None if folder is None else read_table(folder, columns, flow, LARGE_TABLE)
+            except StateError:
+                raise
             except Exception as error:
                 log.debug("%s is read by Spark: %s", self.path, cause_of(error))
                 return None
@@ -230,30 +201,20 @@ class StateTable:
             raise vanished(self.path)
         return False
 
-    def _refuse_damage(self) -> None:
-        """Raises `DamagedError` if the log is damaged. Call it before the first read.
-
-        Delta does not detect a commit that lost lines, and Spark prints messages about a file that it cannot read."""
-        if not self._examined:
-            found = examined(self._spark, self.path, data=False)
-            if found.faults:
-                raise damaged(self.path, self._schema, found.faults)
-            self._examined = not found.failed
-            if not found.failed:
-                _VERSIONS.setdefault(self.path, found.version)
-
-    def _why_unreadable(self, data: bool) -> Optional[MirrorError]:
-        """The error that the table's files show after a failed Delta read or write; `None` if they are complete."""
-        found = examined(self._spark, self.path, data=data)
-        if found.faults:
-            return damaged(self.path, self._schema, found.faults)
-        if found.needs_newer_delta:
-            return NewerTableError(
-                f"the table {self.path} needs reader version {found.protocol and found.protocol[0]} of Delta, and this "
-                "mirror gave it version 1: nothing was written there",
-                "run the mirror with the Delta that wrote it, or name another folder as `state`",
-            )
-        return None
+    def _refuse_lost_lines(self) -> None:
+        """Raise the error of `refuse_lost_lines` for a table on a disk of this machine. Call it before the first read
+        by Spark."""
+        if self._is_checked:
+            return
+        try:
+            folder = on_local_disk(self._spark, self.path)
+            if folder is not None:
+                refuse_lost_lines(folder, import_module("deltalake").DeltaTable(folder))
+        except StateError:
+            raise
+        except Exception as error:  # no table yet, no package, or damage that Spark's read reports
+            log.debug("%s is not checked: %s", self.path, cause_of(error))
+        self._is_checked = True
 
     def has_rows(self, where: SparkColumn) -> bool:
         """Whether the table exists and has such rows. Its columns are not checked."""
@@ -368,27 +329,6 @@ class StateTable:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 DeltaTable.forPath(cloned(self._spark, _FEW_TASKS), self.path).vacuum()
 
-    def shorten_log(self) -> None:
-        """Delete old commits of Delta's log if the table has the property KEPT_COMMITS.
-
-        The current version and that number of earlier versions stay readable. Without the property only Delta's own
-        retention applies. Raises StateError.
-        """
-        with self.explained("shorten the log of"):
-            kept = self._property(KEPT_COMMITS)
-            if kept is None:
-                return
-            commits = CommitLog(self._spark, self.path)
-            gone = dispensable(commits.checkpoints(), int(kept))
-            if gone:
-                commits.delete(gone)
-                log.info("%s: the log of %d commits before version %d was deleted", self.path, len(gone), gone.stop)
-
-    def _property(self, name: str) -> Optional[str]:
-        (found,) = self.delta().detail().select(F.col("properties")[name]).collect()
-        value: Optional[str] = found[0]
-        return value
-
     def append(self, rows: Sequence[Tuple[object, ...]], options: Mapping[str, str]) -> None:
         """Add `rows` in one commit and one file; values are in the order of the columns, without the stamp.
 
@@ -457,16 +397,7 @@ class StateTable:
             said = cause_of(error)
             if _refused_for_another(error):
                 raise ConflictError(f"{what}: {said}", "another process changed the table at that moment") from error
-            hint = memory_hint(said)
-            why = None if hint else self._why_unreadable(action == "read")
-            if why is not None:
-                raise why from error
-            raise StateError(
-                f"{what}: {said}",
-                hint
-                or "check that Spark may read and write this folder, that it runs with Delta's extension,"
-                " and that nothing else wrote other columns there",
-            ) from error
+            raise StateError(f"{what}: {said}", memory_hint(said) or UNREADABLE) from error
 
     def _has_commit(self, name: str) -> bool:
         if not DeltaTable.isDeltaTable(self._spark, self.path):

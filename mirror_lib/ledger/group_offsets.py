@@ -41,7 +41,6 @@ GROUP_OFFSETS = TableSchema(
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
-    lost="`mirror groups rollback` cannot undo what earlier runs committed for groups.",
 )
 _WHERE = ("cluster", "group", "topic", "partition")
 _STANDING = (*((name, "int" if name == "partition" else "string") for name in _WHERE), ("stands", "bigint"))

@@ -35,7 +35,6 @@ INCIDENTS = TableSchema(
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
-    lost="The list of incidents is lost, and `mirror verify` cannot name the records that `on.error: skip` left out.",
 )
 
 

@@ -21,8 +21,6 @@ LANE_PRODUCERS = TableSchema(
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
-    lost="Flows with `shared.remote.topics` cannot find what a killed run wrote to a shared remote topic: "
-    "restore this table from a backup.",
 )
 
 

@@ -69,8 +69,6 @@ OFFSET_SYNCS = TableSchema(
         ),
     ),
     stamp="committed_at",
-    lost="The next run without this ledger finds the copied records: it reads the remote topics from their start. "
-    "Flows with `shared.remote.topics` or `provenance: off` cannot: restore this table from a backup.",
 )
 # A larger append uses a Python worker, which takes a tenth of a second to start.
 ROWS_IN_A_PLAN = 5_000

@@ -55,7 +55,6 @@ RUNS = TableSchema(
         ),
     ),
     stamp="at",
-    lost="The list of runs is lost, and the next run cannot check that its aliases still name the same clusters.",
 )
 # Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
@@ -94,7 +93,7 @@ class RunTable:
         """Merge the table's files at the end of every fiftieth run: each run adds two, and each file costs every reader
         a millisecond. A failure costs only time."""
         version = self._table.version
-        if version is None or not any(is_due(version, commits) for commits in (1, 2)):
+        if version is None or not any(is_due(version, commits) for commits in (-1, 0)):
             return
         try:
             self._table.merge_files()

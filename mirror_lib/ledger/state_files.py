@@ -1,6 +1,6 @@
-"""Lists, reads, moves and deletes files under `state:` on any file system that Spark can write, through Hadoop.
+"""Lists, reads and deletes files under `state:` on any file system that Spark can write, through Hadoop.
 
-Spark has no public call that lists, moves or deletes a folder, or that shows whether executors and driver see the same
+Spark has no public call that lists or deletes a folder, or that shows whether executors and driver see the same
 files.
 """
 
@@ -10,10 +10,8 @@ import logging
 import os
 import re
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Optional, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -38,13 +36,10 @@ def on_local_disk(spark: SparkSession, path: str) -> Optional[str]:
     return str(files.makeQualified(folder).toUri().getPath()) if files.getScheme() == "file" else None
 
 
-def read_file(spark: SparkSession, path: str, *, checked: bool = True) -> str:
-    """The text of a small UTF-8 file. The driver reads it without a Spark job, so it waits for no task slot.
-
-    `checked`: compare with Hadoop's checksum file, which only local disks have. Raises what Hadoop raises."""
+def read_file(spark: SparkSession, path: str) -> str:
+    """The text of a small UTF-8 file. The driver reads it without a Spark job, so it waits for no task slot. Raises
+    what Hadoop raises."""
     file, files = hadoop_folder(spark, path)
-    if not checked:
-        files = files.getRawFileSystem()
     jvm: Any = spark._jvm
     stream = files.open(file)
     try:
@@ -53,56 +48,21 @@ def read_file(spark: SparkSession, path: str, *, checked: bool = True) -> str:
         stream.close()
 
 
-@dataclass(frozen=True)
-class FileFacts:
-    """A file in a folder: size in bytes, and modification time (Unix seconds)."""
-
-    nbytes: int
-    modified: float
-
-
-def names_in(spark: SparkSession, path: str) -> List[str]:
-    """The names in a folder; none if it does not exist. Raises what Hadoop raises.
-
-    Faster than `listed`, because it does not read the status of each file on a local disk."""
-    folder, files = hadoop_folder(spark, path)
-    if not files.exists(folder):
-        return []
-    hadoop: Any = spark._jvm
-    statuses = files.listStatus(folder)
-    text = str(hadoop.scala.runtime.ScalaRunTime.stringOf(hadoop.org.apache.hadoop.fs.FileUtil.stat2Paths(statuses)))
-    found = [each.rpartition("/")[2] for each in text[len("Array(") : -1].split(", ") if each]
-    return found if len(found) == len(statuses) else [str(each.getPath().getName()) for each in statuses]
-
-
-def listed(spark: SparkSession, path: str) -> Optional[Mapping[str, Optional[FileFacts]]]:
-    """The content of the folder by name, `None` for a subfolder. Returns `None` if the folder does not exist.
-
-    Raises what Hadoop raises."""
-    folder, files = hadoop_folder(spark, path)
-    if not files.exists(folder):
+def newest_version(spark: SparkSession, path: str) -> Optional[int]:
+    """The version of the Delta table in a folder, by the names in its log; -1 without a commit. `None` if Hadoop cannot
+    list the log, as with Unity Catalog."""
+    try:
+        folder, files = hadoop_folder(spark, f"{path}/_delta_log")
+        if not files.exists(folder):
+            return -1
+        jvm: Any = spark._jvm
+        # One call for all files: a log has thousands of them, and each call to Java is slow.
+        paths = jvm.org.apache.hadoop.fs.FileUtil.stat2Paths(files.listStatus(folder))
+        names = str(jvm.scala.runtime.ScalaRunTime.stringOf(paths))
+        return max(map(int, re.findall(r"/(\d{20})\.json[,)]", names)), default=-1)
+    except Exception as error:
+        log.info("%s: its log cannot be listed: %s", path, cause_of(error))
         return None
-    jvm: Any = spark._jvm
-    statuses = files.listStatus(folder)
-    # One call for all files: a log has thousands of them, and each call to Java is slow.
-    found = _STATUS.findall(str(jvm.scala.runtime.ScalaRunTime.stringOf(statuses)))
-    if len(found) != len(statuses):
-        found = [
-            _STATUS.findall(
-                f"{{path={each.getPath()}; isDirectory={str(each.isDirectory()).lower()}; "
-                f"length={each.getLen()}; modification_time={each.getModificationTime()};"
-            )[0]
-            for each in statuses
-        ]
-    return {
-        name: None if is_folder == "true" else FileFacts(int(nbytes), int(modified) / 1000)
-        for name, is_folder, nbytes, modified in found
-    }
-
-
-_STATUS = re.compile(
-    r"\{path=[^;]*?([^/;]+)/?; isDirectory=(true|false);(?: length=(\d+);)?[^{]*?modification_time=(\d+);"
-)
 
 
 def is_absent(spark: SparkSession, path: str) -> bool:
@@ -112,60 +72,6 @@ def is_absent(spark: SparkSession, path: str) -> bool:
         return not files.exists(folder)
     except Exception:
         return False
-
-
-def texts(spark: SparkSession, paths: Sequence[str]) -> Dict[str, FileText]:
-    """The texts of small files, read in parallel. Raises what Hadoop raises if the storage fails."""
-    if not paths:
-        return {}
-    with ThreadPoolExecutor(min(READERS, len(paths))) as pool:
-        return dict(zip(paths, pool.map(lambda path: _text(spark, path), paths)))
-
-
-READERS = 8
-
-
-@dataclass(frozen=True)
-class FileText:
-    """The text of a file; `None` if it does not exist. `broken`: it does not match its checksum file."""
-
-    text: Optional[str]
-    error: str = ""
-    broken: bool = False
-
-
-def _text(spark: SparkSession, path: str) -> FileText:
-    try:
-        return FileText(read_file(spark, path))
-    except Exception as error:
-        said = cause_of(error)
-        file, files = hadoop_folder(spark, path)
-        if not files.exists(file):
-            return FileText(None, said)
-        # Java reports "not found" also for a file without read permission.
-        if "ChecksumException" not in said:
-            raise
-    # Read again without the checksum, so that the caller can find the damage in the text.
-    return FileText(read_file(spark, path, checked=False), said, broken=True)
-
-
-def ends_with(spark: SparkSession, path: str, end: bytes) -> bool:
-    """Whether a file ends with `end`. False if it does not match its checksum file. Raises what Hadoop raises."""
-    file, files = hadoop_folder(spark, path)
-    jvm: Any = spark._jvm
-    nbytes = files.getFileStatus(file).getLen()
-    if nbytes < len(end):
-        return False
-    stream = files.open(file)
-    try:
-        stream.seek(nbytes - len(end))
-        return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)) == end
-    except Exception as error:
-        if "ChecksumException" in cause_of(error):
-            return False
-        raise
-    finally:
-        stream.close()
 
 
 def drop_folder(spark: SparkSession, path: str) -> None:
@@ -180,36 +86,6 @@ def drop_folder(spark: SparkSession, path: str) -> None:
     except Exception as error:
         if spark_ended(path, spark) is None:
             log.warning("could not delete the folder %s: %s. It holds no data; delete it", path, cause_of(error))
-
-
-# A checkpoint in one file. Checkpoints of several parts have other names and are ignored.
-CHECKPOINT = ".checkpoint.parquet"
-SUFFIXES = (".json", ".crc", CHECKPOINT)
-
-
-class CommitLog:
-    """Deletes old commits of the Delta log of the table in folder `path`, if the operator wants fewer than Delta keeps.
-
-    Delta's retention removes whole days, and every commit lists all files of the log. Each call raises what Hadoop
-    raises."""
-
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm: Any = spark._jvm
-        self._paths = jvm.org.apache.hadoop.fs
-        self._folder, self._files = hadoop_folder(spark, f"{path}/_delta_log")
-
-    def checkpoints(self) -> Sequence[int]:
-        """The versions that have a checkpoint."""
-        found = self._files.listStatus(self._folder, self._paths.GlobFilter(f"*{CHECKPOINT}"))
-        names = [status.getPath().getName()[: -len(CHECKPOINT)] for status in found]
-        return [int(name) for name in names if name.isdigit()]
-
-    def delete(self, versions: range) -> None:
-        """Delete these commits, their checkpoints included."""
-        # The oldest first: after a kill at any point, the log only starts later and has no gap.
-        for version in versions:
-            for suffix in SUFFIXES:
-                self._files.delete(self._paths.Path(self._folder, f"{version:020d}{suffix}"), False)
 
 
 def why_driver_cannot_write(spark: SparkSession, state: str) -> Optional[str]:

@@ -6,6 +6,7 @@ Releases only add columns to a table, so this release can also read its own colu
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from datetime import datetime
@@ -39,9 +40,13 @@ class TableRows(NamedTuple):
     since: Mapping[str, int] = MappingProxyType({})
 
 
+STEPS = "docs/fix/state.md"
+
+
 def read_table(path: str, columns: Sequence[str], flow: str, most_bytes: float = math.inf) -> TableRows:
     """The rows of `flow` in the table in folder `path`; values of a missing column are null. Raises what deltalake
-    raises, `ImportError` without it, and `ValueError` if the table's files have more than `most_bytes`."""
+    raises, `ImportError` without it, `ValueError` if the table's files have more than `most_bytes`, and the error of
+    `refuse_lost_lines`."""
     import deltalake
     import pyarrow as pa
 
@@ -49,7 +54,8 @@ def read_table(path: str, columns: Sequence[str], flow: str, most_bytes: float =
         delta: Any = deltalake.DeltaTable(path)
     except deltalake.exceptions.TableNotFoundError:
         return TableRows()
-    if sum(delta.get_add_actions(flatten=True)["size_bytes"].to_pylist()) > most_bytes:
+    sizes = refuse_lost_lines(path, delta)
+    if sum(sizes) > most_bytes:
         raise ValueError(f"{path} is large")
     since = {field.name: int((field.metadata or {}).get(SINCE, 1)) for field in delta.schema().fields}
     wanted = [name for name in columns if name in since]
@@ -58,6 +64,27 @@ def read_table(path: str, columns: Sequence[str], flow: str, most_bytes: float =
         if name not in since:
             found = found.append_column(name, pa.nulls(found.num_rows))
     return TableRows(found, since)
+
+
+def refuse_lost_lines(path: str, delta: Any) -> List[int]:
+    """The sizes in bytes of the files of `delta`, the table in folder `path`. Raises `StateError` if Delta's own
+    checksum of that version counts more files.
+
+    Readers of Delta do not compare the two. A commit that was cut at the end of a line then reads as a whole one, and
+    the ledger lacks rows before others: no end of a remote log shows that. A log on other storage is not checked, as
+    such storage writes a file whole or not at all.
+    """
+    sizes: List[int] = delta.get_add_actions(flatten=True)["size_bytes"].to_pylist()
+    try:
+        with open(f"{path}/_delta_log/{delta.version():020d}.crc", encoding="utf-8") as checksum:
+            counted = json.load(checksum)["numFiles"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return sizes
+    if len(sizes) < counted:
+        what = f"version {delta.version()} of the table {path} has {len(sizes)} files, and Delta's checksum counts"
+        hint = f"no record on the target is lost; {STEPS} has the steps for a damaged table"
+        raise StateError(f"{what} {counted}: a commit in its log lost lines", hint)
+    return sizes
 
 
 class TableReader:
@@ -86,6 +113,8 @@ class TableReader:
         path = f"{self._root}/{table}"
         try:
             return read_table(path, columns, flow).rows
+        except StateError:
+            raise
         except Exception as error:  # the library raises several classes, and OSError
             raise self._unread(path, error) from error
 
@@ -122,7 +151,7 @@ class TableReader:
         )
 
     def _unread(self, path: str, error: Exception) -> StateError:
-        hint = "check the folder and this machine's access to it; `mirror state check CONFIG` finds damage"
+        hint = f"check the folder and this machine's access to it; {STEPS} has the steps for a damaged table"
         return StateError(without_logins(f"could not read the table {path}: {cause_of(error)}"), hint)
 
 

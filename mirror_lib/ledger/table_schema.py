@@ -33,16 +33,12 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A public table: folder name under `state:`, meaning of a row, columns. The commit fills the column `stamp`.
-
-    `lost` is a sentence for the operator: the consequence if the table is lost.
-    """
+    """A public table: folder name under `state:`, meaning of a row, columns. The commit fills the column `stamp`."""
 
     name: str
     comment: str
     columns: Tuple[Column, ...]
     stamp: str
-    lost: str = ""
 
     @property
     def version(self) -> int:

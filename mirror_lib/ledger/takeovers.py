@@ -30,7 +30,6 @@ TAKEOVERS = TableSchema(
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
-    lost="Groups of topics with a take-over may be translated as if the mirror had copied all of the remote topic.",
 )
 
 

@@ -29,7 +29,6 @@ TOPIC_ACLS = TableSchema(
         Column("at", "timestamp", "when the row was written, by the driver's clock"),
     ),
     stamp="at",
-    lost="The mirror does not delete ACLs that it created before.",
 )
 
 

@@ -22,7 +22,6 @@ VERIFICATIONS = TableSchema(
         Column("at", "timestamp", "when the comparison ended, by the clock of the machine that compared"),
     ),
     stamp="at",
-    lost="When the copy was last verified, and with which verdict, is unknown.",
 )
 
 

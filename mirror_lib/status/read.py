@@ -20,7 +20,14 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records, timestamps_at
-from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, last_ranges, records_since
+from mirror_lib.ledger.table_reader import (
+    POSITION_COLUMNS,
+    STEPS,
+    TableReader,
+    last_positions,
+    last_ranges,
+    records_since,
+)
 from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
     KEPT_FOR_EVER,
@@ -218,7 +225,7 @@ def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Moves]:
 
 def _unix(at: Any) -> float:
     if not isinstance(at, datetime):
-        raise StateError(f"a row of a table has no time: {at}", "mirror state check CONFIG")
+        raise StateError(f"a row of a table has no time: {at}", f"{STEPS} has the steps for a damaged table")
     return at.timestamp()
 
 

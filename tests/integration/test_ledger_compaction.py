@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from mirror_lib.errors import StateError
 from mirror_lib.groups.job import CHANGES, LedgerStream
 from mirror_lib.ledger.compaction import Choice, LedgerCompaction, merged_ranges
-from mirror_lib.ledger.delta_table import KEPT_COMMITS, StateTable
+from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, LogPosition, PartitionKey, Position, RangePositions, TopicPair
@@ -197,39 +197,6 @@ def test_a_stream_without_its_options_fails_at_a_compaction(
             query.processAllAvailable()
     finally:
         query.stop()
-
-
-@pytest.mark.long
-def test_a_log_is_shortened_only_where_the_table_has_the_property_and_the_table_stays_the_same(
-    ledger: Ledger, spark: SparkSession
-) -> None:
-    jvm: Any = spark._jvm
-    delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
-    for number in range(6):
-        ledger.append(row(0, 10 * number, 10 * number, 10))
-        if number in (2, 4):
-            delta_log.forTable(spark._jsparkSession, ledger.table.path).checkpoint()
-    before, folder = ledger.facts(), Path(ledger.table.path)
-    table = StateTable(spark, str(folder.parent), OFFSET_SYNCS)
-
-    def versions() -> List[int]:
-        return sorted({int(path.name[:20]) for path in folder.glob("_delta_log/0*")})
-
-    table.shorten_log()
-    assert versions() == [0, 1, 2, 3, 4, 5]
-    spark.sql(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('{KEPT_COMMITS}' = '2')")
-    table.shorten_log()
-    assert versions() == [2, 3, 4, 5, 6]
-    delta_log.clearCache()
-    assert ledger.facts() == before
-    ledger.append(row(0, 60, 60, 10))
-    ledger.merge()
-    assert ledger.table.positions(FLOW) == {key(0): Position(70, 70)}
-
-    spark.sql(f"ALTER TABLE delta.`{folder}` UNSET TBLPROPERTIES ('{KEPT_COMMITS}')")
-    delta_log.forTable(spark._jsparkSession, ledger.table.path).checkpoint()
-    table.shorten_log()
-    assert versions()[0] == 2
 
 
 @pytest.mark.long

@@ -117,7 +117,7 @@ def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlo
         assert run.wait(60) == 1, run.output
     (error,) = [line for line in run.output.splitlines() if "error: " in line]
     assert "Spark has ended (check whether it was stopped" in error
-    assert "check that Spark may read and write" not in run.output
+    assert "MIR-401" not in run.output
     flow.trigger = "availableNow"
     assert flow.run(spark).error is None
     flow.assert_exact(spark)

@@ -20,7 +20,6 @@ from mirror_lib.commands import (
     groups_rollback,
     report,
     run,
-    state_check,
     takeover,
     verify,
 )
@@ -37,10 +36,8 @@ from mirror_lib.facts import AclBinding, CommittedOffset
 from mirror_lib.groups.flow import cycle_json
 from mirror_lib.groups.position_formats import TranslatedPosition, document
 from mirror_lib.groups.report import PlannedMove
-from mirror_lib.ledger.delta_log import Fault
 from mirror_lib.ledger.records import CutoverStep, LeftOut, PartitionKey
 from mirror_lib.ledger.runs import OpenRun
-from mirror_lib.ledger.state_check import STATE_TABLES, TableState
 from mirror_lib.log_lines import json_line
 from mirror_lib.metrics import metrics_json
 from mirror_lib.plan.deciding import decided_group, decided_topic
@@ -103,7 +100,6 @@ def documents() -> Dict[str, List[Document]]:
             cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
         ],
         "mirror failover": _failovers(),
-        "mirror state check": _tables(),
         "mirror translate-position": [
             document(TranslatedPosition("orders", 0, 4, "A.orders", offset, "exact")) for offset in (4, None)
         ],
@@ -211,13 +207,6 @@ def _failovers() -> List[Document]:
     groups = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
     topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
     return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), groups)) for seen, lag in ((None, None), (1.5, 1))]
-
-
-def _tables() -> List[Document]:
-    config: Any = argparse.Namespace(state="./mirror-state")
-    bad = TableState("incidents", "damaged", None, (Fault("a.parquet", "missing", "is missing"),))
-    fine = [TableState(name, "fine", 5) for name in STATE_TABLES if name != bad.name]
-    return printed(lambda: state_check.show_tables(JSON, config, [*fine, bad]))
 
 
 def _takeovers() -> List[Document]:

@@ -7,7 +7,7 @@ from typing import List, Optional
 import pytest
 
 from mirror_lib.commands.output import error_json
-from mirror_lib.errors import ClusterError, RefusedError, cause_of, exit_code_of, worst
+from mirror_lib.errors import ClusterError, RefusedError, cause_of, exit_code_of, messages_of, worst
 
 BEGINS = "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
 TRACE = """\
@@ -122,3 +122,9 @@ def test_the_document_of_a_flow_has_its_own_exit_code() -> None:
     error = RefusedError("A->B: no", "ask", code="MIR-304")
     assert error_json([error, ClusterError("away")]) == {"error": "A->B: no (ask)", "code": "MIR-304", "exit_code": 3}
     assert error_json([], interrupted=True) == {"error": None, "code": None, "exit_code": 143}
+
+
+def test_messages_have_no_lines_of_a_trace() -> None:
+    """Java's own package `java.util.concurrent` in a trace once made any failed read an edit by another process."""
+    said = "Job aborted: Lost task\n\tat java.base/java.util.concurrent.Pool.run(Pool.java:1)\n\nDriver stacktrace:"
+    assert messages_of(RuntimeError(said)) == ["Job aborted: Lost task\n\n\nDriver stacktrace:"]

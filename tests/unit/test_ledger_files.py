@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
 from mirror_lib.ledger.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, Upkeep, chosen, is_due
-from mirror_lib.ledger.delta_table import dispensable, table_properties
+from mirror_lib.ledger.delta_table import table_properties
 
 
 def files(*rows: int) -> List[TableFile]:
@@ -52,26 +52,6 @@ def test_files_are_looked_through_at_every_hundredth_commit_of_the_table_however
     assert [commits for commits in range(1, 301) if is_due(None, commits)] == [1, 101, 201]
 
 
-def test_only_commits_that_a_checkpoint_far_behind_the_newest_stands_for_are_dispensable() -> None:
-    assert dispensable([], 1000) == dispensable([100, 1000], 1000) == dispensable([1000], 1000) == range(0)
-    assert dispensable([100, 1099], 1000) == range(0)
-    assert dispensable([100, 200, 1100, 1300], 1000) == range(0, 200)
-    assert dispensable([300, 400, 1400], 1000) == range(200, 400)
-
-
-def test_a_log_that_was_never_shortened_is_shortened_in_turns_until_what_is_kept_is_left() -> None:
-    checkpoints = list(range(100, 4001, 100))
-    gone: List[int] = []
-    for _ in range(5):
-        turn = dispensable(checkpoints, 1000)
-        gone += turn
-        checkpoints = [version for version in checkpoints if version not in turn]
-
-    assert sorted(set(gone)) == list(range(3000))
-    assert len(gone) - len(set(gone)) <= 400
-    assert checkpoints[0] == 3000
-
-
 class Table:
     """A table whose upkeep raises `error`."""
 
@@ -89,11 +69,8 @@ class Table:
             raise self.error
         return False
 
-    def shorten_log(self) -> None:
-        pass
 
-
-def levels(caplog: pytest.LogCaptureFixture, table: Table, commits: int) -> List[str]:
+def levels(caplog: pytest.LogCaptureFixture, table: Any, commits: int) -> List[str]:
     upkeep = Upkeep("A->B", table)
     with caplog.at_level(logging.INFO, "mirror_lib.ledger.compaction"):
         for _ in range(commits):

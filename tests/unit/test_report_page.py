@@ -233,7 +233,7 @@ def test_history_is_read_table_by_table_and_only_that_of_30_days() -> None:
     tables = Tables({"incidents": [{"at": None}]}, {"verifications": KeyError("a library of another release")})
     found = flow_history(tables, "A->B", NOW)
     assert (found.runs, found.incidents, found.verifications) == ((), None, None)
-    assert "mirror state check CONFIG" in found.unread[0] and "verifications: KeyError" in found.unread[1]
+    assert "docs/fix/state.md" in found.unread[0] and "verifications: KeyError" in found.unread[1]
 
 
 def test_one_sign_of_life_is_a_sentence_and_no_chart() -> None:

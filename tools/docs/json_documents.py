@@ -71,7 +71,6 @@ COMMON: Mapping[str, str] = {
     "filtered": "records that `where` or `transform` dropped in this run, or in this cycle; null: not counted",
     "recovered": "records found on the target that the ledger did not have",
     "delivery": "`exactly-once` or `at-least-once`",
-    "table": "table name",
     "positions": "count",
     "present_offset": "committed offset now",
 }
@@ -274,13 +273,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "groups[].lag": "unread offsets on the target",
         "groups[].committed_at": "last offset commit",
         "groups[].active": "it has members on the target",
-    },
-    "mirror state check": {
-        "state": "state folder",
-        "tables[].status": "condition",
-        "tables[].rows": "count",
-        "tables[].faults[].file": "file",
-        "tables[].if_lost": "consequence of its loss",
     },
     "mirror translate-position": {
         "offset": "next offset to read",

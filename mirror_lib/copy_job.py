@@ -181,8 +181,9 @@ class FlowRun(SupervisedFlow):
         if not self._ends:
             self._warn_of_names(source)
         # Spark first repeats an unfinished batch as it was planned, and fails if topics have changed since. The ledger
-        # is more current, so only the checkpoint of a run that ended well is reused.
-        checkpoint = last.checkpoint if last is not None and ended_well else journal.run_id
+        # is more current, so only the checkpoint of a run that ended well is reused, and only with the ledger's rows.
+        reused = last if ended_well and mirror.has_history() else None
+        checkpoint = journal.run_id if reused is None else reused.checkpoint
         run = MirrorRun(journal.run_id, flow.name, flow.tasks_max, flow.delivery, *clusters, checkpoint)
         # A run that finds an unfinished micro-batch in a checkpoint must find its run in the table. A new checkpoint
         # has none.
@@ -268,7 +269,7 @@ class FlowRun(SupervisedFlow):
     def _query(self, mirror: Union[FlowMirror, RowMirror], journal: Journal, checkpoint: str) -> Optional[MirrorError]:
         try:
             if isinstance(mirror, RowMirror):
-                self._rows(mirror, checkpoint)
+                self._rows(mirror, journal.run_id)
             else:
                 self._batches(mirror, checkpoint)
             journal.written()

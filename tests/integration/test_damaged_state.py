@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_OK
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.damage import DAMAGES, QUICK, cut, damage
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
+from tests.lab.damage import DAMAGES, QUICK, commits, cut, damage, go_back
+from tests.lab.meanwhile import meanwhile
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,3 +193,31 @@ def test_re_created_source_is_not_appended_again_by_an_older_state(flow: OneFlow
     shutil.copytree(earlier, flow.state)
     assert code_of(flow, spark) == ""
     assert flow.copies() == copied
+
+
+def test_checkpoint_of_spark_that_is_ahead_of_the_ledger_hides_no_record(flow: OneFlow, spark: SparkSession) -> None:
+    """The ledger and its remote topic are gone, and the checkpoint has every offset: a continuous run waited for the
+    next record before it copied those that the source has."""
+    flow.fill(30)
+    assert code_of(flow, spark) == ""
+    shutil.rmtree(flow.state / "offset_syncs")
+    admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
+    admin.delete_topics([flow.remote_topic])[flow.remote_topic].result(30)
+    flow.trigger = "1 second"
+    with meanwhile(lambda stop: [flow.run(spark, stop)]):
+        until(lambda: flow.copies() == flow.written * flow.partitions, 40)
+
+
+@pytest.mark.long
+def test_checkpoint_of_a_killed_run_whose_start_is_not_recorded_is_not_resumed(
+    flow: OneFlow, spark: SparkSession
+) -> None:
+    flow.settings = ROWS
+    flow.fill(150)
+    assert code_of(flow, spark) == ""
+    before = len(commits(flow.state / "runs"))
+    kill(flow)
+    go_back(len(commits(flow.state / "runs")) - before)(flow.state / "runs")
+    flow.fill(50)
+    assert code_of(flow, spark) == ""
+    assert_once(flow, spark)

@@ -136,12 +136,8 @@ RUN_SUCCESS = _metric(
 )
 TOPICS = _metric("topics", GAUGE, "Topics that the flow copied from, or that have lag")
 OMITTED = _metric("topics_omitted", GAUGE, "Topics beyond metrics.topics.max, which have no metrics of their own")
-TOPIC_RECORDS = _metric(
-    "topic_records_total", COUNTER, "Records copied of the topic. Absent where a flow repartitions records", _TOPIC
-)
-TOPIC_BYTES = _metric(
-    "topic_bytes_total", COUNTER, "Bytes written of the topic. Absent where a flow repartitions records", _TOPIC
-)
+TOPIC_RECORDS = _metric("topic_records_total", COUNTER, "Records copied of the topic", _TOPIC)
+TOPIC_BYTES = _metric("topic_bytes_total", COUNTER, "Bytes written of the topic", _TOPIC)
 TOPIC_LAG = _metric("topic_lag_records", GAUGE, "Offsets of the source topic still to copy", _TOPIC)
 TOPIC_PARTITION_LAG = _metric(
     "topic_max_partition_lag_records", GAUGE, "Offsets still to copy of the topic's partition that has the most", _TOPIC
@@ -180,7 +176,7 @@ class FlowSeries:
         self._sums = dict.fromkeys((RECORDS, BYTES, RECOVERED, CYCLES, CYCLE_SECONDS), 0.0)
         self._throttled = dict.fromkeys(SIDES, 0.0)
         self._unreachable = dict.fromkeys(SIDES if continuous else (), False)
-        self._copied: Dict[str, Optional[Tuple[int, int]]] = {}
+        self._copied: Dict[str, Tuple[int, int]] = {}
         self._last: Optional[FlowMetrics] = None
         self._last_cycle: Optional[float] = None
 
@@ -198,7 +194,8 @@ class FlowSeries:
         self._sums[CYCLE_SECONDS] += snapshot.seconds
         self._last_cycle = now
         for topic in snapshot.topics:
-            self._copied[topic.topic] = _sum(self._copied.get(topic.topic, (0, 0)), topic)
+            records, nbytes = self._copied.get(topic.topic, (0, 0))
+            self._copied[topic.topic] = records + topic.records, nbytes + topic.bytes
 
     def outage(self, outage: Outage) -> None:
         """Record that an outage begins or is over."""
@@ -243,20 +240,12 @@ class FlowSeries:
         yield Value(OMITTED, self._labels, len(by_lag) - len(shown))
         for name in shown:
             labels, copied, (records, worst) = (*self._labels, name), self._copied[name], lag.get(name, (0, 0))
-            if copied is not None:
-                yield Value(TOPIC_RECORDS, labels, copied[0])
-                yield Value(TOPIC_BYTES, labels, copied[1])
+            yield Value(TOPIC_RECORDS, labels, copied[0])
+            yield Value(TOPIC_BYTES, labels, copied[1])
             yield Value(TOPIC_LAG, labels, records)
             yield Value(TOPIC_PARTITION_LAG, labels, worst)
             if name in retention:
                 yield Value(TOPIC_RETENTION, labels, retention[name])
-
-
-def _sum(before: Optional[Tuple[int, int]], topic: TopicMetrics) -> Optional[Tuple[int, int]]:
-    """Records and bytes of a topic so far; `None` once a cycle did not count them by source topic."""
-    if before is None or topic.records is None or topic.bytes is None:
-        return None
-    return before[0] + topic.records, before[1] + topic.bytes
 
 
 def state_of(snapshot: FlowMetrics) -> str:

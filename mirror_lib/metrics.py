@@ -18,21 +18,21 @@ RATE_LIMITED = "rate-limited to"
 
 @dataclass(frozen=True)
 class TopicMetrics:
-    """One source topic in a cycle: the records and bytes copied, `None` if records are counted by remote topic, and the
-    upstream offsets still to copy. `worst_partition` has the most of them, `worst_records`. A topic whose partitions
-    have all stopped in the cycle has 0 `partitions`, and -1 as the worst."""
+    """One source topic in a cycle: the records and bytes copied, and the upstream offsets still to copy.
+    `worst_partition` has the most of them, `worst_records`. A topic whose partitions have all stopped in the cycle has
+    0 `partitions`, and -1 as the worst."""
 
     topic: str
     partitions: int
-    records: Optional[int]
-    bytes: Optional[int]
+    records: int
+    bytes: int
     behind_records: int
     worst_partition: int
     worst_records: int
 
     def idle(self) -> TopicMetrics:
         """The same topic in a cycle that copied nothing."""
-        return self if self.records is None else replace(self, records=0, bytes=0)
+        return replace(self, records=0, bytes=0)
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,15 @@ def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartit
 
 
 def by_topic(
-    left: Mapping[TopicPartition, int], copied: Optional[Iterable[Tuple[str, int, int]]]
+    left: Mapping[TopicPartition, int], copied: Iterable[Tuple[str, int, int]]
 ) -> Tuple[TopicMetrics, ...]:
     """The topics of a cycle by name. `left`: upstream offsets still to copy of each source partition. `copied`: topic,
-    records and bytes, one or more entries per source topic; `None` if they are not counted by source topic."""
+    records and bytes, one or more entries per source topic."""
     to_go: Dict[str, Dict[int, int]] = {}
     for (topic, partition), count in left.items():
         to_go.setdefault(topic, {})[partition] = count
     done: Dict[str, Tuple[int, int]] = {}
-    for topic, records, nbytes in copied or ():
+    for topic, records, nbytes in copied:
         before = done.get(topic, (0, 0))
         done[topic] = (before[0] + records, before[1] + nbytes)
     found = []
@@ -101,8 +101,8 @@ def by_topic(
         partitions = to_go.get(topic, {})
         worst = max(sorted(partitions), key=partitions.__getitem__, default=-1)
         total = sum(partitions.values())
-        own: Tuple[Optional[int], Optional[int]] = done.get(topic, (0, 0)) if copied is not None else (None, None)
-        found.append(TopicMetrics(topic, len(partitions), own[0], own[1], total, worst, partitions.get(worst, 0)))
+        own = done.get(topic, (0, 0))
+        found.append(TopicMetrics(topic, len(partitions), *own, total, worst, partitions.get(worst, 0)))
     return tuple(found)
 
 

@@ -57,7 +57,7 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
 
 
 # Verdicts under which a consumer that starts on the other side has no offset, or an old one.
-WITHOUT_OFFSET = ("held", "untranslatable")
+WITHOUT_OFFSET = ("held", "untranslatable", "repartitioned")
 
 
 def _not_committed(planned: _Planned) -> Sequence[PlannedMove]:
@@ -70,12 +70,15 @@ def _not_committed(planned: _Planned) -> Sequence[PlannedMove]:
 
 
 def _show_not_committed(flow: ReplicationFlow, left: Sequence[PlannedMove]) -> None:
+    from mirror_lib.groups.translation import WAYS_OUT
+
     if left:
         first = left[0].decision
+        again = "a consumer that starts there has no such offset: run the mirror until it has caught up, then again"
         print_error(
             f"{flow.name}: {counted(len(left), 'position')} could not be committed, the first of group {first.group} "
-            f"on {first.here[0]}-{first.here[1]}: {first.translation.verdict} (a consumer that starts there has no "
-            "such offset: run the mirror until it has caught up, then again)"
+            f"on {first.here[0]}-{first.here[1]}: {first.translation.verdict} "
+            f"({WAYS_OUT.get(first.translation.verdict, again)})"
         )
 
 

@@ -152,13 +152,8 @@ class ReplicationFlow:
 
     @property
     def repartitions(self) -> bool:
-        """Whether a remote partition may get records of several source partitions, or a record go to several."""
+        """Whether a remote partition may get records of several source partitions."""
         return self.change is not None and self.change.repartitions
-
-    @property
-    def one_to_one(self) -> bool:
-        """Whether each topic has one remote topic, which is no other's."""
-        return self.change is None or self.change.one_to_one
 
     @property
     def starts_at_earliest(self) -> bool:

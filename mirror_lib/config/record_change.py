@@ -13,8 +13,8 @@ BATCHES, RECORDS = "batches", "records"
 # Where a record goes: to the partition that it had, or to the one that Kafka's partitioner gives its key.
 SOURCE, KEY = "source", "key"
 
-# A pattern and the remote topics that take its place; `$1` and `\1` stand for groups.
-Rename = Tuple[str, Tuple[str, ...]]
+# A pattern and the remote topic that takes its place; `$1` and `\1` stand for groups.
+Rename = Tuple[str, str]
 Partitioner = Union[str, int]
 
 _GROUP = re.compile(r"[$\\](\d)")
@@ -29,7 +29,7 @@ class RecordChange:
     """How a flow of the engine `records` changes what it copies; as made here, nothing is changed.
 
     `where` and `select` are Spark SQL, `transform` is `module:function`, from DataFrame to DataFrame. The first pattern
-    of `rename` that a topic's whole name matches gives its remote topics; a topic without one is named by the policy.
+    of `rename` that a topic's whole name matches gives its remote topic; a topic without one is named by the policy.
     `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. With `provenance` each copied
     record says in a header where it came from. `places` holds `file:line` of these settings, by their keys.
     """
@@ -43,37 +43,22 @@ class RecordChange:
     dead_letter_topic: Optional[str] = None
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
-    def renamed(self, topic: str) -> Tuple[str, ...]:
-        """The remote topics that `rename` gives a source topic, each once; empty where it says nothing of it."""
-        for pattern, names in self.rename:
+    def renamed(self, topic: str) -> Optional[str]:
+        """The remote topic that `rename` gives a source topic; `None` where it says nothing of it."""
+        for pattern, name in self.rename:
             match = re.fullmatch(pattern, topic)
             if match is not None:
-                return tuple(dict.fromkeys(_filled(name, match) for name in names))
-        return ()
+                return _filled(name, match)
+        return None
 
     def place(self, key: str) -> str:
         """`file:line` of a setting, or its key where the file does not have it."""
         return self.places.get(key, key)
 
     @property
-    def keeps_partitions(self) -> bool:
-        """Whether every record keeps the number of its partition."""
-        return self.partitioner == SOURCE
-
-    @property
-    def one_to_one(self) -> bool:
-        """Whether `rename` can neither give a topic several remote topics nor bring several together, as it is written.
-
-        Decided without the topics that are there now: a flow must not become another one when a topic comes.
-        """
-        templates = [name for _, names in self.rename for name in names]
-        alone = all(len(names) == 1 for _, names in self.rename) and len(set(templates)) == len(templates)
-        return alone and all(_keeps_apart(pattern, names[0]) for pattern, names in self.rename)
-
-    @property
     def repartitions(self) -> bool:
-        """Whether a remote partition may get records of several source partitions, or a record go to several."""
-        return not (self.keeps_partitions and self.one_to_one)
+        """Whether a record may go to another partition than the one with its partition's number."""
+        return self.partitioner != SOURCE
 
 
 # The settings that change records, by the field that each of them fills.
@@ -95,7 +80,9 @@ def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordCha
 
 
 def _keeps_apart(pattern: str, name: str) -> bool:
-    """Whether all of a topic's name that `pattern` leaves open is in `name`, so that two topics are two there too."""
+    """Whether all of a topic's name that `pattern` leaves open is in `name`, so that two topics are two there too.
+
+    Decided without the topics that are there now: a later topic must not join another one's remote topic."""
     used = {int(number) for number in _GROUP.findall(name)}
     if re.compile(pattern).groups == 0 or not used:
         return _LITERAL.fullmatch(pattern) is not None
@@ -127,19 +114,31 @@ def _transform(value: Value) -> Optional[str]:
 
 
 def _renames(value: Value) -> Tuple[Rename, ...]:
-    return tuple(_rename(text, position) for position, text in enumerate(items(value), start=1))
+    found: Tuple[Rename, ...] = ()
+    for position, text in enumerate(items(value), start=1):
+        pattern, name = _rename(text, position)
+        if name in (other for _, other in found) or not _keeps_apart(pattern, name):
+            raise ValueError(
+                f"must give each topic a remote topic of its own (item {position} brings {pattern} together with other "
+                f"topics in {name}; copy each topic by a flow of its own, with shared.remote.topics: true)"
+            )
+        found = (*found, (pattern, name))
+    return found
 
 
 def _rename(text: str, position: int) -> Rename:
     pattern, arrow, given = (part.strip() for part in text.partition("->"))
-    names = tuple(_BLANKS.split(given)) if given else ()
+    names = _BLANKS.split(given) if given else []
     if not (pattern and arrow and names):
         raise ValueError(f"must be a list of TOPIC -> REMOTE TOPIC, and item {position} is none")
+    if len(names) > 1:
+        raise ValueError(
+            f"must give each topic one remote topic (item {position} gives {pattern} several, {', '.join(names)}; copy "
+            "it by a flow for each, with a rename of its own)"
+        )
     check_pattern(pattern, position)
-    groups = re.compile(pattern).groups
-    for name in names:
-        _check_name(name, groups, position)
-    return pattern, names
+    _check_name(names[0], re.compile(pattern).groups, position)
+    return pattern, names[0]
 
 
 def _check_name(name: str, groups: int, position: int) -> None:

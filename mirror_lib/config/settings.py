@@ -217,8 +217,8 @@ SETTINGS: Tuple[Setting, ...] = (
             "it `records`"),
     Setting("where", CONDITION, "", "Condition that selects the records to copy, over `topic`, `partition`, `offset`, "
             "`timestamp`, `timestampType`, `key`, `value`, `headers`"),
-    Setting("select", SELECT_LIST, "", "Select list over the same columns. Its `key`, `value`, `headers`, `timestamp` "
-            "or `remote_topic` replaces the old one; `*` keeps the others"),
+    Setting("select", SELECT_LIST, "", "Select list over the same columns. Its `key`, `value`, `headers` or "
+            "`timestamp` replaces the old one; `*` keeps the others"),
     Setting("transform", TRANSFORM, "", "Your Python function from DataFrame to DataFrame, before `where` and "
             "`select`"),
     Setting("rename", RENAMES, "", "Remote topics by `TOPIC -> NAME`, instead of the policy. The first match of the "

@@ -15,8 +15,6 @@ from mirror_lib.topics.plan import TopicFacts, plan_topics, select_topics
 
 log = logging.getLogger(__name__)
 
-# Who may read one of several topics may not read them all in one.
-NOT_ONE_TO_ONE = "no ACLs are copied: rename brings topics together, or gives one several remote topics"
 # A request to a cluster that is away undoes no earlier request, so each is reported separately.
 BOOKED_AT_ONCE = 1000
 
@@ -103,8 +101,6 @@ def sync_topic_acls(
     book: MadeAcls,
 ) -> Synced:
     """Create, and if asked delete, ACLs of remote topics. Raises ClusterError where they cannot be read, StateError."""
-    if not flow.one_to_one:
-        return Synced(notes=(NOT_ONE_TO_ONE,))
     theirs, ours = source.topic_acls(), target.topic_acls()
     if theirs is None or ours is None:
         unguarded = source.alias if theirs is None else target.alias

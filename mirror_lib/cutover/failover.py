@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.table_reader import TableReader, last_commits
 from mirror_lib.status.facts import run_status
@@ -45,7 +46,7 @@ class TargetGroup:
 class Failover:
     """What is known of a flow without its source. `seen_at`: the last sign of life or commit of the mirror; what was
     written to the source after that is not on the target. `lag`: offsets that were to be copied at that time, where the
-    run recorded."""
+    run recorded. `repartitioned`: no group's offset has a place on the target."""
 
     flow: str
     at: float
@@ -53,6 +54,7 @@ class Failover:
     lag: Optional[int]
     topics: Tuple[RemoteTopic, ...]
     groups: Tuple[TargetGroup, ...]
+    repartitioned: bool = False
 
 
 def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failover:
@@ -69,7 +71,7 @@ def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failove
     signs = [row for row in runs if row["lag_records"] is not None]
     lag = max(signs, key=lambda row: float(row["at"]))["lag_records"] if signs else None
     shown = tuple(each for each in topics if counts(flow, each.topic, config.flows))
-    return Failover(flow.name, now, seen, lag, shown, groups)
+    return Failover(flow.name, now, seen, lag, shown, groups, flow.repartitions)
 
 
 def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteTopic, ...]:
@@ -129,7 +131,9 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
         lines += ["", *aligned([header, *rows_of], {1, 3, 4}, columns)]
         lines.append("a group reads again what it read on the source after COMMITTED, and passes no record")
     else:
-        lines += ["", "no group was moved to the target: consumers start where auto.offset.reset says"]
+        way_out = f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}"
+        otherwise = "consumers start where auto.offset.reset says"
+        lines += ["", f"no group was moved to the target: {way_out if found.repartitioned else otherwise}"]
     return lines
 
 

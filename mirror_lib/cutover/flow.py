@@ -48,7 +48,15 @@ from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import LITERAL, AclBinding, TopicPartition, held_back
 from mirror_lib.groups.flow import FlowTranslation, Outcome
 from mirror_lib.groups.markers import marker_ends
-from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.groups.translation import (
+    ACTIVE,
+    FOREIGN,
+    REPARTITIONED,
+    TO_DOWNSTREAM,
+    TO_UPSTREAM,
+    WAYS_OUT,
+    TranslationRules,
+)
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.cutovers import CutoverTable
@@ -349,12 +357,15 @@ class Cutover:
         there = (self._target if direction == TO_DOWNSTREAM else self._source).alias
         reasons = [*unknown, *(_why_left(each, there) for each in left)]
         if reasons and not self._options.leave_groups:
-            way = "stop the consumers of both clusters and call this again"
+            way = "stop the consumers of both clusters and call this again, or give --leave-groups"
+            if any(each.decision.translation.verdict == REPARTITIONED for each in left):
+                way = f"give --leave-groups, then {WAYS_OUT[REPARTITIONED]}"
             if any(each.decision.translation.verdict == FOREIGN for each in left):
                 way = f"stop the consumers of such a group on {there}, set groups.simple: include and call this again"
+                way += ", or give --leave-groups"
             raise RefusedError(
                 f"{self._flow.name}: offsets were not committed: {some(reasons, 1)}",
-                f"{way}, or give --leave-groups",
+                way,
                 code="MIR-335",
             )
         done = sum(each.done == "committed" for each in outcomes)

@@ -10,6 +10,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.control.topic_configs import KEEP
 from mirror_lib.cutover.steps import Gate, Quiet, writers_line
 from mirror_lib.facts import ActiveProducer, TopicPartition
+from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.plan.preview import FlowPreview, preview
 from mirror_lib.status.facts import FlowStatus
@@ -39,7 +40,7 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
     status = flow_status(config, flow)
     with clusters_of(flow) as (source, target):
         found = preview(flow, source, target, config)
-        gates = [*_of_status(status), *_of_writers(found, source), *_of_groups(status, source), *_of_plan(found)]
+        gates = [*_of_status(status), *_of_writers(found, source), *_of_groups(flow, status, source), *_of_plan(found)]
     held = sum(each.log_end - each.log_start for each in status.partitions)
     return Readiness(tuple(gates), status.lag, status.run.records_per_second if status.run else None, held)
 
@@ -105,7 +106,7 @@ def _ends(source: KafkaCluster, places: Sequence[TopicPartition]) -> dict[TopicP
     return {place: log.end for place, log in source.offsets(places, "read_uncommitted").items()}
 
 
-def _of_groups(status: FlowStatus, source: KafkaCluster) -> Iterator[Gate]:
+def _of_groups(flow: ReplicationFlow, status: FlowStatus, source: KafkaCluster) -> Iterator[Gate]:
     names = [each.group for each in status.groups] or list(source.group_names())
     active = sorted(name for name, each in source.describe_groups(names).items() if each.has_members)
     if active:
@@ -113,7 +114,9 @@ def _of_groups(status: FlowStatus, source: KafkaCluster) -> Iterator[Gate]:
     else:
         yield Gate("consumers", True, "no group of the source has members")
     moved = [each for each in status.groups if each.moved_at is not None]
-    if moved:
+    if flow.repartitions and names:
+        yield Gate("groups", False, REPARTITIONED, f"give --leave-groups, then {WAYS_OUT[REPARTITIONED]}")
+    elif moved:
         yield Gate("groups", True, f"{counted(len(moved), 'group')} translated before")
     else:
         yield Gate("groups", True, "the cut-over translates them")

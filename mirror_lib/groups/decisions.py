@@ -152,7 +152,7 @@ def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[D
             yield _decision(group, pair, position, found, known, ahead)
 
 
-def has_answer(group: str, found: Survey) -> bool:
+def _has_answer(group: str, found: Survey) -> bool:
     """Whether the other side has answered completely about the group. A group with offsets must also be described:
     otherwise it was created just now, or its coordinator did not answer, and consumers may be using it."""
     return group in found.present and (not found.present[group] or group in found.groups)
@@ -161,16 +161,16 @@ def has_answer(group: str, found: Survey) -> bool:
 def _decision(
     group: str, pair: Pair, now: CommittedOffset, found: Survey, known: Known, ahead: PositionsAhead
 ) -> Decision:
-    a_map = pair.missing or (known.maps.of(pair.key) if has_answer(group, found) else NO_ANSWER)
+    a_map = pair.missing or (known.maps.of(pair.key) if _has_answer(group, found) else NO_ANSWER)
     end = NOTHING_MIRRORED
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
     position = ahead.reached((group, *pair.here), now, end)
-    facts = replace(facts_of(group, position, a_map, pair.there, found, known), end=found.ends.get(pair.here))
+    facts = replace(_facts_of(group, position, a_map, pair.there, found, known), end=found.ends.get(pair.here))
     return Decision(group, pair.here, pair.there, position, facts.present, translate(facts, known.rules))
 
 
-def facts_of(
+def _facts_of(
     group: str,
     position: CommittedOffset,
     a_map: Union[PartitionMap, str],

@@ -34,7 +34,6 @@ from mirror_lib.groups.markers import needed_offsets, pass_markers
 from mirror_lib.groups.mm2_format import Checkpoint
 from mirror_lib.groups.mm2_topics import CheckpointWriter, synced_offsets
 from mirror_lib.groups.moves import GroupMover
-from mirror_lib.groups.ranges import RangeScan
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
@@ -47,7 +46,6 @@ from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, LedgerRow, M
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.text import counted, grouped
-from mirror_lib.topics.plan import select_topics
 
 Triples = Mapping[PartitionKey, Numbers]
 
@@ -110,7 +108,6 @@ class FlowTranslation:
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
         self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics, self._upkeep)
         self._ahead = PositionsAhead()
-        self._ranges = RangeScan(spark, config.state, flow, direction) if flow.repartitions else None
         self._checkpoints: Optional[CheckpointWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
         self._synced: Optional[AbstractSet[SyncedOffset]] = None
@@ -134,8 +131,6 @@ class FlowTranslation:
     def reread_ledger(self) -> None:
         """Read the ledger again at the next survey. Used if it gained too many rows to add them one by one."""
         self._maps = None
-        if self._ranges is not None:
-            self._ranges.forget()
 
     def ledger_is(self, triples: Triples) -> None:
         """Set the ledger's triples for the next survey."""
@@ -144,9 +139,7 @@ class FlowTranslation:
 
     def add_rows(self, rows: Sequence[LedgerRow]) -> None:
         """Add rows that the ledger gained. A map that was not read yet gets them when it is read."""
-        if self._ranges is not None:
-            self._ranges.add(row for row in rows if row.is_range)
-        rows, maps = [row for row in rows if row.remote_partition is None], self._maps
+        maps = self._maps
         if maps is None:
             return
         if self._reads.ask_for_one_more(maps, rows):
@@ -171,11 +164,8 @@ class FlowTranslation:
         """The present offsets of the groups. Lists groups again every `refresh.groups.interval.seconds`."""
         # The ledger first: the records of its rows are then on the remote logs when these are read.
         self._ledger_maps()
-        if self._ranges is not None:
-            self._ranges.refresh()
         pairs = self._listed_pairs(selection.topic)
-        found = survey(pairs, self._group_names(selection.group), self._here, self._there)
-        return found if self._ranges is None else self._ranges.with_logs(found, self._there, selection.topic)
+        return survey(pairs, self._group_names(selection.group), self._here, self._there)
 
     def unreadable(self, found: Survey) -> List[str]:
         """A sentence for each group whose offsets are unknown, and each broker that may have more."""
@@ -228,8 +218,7 @@ class FlowTranslation:
             self._synced or frozenset(),
             left,
         )
-        decided = decide if self._ranges is None else self._ranges.decide
-        return decided(found, known, self._ahead)
+        return decide(found, known, self._ahead)
 
     def _read_synced(self) -> Optional[AbstractSet[SyncedOffset]]:
         if self._direction != TO_DOWNSTREAM:
@@ -274,10 +263,7 @@ class FlowTranslation:
     def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         source, target = self._source.topics(), self._target.topics()
         self._topics = target if self._direction == TO_DOWNSTREAM else source
-        found = pairs_of(self.flow, self._flows, source, target, self._direction)
-        if self._ranges is None:
-            return of_topic(found, topic)
-        return self._ranges.pairs(found, select_topics(self.flow, source, self._flows)[0], source, target, topic)
+        return of_topic(pairs_of(self.flow, self._flows, source, target, self._direction), topic)
 
     def _changed_topics(self) -> Set[str]:
         """Topics that were re-created since the last check, on the side that is written to: their earlier offsets are

@@ -32,7 +32,7 @@ from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_new
 from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
-from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.spark.errors import memory_hint
@@ -81,8 +81,8 @@ class LedgerStream:
 
     def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
         rows = self._spark.readStream.format("delta").options(**options).load(self.path)
-        # A dead-letter record's row is of another topic than the copies.
-        own = self._table.complete(rows).where(f"remote_partition is null or {IS_RANGE}")
+        # A dead-letter record's row is of another topic than the copies, and a range is of no partition.
+        own = self._table.complete(rows).where("remote_partition is null")
         return own.where(F.col("flow") == flow).select(*LEDGER_ROW)
 
     @staticmethod

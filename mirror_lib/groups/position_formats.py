@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError
+from mirror_lib.groups.translation import REPARTITIONED
 from mirror_lib.text import aligned
 
 TABLE = "table"
@@ -232,7 +233,7 @@ NOWHERE = "-"
 @dataclass(frozen=True)
 class TranslatedPosition:
     """A position and its place on the other cluster. `translated` is `None` if it is unknown. `verdict` has the quality
-    of the answer, or the reason why there is none. `other` is the partition there, `None` if it has the same number."""
+    of the answer, or the reason why there is none."""
 
     topic: str
     partition: int
@@ -240,12 +241,11 @@ class TranslatedPosition:
     remote_topic: str
     translated: Optional[int]
     verdict: str
-    other: Optional[int] = None
 
     @property
-    def remote_partition(self) -> int:
-        """The partition's number on the other cluster."""
-        return self.partition if self.other is None else self.other
+    def remote_partition(self) -> Optional[int]:
+        """The partition's number on the other cluster, if it has one."""
+        return None if self.remote_topic == NOWHERE or self.verdict == REPARTITIONED else self.partition
 
 
 def unchanged(position: TopicPosition, remote_topic: str) -> TranslatedPosition:
@@ -293,22 +293,12 @@ def csv_text(answers: Sequence[TranslatedPosition]) -> str:
 
 
 def spark_json(answers: Sequence[TranslatedPosition]) -> str:
-    """The offset JSON of a Kafka source that reads the remote topics, as Spark writes it: `{"A.t":{"0":123}}`.
-
-    RefusedError if a partition has no translation, or if two topics have one remote topic.
-    """
+    """The offset JSON of a Kafka source that reads the remote topics, as Spark writes it: `{"A.t":{"0":123}}`. Raises
+    `RefusedError` if a partition has no translation."""
     _refuse_untranslated(answers)
     offsets: Dict[str, Dict[str, Optional[int]]] = {}
     for answer in answers:
-        partitions = offsets.setdefault(answer.remote_topic, {})
-        number = str(answer.remote_partition)
-        if number in partitions:
-            raise RefusedError(
-                f"{answer.remote_topic}-{number} is the copy of two of the partitions given",
-                "translate the topics one by one and decide which position is meant",
-                code="MIR-351",
-            )
-        partitions[number] = answer.translated
+        offsets.setdefault(answer.remote_topic, {})[str(answer.partition)] = answer.translated
     return _json(offsets)
 
 
@@ -329,12 +319,6 @@ def _refuse_untranslated(answers: Sequence[TranslatedPosition]) -> None:
 def _written_spark_offsets_file(lines: Sequence[str], answers: Sequence[TranslatedPosition]) -> str:
     # Checked for all sources together, so that the sentence counts them all.
     _refuse_untranslated(answers)
-    if any(answer.other is not None for answer in answers):
-        raise RefusedError(
-            "a file of offsets has one answer for each position, and this flow repartitions records",
-            "give the offset JSON of each source by itself",
-            code="MIR-351",
-        )
     by_position = {(answer.topic, answer.partition, answer.offset): answer for answer in answers}
     return "\n".join([*lines[:2], *(_source_line(line, by_position) for line in lines[2:])])
 
@@ -347,8 +331,7 @@ def _source_line(line: str, answers: Mapping[Tuple[str, int, int], TranslatedPos
 
 
 def _values(answer: TranslatedPosition) -> Tuple[object, ...]:
-    number = None if answer.remote_topic == NOWHERE else answer.remote_partition
-    where = (answer.topic, answer.partition, answer.offset, answer.remote_topic, number)
+    where = (answer.topic, answer.partition, answer.offset, answer.remote_topic, answer.remote_partition)
     return (*where, answer.translated, answer.verdict)
 
 

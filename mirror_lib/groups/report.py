@@ -7,6 +7,7 @@ from typing import Dict, List, Optional, Sequence
 
 from mirror_lib.groups.decisions import Decision, verdict_counts
 from mirror_lib.groups.translation import BEFORE_FIRST
+from mirror_lib.ledger.records import NO_PARTITION
 from mirror_lib.text import aligned, counted
 
 # Columns of the table, and what stands in one that has nothing to say.
@@ -46,7 +47,8 @@ def _cells(move: PlannedMove) -> List[str]:
     numbers = (translation.new_offset, present, translation.reread)
     new, at_present, reread = ("-" if number is None else str(number) for number in numbers)
     (topic, number), (to_topic, to_number) = decision.here, decision.there
-    where = [f"{topic}-{number}", str(decision.position.offset), f"{to_topic}-{to_number}"]
+    to = to_topic if to_number == NO_PARTITION else f"{to_topic}-{to_number}"
+    where = [f"{topic}-{number}", str(decision.position.offset), to]
     remarks = ["earlier records are not copied"] * (translation.verdict == BEFORE_FIRST)
     remark = ", ".join([*remarks, *["metadata dropped"] * decision.drops_metadata]) or "-"
     return [decision.group, *where, new, at_present, reread, translation.verdict, move.action, remark]
@@ -62,7 +64,7 @@ def plan_json(move: PlannedMove) -> Dict[str, object]:
         "partition": decision.here[1],
         "offset": decision.position.offset,
         "to_topic": decision.there[0],
-        "to_partition": decision.there[1],
+        "to_partition": None if decision.there[1] == NO_PARTITION else decision.there[1],
         "to_offset": translation.new_offset,
         "present_offset": present,
         "re_read": translation.reread,

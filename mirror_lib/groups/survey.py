@@ -18,8 +18,8 @@ from mirror_lib.facts import (
     TopicDescription,
     TopicPartition,
 )
-from mirror_lib.groups.translation import TO_DOWNSTREAM
-from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.groups.translation import REPARTITIONED, TO_DOWNSTREAM
+from mirror_lib.ledger.records import NO_PARTITION, PartitionKey
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.plan import select_topics
 
@@ -33,7 +33,7 @@ class TranslatedCluster(Cluster, GroupCluster, Protocol):
 @dataclass(frozen=True)
 class Pair:
     """One partition of a flow. Positions are read at `here` and translated to `there`. `missing` is a phrase with the
-    reason if there is no target partition."""
+    reason if there is no target partition, or REPARTITIONED, if records of `here` are in any partition there."""
 
     here: TopicPartition
     there: TopicPartition
@@ -71,6 +71,13 @@ def pairs_of(
     pairs: Dict[TopicPartition, Pair] = {}
     for name, remote_name in selected.items():
         source, remote = source_topics[name], target_topics.get(remote_name)
+        if flow.repartitions:
+            topics = ((name, source), (remote_name, remote))
+            (of, read), (to, _) = topics if direction == TO_DOWNSTREAM else topics[::-1]
+            for number in range(0 if read is None else read.partitions):
+                key = PartitionKey("", "", name, number)
+                pairs[(of, number)] = Pair((of, number), (to, NO_PARTITION), key, REPARTITIONED)
+            continue
         for number in range(source.partitions):
             missing = None if remote and number < remote.partitions else f"{remote_name}-{number} does not exist yet"
             key = PartitionKey(source.topic_id, remote.topic_id if remote else "", name, number)

@@ -19,6 +19,7 @@ ACTIVE = "active on target"
 FOREIGN = "committed by another client"
 BACKWARDS = "would move backwards"
 MOVED_BACK = "moved back: the remote log lost its tail"
+REPARTITIONED = "repartitioned"
 # Reasons why the offset of a group is not committed.
 NO_ANSWER = "its coordinator does not answer with committed offsets now"
 NOT_COPIED = "nothing of this partition is copied yet"
@@ -49,6 +50,8 @@ _BY_HAND = "set the offset with kafka-consumer-groups.sh --reset-offsets, or lea
 # By verdict that stays until the operator acts, what to do.
 WAYS_OUT = {
     FOREIGN: "groups.simple: include moves it if its consumers do not run on the target; groups.exclude leaves it out",
+    REPARTITIONED: "start it on the target by time, with kafka-consumer-groups.sh --reset-offsets --to-datetime, or "
+    "leave it out with groups.exclude",
     untranslatable(OLDER): _BY_HAND,
     untranslatable(UNRECORDED): _BY_HAND,
 }
@@ -116,11 +119,14 @@ class Translation:
 def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
     """Decide on one group and partition, independently of other partitions.
 
-    The verdict is the first that applies: `untranslatable` (no map or no log), `held` (the mirror must catch up first),
+    The verdict is the first that applies: `repartitioned` (no offset there stands for one here), `untranslatable` (no
+    map or no log), `held` (the mirror must catch up first),
     `active on target` (consumers may work there), `committed by another client`, `would move backwards`, then one that
     says how the offset was found: `moved back`, `before first copied record`, `clamped`, `exact`. Only the last four
     commit, and only if the group is at another offset: the same facts after a commit give no second commit.
     """
+    if at.map == REPARTITIONED:
+        return Translation(REPARTITIONED)
     if at.map == NOT_COPIED:
         return Translation(NOTHING_COPIED)
     if isinstance(at.map, str):
@@ -132,7 +138,7 @@ def translate(at: GroupPosition, rules: TranslationRules = TranslationRules()) -
     if place.kind == BEFORE and (at.map.older or at.direction == TO_UPSTREAM or place.offset > at.log.log_start):
         # The ledger does not cover the remote log from the start: the group may not have read the records before it.
         return Translation(untranslatable(OLDER if at.map.older else UNRECORDED))
-    made = translate_to(place, at, rules)
+    made = _to(place, at, at.log, rules)
     return replace(made, metadata=at.position.metadata) if _keeps_metadata(at, at.map, made.new_offset) else made
 
 
@@ -148,12 +154,11 @@ def _keeps_metadata(at: GroupPosition, a_map: PartitionMap, new_offset: Optional
     return a_map.has_run(upstream, downstream, at.end - at.position.offset)
 
 
-def translate_to(place: Place, at: GroupPosition, rules: TranslationRules = TranslationRules()) -> Translation:
-    """As `translate`, with the place on the other side given, and without metadata. The other log must be known."""
-    assert at.log is not None
+def _to(place: Place, at: GroupPosition, log: OffsetRange, rules: TranslationRules) -> Translation:
+    """As `translate`, with the place on the other side given, and without metadata."""
     if place.kind == BEYOND:
         return Translation(held(place.beyond_by))
-    translated = _within(place, at.log)
+    translated = _within(place, log)
     client = _client_there(at, rules)
     if client is not None:
         return _unwritten(translated, at.present, client)

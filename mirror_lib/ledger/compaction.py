@@ -35,10 +35,8 @@ SHARE = 0.5
 _KEY = (*(column.name for column in COPIED_PARTITION), "remote_partition")
 _UNTILS = ("upstream_until", "downstream_until")
 _CARRIED = ("run_id", "query_id", "batch_id")
-# In a flow that repartitions records, the ranges of the last RANGES_KEPT commits stay unchanged. Older ranges are
-# merged within time windows of at most 1/RANGES_SHARE of their age. A group with a large lag re-reads that much more.
-RANGES_KEPT = 512
-RANGES_SHARE = 64
+# Where a partition of a flow that repartitions records starts.
+_IS_START = "upstream_offset = upstream_until and downstream_offset = downstream_until"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 _ORDER = ("upstream_offset", "downstream_offset", "record_count")
@@ -224,28 +222,16 @@ class LedgerCompaction(TableCompaction):
         return exact.unionByName(merged_ranges(rows.where(IS_RANGE)).select(*exact.columns))
 
 
-def merged_ranges(rows: DataFrame, kept: int = RANGES_KEPT, share: int = RANGES_SHARE) -> DataFrame:
-    """Merge older range rows of the ledger into fewer, less precise ones.
-
-    A merged row belongs to one source partition and one remote partition. It spans both ranges of the rows that it
-    replaces, and has the sum of their counts. Time windows are powers of two, so a later merge covers whole windows.
-    """
-    stamp, ends = OFFSET_SYNCS.stamp, ("upstream", "downstream")
-    timed = rows.withColumn("at", F.expr(f"unix_micros({stamp})"))
-    newest = timed.select("at").distinct().orderBy(F.desc("at")).limit(kept)
-    (bounds,) = newest.agg(F.min("at").alias("first"), F.max("at").alias("last")).collect()
-    if bounds["first"] is None:
-        return rows
-    power = f"cast(floor(log2(greatest(({bounds['last']}L - at) div {share}, 1))) as int)"
-    old = timed.where(F.col("at") < bounds["first"]).withColumn("power", F.expr(power))
-    merged = old.groupBy(*_KEY, "power", F.expr("at div shiftleft(1L, power)")).agg(
-        *(F.min(f"{end}_offset").alias(f"{end}_offset") for end in ends),
+def merged_ranges(rows: DataFrame) -> DataFrame:
+    """Merge the range rows of each partition into one, but for the row of its start, which keeps its time."""
+    stamp, moved = OFFSET_SYNCS.stamp, rows.where(f"not ({_IS_START})")
+    merged = moved.groupBy(*_KEY).agg(
+        *(F.min(name).alias(name) for name in ("upstream_offset", "downstream_offset")),
         F.sum("record_count").alias("record_count"),
-        *(F.expr(f"max_by({name}, at)").alias(name) for name in (*_CARRIED, stamp)),
-        *(F.max(name).alias(name) for name in _UNTILS),
+        *(F.expr(f"max_by({name}, {stamp})").alias(name) for name in _CARRIED),
+        *(F.max(name).alias(name) for name in (stamp, *_UNTILS)),
     )
-    recent = timed.where(F.col("at") >= bounds["first"])
-    return recent.select(*rows.columns).unionByName(merged.select(*rows.columns)).coalesce(1)
+    return rows.where(_IS_START).unionByName(merged.select(*rows.columns)).coalesce(1)
 
 
 def _timestamp(micros: int) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
-from typing import Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -52,7 +52,7 @@ OFFSET_SYNCS = TableSchema(
         Column(
             "remote_partition",
             "int",
-            "partition on B of a dead-letter record or a range, -1 for none; else null: as on the source",
+            "partition on B of a dead-letter record or a range, -1 for a range on A; else null: as on the source",
             since=2,
         ),
         Column(
@@ -64,7 +64,7 @@ OFFSET_SYNCS = TableSchema(
         Column(
             "downstream_until",
             "bigint",
-            "of a range: the end on B, exclusive, of where its records lie among others; null elsewhere",
+            "of a range of such a flow: its end on B, exclusive; null elsewhere",
             since=2,
         ),
     ),
@@ -250,15 +250,6 @@ class OffsetSyncTable:
             )
             found = sorted(each.collect(), key=itemgetter("last_at"))
         return _positions(found, "partition")
-
-    def ranges(self, flow: str) -> Iterator[LedgerRow]:
-        """The range rows of a flow that repartitions records, one by one. They may repeat or overlap."""
-        rows = self._ranges(flow)
-        if rows is None:
-            return
-        with self._table.explained("read"):
-            for row in rows.select(*LedgerRow.__dataclass_fields__).toLocalIterator():
-                yield LedgerRow(*row)
 
     def _ranges(self, flow: str) -> Optional[DataFrame]:
         rows = self._table.rows(made_elsewhere=True)

@@ -103,8 +103,8 @@ class LedgerRow:
     """An offset sync with the names and ids of both topics, as a lane reports it and the ledger stores it.
 
     `remote_partition` is `None` if it equals the source's, as in all exact runs. A row with the two `until`s is a range
-    of a flow that repartitions records: `record_count` of the records in `[upstream_offset, upstream_until)` are stored
-    within `[downstream_offset, downstream_until)`."""
+    of a flow that repartitions records, of one side: a source partition advanced over `[upstream_offset,
+    upstream_until)`, or a remote partition got `record_count` records in `[downstream_offset, downstream_until)`."""
 
     source_topic: str
     remote_topic: str
@@ -123,13 +123,8 @@ class LedgerRow:
         """The row's partition."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
 
-    @property
-    def is_range(self) -> bool:
-        """Whether it is a range of a flow that repartitions records."""
-        return self.upstream_until is not None
 
-
-# The partition of the other side in a range row of one side only.
+# In a range row, the partition of the side that the range is not of.
 NO_PARTITION = -1
 
 

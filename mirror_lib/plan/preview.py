@@ -12,7 +12,6 @@ from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional,
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
-from mirror_lib.control.sync import NOT_ONE_TO_ONE
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, CustomClassError, RefusedError
@@ -27,6 +26,7 @@ from mirror_lib.facts import (
     TopicPartition,
     readable,
 )
+from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.matchless import matchless_groups, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
@@ -95,7 +95,7 @@ class GroupFacts:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """One group of the source. `status` is TRANSLATED, LEFT_ALONE (not committed on the target now) or SKIPPED.
+    """One group of the source. `status` is TRANSLATED, LEFT_ALONE (not committed on the target) or SKIPPED.
 
     `reason` says why; where it is translated it is a condition, or `""`. `partitions` are those with a committed offset
     that the flow copies.
@@ -119,6 +119,8 @@ def _group_plan(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPl
     partitions = tuple(sorted(at for at in facts.committed.get(group, {}) if at[0] in facts.selected))
     if not partitions:
         return GroupPlan(group, SKIPPED, "no committed offset on a topic that is copied")
+    if flow.repartitions:
+        return GroupPlan(group, LEFT_ALONE, f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}", partitions)
     there = facts.there.get(group)
     if there is None or flow.sync_group_offsets_interval is None:
         return GroupPlan(group, TRANSLATED, "", partitions)
@@ -312,8 +314,8 @@ def preview(
 def _configs(flow: ReplicationFlow, plan: TopicPlan, source: Cluster, target: Cluster) -> Configs:
     if flow.sync_topic_configs_interval is None:
         raise _Silent("off: sync.topic.configs.enabled is false")
-    existing = {each.remote_topic: each.source.name for each in reversed(plan.copied) if each.create is None}
-    ours = readable(source.topic_configs(sorted(set(existing.values()))))
+    existing = {each.remote_topic: each.source.name for each in plan.copied if each.create is None}
+    ours = readable(source.topic_configs(sorted(existing.values())))
     theirs = readable(target.topic_configs(sorted(existing)))
     return {
         remote: config_decisions(flow, ours[name], theirs[remote])
@@ -332,8 +334,6 @@ def _acls(
 ) -> AclChanges:
     if flow.sync_topic_acls_interval is None:
         raise _Silent("off: sync.topic.acls.enabled is false")
-    if not flow.one_to_one:
-        raise _Silent(NOT_ONE_TO_ONE)
     ours, theirs = source.topic_acls(), target.topic_acls()
     if ours is None or theirs is None:
         raise _Silent(f"none: {flow.source.alias if ours is None else flow.target.alias} has no authorizer")

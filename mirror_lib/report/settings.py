@@ -88,7 +88,7 @@ def _text(value: Any, setting: Setting) -> str:
     if setting.kind is ON_OR_OFF:
         return "on" if value else "off"
     if setting.name == "rename":
-        return ", ".join(f"{pattern} -> {' + '.join(names)}" for pattern, names in value)
+        return ", ".join(f"{pattern} -> {name}" for pattern, name in value)
     if isinstance(value, tuple):
         return ", ".join(map(_one, value)) or "none"
     return _one(value)

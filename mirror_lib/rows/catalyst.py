@@ -144,7 +144,7 @@ _WHY_NOT: Mapping[str, str] = {
     "Distinct": "drops duplicates, but finds only those within one micro-batch",
     "EventTimeWatermark": "has a watermark, which only a query of Spark's own over a stream has",
     "Expand": "makes several records of one",
-    "Generate": "makes several records of one; send a record to several topics by rename",
+    "Generate": "makes several records of one",
     "Join": "joins, which loses the order of records and may multiply them",
     "Sort": "sorts, which is another order than the source's",
     "Union": "adds rows of another source",

@@ -15,7 +15,6 @@ from mirror_lib.rows.kept import KeptMirror
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.repartitioned import RepartitioningMirror
 from mirror_lib.topics.plan import select_topics
-from mirror_lib.topics.policy import remote_topics
 
 
 def pairs_of(
@@ -28,8 +27,7 @@ def pairs_of(
     selected, _ = select_topics(flow, source_topics, flows)
     return [
         TopicPair(name, source_topics[name].topic_id, remote, target_topics[remote].topic_id)
-        for name in selected
-        for remote in remote_topics(flow, name)
+        for name, remote in selected.items()
         if remote in target_topics
     ]
 

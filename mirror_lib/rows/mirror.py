@@ -35,7 +35,7 @@ from mirror_lib.replication.task_plans import LaneState
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.partition import LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows
-from mirror_lib.rows.transform import FlowChange, filtered, needless, placement_fault, remote_names
+from mirror_lib.rows.transform import FlowChange, RemoteNames, filtered, needless, placement_fault
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
 from mirror_lib.spark.jobs import named
 
@@ -304,18 +304,15 @@ class RowMirror(ABC):
     def _shuffled(self, rows: DataFrame) -> DataFrame: ...
 
     def _filtered(self, before: Optional[int], after: Optional[int], found: Sequence[RowsReport]) -> Optional[int]:
-        """How many rows of a stage's micro-batch reached no task. `None` if unknown, or if a record becomes several
-        rows."""
+        """How many rows of a stage's micro-batch reached no task. `None` if unknown."""
         drops = self._change.where is not None or self._change.transform is not None
-        one_each = len({each.source for each in self._partitions.values()}) == len(self._partitions)
-        if not (drops and one_each) or before is None or after is None:
+        if not drops or before is None or after is None:
             return None
         return after - before - sum(report.rows for report in found)
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)
-        copied = [(each.topic, each.remote_topic) for each in self._partitions.values()]
-        names = remote_names(sorted(set(copied)), self._counts)
+        names = RemoteNames({each.topic: each.remote_topic for each in self._partitions.values()}, self._counts)
         changed = self._made(self._quota.counted(rows), names)
         plan = replace(plan, only_topic=next(iter(names.topics)) if len(names.topics) == 1 else "")
         self._cycles += 1

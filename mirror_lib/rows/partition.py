@@ -64,9 +64,8 @@ class LaneReport:
 
     `part` is the report of its `source`; for lanes without one its position has no meaning. A `part.sequence` of `None`
     means that the next task must read the remote log. `ahead`: the remote log has records past the micro-batch, from an
-    earlier attempt. `syncs` are the ranges of `source` as `Runs.tobytes` gives them. If `source` is `None`, `counts`
-    has the number of the micro-batch's records on the remote log by source partition. `newest` is the highest timestamp
-    (ms) of each. `recovered` records were found on the remote log.
+    earlier attempt. `syncs` are the ranges of `source` as `Runs.tobytes` gives them. `newest` is the highest timestamp
+    (ms) by source partition. `recovered` records of the micro-batch were found on the remote log.
     """
 
     remote: TopicPartition
@@ -77,17 +76,16 @@ class LaneReport:
     ahead: bool = False
     syncs: Flat = b""
     newest: Tuple[Tuple[str, int, int], ...] = ()
-    counts: Tuple[Tuple[str, int, int], ...] = ()
 
 
 class Written(NamedTuple):
     """The records of a remote log that are not in the ledger: the highest upstream offset of each source partition, the
-    ranges of `LaneTask.source`, the end of the log, and the number of the micro-batch's records by source partition."""
+    ranges of `LaneTask.source`, the end of the log, and the number of the micro-batch's records."""
 
     highest: Mapping[TopicPartition, int]
     runs: Sequence[Run]
     end: int
-    counts: Mapping[TopicPartition, int]
+    records: int
 
 
 def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sources: Ranges) -> Written:
@@ -96,8 +94,7 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
     Raises `RefusedError` at a record that this flow did not write, unless other writers are allowed.
     """
     highest: Dict[TopicPartition, int] = {}
-    runs = Runs()
-    counts: Dict[TopicPartition, int] = {}
+    runs, count = Runs(), 0
     end, wanted = task.downstream_offset, sources if task.source is None else (task.source,)
     for raw, header, is_data in log:
         for record in read_records(raw) if is_data else ():
@@ -109,14 +106,14 @@ def read_back(log: Iterator[Entry], task: LaneTask, provenance: Provenance, sour
             if ours and origin is not None and same_topic(origin.topic_id, provenance.topic_ids.get(origin.topic, "")):
                 highest[origin.source] = max(origin.offset, highest.get(origin.source, -1))
                 begin, until = sources[origin.source]
-                counts[origin.source] = counts.get(origin.source, 0) + (begin <= origin.offset < until)
+                count += begin <= origin.offset < until
                 if task.source is not None:
                     runs.append(origin.offset, record.offset, 1)
             elif not task.shared:
                 raise RefusedError(_foreign(task.remote, record.offset, origin is not None), code="MIR-313")
         if header is not None:
             end = max(end, header.next_offset)
-    return Written(highest, list(runs), end, counts)
+    return Written(highest, list(runs), end, count)
 
 
 def _foreign(remote: TopicPartition, offset: int, has_origin: bool) -> str:
@@ -145,7 +142,6 @@ class RowPartition(RemotePartition[Outgoing]):
         self._highest: Mapping[TopicPartition, int] = {}
         self._syncs = Runs()
         self._newest: Dict[TopicPartition, int] = {}
-        self._counts: Dict[TopicPartition, int] = {}
         # The source partition of the rows in each batch in flight, the oldest first.
         self._sources: Deque[TopicPartition] = deque()
         self._taken: Dict[TopicPartition, int] = {}
@@ -216,8 +212,7 @@ class RowPartition(RemotePartition[Outgoing]):
                 self.downstream = run.downstream_offset + max(0, count)
                 break
         if self.task.source is None:
-            self._counts.update(found.counts)
-            self._recovered = sum(found.counts.values())
+            self._recovered = found.records
 
     def take(self, source: TopicPartition, rows: RowColumns, failures: Sequence[Tuple[int, str]]) -> None:
         """Encode and queue the rows that are not on the remote log yet. The rows of a source partition come in its
@@ -246,8 +241,7 @@ class RowPartition(RemotePartition[Outgoing]):
         if bad is not None:
             raise RefusedError(
                 f"{name_of(source)} at offset {bad}: the flow gives more than one record of it for "
-                f"{name_of(self.remote)}, or out of order; let `transform` keep the order, and give each record of a "
-                "source record another remote topic",
+                f"{name_of(self.remote)}, or out of order; let `transform` keep the order, and make one of each",
                 code="MIR-318",
             )
         if len(rows):
@@ -314,8 +308,6 @@ class RowPartition(RemotePartition[Outgoing]):
                 self._syncs.append(upstream, base_offset, count)
                 base_offset += count
             self._acknowledged = outgoing.next_upstream
-        else:
-            self._counts[source] = self._counts.get(source, 0) + outgoing.record_count
 
     def _stands(self) -> int:
         return max(0, self._acknowledged)
@@ -343,5 +335,4 @@ class RowPartition(RemotePartition[Outgoing]):
             ahead=self._ahead,
             syncs=self._syncs.tobytes(),
             newest=tuple((*source, at) for source, at in self._newest.items()),
-            counts=tuple((*source, count) for source, count in self._counts.items() if count),
         )

@@ -1,7 +1,8 @@
-"""Repartitioning flows: records are assigned to partitions by key, or topics are merged or fanned out.
+"""Repartitioning flows: records are assigned to partitions by key.
 
-A shuffle brings the rows of each remote partition together. The ledger records, for each micro-batch, the upstream and
-downstream ranges of each pair of partitions. A new flow starts from offsets that the ledger and both logs allow.
+A shuffle brings the rows of each remote partition together. The ledger records, in one commit for each micro-batch, the
+range that each source partition advanced and the range that each remote partition got. A new flow starts from offsets
+that the ledger and both logs allow.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pyspark.sql import DataFrame
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, LogPosition, RangePositions
-from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, counted_only, farthest_back
+from mirror_lib.metrics import counted_only, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.flow import FlowContext
-from mirror_lib.replication.flow_state import of_unlisted
+from mirror_lib.replication.flow_state import of_unlisted, snapshot_of
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import PartitionReport, nothing_copied
 from mirror_lib.replication.positions import source_logs
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import (
@@ -93,7 +94,7 @@ def refuse_new_remote_topics(known: RangePositions, partitions: Sequence[CopiedP
 
 
 ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
-NAMES_SHOWN = 3
+LogPositions = Dict[TopicPartition, LogPosition]
 
 
 class RepartitioningMirror(RowMirror):
@@ -103,17 +104,17 @@ class RepartitioningMirror(RowMirror):
         super().__init__(context)
         self._starts = Starts(self.flow, self._source)
         self._ledger = self._journal.range_positions()
-        # By id as well: a position under another id of the same name belongs to a deleted topic.
-        self._source_ids = {place: stand.topic_id for place, stand in self._ledger.sources.items()}
-        self._remote_ids = {topic: stand.topic_id for (topic, _), stand in self._ledger.remotes.items()}
-        self._positions = {place: stand.offset for place, stand in self._ledger.sources.items()}
-        self._at = {place: stand.offset for place, stand in self._ledger.remotes.items()}
-        # By source partition and remote topic.
-        self._named: Dict[Tuple[TopicPartition, str], CopiedPartition] = {}
-        # For micro-batches that are not in the ledger yet: the positions of the source and the remote partitions before
-        # them, and the number of records from each source partition to each remote one.
-        self._before: Optional[Tuple[Dict[TopicPartition, int], Dict[TopicPartition, int]]] = None
-        self._brought: Dict[Tuple[TopicPartition, TopicPartition], int] = {}
+        # The positions of source partitions, and the ends of remote ones. The topic's id belongs to a position: under
+        # another id of the same name it is of a deleted topic.
+        self._positions: LogPositions = dict(self._ledger.sources)
+        self._at: LogPositions = dict(self._ledger.remotes)
+        # By source partition, and one of them by remote topic: also those that the flow no longer copies.
+        self._named: Dict[TopicPartition, CopiedPartition] = {}
+        self._fed: Dict[str, CopiedPartition] = {}
+        # For micro-batches that are not in the ledger yet: both kinds of positions before them, and the number of their
+        # records in each remote partition.
+        self._before: Optional[Tuple[LogPositions, LogPositions]] = None
+        self._brought: Dict[TopicPartition, int] = {}
         self._ends: Dict[TopicPartition, int] = {}
         self._without_answer: List[TopicPartition] = []
         self._dead_letters_at: Dict[int, int] = {}
@@ -130,8 +131,7 @@ class RepartitioningMirror(RowMirror):
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that the source did not report at the last check. Any other stopped partition ends the
         flow."""
-        unlisted = {each.source: each for each in self._partitions.values() if each.source in self._without_answer}
-        return [of_unlisted(each) for each in unlisted.values()]
+        return [of_unlisted(self._named[source]) for source in self._without_answer]
 
     def behind(self) -> bool:
         """Whether the source had more at the last check than is copied now."""
@@ -139,59 +139,64 @@ class RepartitioningMirror(RowMirror):
 
     def show_end(self) -> None:
         """See `RowMirror`."""
-        self._show([], {}, BatchRef("", -1), 0.0)
+        self._show([], BatchRef("", -1), 0.0)
 
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
-        copied = self._copied()
         partitions = {each.source: each for each in self._partitions.values()}
-        self._named.update({(each.source, each.remote_topic): each for each in self._partitions.values()})
-        refuse_new_remote_topics(self._ledger, list(self._partitions.values()))
+        self._named.update(partitions)
+        self._fed.update((each.remote_topic, each) for each in partitions.values())
+        refuse_new_remote_topics(self._ledger, list(partitions.values()))
         new = [each for source, each in partitions.items() if source not in self._positions]
         starts = self._starts.of(new)
         waiting = self._starts.without_answer(new, starts)
-        log_positions = {**self._positions, **{source: start.upstream_offset for source, start in starts.items()}}
-        known = {source: at for source, at in log_positions.items() if source in partitions}
-        logs = source_logs(self._source, copied, known, self.flow.isolation_level)
+        known = {source: start.upstream_offset for source, start in starts.items()}
+        known.update((source, self._positions[source].offset) for source in partitions if source in self._positions)
+        logs = source_logs(self._source, sorted(partitions), known, self.flow.isolation_level)
         logs = {source: log for source, log in logs.items() if source not in waiting}
-        self._without_answer = [source for source in copied if source not in logs]
+        self._without_answer = [source for source in sorted(partitions) if source not in logs]
         latest = self.flow.auto_offset_reset == "latest"
-        positions_before = {source: LogPosition(self._source_ids[source], at) for source, at in self._positions.items()}
-        begun = beginnings(positions_before, partitions, logs, starts, latest)
-        remotes = self._new_remotes()
+        begun = beginnings(self._positions, partitions, logs, starts, latest)
+        sources = {
+            source: LogPosition(partitions[source].source_topic_id, at)
+            for source, at in begun.items()
+            if source not in self._positions
+        }
+        self._anchor(sources, self._new_remotes(), batch)
         self._ends = {source: log.end for source, log in logs.items()}
-        self._anchor({source: at for source, at in begun.items() if source not in self._positions}, remotes, batch)
         self._offer()
-        return {source: self._positions[source] for source in logs}
+        return {source: self._positions[source].offset for source in logs}
 
-    def _anchor(
-        self, sources: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int], batch: BatchRef
-    ) -> None:
+    def _anchor(self, sources: LogPositions, remotes: LogPositions, batch: BatchRef) -> None:
         """Record where these partitions start, before anything is copied: the next run starts there too."""
         self._positions.update(sources)
         self._at.update(remotes)
         if self._before is not None:
             self._before = {**self._before[0], **sources}, {**self._before[1], **remotes}
-        rows = [
-            _range_row(each, NO_PARTITION, (sources[source], sources[source]), (0, 0), 0)
-            for (source, _), each in self._named.items()
-            if source in sources
-        ]
-        by_remote = {each.remote_topic: each for each in self._named.values()}
-        for (topic, number), at in remotes.items():
-            fed = replace(by_remote[topic], partition=NO_PARTITION)
-            rows.append(_range_row(fed, number, (0, 0), (at, at), 0))
-        for (source, remote), each in self._named.items():
-            self._source_ids.setdefault(source, each.source_topic_id)
-            self._remote_ids.setdefault(remote, each.remote_topic_id)
+        rows = [self._source_row(source, at.offset) for source, at in sources.items()]
+        rows += [self._remote_row(remote, at.offset) for remote, at in remotes.items()]
         self._journal.append(rows, batch)
 
-    def _new_remotes(self) -> Dict[TopicPartition, int]:
+    def _source_row(self, source: TopicPartition, begin: int) -> LedgerRow:
+        """The row of a source partition that advanced from `begin` to its present position."""
+        row = self._named[source].ledger_row(begin, 0, 0)
+        until = self._positions[source].offset
+        return replace(row, remote_partition=NO_PARTITION, upstream_until=until, downstream_until=0)
+
+    def _remote_row(self, remote: TopicPartition, begin: int, count: int = 0) -> LedgerRow:
+        """The row of a remote partition that got `count` records from `begin` to its present end."""
+        row = self._fed[remote[0]].ledger_row(0, begin, count)
+        until = self._at[remote].offset
+        return replace(
+            row, partition=NO_PARTITION, remote_partition=remote[1], upstream_until=0, downstream_until=until
+        )
+
+    def _new_remotes(self) -> LogPositions:
         """The ends of the remote partitions that are not in the ledger. Other writers' records in a shared one are not
         read. Raises `ClusterError`, and `RefusedError` if a remote topic was re-created."""
         there, flow = self._target.topics(), self.flow
         names = {each.remote_topic for each in self._partitions.values()}
-        for name in names:
-            if self._remote_ids.get(name, there[name].topic_id) != there[name].topic_id:
+        for (name, _), known in self._at.items():
+            if name in names and known.topic_id != there[name].topic_id:
                 raise RefusedError(
                     f"{flow.name}: the remote topic {name} was deleted and created again",
                     "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
@@ -212,28 +217,27 @@ class RepartitioningMirror(RowMirror):
             if rule.action is Action.STOP:
                 reason = f"{flow.name}: {unproven(topic, topic, number, log, self._journal.folder)}"
                 raise RefusedError(reason, code="MIR-329")
-        return {place: reported[place].end if shared else reported[place].log_start for place in new}
+        return {
+            place: LogPosition(there[place[0]].topic_id, log.end if shared else log.log_start)
+            for place, log in reported.items()
+        }
 
     def _left_out(self) -> bool:
         return bool(self._without_answer)
 
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
-        found: Dict[TopicPartition, Tuple[int, int]] = {}
-        for source, end in ends.items():
-            at = self._positions[source]
-            if at < end:
-                found[source] = (at, end)
-        return found
+        stands = {source: self._positions[source].offset for source in ends}
+        return {source: (at, ends[source]) for source, at in stands.items() if at < ends[source]}
 
     def _idle(self) -> Ranges:
         # Source partitions without a row in this micro-batch may have had some in an earlier attempt's.
-        return {source: (at, at) for source, at in self._positions.items()}
+        return {source: (at.offset, at.offset) for source, at in self._positions.items()}
 
     def _lanes(self, ranges: Ranges) -> List[LaneTask]:
         limits, shared = self._topics.limits, self.flow.shared_remote_topics
         names = {each.remote_topic for each in self._partitions.values()}
         lanes = [
-            LaneTask(place, None, self._transactional_id(place), at, limits[place[0]], shared=shared)
+            LaneTask(place, None, self._transactional_id(place), at.offset, limits[place[0]], shared=shared)
             for place, at in self._at.items()
             if place[0] in names
         ]
@@ -250,118 +254,86 @@ class RepartitioningMirror(RowMirror):
     def _settle(
         self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
     ) -> None:
-        lanes = [lane for report in found for lane in report.lanes]
-        for part in (lane.part for lane in lanes):
+        every = [lane for report in found for lane in report.lanes]
+        for part in (lane.part for lane in every):
             if part.stopped is not None:
                 kind = RefusedError if part.refused or part.lost_tail else MirrorError
                 hint = None if part.refused else "see dead.letter.topic"
                 raise kind(f"{self.flow.name}: {part.stopped}", hint, code=part.code or "MIR-205")
         skipped = [each for report in found for each in report.incidents]
-        skipped += [each for lane in lanes for each in lane.part.incidents]
+        skipped += [each for lane in every for each in lane.part.incidents]
         self._journal.note(skipped, batch)
-        before, remotes = self._before or (dict(self._positions), dict(self._at))
-        self._positions.update({source: end for source, (_, end) in ranges.items()})
-        for lane in (lane for lane in lanes if not self._is_dead(lane.remote)):
+        lanes = [lane for lane in every if not self._is_dead(lane.remote)]
+        before = self._before or (dict(self._positions), dict(self._at))
+        for source, (_, end) in ranges.items():
+            self._positions[source] = self._positions[source]._replace(offset=end)
+        for lane in lanes:
             if not lane.ahead:
-                self._at[lane.remote] = lane.part.downstream_offset
-            for topic, number, count in lane.counts:
-                place = ((topic, number), lane.remote)
-                self._brought[place] = self._brought.get(place, 0) + count
-        if any(lane.ahead for lane in lanes):
+                self._at[lane.remote] = self._at[lane.remote]._replace(offset=lane.part.downstream_offset)
+            self._brought[lane.remote] = self._brought.get(lane.remote, 0) + lane.recovered + lane.part.records
+        if any(lane.ahead for lane in every):
             # An earlier attempt went further. Until this one has reached its end, no other task may start after it.
-            self._before = before, remotes
+            self._before = before
         else:
-            rows = [*self._range_rows(before, remotes), *self._dead_letter_rows(lanes, ranges)]
+            dead = (lane for lane in every if self._is_dead(lane.remote))
+            rows = [*self._range_rows(*before), *self._dead_letter_rows(dead, ranges)]
             self._before, self._brought = None, {}
             self._journal.append(rows, batch, in_background=self._group is None)
             self._offer()
-        newest: Dict[TopicPartition, int] = {}
-        for topic, partition, at in (each for lane in lanes for each in lane.newest):
-            newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
-        parts = [self._part(lane.remote, lane.part.records, lane.part.bytes, seconds) for lane in lanes]
-        self._totals.add(parts, sum(lane.recovered for lane in lanes), self._topics.plan.uncounted, filtered)
-        self._show(found, newest, batch, seconds, filtered)
+        self._show(lanes, batch, seconds, filtered)
 
-    def _range_rows(
-        self, before: Mapping[TopicPartition, int], remotes: Mapping[TopicPartition, int]
-    ) -> Iterator[LedgerRow]:
-        """The ranges between these positions as ledger rows: at least one for each source partition that moved."""
-        moved = {source: at for source, at in before.items() if self._positions[source] > at}
-        for (source, remote), count in self._brought.items():
-            upstream, downstream = (before[source], self._positions[source]), (remotes[remote], self._at[remote])
-            yield _range_row(self._named[source, remote[0]], remote[1], upstream, downstream, count)
-            moved.pop(source, None)
-        for (source, _), each in self._named.items():
-            if source in moved:
-                yield _range_row(each, NO_PARTITION, (moved.pop(source), self._positions[source]), (0, 0), 0)
+    def _range_rows(self, sources: LogPositions, remotes: LogPositions) -> Iterator[LedgerRow]:
+        """The ranges from these positions to the present ones as ledger rows."""
+        for source, at in sources.items():
+            if self._positions[source] != at:
+                yield self._source_row(source, at.offset)
+        for remote, at in remotes.items():
+            if self._at[remote] != at:
+                yield self._remote_row(remote, at.offset, self._brought.get(remote, 0))
 
-    def _dead_letter_rows(self, lanes: Iterable[LaneReport], ranges: Ranges) -> List[LedgerRow]:
+    def _dead_letter_rows(self, lanes: Iterable[LaneReport], ranges: Ranges) -> Iterator[LedgerRow]:
         """Rows for the offset from which the dead letter topic's partitions must be read back."""
-        rows: List[LedgerRow] = []
         source = next(iter(ranges))
-        copied = next(each for each in self._partitions.values() if each.source == source)
-        for lane in (lane for lane in lanes if self._is_dead(lane.remote)):
+        for lane in lanes:
             topic, number = lane.remote
             self._dead_letters_at[number] = lane.part.downstream_offset
-            dead = replace(copied, remote_topic=topic, remote_topic_id=self._dead_topic_id())
+            dead = replace(self._named[source], remote_topic=topic, remote_topic_id=self._dead_topic_id())
             row = dead.ledger_row(ranges[source][1], lane.part.downstream_offset, 0)
-            rows.append(replace(row, remote_partition=number))
-        return rows
+            yield replace(row, remote_partition=number)
 
     def _offer(self) -> None:
         """Offer the positions in the ledger to the flow's group on the source, if it has one."""
         if self._group is not None:
-            copied = set(self._copied())
-            reported = {source: CommittedOffset(at, "") for source, at in self._positions.items() if source in copied}
-            self._group.offer(reported)
-
-    def _copied(self) -> List[TopicPartition]:
-        return sorted({each.source for each in self._partitions.values()})
+            copied = {each.source for each in self._partitions.values()}
+            at = {source: CommittedOffset(at.offset, "") for source, at in self._positions.items() if source in copied}
+            self._group.offer(at)
 
     def _left(self) -> Dict[TopicPartition, int]:
-        return {source: max(0, end - self._positions.get(source, end)) for source, end in self._ends.items()}
-
-    def _part(self, remote: TopicPartition, records: int, nbytes: int, seconds: float) -> PartitionReport:
-        """The report of a remote partition for the closing table, which counts it under its source topics."""
-        topics = sorted({each.topic for each in self._partitions.values() if each.remote_topic == remote[0]})
-        more = len(topics) - NAMES_SHOWN
-        name = ", ".join(topics[:NAMES_SHOWN] or [remote[0]]) + (f" and {more} more" if more > 0 else "")
-        taken = seconds if records else 0.0
-        return PartitionReport(name, *remote, -1, -1, 0, -1, records=records, bytes=nbytes, seconds=taken)
+        return {source: max(0, end - self._positions[source].offset) for source, end in self._ends.items()}
 
     def _show(
-        self,
-        found: Sequence[RowsReport],
-        newest: Mapping[TopicPartition, int],
-        batch: BatchRef,
-        seconds: float,
-        filtered: Optional[int] = None,
+        self, lanes: Sequence[LaneReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
     ) -> None:
-        left = counted_only(self._left(), self._topics.plan.uncounted)
-        to_come = sum(left.values())
-        lanes = [lane for report in found for lane in report.lanes if not self._is_dead(lane.remote)]
-        snapshot = FlowMetrics(
-            flow=self.flow.name,
-            batch_id=batch.batch_id,
-            records=sum(lane.part.records for lane in lanes),
-            bytes=sum(lane.part.bytes for lane in lanes),
-            seconds=seconds,
-            copy_seconds=seconds,
-            behind_records=to_come,
-            behind_seconds=farthest_back(left, newest),
-            recovered=sum(lane.recovered for lane in lanes),
-            stopped=0,
-            waiting=self._quota.word(seconds) or (COPYING if to_come else WAITING),
-            filtered=filtered,
-            topics=by_topic(left, None),
-            next_offsets={source: self._positions[source] for source, count in left.items() if count},
+        """Count a stage's copies under their source topics, and show the flow's metrics."""
+        uncounted = self._topics.plan.uncounted
+        parts = tuple(
+            replace(lane.part, topic=self._fed[lane.remote[0]].topic, seconds=seconds if lane.part.records else 0.0)
+            for lane in lanes
         )
-        self._watcher(snapshot)
-
-
-def _range_row(
-    copied: CopiedPartition, remote_partition: int, upstream: Tuple[int, int], downstream: Tuple[int, int], count: int
-) -> LedgerRow:
-    """A range of both logs, ends exclusive, with `count` records of the partition."""
-    row = copied.ledger_row(upstream[0], downstream[0], count)
-    return replace(row, remote_partition=remote_partition, upstream_until=upstream[1], downstream_until=downstream[1])
+        report = replace(
+            nothing_copied(0),
+            partitions=parts,
+            records=sum(part.records for part in parts),
+            bytes=sum(part.bytes for part in parts),
+            recovered=sum(lane.recovered for lane in lanes),
+            seconds=seconds,
+        )
+        self._totals.add(parts, report.recovered, uncounted, filtered)
+        left = counted_only(self._left(), uncounted)
+        newest: Dict[TopicPartition, int] = {}
+        for topic, partition, at in (each for lane in lanes for each in lane.newest):
+            newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
+        following = {source: self._positions[source].offset for source, count in left.items() if count}
+        held = self._quota.word(seconds)
+        snapshot = snapshot_of(self.flow.name, [report], left, batch.batch_id, seconds, 0, held, following, uncounted)
+        self._watcher(replace(snapshot, behind_seconds=farthest_back(left, newest), filtered=filtered))

@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, utils
 from pyspark.sql import functions as F
@@ -33,31 +33,23 @@ from mirror_lib.topics.plan import CopiedTopic
 
 @dataclass(frozen=True)
 class RemoteNames:
-    """`topics`: remote topics by source topic; `partitions`: partition counts by remote topic, the dead letter topic's
-    among them."""
+    """`topics`: the remote topic by source topic; `partitions`: partition counts by remote topic, the dead letter
+    topic's among them."""
 
-    topics: Mapping[str, Tuple[str, ...]]
+    topics: Mapping[str, str]
     partitions: Mapping[str, int]
 
-    @property
-    def one_each(self) -> bool:
-        """Whether no topic has more than one remote topic."""
-        return all(len(names) <= 1 for names in self.topics.values())
-
     def as_json(self) -> str:
-        """`{source topic: [{"topic": …, "partitions": …}, …]}`, the lookup table for Spark."""
-        return json.dumps({topic: [self._entry(name) for name in names] for topic, names in self.topics.items()})
-
-    def _entry(self, name: str) -> Mapping[str, object]:
-        return {"topic": name, "partitions": self.partitions[name]}
+        """`{source topic: {"topic": …, "partitions": …}, …}`, the lookup table for Spark."""
+        return json.dumps({of: {"topic": to, "partitions": self.partitions[to]} for of, to in self.topics.items()})
 
 
 def names_of(flow: ReplicationFlow, copied: Sequence[CopiedTopic]) -> RemoteNames:
     """The remote topics and partition counts of the flow's topics; its dead letter topic counts as one partition."""
     dead = None if flow.change is None else flow.change.dead_letter_topic
     counts = {topic.remote_topic: topic.remote_partitions for topic in copied}
-    pairs = [(topic.source.name, topic.remote_topic) for topic in copied]
-    return remote_names(pairs, counts if dead is None else {**counts, dead: 1})
+    names = {topic.source.name: topic.remote_topic for topic in copied}
+    return RemoteNames(names, counts if dead is None else {**counts, dead: 1})
 
 
 _NO_COLUMN = re.compile(r"with name `(?P<new>[^`]+)`(?:\.`[^`]+`)* cannot be resolved|Column '(?P<old>[^']+)' does not")
@@ -101,7 +93,6 @@ def refuse_other_rows(before: DataFrame, after: DataFrame, what: str, place: str
         raise config_error(f"{what} {fault}", place)
 
 
-REMOTE_TOPIC = "remote_topic"
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 # The parts of a record, and the types that a select may give them.
 PARTS: Mapping[str, Tuple[str, ...]] = {
@@ -109,16 +100,19 @@ PARTS: Mapping[str, Tuple[str, ...]] = {
     "value": ("binary", "string", "void"),
     "headers": (HEADERS_TYPE, "array<struct<key:string,value:string>>", "array<void>", "void"),
     "timestamp": ("timestamp",),
-    REMOTE_TOPIC: ("string",),
 }
-NEEDED = ("key", "value", "headers", "timestamp")
+# A column that would spread a topic's records over several remote topics.
+REMOTE_TOPIC = "remote_topic"
+_ONE_REMOTE_TOPIC = (
+    f"gives {REMOTE_TOPIC}, and a topic has one remote topic; copy its parts by several flows, each with a where and a "
+    "rename of its own"
+)
 # Columns that a select cannot set, since they identify the source record.
 ORIGIN = ("topic", "partition", "offset", "timestampType")
 _TYPE_HINTS = {
     "key": "make it text or bytes, e.g. with to_json() or cast(... as string)",
     "headers": "it is an array of struct(key, value), with a text and bytes",
     "timestamp": "it is a timestamp",
-    REMOTE_TOPIC: "it is text",
 }
 
 
@@ -137,8 +131,7 @@ class Output:
 
 
 def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[Output]:
-    """The parts of the record that `change.select` makes of `rows`, or all their columns without a select. Every needed
-    part is there, and REMOTE_TOPIC if the select sets it.
+    """The parts of the record that `change.select` makes of `rows`, or all their columns without a select.
 
     Raises ConfigError if the text is no select list, lacks a part, or sets a column that no record has; `again`, as of
     `changed`.
@@ -150,7 +143,7 @@ def outputs(rows: DataFrame, change: RecordChange, again: bool = False) -> List[
     if not items:
         raise given.refused("must be a select list alone, without FROM and what follows it")
     chosen = _by_name(items, rows.columns, given)
-    lost = [name for name in NEEDED if name not in chosen]
+    lost = [name for name in PARTS if name not in chosen]
     if lost:
         advice = "begin it with * to keep what it does not name" if change.select else "keep its columns"
         raise given.refused(f"loses {' and '.join(lost)}; {advice}")
@@ -190,8 +183,10 @@ def _by_name(items: Sequence[SelectItem], columns: Sequence[str], given: _Given)
 def _not_a_part(item: SelectItem) -> str:
     if not item.name:
         return f"gives {item.text}, which needs a name: write {item.text} as value, or another part of a record"
+    if item.name == REMOTE_TOPIC:
+        return _ONE_REMOTE_TOPIC
     if item.name in ORIGIN:
-        return f"gives a new {item.name}, which says where a record came from; a remote topic is {REMOTE_TOPIC}"
+        return f"gives a new {item.name}, which says where a record came from"
     like = nearest(item.name, PARTS)
     advice = f"did you mean {like}?" if like else f"a record has {', '.join(PARTS)}"
     return f"gives {item.name}, which no record has; {advice}"
@@ -202,7 +197,7 @@ def _typed(name: str, item: SelectItem, found: str, given: _Given) -> Column:
         raise given.refused(f"gives {name} as {found}; {_TYPE_HINTS.get(name, _TYPE_HINTS['key'])}")
     if name == "headers":
         return F.coalesce(item.column.cast(HEADERS_TYPE), F.expr(f"cast(array() as {HEADERS_TYPE})"))
-    return item.column if name in ("timestamp", REMOTE_TOPIC) else item.column.cast("binary")
+    return item.column if name == "timestamp" else item.column.cast("binary")
 
 
 _POSITION = ("topic", "partition", "offset")
@@ -235,6 +230,8 @@ def _called(rows: DataFrame, name: str, place: str) -> DataFrame:
     if not isinstance(made, DataFrame):
         raise config_error(f"transform: {name} returned {type(made).__name__}; it must return a DataFrame", place)
     refuse_other_rows(rows, made, f"transform: {name}", place)
+    if REMOTE_TOPIC in made.columns:
+        raise config_error(f"transform: {name} {_ONE_REMOTE_TOPIC}", place)
     lost = [column for column in _POSITION if column not in made.columns]
     # After a function over whole rows Spark reports all columns as new.
     new = [] if has_functions_of_rows(plan_nodes(made)) else replaced(rows, made, _POSITION)
@@ -255,9 +252,9 @@ KAFKA_ROWS_DDL = (
 # The header with the reason of a dead-letter record.
 ERROR_HEADER = "mirror.error"
 
-_NAMES = "map<string, array<struct<topic: string, partitions: int>>>"
+_NAMES = "map<string, struct<topic: string, partitions: int>>"
 # Internal columns. No column of Kafka's or of a user's is likely to have a blank in its name.
-_NEW, _MADE, _NAMED, _TO = "`mirror new`", "`mirror made`", "`mirror named`", "`mirror to`"
+_NEW, _MADE, _TO = "`mirror new`", "`mirror made`", "`mirror to`"
 # Why no record can be made of new parts, if so. Kafka's own parts always can, and Spark evaluates the expressions after
 # `exists` row by row.
 _UNUSABLE = {
@@ -273,7 +270,7 @@ def partition_column(spark: SparkSession, key: Column, partition: Column, count:
 
 
 def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: bool = False) -> DataFrame:
-    """The records that `rows` (KAFKA_ROWS_DDL) become, as CHANGED_DDL: one row for each remote topic of each record.
+    """The records that `rows` (KAFKA_ROWS_DDL) become, as CHANGED_DDL.
 
     A record on which an expression fails has a `failure`: the reason. It goes to the dead letter topic unchanged, with
     the reason in a header. Without a dead letter topic the row has no remote partition. `transform` comes first, then
@@ -292,15 +289,6 @@ def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: b
 def filtered(rows: DataFrame, change: RecordChange, again: bool = False) -> DataFrame:
     """`rows` (KAFKA_ROWS_DDL) after `transform` and `where`, with a column FAILURE: the first half of `changed`."""
     return _kept(transformed(rows, change), change, again)
-
-
-def partitioning(rows: DataFrame, change: RecordChange) -> Optional[DataFrame]:
-    """The columns of `rows` that determine a record's remote partition; `None` if only its topic and partition do.
-    Raises ConfigError if the change is invalid."""
-    kept = filtered(rows, change)
-    names = {REMOTE_TOPIC} if change.partitioner == SOURCE else {REMOTE_TOPIC, "key"}
-    chosen = [part.column.alias(part.name) for part in outputs(kept, change, False) if part.name in names]
-    return kept.select(*chosen) if chosen else None
 
 
 def no_rows(spark: SparkSession) -> DataFrame:
@@ -353,34 +341,22 @@ def _whole() -> Column:
 
 def _addressed(rows: DataFrame, change: RecordChange, remote: RemoteNames, new: List[str]) -> DataFrame:
     """Add each record's remote partition, and the reason if it has none. The change gave the parts `new`."""
-    chooses = REMOTE_TOPIC in new
     # Spark makes a constant of the map, once in each execution.
-    names = f"from_json('{remote.as_json()}', '{_NAMES}')[topic]"
-    named = f"filter({names}, name -> name.topic = {_MADE}.{REMOTE_TOPIC})" if chooses else names
+    named = f"from_json('{remote.as_json()}', '{_NAMES}')[topic]"
     unusable = [why for name, why in _UNUSABLE.items() if name in new]
-    faults = [*unusable, f"case when coalesce(size({_NAMED}), 0) < 1 then {_nowhere(chooses)} end"]
-    place = f"case when {FAILURE} is null then {_NAMED} else {_dead(change, remote)} end"
-    # Most flows have one remote topic for each topic: then no explode is needed.
-    to = f"({place})[0]" if remote.one_each or chooses else f"explode_outer({place})"
-    found = rows.withColumn(_bare(_NAMED), F.expr(named))
-    found = found.withColumn(FAILURE, F.expr(f"coalesce({FAILURE}, {', '.join(faults)})"))
-    return _finished(found.withColumn(_bare(_TO), F.expr(to)), change, remote)
-
-
-def _nowhere(chooses: bool) -> str:
-    if not chooses:
-        return "'the topic has no remote topic'"
-    given = f"coalesce({_MADE}.{REMOTE_TOPIC}, 'null')"
-    return f"concat('remote_topic is ', {given}, ', which rename does not give this topic')"
+    faults = [*unusable, f"case when {named} is null then 'the topic has no remote topic' end"]
+    found = rows.withColumn(FAILURE, F.expr(f"coalesce({FAILURE}, {', '.join(faults)})"))
+    place = f"case when {FAILURE} is null then {named} else {_dead(change, remote)} end"
+    return _finished(found.withColumn(_bare(_TO), F.expr(place)), change)
 
 
 def _dead(change: RecordChange, remote: RemoteNames) -> str:
     name = change.dead_letter_topic
     topic, count = ("null", 0) if name is None else (f"'{name}'", remote.partitions[name])
-    return f"array(struct(cast({topic} as string) as topic, {count} as partitions))"
+    return f"struct(cast({topic} as string) as topic, {count} as partitions)"
 
 
-def _finished(rows: DataFrame, change: RecordChange, remote: RemoteNames) -> DataFrame:
+def _finished(rows: DataFrame, change: RecordChange) -> DataFrame:
     dead = f"concat(headers, array({_header(ERROR_HEADER, FAILURE)}))"
     by_count = F.expr(f"case when {_TO}.partitions > 0 then partition % {_TO}.partitions end")
     place = F.when(F.col(FAILURE).isNull(), _place(rows.sparkSession, change)).otherwise(by_count)
@@ -446,14 +422,6 @@ def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:
     return tuple(found)
 
 
-def remote_names(copied: Collection[Tuple[str, str]], partitions: Mapping[str, int]) -> RemoteNames:
-    """The remote topics of each topic, from pairs of both. `partitions` are the counts of remote topics."""
-    topics: Dict[str, Sequence[str]] = {}
-    for topic, remote in copied:
-        topics[topic] = (*topics.get(topic, ()), remote)
-    return RemoteNames({topic: tuple(names) for topic, names in topics.items()}, partitions)
-
-
 def check_change(spark: SparkSession, flow: ReplicationFlow) -> Tuple[bool, str]:
     """`(True, "")` if the flow changes the same records in the same way each time, as far as Spark can tell. Else
     `(False, reason)`: the copied records can then not be computed again for a comparison.
@@ -472,14 +440,16 @@ def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]
 
     A record of an interrupted attempt is searched only in the partition to which the record belongs.
     """
-    if flow.change is None:
+    change = flow.change
+    if change is None:
         return None
-    chosen = partitioning(no_rows(spark), flow.change)
-    if chosen is None:
+    kept = filtered(no_rows(spark), change)
+    (key,) = (part.column.alias(part.name) for part in outputs(kept, change) if part.name == "key")
+    if not change.repartitions:
         return None
-    nodes = plan_nodes(chosen)
+    nodes = plan_nodes(kept.select(key))
     # After a user's function everything that it does may matter; otherwise only the select list does.
-    reason = why_not_repeatable(nodes if flow.change.transform is not None else nodes[:1])
+    reason = why_not_repeatable(nodes if change.transform is not None else nodes[:1])
     return None if reason is None else f"its partitioner is not deterministic: {reason}"
 
 

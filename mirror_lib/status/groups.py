@@ -34,7 +34,7 @@ def group_decisions(
     """What the mirror would decide now about each group and partition. `ledger` is the pyarrow table of the flow's
     rows or `None`, `moves` are the flow's rows of `group_offsets`. Empty for a flow whose run commits no group offsets,
     and where the decision needs more than these. Raises `ClusterError`, `StateError`, `BatchError`."""
-    if flow.sync_group_offsets_interval is None or flow.repartitions or flow.shared_remote_topics:
+    if flow.sync_group_offsets_interval is None or flow.shared_remote_topics:
         return []
     pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), TO_DOWNSTREAM)
     found = survey(pairs, group_names(flow, source), source, target)

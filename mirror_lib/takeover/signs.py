@@ -23,7 +23,6 @@ from mirror_lib.takeover.origin import Origin, hosts_of, may_copy
 from mirror_lib.takeover.other_writer import OtherWriter, Signs, decide
 from mirror_lib.threads import BackgroundCall
 from mirror_lib.topics.plan import select_topics
-from mirror_lib.topics.policy import remote_topics
 
 # Between the two reads of what a running tool changes; a busy one writes more often.
 SETTLE_SECONDS = 2.0
@@ -112,7 +111,7 @@ def unrecorded(
 ) -> List[TopicPartition]:
     """The partitions of the flow's remote topics without a row in the ledger. Pure but for `recorded`."""
     selected, _ = select_topics(flow, ours, flows)
-    pairs = [(name, remote) for name in selected for remote in remote_topics(flow, name) if remote in theirs]
+    pairs = [(name, remote) for name, remote in selected.items() if remote in theirs]
     if not pairs:
         return []
     kept, ranges = recorded()

@@ -23,7 +23,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.settings import INTERNAL_UP_TO_3_9, TOPICS_EXCLUDE
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import CustomClassError
-from mirror_lib.topics.policy import HEARTBEATS, copied_through, policy_for, remote_topics
+from mirror_lib.topics.policy import HEARTBEATS, copied_through, policy_for, remote_topic
 
 _UP_TO_3_9 = ", MirrorMaker's default up to 3.9; 4.x copies it: set topics.exclude"
 
@@ -201,7 +201,7 @@ def name_fault(name: str) -> Optional[str]:
 def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Optional[str]:
     """The last flow of a route on which the copy of `topic` returns to the source under the same name, or `None`. Only
     `flows` count: a loop through another file is not found."""
-    waiting = [(flow.target.alias, remote) for remote in remote_topics(flow, topic)]
+    waiting = [(flow.target.alias, remote_topic(flow, topic))]
     reached: Set[Tuple[str, str]] = set(waiting)
     while waiting:
         alias, name = waiting.pop()
@@ -209,9 +209,10 @@ def copied_back(topic: str, flow: ReplicationFlow, flows: Sequence[ReplicationFl
             # Flows with unlike separators can prefix a name again and again: only its length ends that.
             if onward.source.alias != alias or len(name) > LONGEST_NAME or why_skipped(name, onward) is not None:
                 continue
-            arrived = {(onward.target.alias, remote) for remote in remote_topics(onward, name)}
-            if (flow.source.alias, topic) in arrived:
+            arrived = (onward.target.alias, remote_topic(onward, name))
+            if arrived == (flow.source.alias, topic):
                 return onward.name
-            waiting += sorted(arrived - reached)
-            reached |= arrived
+            if arrived not in reached:
+                waiting.append(arrived)
+                reached.add(arrived)
     return None

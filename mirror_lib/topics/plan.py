@@ -1,7 +1,6 @@
 """Decides which topics a flow copies, under which names, and how remote topics are created or grown. Pure.
 
-`mirror plan` shows the `TopicPlan`; `mirror_lib.topics.remote_topics` carries it out. Only `rename` merges topics into
-one remote topic or gives a topic several; what such topics must agree on is checked here.
+`mirror plan` shows the `TopicPlan`; `mirror_lib.topics.remote_topics` carries it out.
 """
 
 from __future__ import annotations
@@ -15,47 +14,8 @@ from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, TopicPartition, unreadable
 from mirror_lib.text import counted, some
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
-from mirror_lib.topics.policy import counts, policy_for, remote_topic, remote_topics
+from mirror_lib.topics.policy import counts, policy_for, remote_topic
 from mirror_lib.topics.remote_configs import TIERED_CONFIGS, admission_configs, admission_notes, creation_configs
-
-
-def agreed(copied: Sequence[CopiedTopic]) -> Tuple[CopiedTopic, ...]:
-    """The plan in which a remote topic of several topics is created once: with the configs of the first topic by name,
-    and the partition count of the largest."""
-    by_remote: Dict[str, List[CopiedTopic]] = {}
-    for each in copied:
-        by_remote.setdefault(each.remote_topic, []).append(each)
-    return tuple(_as_one(each, by_remote[each.remote_topic]) for each in copied)
-
-
-def _as_one(topic: CopiedTopic, together: Sequence[CopiedTopic]) -> CopiedTopic:
-    if len(together) == 1:
-        return topic
-    grow_to = max((each.grow_to for each in together if each.grow_to is not None), default=None)
-    keyed = [each.keyed_over for each in together if each.keyed_over is not None]
-    create = _created(each.create for each in together)
-    notes = tuple(dict.fromkeys((*topic.notes, _note(topic, together))))
-    return replace(topic, create=create, grow_to=grow_to, keyed_over=max(keyed, default=None), notes=notes)
-
-
-def _created(topics: Iterable[Optional[NewTopic]]) -> Optional[NewTopic]:
-    new = [topic for topic in topics if topic is not None]
-    return replace(new[0], partitions=max(topic.partitions for topic in new)) if new else None
-
-
-def _note(topic: CopiedTopic, together: Sequence[CopiedTopic]) -> str:
-    others = [each.source.name for each in together if each.source.name != topic.source.name]
-    return f"{topic.remote_topic} also gets the records of {', '.join(others)}"
-
-
-def whole_or_not(
-    copied: Sequence[CopiedTopic], skipped: Sequence[SkippedTopic]
-) -> Tuple[Tuple[CopiedTopic, ...], Tuple[SkippedTopic, ...]]:
-    """If one remote topic of a topic cannot be written, the topic is copied to none: that remote topic would lack its
-    records forever."""
-    blocked = {each.name for each in skipped}
-    first = {each.name: each for each in reversed(skipped)}
-    return tuple(each for each in copied if each.source.name not in blocked), tuple(first.values())
 
 
 @dataclass(frozen=True)
@@ -146,8 +106,8 @@ class TopicPlan:
 def select_topics(
     flow: ReplicationFlow, source_topics: Mapping[str, TopicDescription], flows: Iterable[ReplicationFlow] = ()
 ) -> Tuple[Mapping[str, str], Tuple[SkippedTopic, ...]]:
-    """Decide by name: the first remote name by source topic, and the skipped topics with their reasons. `flows` are all
-    flows of the file, which are searched for loops of identity flows."""
+    """Decide by name: the remote name by source topic, and the skipped topics with their reasons. `flows` are all flows
+    of the file, which are searched for loops of identity flows."""
     known_flows = tuple(flows)
     selected: Dict[str, str] = {}
     claimed: Dict[str, str] = {}
@@ -163,7 +123,7 @@ def select_topics(
             continue
         if unwanted is not None:
             skipped.append(SkippedTopic(name, unwanted))
-        elif flow.one_to_one and remote in claimed:
+        elif remote in claimed:
             reason = f"another source topic of this flow maps to the same remote topic: {claimed[remote]}"
             skipped.append(SkippedTopic(name, reason, wanted=True))
         else:
@@ -191,7 +151,7 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
     copied: List[CopiedTopic] = []
     skipped = list(unwanted)
     taken = {_metric_name(name): name for name in facts.target_topics}
-    for name, remote in [(each, remote) for each in selected for remote in remote_topics(flow, each)]:
+    for name, remote in selected.items():
         topic = facts.source_topics[name]
         blocked = _why_not_written(topic, remote, flow, facts, taken)
         if blocked is not None:
@@ -206,9 +166,8 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             continue
         taken.setdefault(_metric_name(remote), remote)
         copied.append(decided)
-    whole, reported = whole_or_not(copied, skipped)
-    by_name = tuple(sorted(reported, key=lambda each: each.name))
-    return TopicPlan(agreed(whole), by_name, _dead_letters(flow, whole, facts))
+    by_name = tuple(sorted(skipped, key=lambda each: each.name))
+    return TopicPlan(tuple(copied), by_name, _dead_letters(flow, copied, facts))
 
 
 def missing_dead_letters(flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]) -> Optional[str]:
@@ -318,7 +277,7 @@ def _copy_existing(
 
 def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
     """How many partitions the flow spreads keys over, of a remote topic that has, or would have, `present`."""
-    if flow.change is None or flow.change.keeps_partitions:
+    if flow.change is None or not flow.repartitions:
         return None
     return present if isinstance(flow.change.partitioner, str) else flow.change.partitioner
 

@@ -20,20 +20,13 @@ _TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 
 
 def remote_topic(flow: ReplicationFlow, topic: str) -> str:
-    """The remote topic of `topic`; the first if `rename` gives several. Raises `CustomClassError` if the policy fails.
-    """
-    names = renamed(flow, topic)
-    return names[0] if names else policy_for(flow).format_remote_topic(flow.naming_alias, topic)
+    """The remote topic of `topic`. Raises `CustomClassError` if the policy fails."""
+    return renamed(flow, topic) or policy_for(flow).format_remote_topic(flow.naming_alias, topic)
 
 
-def remote_topics(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
-    """All remote topics of `topic`; several only by `rename`. Raises `CustomClassError` if the policy fails."""
-    return renamed(flow, topic) or (remote_topic(flow, topic),)
-
-
-def renamed(flow: ReplicationFlow, topic: str) -> Tuple[str, ...]:
-    """The names that `rename` gives `topic`; empty if the policy names it."""
-    return () if flow.change is None else flow.change.renamed(topic)
+def renamed(flow: ReplicationFlow, topic: str) -> Optional[str]:
+    """The name that `rename` gives `topic`; `None` if the policy names it."""
+    return None if flow.change is None else flow.change.renamed(topic)
 
 
 def counts(flow: ReplicationFlow, topic: str, flows: Iterable[ReplicationFlow]) -> bool:

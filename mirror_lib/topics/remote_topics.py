@@ -18,9 +18,7 @@ from mirror_lib.topics.plan import (
     missing_dead_letters,
     plan_topics,
     select_topics,
-    whole_or_not,
 )
-from mirror_lib.topics.policy import remote_topics
 from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS, REMOTE_STORAGE, is_tiered
 
 log = logging.getLogger(__name__)
@@ -68,24 +66,21 @@ def _read_facts(
     """Everything a plan is made from. Full configs are read only of topics whose remote topic has to be created."""
     source_topics, target_topics = source.topics(), target.topics()
     selected, _ = select_topics(flow, source_topics, flows)
-    remotes = {name: remote_topics(flow, name) for name in selected}
-    written = {remote for names in remotes.values() for remote in names}
-    created = sorted(name for name, names in remotes.items() if not target_topics.keys() >= set(names))
+    created = sorted(name for name, remote in selected.items() if remote not in target_topics)
     existing = selected.keys() - set(created)
     makes_any = bool(created) or missing_dead_letters(flow, target_topics) is not None
     creation_configs = source.topic_configs(created)
     deleted_meanwhile = set(created) - creation_configs.keys()
     known = target.topic_config_keys() if makes_any else frozenset()
     tiered = [name for name, configs in readable(creation_configs).items() if is_tiered(configs)]
-    new = [remote for name in tiered for remote in remotes[name] if remote not in target_topics]
     return TopicFacts(
         source_topics={name: topic for name, topic in source_topics.items() if name not in deleted_meanwhile},
         target_topics=target_topics,
         source_configs={**creation_configs, **source.topic_configs(sorted(existing), ADMISSION_CONFIGS)},
-        target_configs=target.topic_configs(sorted(written & target_topics.keys()), ADMISSION_CONFIGS),
+        target_configs=target.topic_configs(sorted(selected[name] for name in existing), ADMISSION_CONFIGS),
         target_config_keys=known,
         target_broker_count=target.broker_count(),
-        target_tiered=not (new and REMOTE_STORAGE in known and _refuses_tiers(target, new[0])),
+        target_tiered=not (tiered and REMOTE_STORAGE in known and _refuses_tiers(target, selected[tiered[0]])),
     )
 
 
@@ -111,10 +106,8 @@ def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
     going = [each for each in plan.copied if each.remote_topic not in failures]
     topics = _visible(target, dict.fromkeys((each.remote_topic for each in going), 1))
     # Also a topic that another client created in the meantime, perhaps a broker by itself, with too few partitions.
-    growing: Dict[str, int] = {}
-    for each in going:
-        if _size(topics, each) < each.remote_partitions and each.keyed_over is None:
-            growing[each.remote_topic] = max(each.remote_partitions, growing.get(each.remote_topic, 0))
+    short = [each for each in going if _size(topics, each) < each.remote_partitions and each.keyed_over is None]
+    growing = {each.remote_topic: each.remote_partitions for each in short}
     if growing:
         failures.update(_failed(target.create_partitions(growing)))
         topics = _visible(target, {name: size for name, size in growing.items() if name not in failures})
@@ -146,9 +139,8 @@ def _visible(target: Cluster, sizes: Mapping[str, int]) -> Mapping[str, TopicDes
 
 def _report(plan: TopicPlan, failures: Mapping[str, str], alias: str) -> None:
     done = [each for each in plan.copied if each.remote_topic not in failures]
-    created = {each.remote_topic for each in done if each.create}
-    grown = {each.remote_topic for each in done if each.grow_to}
-    log.info("%s: created %d remote topics, grew %d, failed on %d", alias, len(created), len(grown), len(failures))
+    created, grown = sum(each.create is not None for each in done), sum(each.grow_to is not None for each in done)
+    log.info("%s: created %d remote topics, grew %d, failed on %d", alias, created, grown, len(failures))
     for name, reason in sorted(failures.items()):
         log.warning("%s: remote topic %s is left out: %s", alias, name, reason)
 
@@ -169,8 +161,7 @@ def _carried_out(
             skipped.append(SkippedTopic(each.source.name, explained, wanted=True))
     # A dead letter topic that is refused is requested again at the next check, and reported by the flow that needs it.
     left = plan.dead_letters if plan.dead_letters and plan.dead_letters.name in failures else None
-    whole, reported = whole_or_not(copied, skipped)
-    return TopicPlan(whole, tuple(sorted(reported, key=lambda topic: topic.name)), left)
+    return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda topic: topic.name)), left)
 
 
 def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:

@@ -27,7 +27,7 @@ from mirror_lib.rows.transform import check_change, expected, names_of
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
-from mirror_lib.topics.policy import remote_topics
+from mirror_lib.topics.policy import remote_topic
 from mirror_lib.topics.remote_topics import compacted
 from mirror_lib.verify.batches import Settled, comparable, settle
 from mirror_lib.verify.comparison import compare, compare_tails, kinds, screen
@@ -136,9 +136,8 @@ def what_was_repartitioned(
     for alias, places, logs in ((flow.source.alias, sources, here), (flow.target.alias, remotes, there)):
         for topic, number in (place for place in places if place not in logs):
             raise ClusterError(f"{flow.name}: {alias}: {topic}-{number} has no leader", "verify again when it has one")
-    by_number = flow.change is not None and flow.change.keeps_partitions
     cleaned = compacted(source, [each.source.name for each in copied])
-    found = origin_copy(copied, known, by_number, here, there)
+    found = origin_copy(copied, known, here, there)
     begun = found.counts()
     return replace(
         found,
@@ -325,8 +324,7 @@ def _expected(
     copy: Optional[OriginCopy] = None,
 ) -> Made:
     """Returns `change` as a function of rows: with `copy` the records get their remote places, else their source ones.
-
-    With `copy`, a record has one row for each remote place."""
+    """
     now = names_of(flow, copied)
     names = replace(now, partitions={**now.partitions, **(copy.counts() if copy is not None else {})})
     ids = {topic.source.name: topic.source.topic_id for topic in copied}
@@ -549,7 +547,7 @@ def unlisted(
         if name in skipped or why_skipped(name, flow) is not None:
             filtered.setdefault(name, []).append(number)
         elif name not in present:
-            missing = gone if any(each in remote for each in remote_topics(flow, name)) else deleted
+            missing = gone if remote_topic(flow, name) in remote else deleted
             missing.setdefault(name, []).append(number)
     return Unlisted(gone, filtered, deleted)
 
@@ -568,4 +566,4 @@ def _not_compared(flow: ReplicationFlow, topics: Mapping[str, Sequence[int]], wh
         # The sentence concerns the topic, so it is printed for one partition only.
         return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, (why,) if n == numbers[0] else ()) for n in numbers)
 
-    return tuple(TopicVerdict(name, ", ".join(remote_topics(flow, name)), of(each)) for name, each in topics.items())
+    return tuple(TopicVerdict(name, remote_topic(flow, name), of(each)) for name, each in topics.items())

@@ -8,7 +8,7 @@ only is missing or a surplus copy.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
@@ -230,7 +230,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Source:
-    """A source partition that is copied to `remote_topic`; one copied to several has an entry for each."""
+    """A source partition that is copied to `remote_topic`."""
 
     number: int
     remote_topic: str
@@ -269,9 +269,10 @@ class OriginCopy:
         return [Slice(each.slot, each.topic, each.partition, each.log.log_start, each.log.end) for each in self.remotes]
 
     def source_slices(self) -> List[Slice]:
-        """The slices to read from the source: each partition once, even if it is copied to several remote topics."""
-        once = {(each.topic, each.partition): each for each in self.sources}.values()
-        return [Slice(each.number, each.topic, each.partition, each.log.log_start, each.log.end) for each in once]
+        """The slices to read from the source."""
+        return [
+            Slice(each.number, each.topic, each.partition, each.log.log_start, each.log.end) for each in self.sources
+        ]
 
     def feeds(self) -> List[Feed]:
         """The pairs of source partition and remote topic."""
@@ -301,17 +302,15 @@ class OriginCopy:
 def origin_copy(
     copied: Sequence[CopiedTopic],
     known: RangePositions,
-    by_number: bool,
     source: Mapping[TopicPartition, OffsetRange],
     remote: Mapping[TopicPartition, OffsetRange],
 ) -> OriginCopy:
-    """The partitions to compare of the topics `copied`, with their current ids.
-
-    `by_number`: records keep the number of their partition, so they do not move when a topic grows. `source` and
-    `remote` are the current logs."""
+    """The partitions to compare of the topics `copied`, with their current ids. `source` and `remote` are the current
+    logs."""
     remotes: List[Remote] = []
-    for name, topic_id in dict.fromkeys((each.remote_topic, each.remote_topic_id) for each in copied):
-        for (_, number), stand in _own(known.remotes, name, topic_id):
+    for each in copied:
+        name = each.remote_topic
+        for (_, number), stand in _own(known.remotes, name, each.remote_topic_id):
             log = remote.get((name, number))
             # Read to its current end: records after the ledger's end belong to later source records, or are surplus.
             until = stand.offset if log is None else max(stand.offset, log.end)
@@ -324,7 +323,7 @@ def origin_copy(
             at = (len(sources), each.remote_topic, name, each.source.topic_id, number)
             sources.append(Source(*at, log, expired))
     others = {topic for topic, _ in known.remotes} - {each.topic for each in remotes}
-    return OriginCopy(tuple(remotes), tuple(sources), frozenset() if by_number else known.grown, others=others)
+    return OriginCopy(tuple(remotes), tuple(sources), known.grown, others=others)
 
 
 def _own(
@@ -358,9 +357,9 @@ class Judging:
 def verdicts(
     copied: Sequence[CopiedTopic], copy: OriginCopy, counts: Mapping[int, OriginCounts], by: Judging = Judging()
 ) -> Tuple[TopicVerdict, ...]:
-    """One verdict for each remote topic, with the names of all its source topics."""
+    """One verdict for each topic."""
     judge = _Judge(copy, by)
-    return _by_remote(copied, lambda topic: judge.partitions(topic, counts))
+    return tuple(TopicVerdict(each.source.name, each.remote_topic, judge.partitions(each, counts)) for each in copied)
 
 
 def nothing_compared(copied: Sequence[CopiedTopic]) -> Tuple[TopicVerdict, ...]:
@@ -370,19 +369,7 @@ def nothing_compared(copied: Sequence[CopiedTopic]) -> Tuple[TopicVerdict, ...]:
         numbers = range(topic.remote_partitions)
         return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
 
-    return _by_remote(copied, of)
-
-
-def _by_remote(
-    copied: Sequence[CopiedTopic], partitions: Callable[[CopiedTopic], Tuple[PartitionVerdict, ...]]
-) -> Tuple[TopicVerdict, ...]:
-    by_remote: Dict[str, List[CopiedTopic]] = {}
-    for topic in copied:
-        by_remote.setdefault(topic.remote_topic, []).append(topic)
-    return tuple(
-        TopicVerdict(", ".join(each.source.name for each in topics), name, partitions(topics[0]))
-        for name, topics in by_remote.items()
-    )
+    return tuple(TopicVerdict(each.source.name, each.remote_topic, of(each)) for each in copied)
 
 
 class _First(NamedTuple):

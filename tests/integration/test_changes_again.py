@@ -13,7 +13,7 @@ from mirror_lib.rows.transform import FlowChange, RemoteNames, no_rows
 
 pytestmark = pytest.mark.long
 
-NAMES = RemoteNames({"orders": ("A.orders",)}, {"A.orders": 4})
+NAMES = RemoteNames({"orders": "A.orders"}, {"A.orders": 4})
 RULES = """
 stops = []
 

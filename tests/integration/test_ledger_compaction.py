@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import uuid
-from dataclasses import astuple, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
 from mirror_lib.groups.job import CHANGES, LedgerStream
-from mirror_lib.ledger.compaction import Choice, LedgerCompaction, merged_ranges
+from mirror_lib.ledger.compaction import Choice, LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
@@ -289,79 +289,42 @@ def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_mer
 
 
 def range_rows(number: int) -> List[LedgerRow]:
-    """What micro-batch n of a flow that repartitions records writes down: ten records of each of two source partitions
-    into one remote partition and one into another; partition 1 of the source has none of them from the third on."""
-    rows: List[LedgerRow] = []
-    for source in (0, 1):
-        for remote in (0, 1) if number < 2 or not source else (-1,):
-            there = (0, 0) if remote < 0 else (20 * number, 20 * number + 20)
-            own = LedgerRow("orders", "all", source, "s", "r", 10 * number, there[0], 5 if remote >= 0 else 0, remote)
-            rows.append(replace(own, upstream_until=10 * number + 10, downstream_until=there[1]))
-    return rows
+    """What micro-batch n of a flow that repartitions records writes down: ten more records of each of two source
+    partitions, which came into two remote partitions, with a marker behind them."""
+    none, here, there = LedgerRow("orders", "keyed", -1, "s", "r", 0, 0, 0, -1, 0, 0), 10 * number, 11 * number + 7
+    sources = [replace(none, partition=n, upstream_offset=here, upstream_until=here + 10) for n in (0, 1)]
+    remote = replace(none, record_count=10, downstream_offset=there, downstream_until=there + 11)
+    return [*sources, *(replace(remote, remote_partition=n) for n in (0, 1))]
 
 
 @pytest.mark.long
-def test_ranges_are_kept_beside_exact_runs_which_no_reader_of_those_sees(ledger: Ledger) -> None:
-    begun = LedgerRow("orders", "all", 0, "s", "r", 0, 0, 0, -1, 0, 0)
+def test_ranges_are_kept_beside_exact_runs_and_become_few(ledger: Ledger) -> None:
+    begun = LedgerRow("orders", "keyed", 0, "s", "r", 0, 0, 0, -1, 0, 0)
     anchor = replace(begun, partition=-1, downstream_offset=7, downstream_until=7)
     anchors = [replace(anchor, remote_partition=n) for n in (0, 1)]
     assert ledger.table.range_positions(FLOW) == RangePositions()
     ledger.append(begun, replace(begun, partition=1), *anchors)
     first = ledger.table.range_positions(FLOW)
     assert first.sources == {("orders", n): LogPosition("s", 0) for n in (0, 1)}
-    assert first.remotes == {("all", n): LogPosition("r", 7, 7) for n in (0, 1)}
+    assert first.remotes == {("keyed", n): LogPosition("r", 7, 7) for n in (0, 1)}
     for number in range(4):
         ledger.append(*range_rows(number), row(0, 10 * number, 10 * number, 10))
-    # Another driver says some of it again, and less.
+    # Another driver says some of it again, and a partition is added to the remote topic.
     ledger.append(*range_rows(1))
     ledger.append(replace(anchors[0], remote_partition=2))
     found = ledger.table.range_positions(FLOW)
     assert found.sources == {("orders", n): LogPosition("s", 40) for n in (0, 1)}
-    assert found.remotes == {
-        ("all", 0): LogPosition("r", 80), ("all", 1): LogPosition("r", 80), ("all", 2): LogPosition("r", 7, 7)
-    }  # fmt: skip
-    assert (set(found.pairs), set(found.grown)) == ({TopicPair("orders", "s", "all", "r")}, {"all"})
-    reported = list(ledger.table.ranges(FLOW))
-    assert len(reported) == 5 + 4 + 4 + 3 + 3 + 4 and set(range_rows(3)) <= set(reported)
+    assert found.remotes == {("keyed", n): LogPosition("r", at, 7) for n, at in enumerate((51, 51, 7))}
+    assert (set(found.pairs), set(found.grown)) == ({TopicPair("orders", "s", "keyed", "r")}, {"keyed"})
     assert ledger.table.positions(FLOW) == {key(0): Position(40, 40)}
     assert list(ledger.table.triples(FLOW)) == [key(0)]
     assert ledger.table.range_positions(OTHER) == RangePositions()
-
-
-@pytest.mark.long
-def test_old_ranges_become_few_and_span_what_they_take_the_place_of(ledger: Ledger) -> None:
-    for number in range(40):
-        ledger.append(*range_rows(number))
-    before, reported = ledger.table.range_positions(FLOW), list(ledger.table.ranges(FLOW))
-    rows = ledger.rows().where("upstream_until is not null").drop("at")
-    # As if a minute lay between two micro-batches.
-    aged = rows.withColumn("committed_at", F.expr("timestamp_micros(60000000L * (upstream_offset div 10))"))
-    names = list(LedgerRow.__dataclass_fields__)
-    few = [LedgerRow(*each) for each in merged_ranges(aged, kept=8, share=4).select(*names).collect()]
-    recent = [each for each in reported if each.upstream_offset >= 320]
-    assert set(recent) <= set(few) and len(few) < 0.6 * len(reported)
-    pairs = {(each.partition, each.remote_partition) for each in reported}
-    assert {(each.partition, each.remote_partition) for each in few} == pairs
-    for pair in pairs:
-        own = [each for each in few if (each.partition, each.remote_partition) == pair]
-        of_before = [each for each in reported if (each.partition, each.remote_partition) == pair]
-        assert sum(each.record_count for each in own) == sum(each.record_count for each in of_before)
-        for each in of_before:
-            assert any(
-                one.upstream_offset <= each.upstream_offset
-                and (one.upstream_until or 0) >= (each.upstream_until or 0)
-                and one.downstream_offset <= each.downstream_offset
-                and (one.downstream_until or 0) >= (each.downstream_until or 0)
-                for one in own
-            )
-        # The older a range is, the wider, and no wider than a share of its age.
-        widths = [((one.upstream_until or 0) - one.upstream_offset, 390 - one.upstream_offset) for one in own]
-        assert all(width <= age / 4 + 10 for width, age in widths) and max(widths)[0] >= 20
-    # What a flow continues from is the same behind a compaction.
-    ledger.append(row(0, 0, 0, 10))
-    ledger.append(row(0, 10, 10, 10))
+    ranges = ledger.rows().where("upstream_until is not null")
+    before = ranges.agg(F.sum("record_count")).collect()
     ledger.merge()
-    assert ledger.table.range_positions(FLOW) == before
-    assert sorted(map(astuple, ledger.table.ranges(FLOW)), key=str) == sorted(map(astuple, reported), key=str)
-    assert ledger.table.positions(FLOW) == {key(0): Position(20, 20)}
+    # Each partition has the row of its start, and one more where it moved.
+    ranges = ledger.rows().where("upstream_until is not null")
+    assert (ranges.count(), ranges.agg(F.sum("record_count")).collect()) == (9, before)
+    assert ledger.table.range_positions(FLOW) == found
+    assert ledger.table.positions(FLOW) == {key(0): Position(40, 40)}
     assert ledger.rows().where("upstream_until is null").count() == 1

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
+from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows
-from mirror_lib.errors import MirrorError, RefusedError
-from mirror_lib.groups.decisions import Decision
-from mirror_lib.groups.flow import FlowTranslation, Selection
-from mirror_lib.groups.job import run_translations
+from mirror_lib.errors import RefusedError
 from mirror_lib.groups.position_formats import TopicPosition
 from mirror_lib.groups.positions import translate_positions
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
-from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.metrics import FlowMetrics
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver, run_mirror
-from tests.lab.group_lab import committed
-from tests.lab.meanwhile import meanwhile
-from tests.lab.moving_group import work
+from tests.lab.group_lab import commit, committed
 from tests.lab.murmur2 import partition_of_key
-from tests.lab.one_flow import OneFlow, stopped_process, until
+from tests.lab.one_flow import OneFlow, stopped_process
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
@@ -141,92 +136,41 @@ def test_micro_batches_say_how_much_is_left(spark: SparkSession, flow: OneFlow) 
     assert (seen[-1].records, seen[-1].waiting) == (0, "waiting for records")  # the run's last look found nothing
 
 
-def translated(spark: SparkSession, flow: OneFlow, group: str, direction: str = TO_DOWNSTREAM) -> List[Decision]:
-    """Move the group to the other cluster."""
-    config = load(str(flow.config))
-    with clusters_of(config.flows[0]) as (source, target):
-        translation = FlowTranslation(config, config.flows[0], spark, source, target, direction)
-        rules = TranslationRules(allow_rewind=direction == TO_UPSTREAM)
-        decisions = translation.decide(translation.survey(Selection(group)), rules)
-        assert {each.done for each in translation.execute(decisions)} <= {"committed", "already there"}
-        translation.close()
-    assert {each.translation.verdict for each in decisions} <= {"exact", "clamped"}
-    return decisions
-
-
-def told_apart(records: Iterable[LogRecord]) -> Counter[LogRecord]:
-    """Those with a value: no two of them are alike."""
-    return Counter(record for record in records if record.value is not None)
-
-
-def positions(broker: KafkaBroker, group: str, topic: str, partitions: int) -> List[TopicPosition]:
-    """What the group has committed."""
-    found = committed(broker, group, {topic: partitions})
-    return [TopicPosition(*at, offset) for at, (offset, _) in sorted(found.items())]
-
-
 @pytest.mark.long
-def test_group_goes_on_behind_nothing_that_it_has_not_read_and_comes_home_before_nothing(
-    spark: SparkSession, flow: OneFlow
+def test_group_is_told_to_start_by_time_and_moved_by_no_command(
+    spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    group, config = f"{flow.topic}-readers", load(str(flow.config))
+    flow.settings["sync.group.offsets.enabled"] = "true"
+    group, config, places = f"{flow.topic}-readers", str(flow.config), range(flow.partitions)
+    for number in places:
+        commit(flow.source, group, flow.topic, 10 * number, number)
 
-    def worked(broker: KafkaBroker, topic: str, most: Optional[int] = None) -> Counter[LogRecord]:
-        return told_apart(record for log in work(broker, group, [topic], most).values() for record in log)
+    def said(*arguments: str) -> Tuple[int, Dict[str, Any]]:
+        code = main([*arguments, "--json"])
+        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
     assert flow.run(spark).error is None
-    read = worked(flow.source, flow.topic)
-    flow.fill(100)
-    assert flow.run(spark).error is None
-    read += worked(flow.source, flow.topic, 50)
-    there = translated(spark, flow, group)
-    # Programs that keep offsets elsewhere get the same offsets.
-    answers = translate_positions(
-        spark, config, config.flows[0], positions(flow.source, group, flow.topic, flow.partitions)
-    )
-    assert [(a.remote_topic, a.remote_partition, a.translated) for a in answers] == [
-        (*each.there, each.translation.new_offset) for each in there
-    ]
-    # It was in the second run, and reads no more than that again: its records, and a marker behind old ones each.
-    assert 0 < sum(each.translation.reread or 0 for each in there) <= 300 + 2 * REMOTE_PARTITIONS
-    flow.fill(100)
-    assert flow.run(spark).error is None
-    found = worked(flow.target, flow.remote_topic, 200)
-    home = translated(spark, flow, group, TO_UPSTREAM)
-    back = translate_positions(
-        spark,
-        config,
-        config.flows[0],
-        positions(flow.target, group, flow.remote_topic, REMOTE_PARTITIONS),
-        reverse=True,
-    )
-    assert [(a.remote_topic, a.remote_partition, a.translated) for a in back] == [
-        (*each.there, each.translation.new_offset) for each in home
-    ]
-    every = told_apart(record for log in flow.original().values() for record in log.values())
-    rest = worked(flow.source, flow.topic)
-    assert every - read - found <= rest
-    # No more was read again than was reported.
-    again = sum(each.translation.reread or 0 for each in [*there, *home])
-    assert sum(rest.values()) - sum((every - read - found).values()) <= again
-
-    # A job that continues keeps the group in step.
-    flow.settings.update({"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": 1})
-    flow.trigger = "1 second"
-    config, at = load(str(flow.config)), positions(flow.source, group, flow.topic, flow.partitions)
-    ends = [answer.translated or 0 for answer in translate_positions(spark, config, config.flows[0], at)]
-
-    def in_step() -> bool:
-        stands = positions(flow.target, group, flow.remote_topic, REMOTE_PARTITIONS)
-        return all(each.offset >= end for each, end in zip(stands, ends))
-
-    assert not in_step()
-    def translate(stop: threading.Event) -> List[MirrorError]:
-        return list(run_translations(config, config.flows, spark, lambda _: None, stop).values())
-
-    with meanwhile(translate) as failed:
-        until(in_step)
-    assert not failed
+    code, plan = said("groups", "plan", config, "--group", group)
+    rows = [(each["offset"], each["to_offset"], each["verdict"]) for each in plan["positions"]]
+    assert (code, rows) == (0, [(10 * number, None, "repartitioned") for number in places])
+    code, moved = said("groups", "plan", config, "--group", group, "--execute")
+    assert (code, moved["run_id"]) == (1, None)
+    _, status = said("status", config)
+    (shown,) = [each for each in status["groups"] if each["group"] == group]
+    assert shown["verdict"] == "repartitioned"
+    (problem,) = [each for each in status["problems"] if each["code"] == "group not moved"]
+    assert "--to-datetime" in problem["remedy"]
+    _, ready = said("cutover", "plan", config)
+    (gate,) = [each for each in ready["gates"] if each["name"] == "groups"]
+    assert (gate["open"], gate["detail"]) == (False, "repartitioned") and "--leave-groups" in gate["remedy"]
+    quick = ("--quiet-seconds", "1", "--wait-seconds", "20")
+    assert main(["cutover", "run", config, *quick, "--execute"]) == 3
+    refused = capsys.readouterr().err
+    assert "MIR-335" in refused and "--leave-groups" in refused and "--to-datetime" in refused
+    assert said("failover", config)[1]["repartitioned"] is True
+    answers = translate_positions(spark, load(config), load(config).flows[0], [TopicPosition(flow.topic, 0, 10)])
+    assert [(each.translated, each.verdict) for each in answers] == [(None, "repartitioned")]
+    assert committed(flow.target, group, {flow.remote_topic: REMOTE_PARTITIONS}) == {}
 
 
 @pytest.fixture

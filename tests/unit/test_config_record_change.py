@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import List, Optional
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_each_key_that_changes_records_takes_the_other_engine(tmp_path: Path) ->
         "where": ("value is not null", RecordChange(where="value is not null")),
         "select": ("'*, sha2(key, 256) as key'", RecordChange(select="*, sha2(key, 256) as key")),
         "transform": ("house.rules:mask", RecordChange(transform="house.rules:mask")),
-        "rename": ("[a -> b]", RecordChange(rename=(("a", ("b",)),))),
+        "rename": ("[a -> b]", RecordChange(rename=(("a", "b"),))),
         "partitioner": ("key", RecordChange(partitioner=KEY)),
         "provenance": ("off", RecordChange(provenance=False)),
         "dead.letter.topic": ("dead", RecordChange(dead_letter_topic="dead")),
@@ -126,45 +126,57 @@ def test_key_that_only_mirrormaker_has_by_now_is_refused_in_yaml_and_a_warning_i
 def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:
     text = PROPERTIES + (
         "A->B.where = 'x' <> value and topic like '%#%' # not a comment\n"
-        "A->B.rename = orders-(.*) -> sales-$1, audit -> audit.eu audit.all\n"
+        "A->B.rename = orders-(.*) -> sales-$1, audit -> audit.eu\n"
         "A->B.partitioner = 12\nA->B.transform = rules:mask\n"
     )
     assert flow_of(tmp_path, text, "mm2.properties").change == RecordChange(
         where="'x' <> value and topic like '%#%' # not a comment",
-        rename=(("orders-(.*)", ("sales-$1",)), ("audit", ("audit.eu", "audit.all"))),
+        rename=(("orders-(.*)", "sales-$1"), ("audit", "audit.eu")),
         partitioner=12,
         transform="rules:mask",
     )
 
 
 @pytest.mark.parametrize(
-    ("rules", "apart"),
+    ("rules", "refused"),
     [
-        ([("a", ["b"])], True),
-        ([(r"orders\.eu", ["o"])], True),
-        ([("orders-(.*)", ["sales-$1"])], True),
-        ([("(.*)-(eu|us)", ["$1-$2"])], True),
-        ([("(.*)-(eu|us)", ["$1"])], False),
-        ([("((a|b)c)", ["$1"])], False),
-        ([("a", ["b", "c"])], False),
-        ([("a", ["x"]), ("b", ["x"])], False),
-        ([("a-(.*)", ["$1"]), ("b-(.*)", ["$1"])], False),
-        ([("a|b", ["x"])], False),
-        ([(".*", ["all"])], False),
+        (["a -> b"], ""),
+        ([r"orders\.eu -> o"], ""),
+        (["orders-(.*) -> sales-$1", "(.*) -> eu.$1"], ""),
+        (["(.*)-(eu|us) -> $1-$2"], ""),
+        (["(.*)-(eu|us) -> $1"], "item 1 brings (.*)-(eu|us) together with other topics in $1"),
+        (["((a|b)c) -> $1"], "item 1 brings ((a|b)c) together with other topics in $1"),
+        (["a -> x", "b -> x"], "item 2 brings b together with other topics in x"),
+        (["a-(.*) -> $1", "b-(.*) -> $1"], "item 2 brings b-(.*) together with other topics in $1"),
+        (["c -> d", "a|b -> x"], "item 2 brings a|b together with other topics in x"),
+        ([".* -> all"], "item 1 brings .* together with other topics in all"),
+        (["c -> d", "a -> b c"], "item 2 gives a several, b, c; copy it by a flow for each"),
     ],
 )
-def test_whether_rename_may_bring_topics_together_is_known_without_topics(
-    rules: List[Tuple[str, List[str]]], apart: bool
+def test_rename_that_may_bring_topics_together_or_spread_one_is_refused_without_topics(
+    tmp_path: Path, rules: List[str], refused: str
 ) -> None:
-    change = RecordChange(rename=tuple((pattern, tuple(names)) for pattern, names in rules))
-    assert change.one_to_one is apart
-    assert change.repartitions is not apart
+    """Before anything is read: with the patterns, the remote topics and the way out."""
+    listed = "".join(f"      - '{rule}'\n" for rule in rules)
+    escaped = ", ".join(rules).replace("\\", "\\\\")
+    texts = {"mirror.yaml": f"{BASE}    rename:\n{listed}", "mm2.properties": f"{PROPERTIES}A->B.rename = {escaped}\n"}
+    for name, text in texts.items():
+        if not refused:
+            assert flow_of(tmp_path, text, name).change is not None
+            continue
+        with pytest.raises(ConfigError) as caught:
+            flow_of(tmp_path, text, name)
+        assert caught.value.code == "MIR-101" and refused in str(caught.value)
+        way_out = "with a rename of its own" if "several" in refused else "with shared.remote.topics: true"
+        assert way_out in str(caught.value)
 
 
 def test_rename_is_a_list_or_a_map(tmp_path: Path) -> None:
-    as_map = change(tmp_path, '    rename: {"a.{1,2}": b, c: [d, e.f]}\n')
-    as_list = change(tmp_path, '    rename: ["a.{1,2} -> b", "c -> d e.f"]\n')
-    assert as_map == as_list == RecordChange(rename=(("a.{1,2}", ("b",)), ("c", ("d", "e.f"))))
+    as_map = change(tmp_path, "    rename: {orders: b, c-(.*): e.$1}\n")
+    as_list = change(tmp_path, "    rename: [orders -> b, c-(.*) -> e.$1]\n")
+    assert as_map == as_list == RecordChange(rename=(("orders", "b"), ("c-(.*)", "e.$1")))
+    with pytest.raises(ConfigError, match="item 2 gives c several, d, e"):
+        change(tmp_path, "    rename: {a: b, c: [d, e.f]}\n")
 
 
 def test_the_columns_of_a_select_may_be_a_list(tmp_path: Path) -> None:
@@ -172,29 +184,21 @@ def test_the_columns_of_a_select_may_be_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "topic, names",
+    "topic, name",
     [
-        ("orders-eu", ("sales-eu",)),
-        ("orders-", ("sales-",)),
-        ("my-orders-eu", ()),
-        ("audit", ("audit.eu", "audit.all")),
-        ("eu-billing", ("billing.eu",)),
-        ("payments", ("all",)),
-        ("unknown", ()),
+        ("orders-eu", "sales-eu"),
+        ("orders-", "sales-"),
+        ("my-orders-eu", None),
+        ("audit", "audit.eu"),
+        ("eu-billing", "billing.eu"),
+        ("unknown", None),
     ],
 )
-def test_the_first_pattern_that_matches_the_whole_name_gives_the_remote_topics(
-    topic: str, names: Tuple[str, ...]
-) -> None:
+def test_the_first_pattern_that_matches_the_whole_name_gives_the_remote_topic(topic: str, name: Optional[str]) -> None:
     rules = RecordChange(
-        rename=(
-            ("orders-(.*)", ("sales-$1",)),
-            ("audit", ("audit.eu", "audit.all")),
-            (r"(\w+)-(\w+)", (r"\2.\1",)),
-            ("payments|audit", ("all", "all")),
-        )
+        rename=(("orders-(.*)", "sales-$1"), ("audit", "audit.eu"), (r"(\w+)-(\w+)", r"\2.\1"), ("audi(.)", "x$1"))
     )
-    assert rules.renamed(topic) == names
+    assert rules.renamed(topic) == name
 
 
 def test_heartbeats_are_left_out_of_a_flow_that_changes_records_unless_it_asks_for_them(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
     "change",
     [
         # As it is where a part of the name comes from the topic's.
-        pytest.param(RecordChange(rename=(("orders", ("__of_B",)),)), id="internal"),
+        pytest.param(RecordChange(rename=(("orders", "__of_B"),)), id="internal"),
         pytest.param(RecordChange(dead_letter_topic="A.orders"), id="dead letters"),
         pytest.param(RecordChange(partitioner=12), id="other partition count"),
     ],

@@ -153,14 +153,6 @@ def test_records_of_topics_add_up_to_those_of_the_flow_where_a_topic_has_stopped
     assert series["topic_lag_records", ("orders",)] == 0
 
 
-def test_topic_whose_records_are_not_counted_has_its_lag_alone() -> None:
-    series = series_of([replace(CYCLE, topics=by_topic({("orders", 0): 5}, None))])
-    assert {key for key in series if key[1] == ("orders",)} == {
-        ("topic_lag_records", ("orders",)),
-        ("topic_max_partition_lag_records", ("orders",)),
-    }
-
-
 def test_beyond_the_bound_topics_with_the_most_lag_are_exported_and_the_others_counted() -> None:
     left: Dict[TopicPartition, int] = {(f"t{number}", 0): number % 50 for number in range(200)}
     series = series_of([replace(CYCLE, topics=by_topic(left, []))], most=8)

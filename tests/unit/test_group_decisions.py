@@ -8,7 +8,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
+from mirror_lib.config.record_change import KEY as BY_KEY
+from mirror_lib.config.record_change import RecordChange
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange, TopicDescription
 from mirror_lib.groups.decisions import (
     NO_ANSWER,
     Decision,
@@ -20,8 +22,10 @@ from mirror_lib.groups.decisions import (
 )
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
-from mirror_lib.groups.survey import Pair, Survey
+from mirror_lib.groups.survey import Pair, Survey, pairs_of
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.ledger.records import GroupOffset, PartitionKey
+from tests.unit.test_plan import flow
 
 HERE, THERE = ("orders", 0), ("A.orders", 0)
 KEY = PartitionKey("u1", "u2", "orders", 0)
@@ -172,3 +176,28 @@ def test_summary_counts_positions_by_verdict() -> None:
     assert summary(moves) == "3 positions: 2 exact, 1 held"
     assert summary(moves[:1]) == "1 position: 1 exact"
     assert plan_json(moves[1])["verdict"] == "held: ahead of the ledger by 1"
+
+
+@pytest.mark.parametrize(
+    ("direction", "here", "there"),
+    [(TO_DOWNSTREAM, "orders", "primary.orders"), (TO_UPSTREAM, "primary.orders", "orders")],
+)
+def test_group_of_a_repartitioning_flow_is_told_with_the_way_out_and_not_moved(
+    direction: str, here: str, there: str
+) -> None:
+    """Also where it is on a partition that the other topic does not have, and where it has an offset there."""
+    source, target = {"orders": TopicDescription("orders", "s", 2)}, {
+        "primary.orders": TopicDescription("primary.orders", "r", 5)
+    }
+    keyed = flow(change=RecordChange(partitioner=BY_KEY))
+    pairs = pairs_of(keyed, [keyed], source, target, direction)
+    assert sorted(pairs) == [(here, n) for n in range(2 if direction == TO_DOWNSTREAM else 5)]
+    positions = {at: CommittedOffset(40, "m") for at in pairs}
+    found = Survey(pairs, {"billing": positions}, {"billing": {(there, 0): CommittedOffset(3)}}, {"billing": EMPTY}, {})
+    decisions = decide(found, Known(FlowMaps({}), {}, "B", direction), PositionsAhead())
+    assert {each.translation.verdict for each in decisions} == {"repartitioned"}
+    assert shown(decisions[1])[:2] == ["40", there] and shown(decisions[1])[-2:] == ["repartitioned", "none"]
+    row = plan_json(PlannedMove(decisions[1], "none"))
+    assert (row["to_topic"], row["to_partition"], row["to_offset"]) == (there, None, None)
+    (sentence,) = not_moved(decisions)
+    assert "--to-datetime" in sentence and "groups.exclude" in sentence

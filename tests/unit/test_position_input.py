@@ -18,6 +18,7 @@ from mirror_lib.groups.position_formats import (
     PositionInput,
     TopicPosition,
     TranslatedPosition,
+    csv_text,
     one_position,
     read_positions,
     render,
@@ -103,11 +104,13 @@ def test_json_csv_and_lines_are_answered_in_kind_and_say_what_is_not_known() -> 
     ]
 
 
-def test_reader_of_records_that_are_placed_anew_gets_the_partitions_of_the_other_cluster() -> None:
-    answered = [TranslatedPosition("orders", 0, 10, "all", 7 + n, "clamped", n) for n in (4, 5)]
-    assert render(read_positions('{"orders":{"0":10}}', "file"), answered) == '{"all":{"4":11,"5":12}}'
-    with pytest.raises(RefusedError, match="one answer for each position"):
-        render(read_positions('v1\n{}\n{"orders":{"0":10}}', "file"), answered)
+def test_position_of_a_repartitioned_topic_has_no_place_and_no_form_without_one() -> None:
+    answered = [TranslatedPosition("orders", 0, 10, "all", None, "repartitioned")]
+    (row,) = [line.split(",") for line in csv_text(answered).splitlines()[1:]]
+    assert row == ["orders", "0", "10", "all", "", "", "repartitioned"]
+    with pytest.raises(RefusedError, match="orders-0 at 10: repartitioned") as refused:
+        render(read_positions('{"orders":{"0":10}}', "file"), answered)
+    assert refused.value.code == "MIR-351"
 
 
 def test_spark_offset_json_comes_back_as_spark_offset_json_of_the_remote_topics() -> None:
@@ -144,14 +147,6 @@ def test_spark_forms_with_one_unknown_partition_are_refused_not_half_right(text:
 
     with pytest.raises(RefusedError, match="orders-1 at 20: held: ahead of the ledger by 5"):
         render(given, unknown(given, 1))
-
-
-def test_two_topics_with_one_copy_are_refused_in_spark_json() -> None:
-    given = read_positions('{"orders":{"0":10},"clicks":{"0":7}}', "file")
-    same = [TranslatedPosition(p.topic, p.partition, p.offset, "all", 1, "exact") for p in given.positions]
-
-    with pytest.raises(RefusedError, match="all-0 is the copy of two"):
-        render(given, same)
 
 
 @pytest.mark.parametrize(

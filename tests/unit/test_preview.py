@@ -317,6 +317,11 @@ def test_groups_that_somebody_uses_on_the_target_are_left_alone() -> None:
     assert decided(group("g", "Stable", members=1), sync_group_offsets_interval=None) == ("translated", "")
 
 
+def test_groups_of_a_repartitioning_flow_are_left_alone_with_the_way_out() -> None:
+    status, reason = decided(group("billing"), change=RecordChange(partitioner="key"))
+    assert (status, reason.split(";")[0]) == ("left alone", "repartitioned") and "--to-datetime" in reason
+
+
 def test_groups_without_membership_on_the_target_are_translated_on_a_condition() -> None:
     condition = "moved only where this mirror or MirrorMaker put it: it has offsets on B and never had members there"
     assert decided(group("g", simple=True)) == ("translated", condition)

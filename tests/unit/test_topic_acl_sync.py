@@ -91,7 +91,7 @@ def test_topic_that_another_flow_would_bring_back_has_no_rights_downstream() -> 
 
 
 def test_topic_that_the_flow_must_not_write_to_gets_no_rights_and_keeps_those_it_has() -> None:
-    onto_internal = RecordChange(rename=(("orders", ("internal",)),))
+    onto_internal = RecordChange(rename=(("orders", "internal"),))
     renaming = flow(change=onto_internal, sync_topic_acls_delete=True)
     there = {"internal": TopicDescription("internal", "", 50, internal=True)}
     before = replace(READ, topic="internal", operation="DESCRIBE")

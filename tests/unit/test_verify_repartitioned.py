@@ -29,13 +29,11 @@ KNOWN = RangePositions(
 )
 
 
-def compared(
-    known: RangePositions = KNOWN, starts: Sequence[int] = (0, 0), by_number: bool = False, end: int = 30
-) -> OriginCopy:
+def compared(known: RangePositions = KNOWN, starts: Sequence[int] = (0, 0), end: int = 30) -> OriginCopy:
     """`starts` are the present ones of both logs, of the source's and of the remote ones, which end at `end`."""
     ours = {("orders", n): OffsetRange(starts[0], 99) for n in range(3)}
     theirs = {("there", n): OffsetRange(starts[1], end) for n in range(3)}
-    return origin_copy([ORDERS], known, by_number, ours, theirs)
+    return origin_copy([ORDERS], known, ours, theirs)
 
 
 def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_their_ends() -> None:
@@ -56,13 +54,6 @@ def test_what_expired_since_is_counted_and_not_looked_for() -> None:
     assert [each.log for each in compared(starts=(50, 0)).sources] == [OffsetRange(40, 40)] * 2
 
 
-def test_source_partition_of_two_remote_topics_is_read_once() -> None:
-    other = replace(ORDERS, remote_topic="also", remote_topic_id="other id")
-    logs = {("orders", n): OffsetRange(0, 99) for n in range(2)}
-    found = origin_copy([ORDERS, other], KNOWN, False, logs, {})
-    assert len(found.feeds()) == 4 and len(found.source_slices()) == 2
-
-
 def test_topic_of_which_there_is_another_by_now_is_not_compared_with_it() -> None:
     gone = {place: stand._replace(topic_id="other id") for place, stand in KNOWN.sources.items()}
     assert compared(replace(KNOWN, sources=gone)).sources == ()
@@ -79,7 +70,6 @@ def test_records_of_a_remote_topic_that_grew_are_looked_for_in_all_of_its_partit
     assert [each.keeps_places for each in compared(grown).slot_facts()] == [False] * 3
     assert [each.unsure for each in compared(grown, starts=(0, 6)).slot_facts()] == [True] * 3
     assert compared(grown).counts() == {"there": 3}
-    assert [each.keeps_places for each in compared(grown, by_number=True).slot_facts()] == [True] * 3
 
 
 COPY = compared()

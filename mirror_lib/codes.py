@@ -267,10 +267,9 @@ ENTRIES: Tuple[Entry, ...] = (
         "MIR-318",
         "The change of a flow cannot be repeated",
         "`partitioner` or `transform` chooses partitions by a value that differs at each run. Or `transform` changes"
-        " the order, or makes several records of one for the same remote topic.",
+        " the order, or makes several records of one.",
         _STOPS,
-        "Compute partitions from fields of the record. Let `transform` keep the order, and send each record that it"
-        " makes of a source record to another remote topic.",
+        "Compute partitions from fields of the record. Let `transform` keep the order, and make one record of each.",
     ),
     Entry(
         "MIR-319",
@@ -354,7 +353,8 @@ ENTRIES: Tuple[Entry, ...] = (
         " another client committed its offset, or its offset cannot be translated.",
         "The offsets that could be committed are committed. The copy is complete.",
         "Stop the consumers of both clusters. For groups without membership set `groups.simple: include` once their"
-        " consumers are stopped. Call the command again, or give `--leave-groups`.",
+        " consumers are stopped. Call the command again, or give `--leave-groups`. Groups of a flow that repartitions"
+        " records start by time.",
     ),
     Entry(
         "MIR-340",
@@ -398,9 +398,10 @@ ENTRIES: Tuple[Entry, ...] = (
     Entry(
         "MIR-351",
         "Positions cannot be translated",
-        "The form of the positions allows one answer for each partition. The flow has several or none.",
+        "Spark's form needs an offset for each partition. A position has none: the flow has not copied so far, or it"
+        " repartitions records.",
         "No offset was written.",
-        "Translate the topics one by one, or give the positions as CSV.",
+        "Let the mirror catch up. Give the positions as CSV to see which of them have offsets.",
     ),
     Entry(
         "MIR-401",

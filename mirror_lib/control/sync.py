@@ -57,9 +57,8 @@ def sync_topic_configs(
     cannot be read."""
     facts = TopicFacts(source.topics(), target.topics(), target_broker_count=target.broker_count())
     copied = plan_topics(flow, facts, flows).copied
-    # Of several topics in one remote topic the first by name says how it is to be.
-    names = {each.remote_topic: each.source.name for each in reversed(copied) if each.create is None}
-    read = source.topic_configs(sorted(set(names.values()))), target.topic_configs(sorted(names))
+    names = {each.remote_topic: each.source.name for each in copied if each.create is None}
+    read = source.topic_configs(sorted(names.values())), target.topic_configs(sorted(names))
     closed = [unreadable(cluster.alias, configs) for cluster, configs in zip((source, target), read)]
     source_configs, remote_configs = map(readable, read)
     changes = {

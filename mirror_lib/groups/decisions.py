@@ -7,8 +7,8 @@ Its position is remembered and translated exactly once the mirror has copied tha
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import AbstractSet, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
+from dataclasses import dataclass, field
+from typing import AbstractSet, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.groups.map import FlowMaps
@@ -166,27 +166,14 @@ def _decision(
     if isinstance(a_map, PartitionMap):
         end = a_map.upstream_end if known.direction == TO_DOWNSTREAM else a_map.downstream_end
     position = ahead.reached((group, *pair.here), now, end)
-    facts = replace(_facts_of(group, position, a_map, pair.there, found, known), end=found.ends.get(pair.here))
-    return Decision(group, pair.here, pair.there, position, facts.present, translate(facts, known.rules))
-
-
-def _facts_of(
-    group: str,
-    position: CommittedOffset,
-    a_map: Union[PartitionMap, str],
-    there: TopicPartition,
-    found: Survey,
-    known: Known,
-) -> GroupPosition:
-    """The facts about a group and the partition `there` on the other side."""
-    where = (known.cluster, group, *there)
-    present, last, other = found.present.get(group, {}).get(there), known.moves.get(where), known.others.get(where)
-    current = None if present is None else present.offset
-    return GroupPosition(
+    where = (known.cluster, group, *pair.there)
+    present, last = found.present.get(group, {}).get(pair.there), known.moves.get(where)
+    current, other = None if present is None else present.offset, known.others.get(where)
+    facts = GroupPosition(
         position=position,
         direction=known.direction,
         map=a_map,
-        log=found.logs.get(there),
+        log=found.logs.get(pair.there),
         present=present,
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
@@ -194,9 +181,11 @@ def _facts_of(
         only_ours=only_we_moved(position.offset, current, last, known.put.get(where)),
         others=current is not None and is_put_there(current, other) and not is_put_there(current, last),
         # A later commit of the same offset is not MirrorMaker's.
-        synced=last is None and present is not None and (group, *there, present) in known.synced,
+        synced=last is None and present is not None and (group, *pair.there, present) in known.synced,
+        end=found.ends.get(pair.here),
         left_at=known.left_at.get(where),
     )
+    return Decision(group, pair.here, pair.there, position, present, translate(facts, known.rules))
 
 
 def left_on_source(moves: Iterable[GroupOffset], source: str) -> Dict[MoveKey, int]:

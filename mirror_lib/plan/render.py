@@ -88,9 +88,9 @@ def changes(preview: FlowPreview) -> Dict[str, int]:
     decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
     acls = preview.acls
     numbers = {
-        "topics created": len({each.remote_topic for each in preview.topics.copied if each.create is not None})
+        "topics created": sum(each.create is not None for each in preview.topics.copied)
         + (preview.topics.dead_letters is not None),
-        "topics grown": len({each.remote_topic for each in preview.topics.copied if each.grow_to is not None}),
+        "topics grown": sum(each.grow_to is not None for each in preview.topics.copied),
         "configs changed": len(decided),
         "ACLs created": 0 if acls is None else len(acls.create),
         "ACLs deleted": 0 if acls is None else len(acls.delete),

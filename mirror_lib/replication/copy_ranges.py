@@ -248,8 +248,7 @@ def refuse_other_mode(
                 f"{flow.name}: {each.topic} was copied to {each.remote_topic} with records "
                 f"{before if flow.repartitions else now}, and would be copied there again with records "
                 f"{now if flow.repartitions else before}",
-                "set `partitioner` and `rename` back; or copy it again, into another remote topic or after this one is "
-                "deleted",
+                "set `partitioner` back; or copy it again, into another remote topic or after this one is deleted",
                 code="MIR-317",
             )
 

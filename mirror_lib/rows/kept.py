@@ -13,14 +13,13 @@ from mirror_lib.ledger.records import (
     DeadLetterPlace,
     Incident,
     LedgerRuns,
-    OffsetSyncs,
     PartitionKey,
     Position,
 )
 from mirror_lib.replication.copied_topics import recheck_size_limits
 from mirror_lib.replication.copy_ranges import Range, next_offsets
 from mirror_lib.replication.flow import FlowContext
-from mirror_lib.replication.flow_state import FlowState, end_if_lost, refusal_of, snapshot_of
+from mirror_lib.replication.flow_state import FlowState, end_if_lost, refusal_of
 from mirror_lib.replication.journal import BatchRef, position_row
 from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
 from mirror_lib.replication.positions import Positions, SourceProgress
@@ -151,8 +150,6 @@ class KeptMirror(RowMirror):
             if lane.source is not None:
                 place = _dead_letter_place(self._going[lane.source].key, lane.remote[1])
                 self._dead_letters_at[place] = lane.part.downstream_offset
-        parts = (part for report in reports for part in report.partitions)
-        self._totals.add(parts, sum(report.recovered for report in reports), self._topics.plan.uncounted, filtered)
         self._watch(reports, batch, seconds, filtered)
         end_if_lost(self.flow.name, commit)
 
@@ -179,30 +176,13 @@ class KeptMirror(RowMirror):
                 silent.append(PartitionReport(source[0], remote, source[1], end, stands, 0, -1))
         return [*reports, replace(nothing_copied(len(reports)), partitions=tuple(silent))]
 
-    def _task_report(self, report: RowsReport, seconds: float) -> TaskReport:
-        lanes = [lane for lane in report.lanes if not self._is_dead(lane.remote)]
-        return replace(
-            nothing_copied(report.task),
-            # A task measures only its appends. Spark read and changed the rows before, for all partitions of the
-            # micro-batch.
-            partitions=tuple(replace(lane.part, seconds=seconds if lane.part.records else 0.0) for lane in lanes),
-            syncs=tuple(OffsetSyncs(*lane.source, lane.syncs) for lane in lanes if lane.source and lane.syncs),
-            records=sum(lane.part.records for lane in lanes),
-            bytes=sum(lane.part.bytes for lane in lanes),
-            re_encoded=sum(lane.part.records for lane in lanes),
-            recovered=sum(lane.recovered for lane in lanes),
-            seconds=seconds,
-        )
-
     def _watch(
         self, reports: Sequence[TaskReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
     ) -> None:
         stopped = self._state.stopped.parts
         going = [self._positions.ahead(each) for each in self._going.values() if each.key not in stopped]
-        left = {each.source: each.behind for each in going}
-        held, uncounted = self._quota.word(seconds), self._topics.plan.uncounted
-        now = (self.flow.name, reports, left, batch.batch_id, seconds, len(stopped), held, next_offsets(going))
-        self._watcher(replace(snapshot_of(*now, uncounted), filtered=filtered))
+        left, following = {each.source: each.behind for each in going}, next_offsets(going)
+        self._watcher(self._counted(reports, left, following, batch, seconds, filtered, len(stopped)))
 
 
 def _dead_letter_place(key: PartitionKey, number: int) -> DeadLetterPlace:

@@ -24,18 +24,21 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import TokenBucket
+from mirror_lib.ledger.records import OffsetSyncs
+from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_rate import rate_limited
+from mirror_lib.replication.flow_state import snapshot_of
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
 from mirror_lib.replication.positions import Partitions
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneState
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.partition import LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows
-from mirror_lib.rows.transform import FlowChange, RemoteNames, filtered, needless, placement_fault
+from mirror_lib.rows.transform import RemoteNames, changed, filtered, needless, placement_fault
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
 from mirror_lib.spark.jobs import named
 
@@ -162,7 +165,6 @@ class RowMirror(ABC):
                 "compute partitions from fields of the record, such as the key",
                 code="MIR-318",
             )
-        self._made = FlowChange(self._change)
         self._topics = TopicWatch(flow, config.flows, context.source, context.target)
         self._topics.refresh()
         self._quota = RowQuota(flow)
@@ -310,16 +312,52 @@ class RowMirror(ABC):
             return None
         return after - before - sum(report.rows for report in found)
 
+    def _task_report(self, report: RowsReport, seconds: float) -> TaskReport:
+        """The report of a task's copies, without its dead letters. A task measures only its appends: Spark read and
+        changed the rows before, for all partitions of the micro-batch."""
+        topics = {each.remote_topic: each.topic for each in self._partitions.values()}
+        lanes = [lane for lane in report.lanes if not self._is_dead(lane.remote)]
+        return replace(
+            nothing_copied(report.task),
+            partitions=tuple(
+                replace(lane.part, topic=topics[lane.remote[0]], seconds=seconds if lane.part.records else 0.0)
+                for lane in lanes
+            ),
+            syncs=tuple(OffsetSyncs(*lane.source, lane.syncs) for lane in lanes if lane.source and lane.syncs),
+            records=sum(lane.part.records for lane in lanes),
+            bytes=sum(lane.part.bytes for lane in lanes),
+            re_encoded=sum(lane.part.records for lane in lanes),
+            recovered=sum(lane.recovered for lane in lanes),
+            seconds=seconds,
+        )
+
+    def _counted(
+        self,
+        reports: Sequence[TaskReport],
+        left: Mapping[TopicPartition, int],
+        following: Mapping[TopicPartition, int],
+        batch: BatchRef,
+        seconds: float,
+        filtered: Optional[int],
+        stopped: int = 0,
+    ) -> FlowMetrics:
+        """Add the reports of a stage to the run's totals, and return the flow's metrics: see `snapshot_of`."""
+        uncounted, held = self._topics.plan.uncounted, self._quota.word(seconds)
+        parts = (part for report in reports for part in report.partitions)
+        self._totals.add(parts, sum(report.recovered for report in reports), uncounted, filtered)
+        name, number = self.flow.name, batch.batch_id
+        snapshot = snapshot_of(name, reports, left, number, seconds, stopped, held, following, uncounted)
+        return replace(snapshot, filtered=filtered)
+
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)
         names = RemoteNames({each.topic: each.remote_topic for each in self._partitions.values()}, self._counts)
-        changed = self._made(self._quota.counted(rows), names)
-        plan = replace(plan, only_topic=next(iter(names.topics)) if len(names.topics) == 1 else "")
+        made = changed(self._quota.counted(rows), self._change, names, again=self._cycles > 0)
         self._cycles += 1
         spark = rows.sparkSession
         try:
             with named(spark, f"{self.flow.name}: rows, cycle {self._cycles}"):
-                found = append_rows(self._shuffled(changed.drop(*needless(self._change, names))), plan)
+                found = append_rows(self._shuffled(made.drop(*needless(self._change, names))), plan)
         except MirrorError:
             self._held = {}  # the last producers of the tasks are unknown
             raise
@@ -346,6 +384,7 @@ class RowMirror(ABC):
             source_options=kafka_python_options(flow.source.client_properties("consumer")),
             target_options=kafka_python_options(flow.target.client_properties("producer")),
             only_remote={source: remote for remote, source in lanes if source and not self._is_dead(remote)},
+            only_topic=next(iter(ids)) if len(ids) == 1 else "",
             skips=flow.on_error == "skip",
             source_ids=ids,
         )

@@ -27,8 +27,6 @@ from mirror_lib.replication.recovery import required_ends, up_to
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
 
-Flat = bytes
-
 # Plain bytes of a record batch: small enough for a few requests in flight, and for other partitions in between.
 BATCH_BYTES = 512 * 1024
 NO_CODEC = 0
@@ -74,7 +72,7 @@ class LaneReport:
     producer: Optional[Producer] = None
     recovered: int = 0
     ahead: bool = False
-    syncs: Flat = b""
+    syncs: bytes = b""
     newest: Tuple[Tuple[str, int, int], ...] = ()
 
 

@@ -19,9 +19,9 @@ from mirror_lib.metrics import counted_only, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.flow import FlowContext
-from mirror_lib.replication.flow_state import of_unlisted, snapshot_of
+from mirror_lib.replication.flow_state import of_unlisted
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport, nothing_copied
+from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.positions import source_logs
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import (
@@ -263,11 +263,10 @@ class RepartitioningMirror(RowMirror):
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in every for each in lane.part.incidents]
         self._journal.note(skipped, batch)
-        lanes = [lane for lane in every if not self._is_dead(lane.remote)]
         before = self._before or (dict(self._positions), dict(self._at))
         for source, (_, end) in ranges.items():
             self._positions[source] = self._positions[source]._replace(offset=end)
-        for lane in lanes:
+        for lane in (lane for lane in every if not self._is_dead(lane.remote)):
             if not lane.ahead:
                 self._at[lane.remote] = self._at[lane.remote]._replace(offset=lane.part.downstream_offset)
             self._brought[lane.remote] = self._brought.get(lane.remote, 0) + lane.recovered + lane.part.records
@@ -280,7 +279,7 @@ class RepartitioningMirror(RowMirror):
             self._before, self._brought = None, {}
             self._journal.append(rows, batch, in_background=self._group is None)
             self._offer()
-        self._show(lanes, batch, seconds, filtered)
+        self._show(found, batch, seconds, filtered)
 
     def _range_rows(self, sources: LogPositions, remotes: LogPositions) -> Iterator[LedgerRow]:
         """The ranges from these positions to the present ones as ledger rows."""
@@ -312,28 +311,14 @@ class RepartitioningMirror(RowMirror):
         return {source: max(0, end - self._positions[source].offset) for source, end in self._ends.items()}
 
     def _show(
-        self, lanes: Sequence[LaneReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
+        self, found: Sequence[RowsReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
     ) -> None:
-        """Count a stage's copies under their source topics, and show the flow's metrics."""
-        uncounted = self._topics.plan.uncounted
-        parts = tuple(
-            replace(lane.part, topic=self._fed[lane.remote[0]].topic, seconds=seconds if lane.part.records else 0.0)
-            for lane in lanes
-        )
-        report = replace(
-            nothing_copied(0),
-            partitions=parts,
-            records=sum(part.records for part in parts),
-            bytes=sum(part.bytes for part in parts),
-            recovered=sum(lane.recovered for lane in lanes),
-            seconds=seconds,
-        )
-        self._totals.add(parts, report.recovered, uncounted, filtered)
-        left = counted_only(self._left(), uncounted)
         newest: Dict[TopicPartition, int] = {}
-        for topic, partition, at in (each for lane in lanes for each in lane.newest):
+        for topic, partition, at in (each for report in found for lane in report.lanes for each in lane.newest):
             newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
+        left = self._left()
         following = {source: self._positions[source].offset for source, count in left.items() if count}
-        held = self._quota.word(seconds)
-        snapshot = snapshot_of(self.flow.name, [report], left, batch.batch_id, seconds, 0, held, following, uncounted)
-        self._watcher(replace(snapshot, behind_seconds=farthest_back(left, newest), filtered=filtered))
+        reports = [self._task_report(report, seconds) for report in found]
+        snapshot = self._counted(reports, left, following, batch, seconds, filtered)
+        oldest = farthest_back(counted_only(left, self._topics.plan.uncounted), newest)
+        self._watcher(replace(snapshot, behind_seconds=oldest))

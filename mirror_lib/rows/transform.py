@@ -277,8 +277,9 @@ def changed(rows: DataFrame, change: RecordChange, remote: RemoteNames, again: b
     `where`, then `select`. Raises ConfigError if the change is invalid.
 
     `again`: the change was made before, for rows with these columns. The results of Spark's slow plan analysis are then
-    the same, and not checked again. `rows` may also be the result of `filtered`.
+    the same, except for those of a `transform`, and not checked again. `rows` may also be the result of `filtered`.
     """
+    again = again and change.transform is None
     kept = rows if FAILURE in rows.columns else filtered(rows, change, again)
     parts = outputs(kept, change, again)
     # Unchanged columns cannot fail. Columns of a `transform` may, once Spark has merged both projections.
@@ -392,20 +393,6 @@ def _header(name: str, value: str) -> str:
 
 def _bare(name: str) -> str:
     return name.strip("`")
-
-
-class FlowChange:
-    """Checks the change once: each micro-batch has the same plan, except for a user's function."""
-
-    def __init__(self, change: RecordChange) -> None:
-        self._change = change
-        self._known = False
-
-    def __call__(self, rows: DataFrame, names: RemoteNames) -> DataFrame:
-        """`rows` in the columns of `CHANGED_DDL`. Raises `ConfigError` where the change cannot be made."""
-        found = changed(rows, self._change, names, self._known and self._change.transform is None)
-        self._known = True
-        return found
 
 
 def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:

@@ -247,7 +247,7 @@ def partitions_of(
 def _partitions(
     flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, ledger: _Ledger, now: float
 ) -> Tuple[PartitionStatus, ...]:
-    places = [(topic, number) for topic in _once(plan.copied) if topic.counted for number in topic.led]
+    places = [(topic, number) for topic in plan.copied if topic.counted for number in topic.led]
     logs = source.offsets([(topic.source.name, number) for topic, number in places], flow.isolation_level)
     bare = [
         _bare(topic, number, log.log_start, log.end, ledger)
@@ -293,11 +293,6 @@ def _kept(
         return partition_status(each, times.get(at), kept, now, sizes.get(at))
 
     return tuple(map(found, bare))
-
-
-def _once(copied: Sequence[CopiedTopic]) -> List[CopiedTopic]:
-    """A topic that goes into several remote topics is one on the source."""
-    return list({topic.source.name: topic for topic in reversed(copied)}.values())[::-1]
 
 
 def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger: _Ledger) -> PartitionStatus:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ConfigError
-from mirror_lib.rows.transform import FlowChange, RemoteNames, no_rows
+from mirror_lib.rows.transform import RemoteNames, changed, no_rows
 
 pytestmark = pytest.mark.long
 
@@ -24,19 +24,19 @@ def stops_later(rows):
 
 
 def test_later_micro_batches_get_the_same_plan_as_the_first(spark: SparkSession) -> None:
-    made = FlowChange(RecordChange(where="key is not null", select="*, upper(cast(value as string)) as value"))
     rows = no_rows(spark)
-    plans = [made(rows, NAMES) for _ in range(2)]
+    change = RecordChange(where="key is not null", select="*, upper(cast(value as string)) as value")
+    plans = [changed(rows, change, NAMES, again) for again in (False, True)]
     assert plans[0].sameSemantics(plans[1])
-    other = FlowChange(RecordChange(where="key is not null"))(rows, NAMES)
+    other = changed(rows, RecordChange(where="key is not null"), NAMES)
     assert not plans[0].sameSemantics(other)
 
 
 def test_a_function_that_loses_records_only_later_is_refused_then(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "later_rules.py").write_text(RULES, encoding="utf-8")
     places = {"transform": f"{tmp_path / 'mirror.yaml'}:7"}
-    made = FlowChange(RecordChange(transform="later_rules:stops_later", places=places))
-    for _ in range(2):
-        made(no_rows(spark), NAMES)
+    change = RecordChange(transform="later_rules:stops_later", places=places)
+    for again in (False, True):
+        changed(no_rows(spark), change, NAMES, again)
     with pytest.raises(ConfigError, match="stops after so many rows, which loses records"):
-        made(no_rows(spark), NAMES)
+        changed(no_rows(spark), change, NAMES, again=True)

@@ -759,14 +759,13 @@ ORIGINS: Mapping[Rec, Tuple[int, int]] = {
 }
 
 
-def copies_of(topics: Sequence[TopicDescription], log: Sequence[Rec], cluster: str = "primary") -> List[Rec]:
-    """`log` as a flow writes it, with origins: TEN are of partition 0 of the first topic, MORE of partition 1 of it, or
-    of partition 0 of a second one. Others stay as they are."""
-    places = [(topics[0], 0), (topics[-1], 2 - len(topics))]
+def copies_of(topic: TopicDescription, log: Sequence[Rec], cluster: str = "primary") -> List[Rec]:
+    """`log` as a flow writes it, with origins: TEN are of partition 0 of the topic, MORE of partition 1. Others stay as
+    they are."""
     found: List[Rec] = []
     for record in log:
         if record in ORIGINS:
-            (topic, number), offset = places[ORIGINS[record][0]], ORIGINS[record][1]
+            number, offset = ORIGINS[record]
             origin = f"{cluster}/{topic.name}/{number}/{offset}/{topic.topic_id[:6]}".encode()
             record = replace(record, headers=(*record.headers, ("mirror.origin", origin)))
         found.append(record)
@@ -826,7 +825,7 @@ def placed(lab: Lab) -> List[CopiedTopic]:
     lab.write(upstream, {(name, n): records for name in names for n, records in enumerate((TEN, MORE))})
     logs = {(topic_of(name), n): case.logs[n] for name, case in PLACED.items() for n in (0, 1)}
     sources = lab.source.topics()
-    lab.write(downstream, {(f"primary.{name}", n): copies_of([sources[name]], log) for (name, n), log in logs.items()})
+    lab.write(downstream, {(f"primary.{name}", n): copies_of(sources[name], log) for (name, n), log in logs.items()})
     enter_ranges(lab, names, {place: len(log) for place, log in logs.items()})
     return [replace(each, keyed_over=2) for each in lab.copied(names)]
 
@@ -893,7 +892,7 @@ def test_placed_records_that_expired_on_a_side_are_told_and_the_rest_is_compared
     logs = {(name, n): LOGS[n] for name in names for n in (0, 1)}
     logs[names[2], 0] = [each for each in LOGS[0] if each != ALL[0][-1]]
     sources = lab.source.topics()
-    lab.write(downstream, {(f"primary.{name}", n): copies_of([sources[name]], log) for (name, n), log in logs.items()})
+    lab.write(downstream, {(f"primary.{name}", n): copies_of(sources[name], log) for (name, n), log in logs.items()})
     enter_ranges(lab, names, {place: len(log) for place, log in logs.items()})
     copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
     flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
@@ -944,7 +943,7 @@ def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -
     lab.write(upstream, {(name, n): records for n, records in enumerate((TEN, MORE))})
     # As if all of it had been copied while there was one partition.
     (each,), sources = lab.copied([name]), lab.source.topics()
-    lab.write(downstream, {(f"primary.{name}", 0): copies_of([sources[name]], [*TEN, *MORE[:-1], MORE[0]])})
+    lab.write(downstream, {(f"primary.{name}", 0): copies_of(sources[name], [*TEN, *MORE[:-1], MORE[0]])})
     topics, ids = (name, each.remote_topic), (each.source.topic_id, each.remote_topic_id)
     begun = [LedgerRow(*topics, n, *ids, 0, 0, 10, 0, end, 16) for n, end in ((0, 10), (1, 6))]
     lab.append([LedgerRow(*topics, -1, *ids, 0, 0, 0, 0, 0, 0), *begun])
@@ -969,7 +968,7 @@ def test_records_whose_content_is_not_the_same_each_time_are_compared_by_their_o
     lab.write(upstream, {(name, 0): TEN for name in names})
     logs = (TEN, [*TEN[:3], *TEN[4:]], [*TEN, TEN[3]], [*TEN, STRANGER])
     sources = lab.source.topics()
-    written = {(f"primary.{name}", 0): copies_of([sources[name]], log) for name, log in zip(names, logs)}
+    written = {(f"primary.{name}", 0): copies_of(sources[name], log) for name, log in zip(names, logs)}
     lab.write(downstream, {at: [replace(each, value=b"random") for each in log] for at, log in written.items()})
     runs = {name: [(0, 0, 10)] for name in names}
     runs[names[1]] = [(0, 0, 3), (4, 3, 6)]

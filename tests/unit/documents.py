@@ -36,7 +36,7 @@ from mirror_lib.facts import AclBinding, CommittedOffset
 from mirror_lib.groups.flow import cycle_json
 from mirror_lib.groups.position_formats import TranslatedPosition, document
 from mirror_lib.groups.report import PlannedMove
-from mirror_lib.ledger.records import CutoverStep, LeftOut, PartitionKey
+from mirror_lib.ledger.records import NO_PARTITION, CutoverStep, LeftOut, PartitionKey
 from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.log_lines import json_line
 from mirror_lib.metrics import metrics_json
@@ -101,7 +101,8 @@ def documents() -> Dict[str, List[Document]]:
         ],
         "mirror failover": _failovers(),
         "mirror translate-position": [
-            document(TranslatedPosition("orders", 0, 4, "A.orders", offset, "exact")) for offset in (4, None)
+            document(TranslatedPosition("orders", 0, 4, "A.orders", offset, verdict))
+            for offset, verdict in ((4, "exact"), (None, "held"), (None, "repartitioned"))
         ],
         "mirror takeover": _takeovers(),
         "Log lines": [
@@ -191,7 +192,8 @@ def _groups_planned() -> List[Document]:
     full = decided()
     unknown = replace(full.translation, new_offset=None, reread=None)
     there = decided(present={"billing": {THERE: CommittedOffset(60)}}, groups={"billing": EMPTY})
-    moves = [PlannedMove(each, "commit") for each in (full, there, replace(full, translation=unknown))]
+    nowhere = replace(full, there=(THERE[0], NO_PARTITION), translation=replace(unknown, verdict="repartitioned"))
+    moves = [PlannedMove(each, "commit") for each in (full, there, replace(full, translation=unknown), nowhere)]
     planned = groups_plan._Planned(moves, ["group g: no answer"], None)
     shown = (planned, planned._replace(run_id="run-1"))
     return printed(*(partial(groups_plan._show, JSON, FLOW_AB, "to downstream", each, 1) for each in shown))

@@ -240,7 +240,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "run_id": "run; null without commits",
         "positions[].offset": "committed offset",
         "positions[].to_topic": "topic on the other cluster",
-        "positions[].to_partition": "its partition",
+        "positions[].to_partition": "its partition, null if `repartitioned`",
         "positions[].to_offset": "translated offset",
         "positions[].re_read": "offsets read again, at most",
         "positions[].lost": "offsets skipped unread",
@@ -273,10 +273,11 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "groups[].lag": "unread offsets on the target",
         "groups[].committed_at": "last offset commit",
         "groups[].active": "it has members on the target",
+        "repartitioned": "no group's offset has a place on the target",
     },
     "mirror translate-position": {
         "offset": "next offset to read",
-        "remote_partition": "partition on the target",
+        "remote_partition": "partition on the target, null if `repartitioned`",
         "remote_offset": "translated offset",
     },
     "mirror takeover": {

@@ -63,7 +63,7 @@ def fence(client: LogClient, lanes: Sequence[Lane], deadline: float) -> Dict[str
     coordinator refuses or does not answer by `deadline` (monotonic seconds). Some lanes may be fenced then.
     """
     ask = _SideBySide(client, deadline)
-    with _told_apart(ask):
+    with _doubting_unanswered(ask):
         begun = ask.producers({each.transactional_id: each.held for each in lanes})
         marked = [replace(each, held=begun[each.transactional_id]) for each in lanes if each.partitions]
         return _lasting(ask, {**begun, **_marked(ask, marked)})
@@ -77,12 +77,12 @@ def refresh(client: LogClient, lanes: Sequence[Lane], deadline: float) -> Dict[s
     next sequence. Raises what `fence` raises. Some of the markers may be written then.
     """
     ask = _SideBySide(client, deadline)
-    with _told_apart(ask):
+    with _doubting_unanswered(ask):
         return _lasting(ask, _marked(ask, lanes))
 
 
 @contextmanager
-def _told_apart(ask: _SideBySide) -> Iterator[None]:
+def _doubting_unanswered(ask: _SideBySide) -> Iterator[None]:
     try:
         yield
     except FencedError as error:

@@ -58,8 +58,8 @@ def only_news(report: TaskReport, plan: TaskPlan) -> TaskReport:
 
 def with_unmoved(report: TaskReport, plan: TaskPlan) -> TaskReport:
     """The report of which `only_news` were sent."""
-    told = {each.source for each in report.partitions}
-    rest = tuple(unmoved(task) for task in plan.tasks if task.source not in told)
+    reported = {each.source for each in report.partitions}
+    rest = tuple(unmoved(task) for task in plan.tasks if task.source not in reported)
     return replace(report, partitions=(*report.partitions, *rest))
 
 

@@ -269,7 +269,7 @@ class FlowRun(SupervisedFlow):
     def _query(self, mirror: Union[FlowMirror, RowMirror], journal: Journal, checkpoint: str) -> Optional[MirrorError]:
         try:
             if isinstance(mirror, RowMirror):
-                self._rows(mirror, journal.run_id)
+                self._rows(mirror, checkpoint)
             else:
                 self._batches(mirror, checkpoint)
             journal.written()

@@ -235,7 +235,7 @@ class FlowMirror:
             flow = replace(flow, tasks_max=min(flow.tasks_max, max(1, task_slots(spark))))
         with named(spark, self._job_name("copy")):
             reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
-        commit = self._state.apply(reports, partitions, reports, began)
+        commit = self._state.apply(reports, partitions, began)
         self._commit(commit, partitions, batch, later=self._in_background)
         self._write_owed()
         stopped, ahead = self._state.stopped.parts, self._positions.ahead
@@ -294,7 +294,7 @@ class FlowMirror:
         if any(part.stopped for report in reports for part in report.partitions):
             self._topics.present()  # perhaps its topic was re-created since the last look
         reports = judged_by_topics(reports, partitions, self._topics.partitions)
-        commit = self._state.apply(reports, partitions, reports, began)
+        commit = self._state.apply(reports, partitions, began)
         self._commit(commit, partitions, batch, later=most_slots(spark) > tasks * tail.flows)
         self._state.let_go(plans, reports, partitions)
         self._unshown = commit, batch, time.monotonic() - started
@@ -313,7 +313,7 @@ class FlowMirror:
         with named(spark, self._job_name("close")):
             reports = self._learned(run_tasks(spark, plans))
         reports = [counted_as_copied(report, seconds) for report in reports]
-        commit = self._state.apply(reports, partitions, reports, began)
+        commit = self._state.apply(reports, partitions, began)
         self._commit(commit, partitions, batch)
         self._show(commit, batch, seconds)
         end_if_lost(self.flow.name, commit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
@@ -120,8 +120,8 @@ class Commit:
     parts: Mapping[PartitionKey, PartitionReport]
     rejections: Rejections
     lanes: Mapping[int, LaneState]
-    stops: Mapping[PartitionKey, PartitionReport] = field(default_factory=dict)
-    checked: FrozenSet[PartitionKey] = frozenset()
+    stops: Mapping[PartitionKey, PartitionReport]
+    checked: FrozenSet[PartitionKey]
 
     @property
     def plain(self) -> bool:
@@ -156,13 +156,33 @@ class FlowState:
         """The upstream offset before which records of a partition are written one by one; -1 for none."""
         return self._rejections.isolate_until(key)
 
-    def apply(
-        self, reports: Sequence[TaskReport], partitions: Partitions, last: Sequence[TaskReport] = (), began: float = 0.0
-    ) -> Commit:
-        """Compute the commit of these reports; the last report of a partition counts. `last` are the reports of tasks
-        that have ended. Their lane states pass to the cycle after the one that began at `began`. Pure: `take` updates
-        the state."""
-        return commit_of(reports, partitions, self.positions.at, self._rejections, self._lanes, last, began)
+    def apply(self, reports: Sequence[TaskReport], partitions: Partitions, began: float = 0.0) -> Commit:
+        """Compute the commit of a cycle that started at `began`, by the reports of its tasks; the last report of a
+        partition counts. Pure: `take` updates the state."""
+        by_source = {each.source: each for each in partitions.values()}
+        parts = {by_source[part.source].key: part for report in reports for part in report.partitions}
+        rejections = self._rejections
+        moves: Dict[PartitionKey, Position] = {}
+        incidents: List[Incident] = []
+        for key, part in parts.items():
+            # The position is after rejected records that are skipped.
+            position = Position(rejections.position(key, part), part.downstream_offset)
+            if position != self.positions.at(key):
+                moves[key] = position
+            incidents += rejections.incidents(key, part)
+        runs = _ledger_runs(reports, by_source)
+        return Commit(
+            reports=reports,
+            runs=runs,
+            rows=_position_rows(moves, runs, partitions),
+            moves=moves,
+            incidents=incidents,
+            parts=parts,
+            rejections=rejections.after(parts),
+            lanes=_handed_over(self._lanes, reports, began),
+            stops={key: part for key, part in parts.items() if part.stopped and not rejections.continues(part)},
+            checked=frozenset(key for key, part in parts.items() if part.sequence is not None),
+        )
 
     def take(self, commit: Commit) -> None:
         """Update the state with a commit that is recorded, or will be before anything that depends on it."""
@@ -206,41 +226,12 @@ def unsure(plans: Sequence[TaskPlan], reports: Sequence[TaskReport]) -> Tuple[Se
     return lanes, {task.source for task in tasks} - {part.source for part in parts if part.sequence is not None}
 
 
-def commit_of(
-    reports: Sequence[TaskReport],
-    partitions: Partitions,
-    stands: Callable[[PartitionKey], Position],
-    rejections: Rejections,
-    lanes: Mapping[int, LaneState],
-    last: Sequence[TaskReport] = (),
-    began: float = 0.0,
-) -> Commit:
-    """See `FlowState.apply`. `rejections` and `lanes` are the state before these reports."""
-    by_source = {each.source: each for each in partitions.values()}
-    parts = {by_source[part.source].key: part for report in reports for part in report.partitions}
-    moves: Dict[PartitionKey, Position] = {}
-    incidents: List[Incident] = []
-    for key, part in parts.items():
-        # The position is after rejected records that are skipped.
-        position = Position(rejections.position(key, part), part.downstream_offset)
-        if position != stands(key):
-            moves[key] = position
-        incidents += rejections.incidents(key, part)
-    runs = _ledger_runs(reports, by_source)
-    rows = _position_rows(moves, runs, partitions)
-    commit = Commit(reports, runs, rows, moves, incidents, parts, rejections.after(parts), lanes)
-    if not last:
-        return commit
-    stops = {key: part for key, part in parts.items() if part.stopped is not None and not rejections.continues(part)}
-    checked = frozenset(key for key, part in parts.items() if part.sequence is not None)
-    handed = _handed_over(lanes, last, began)
-    return replace(commit, lanes=handed, stops=stops, checked=checked)
-
-
-def _handed_over(lanes: Mapping[int, LaneState], last: Sequence[TaskReport], began: float) -> Mapping[int, LaneState]:
-    """The state of lanes after these reports of tasks that have ended."""
+def _handed_over(
+    lanes: Mapping[int, LaneState], reports: Sequence[TaskReport], began: float
+) -> Mapping[int, LaneState]:
+    """The state of lanes after these reports."""
     after = dict(lanes)
-    for report in last:
+    for report in reports:
         parts: Dict[int, List[PartitionReport]] = {}
         for part in report.partitions:
             parts.setdefault(lane_of(*part.remote), []).append(part)

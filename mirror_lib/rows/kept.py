@@ -136,7 +136,7 @@ class KeptMirror(RowMirror):
     ) -> None:
         partitions = self._partitions
         reports = recheck_size_limits(self.flow.name, self._topics, self._reports(found, ranges, seconds))
-        commit = self._state.apply(reports, partitions, reports)
+        commit = self._state.apply(reports, partitions)
         skipped = [each for report in found for each in report.incidents]
         # Incidents first: a crash in between records one twice, and never moves past records silently.
         self._journal.note([*commit.incidents, *skipped], batch)

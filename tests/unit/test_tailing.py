@@ -66,13 +66,13 @@ def test_what_reports_come_to_is_known_only_once_it_is_recorded() -> None:
     refused = replace(report("too large").partitions[0], rejected_from=10, rejected_until=30)
     stopped = replace(report().partitions[1], stopped="cannot fetch")
     reported = [replace(report(), partitions=(refused, stopped))]
-    first, second = (state.apply(reported, partitions, reported, 5.0) for _ in range(2))
+    first, second = (state.apply(reported, partitions, 5.0) for _ in range(2))
     assert first == second
     assert (stands.now, state.stopped.parts, state.isolate_until(copied[0].key)) == ({}, {}, -1)
     state.take(first)
     assert stands.now == {copied[0].key: Position(10, 10), copied[1].key: Position(20, 20)}
     assert (list(state.stopped.parts), state.isolate_until(copied[0].key)) == ([copied[1].key], 30)
-    assert state.apply(reported, partitions, reported, 5.0).moves == {copied[0].key: Position(30, 10)}
+    assert state.apply(reported, partitions, 5.0).moves == {copied[0].key: Position(30, 10)}
 
 
 class Stands:

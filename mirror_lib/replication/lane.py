@@ -183,7 +183,8 @@ class Lanes(Generic[Part]):
         the lane.
         """
         before = (time.time() - self._epoch_kept_seconds) * 1000
-        old = [each for each in self.partitions if each.forgettable(before)]
+        # A lane whose partitions had all stopped when it was opened has no producer.
+        old = [each for each in self.partitions if each.lane in self.producers and each.forgettable(before)]
         if not old:
             return []
         self._stop_at_lost_tails(old, self._log_ends(old))

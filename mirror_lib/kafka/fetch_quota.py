@@ -22,7 +22,7 @@ class RateQuota:
 
 
 class TokenBucket:
-    """Fills with `rate` bytes a second from `now` on, up to those of one second.
+    """Fills with `rate` bytes a second from `now` on, and holds at most one second of the rate.
 
     Bytes are spent after they were received, since only the broker knows how large a batch is. So the balance may be
     negative.
@@ -63,8 +63,8 @@ class FetchQuota:
         self._held_from: Optional[float] = None
 
     def grant(self, brokers: int) -> int:
-        """The bytes to request now from one of `brokers` brokers, at least one whole batch of which comes whatever its
-        size; 0 while the rate delays the task."""
+        """The bytes to request now from one of `brokers` brokers; 0 while the rate delays the task. A broker sends at
+        least one whole batch, also if the batch is larger."""
         if self._bucket is None:
             return FETCH_BYTES
         now = self._clock()

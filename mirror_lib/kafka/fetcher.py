@@ -128,12 +128,12 @@ class FetchTurns:
 
     def __init__(self, stored: Callable[[TopicPartition], bool]) -> None:
         self._stored = stored
-        self._served: Set[TopicPartition] = set()
         self._alone: Set[TopicPartition] = set()
         # Nodes whose last request was for a partition in tiered storage, and the order of these partitions' requests.
         self._owe_the_rest: Set[int] = set()
         self._turns: Dict[TopicPartition, int] = {}
-        # Partitions that got data lately, with the number of responses without data after which they count as idle.
+        # Partitions that got data lately, with the number of responses without data after which they count as idle:
+        # IDLE_ANSWERS for one that got data in the last response to a request for it.
         self._busy: Dict[TopicPartition, int] = {}
 
     def next(
@@ -157,7 +157,8 @@ class FetchTurns:
             if not 0 < len(busy) < SESSION_FROM_PARTITIONS:
                 return Turn(wanted, max_wait_ms)
             return Turn(busy, min(rest_ms, max_wait_ms)) if rest_ms else Turn(wanted, 0)
-        rest = sorted((each for each in wanted if each not in stored), key=self._served.__contains__)
+        served = {each for each, left in self._busy.items() if left == IDLE_ANSWERS}
+        rest = sorted((each for each in wanted if each not in stored), key=served.__contains__)
         return Turn({each: wanted[each] for each in rest}, max_wait_ms)
 
     def _of_stored(self, node: int, stored: Iterable[TopicPartition], wanted: Mapping[TopicPartition, int]) -> Turn:
@@ -172,7 +173,6 @@ class FetchTurns:
     ) -> None:
         """Record a response: of the `asked` partitions, `served` got data, and `alone` need a request of their own."""
         self._alone = {each for each in self._alone if each not in asked} | alone
-        self._served = {each for each in self._served if each not in asked} | set(served)
         waited = {each: left - (each in asked) for each, left in self._busy.items()}
         self._busy = {each: left for each, left in waited.items() if left}
         self._busy.update(dict.fromkeys(served, IDLE_ANSWERS))
@@ -307,7 +307,7 @@ PARTITION_FETCH_BYTES = 8 * 1024 * 1024
 # After a response with less data, the next request starts at least PAUSE_SECONDS after the previous one.
 SMALL_BYTES = 64 * 1024
 PAUSE_SECONDS = 0.005
-# The part of the time that requests of all partitions of a session may take, beside those of its busy partitions.
+# Requests for all partitions of a session may take this part of the time; the rest is for its busy partitions.
 WHOLE_SHARE = 0.1
 
 EMPTY_ANSWERS = 3

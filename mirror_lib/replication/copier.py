@@ -84,8 +84,8 @@ class FetchSource:
 
     def poll(self) -> float:
         """See `Source`."""
-        self._syncs += self._take()
-        self._fetcher.look(self._busy)
+        answered = self._take()
+        self._fetcher.look(dict.fromkeys([*answered, *self._busy]))
         now, rest = time.monotonic(), math.inf
         self._no_more = now >= self._stop_at or self.full()
         if not self._no_more and self._may_fetch():
@@ -112,14 +112,14 @@ class FetchSource:
         # Dropping the answers on a slow line would mean no progress: the next cycle fetches over new connections.
         return not self._tailing and self._fetcher.hears_first()
 
-    def _take(self) -> int:
+    def _take(self) -> List[PartitionCopy]:
+        """Hand the responses to their partitions, and return these partitions."""
         # In a function of its own: on return nothing references the answer, and the next answer can reuse its memory.
-        syncs, answered = 0, []
+        answered = []
         for of, at, gap, found in self._fetcher.answers():
             answered.append(self._by_source[of])
-            syncs += answered[-1].take(at, gap, found)
-        self._fetcher.look(answered)
-        return syncs
+            self._syncs += answered[-1].take(at, gap, found)
+        return answered
 
 
 class LaneCopier:

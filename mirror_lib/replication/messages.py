@@ -57,7 +57,7 @@ def only_news(report: TaskReport, plan: TaskPlan) -> TaskReport:
 
 
 def with_unmoved(report: TaskReport, plan: TaskPlan) -> TaskReport:
-    """The report of which `only_news` were sent."""
+    """The whole report, from what `only_news` kept of it."""
     reported = {each.source for each in report.partitions}
     rest = tuple(unmoved(task) for task in plan.tasks if task.source not in reported)
     return replace(report, partitions=(*report.partitions, *rest))

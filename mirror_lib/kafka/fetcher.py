@@ -28,10 +28,9 @@ from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, Future, LogClient, by_topic, error_name, name_of
-from mirror_lib.kafka.fetch_answer import BY_TOPIC_ID, KNOWS_NEAREST, NO_REPLICA, FetchAnswer
 from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.record_batch import Buffer
-from mirror_lib.kafka.wire import FetchRequestOfViews
+from mirror_lib.kafka.wire import FetchAnswer, FetchRequestOfViews
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +39,10 @@ MAX_WAIT_MS = 500
 # wait long.
 BRIEF_WAIT_MS = 10
 
+# Versions of Fetch that name a preferred read replica, and topics by id.
+KNOWS_NEAREST, BY_TOPIC_ID = 11, 13
+# The broker names no preferred read replica.
+NO_REPLICA = -1
 # With fewer partitions a session saves nothing, and a broker caches few of them
 # (max.incremental.fetch.session.cache.slots).
 SESSION_FROM_PARTITIONS = 50
@@ -407,10 +410,14 @@ def fetched(answer: FetchAnswer, isolation: int, names: Mapping[uuid.UUID, str] 
                 error_code=part.error_code,
                 end=part.last_stable_offset if isolation == READ_COMMITTED else part.high_watermark,
                 log_start=part.log_start_offset,
-                aborted=tuple(sorted(part.aborted_transactions, key=itemgetter(1))),
+                aborted=tuple(sorted((_ids(each) for each in part.aborted_transactions or ()), key=itemgetter(1))),
                 data=part.records if part.records is not None else b"",
             )
     return found
+
+
+def _ids(aborted: Any) -> Tuple[int, int]:
+    return aborted.producer_id, aborted.first_offset
 
 
 def redirects(answer: FetchAnswer) -> bool:

@@ -35,11 +35,13 @@ from kafka.net.sasl.scram import SaslMechanismScram
 from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.api_header import ResponseHeader
-from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.protocol.data_container import DataContainer
 from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.schemas import StructField, load_json
+from kafka.protocol.schemas.fields.codecs.types import Bytes, UnsignedVarInt32
 
 from mirror_lib.config.security import KerberosLogin
-from mirror_lib.kafka.fetch_answer import COMPACT, FetchAnswer, read_answer
 from mirror_lib.kafka.kerberos import SecurityContext
 from mirror_lib.kafka.listener import answers_in_clear, without_tls
 from mirror_lib.kafka.security import BROKEN, LoginRefused, refusal
@@ -480,6 +482,49 @@ def admin_connections(**options: Any) -> Any:
     return KafkaNetClient(net=network, manager=BrokerConnections(network, **options))
 
 
+class Views(Bytes):  # type: ignore[misc]  # kafka-python has no types
+    """Byte strings that are views of the response; the library copies each."""
+
+    @classmethod
+    def emit_decode_from(cls, ctx: Any, var_name: str, indent: str, compact: bool = False) -> None:
+        """As the library's."""
+        size = ctx.next_var("ln")
+        if compact:
+            UnsignedVarInt32.emit_decode_from(ctx, size, indent)
+            ctx.emit(indent, f"{size} -= 1")
+        else:
+            ctx.emit(indent, f'{size} = unpack_from(">i", data, pos)[0]')
+            ctx.emit(indent, "pos += 4")
+        ctx.emit(indent, f"{var_name} = None if {size} < 0 else data[pos : pos + {size}]")
+        ctx.emit(indent, f"pos += max({size}, 0)")
+
+
+def _of_views() -> Any:
+    """The library's schema of a Fetch response, a copy for this module, with `Views` of the records."""
+    schema = StructField(load_json(FetchResponse.name))
+    schema.fields["responses"].fields["partitions"].fields["records"]._type = Views
+    return schema
+
+
+class FetchAnswer(DataContainer):  # type: ignore[misc]  # kafka-python has no types
+    """A Fetch response as the library decodes it, but its records are views of the receive buffer."""
+
+    _struct = _of_views()
+
+    @classmethod
+    def read(cls, view: memoryview, version: int) -> Any:
+        """The body of a response of that version. Raises `struct.error`, a ValueError or a LookupError for another."""
+        flexible = FetchResponse.flexible_version_q(version)
+        decode = cls._struct.compiled_decode_from(version, compact=flexible, tagged=flexible, data_class=cls)
+        try:
+            answer, end = decode(view, 0)
+        except AssertionError as error:  # the library's check of tags
+            raise struct.error("a Fetch response has malformed tags") from error
+        if end > len(view):
+            raise struct.error(f"a Fetch response of {len(view)} bytes claims {end}")
+        return answer
+
+
 class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
     """The library's Fetch request, but its response is a `FetchAnswer`."""
 
@@ -504,10 +549,10 @@ class _Header:
         return self
 
     def parse_header(self, frame: Any) -> Any:
-        return ResponseHeader.decode(frame, flexible=self._version >= COMPACT)
+        return ResponseHeader.decode(frame, flexible=FetchResponse.flexible_version_q(self._version))
 
-    def decode(self, frame: Any) -> FetchAnswer:
-        return read_answer(frame.read(), self._version)
+    def decode(self, frame: Any) -> Any:
+        return FetchAnswer.read(frame.read(), self._version)
 
 
 class KerberosMechanism(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types

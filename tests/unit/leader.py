@@ -10,7 +10,8 @@ from kafka.future import Future
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchRequest
 
-from mirror_lib.kafka.fetch_answer import BY_TOPIC_ID, FetchAnswer, PartAnswer, TopicAnswer
+from mirror_lib.kafka.fetcher import BY_TOPIC_ID
+from mirror_lib.kafka.wire import FetchAnswer
 
 PARTITION = ("orders", 0)
 TOPIC_ID = uuid.UUID(int=7)
@@ -42,16 +43,14 @@ class Leader:
 
 def fetch_answer(version: int, end: int, records: bytes = b"", **changes: Any) -> FetchAnswer:
     """About `PARTITION`; `changes` are the ones of its part."""
-    some: Dict[str, Any] = {
-        "partition_index": 0,
-        "error_code": 0,
-        "high_watermark": end,
-        "last_stable_offset": end,
-        "log_start_offset": 0,
-        "aborted_transactions": (),
-        "preferred_read_replica": -1,
-        "records": memoryview(records),
-        **changes,
-    }
     name, topic_id = ("", TOPIC_ID) if version >= BY_TOPIC_ID else (PARTITION[0], None)
-    return FetchAnswer(0, 0, 0, [TopicAnswer(name, topic_id, [PartAnswer(**some)])])
+    topic = FetchAnswer.FetchableTopicResponse(
+        topic=name, topic_id=topic_id, partitions=[part_answer(0, end, records, **changes)]
+    )
+    return FetchAnswer(responses=[topic])
+
+
+def part_answer(number: int, end: int, records: bytes = b"", **changes: Any) -> Any:
+    """One partition's part of an answer."""
+    some: Dict[str, Any] = {"high_watermark": end, "last_stable_offset": end, "log_start_offset": 0, **changes}
+    return FetchAnswer.FetchableTopicResponse.PartitionData(partition_index=number, records=memoryview(records), **some)

@@ -36,11 +36,11 @@ from mirror_lib.groups.mm2_format import (
 )
 from mirror_lib.groups.position_formats import read_positions
 from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
-from mirror_lib.kafka.fetch_answer import read_answer
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.groups import classic_assignment
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.kafka.reencoder import RecordTooLarge, last_offset, read_messages
+from mirror_lib.kafka.wire import FetchAnswer
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.replication.encoder import Encoder, Outgoing
 from mirror_lib.rows.origin import headers_of, origin_of
@@ -99,7 +99,7 @@ ANSWERS = {version: bytes(kafkas_answer().encode(version=version)) for version i
 def test_answer_to_a_fetch(version: int, data: st.DataObject) -> None:
     # What the connection takes for no answer, and breaks.
     answer = memoryview(data.draw(damaged(ANSWERS[version])))
-    tried(lambda: read_answer(answer, version), (struct.error, ValueError, LookupError))
+    tried(lambda: FetchAnswer.read(answer, version), (struct.error, ValueError, LookupError))
 
 
 RECORDS = [Rec(b"value", b"key", headers=(("trace", b"1"), ("none", None))), Rec(None, b"key"), Rec(b"v" * 300)]

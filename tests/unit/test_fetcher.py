@@ -8,9 +8,9 @@ from typing import List, Tuple
 import pytest
 
 from mirror_lib.kafka.connection import Disconnected
-from mirror_lib.kafka.fetch_answer import KNOWS_NEAREST, FetchAnswer
 from mirror_lib.kafka.fetch_quota import FetchQuota
-from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
+from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, KNOWS_NEAREST, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
+from mirror_lib.kafka.wire import FetchAnswer
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of
 
@@ -57,7 +57,7 @@ def test_records_come_from_the_leader_where_brokers_name_another_replica_to_read
 
 
 def test_answers_that_only_hold_an_error_are_no_gap() -> None:
-    answers = [fetch_answer(13, 4, DATA), *[FetchAnswer(0, -1, 0, [])] * EMPTY_ANSWERS]
+    answers = [fetch_answer(13, 4, DATA), *[FetchAnswer(error_code=-1, responses=[])] * EMPTY_ANSWERS]
     fetcher, partition = fetcher_of(Leader(lambda position, version: answers.pop(0))), Wanting()
     assert [gap for gap, _ in reported(fetcher, partition)] == [False]
     partition.fetch_position = 2

@@ -18,7 +18,9 @@ from kafka import KafkaAdminClient
 from kafka.admin._cluster import ClusterAdminMixin
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeClusterResponse
+from kafka.protocol.data_container import DataContainer
 from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.schemas.fields.simple import SimpleField
 
 import mirror_lib
 from mirror_lib.kafka import wire
@@ -29,10 +31,12 @@ from mirror_lib.kafka.wire import (
     BrokerLoop,
     BulkTlsTransport,
     BulkTransport,
+    FetchAnswer,
     FetchRequestOfViews,
     FrameProtocol,
     KerberosMechanism,
     ScramMechanism,
+    Views,
 )
 
 TRANSPORT = (
@@ -43,11 +47,13 @@ TRANSPORT = (
 INHERITED: Dict[type, Iterable[str]] = {
     BrokerConnection: ("_maybe_throttle", "_request_timed_out"),
     BrokerConnections: ("_backoff", "_build_transport", "_conns", "_net"),
+    FetchAnswer: ("_struct",),
     FetchRequestOfViews: ("_header",),
     FrameProtocol: ("_max_frame_size", "_process_response"),
     KerberosMechanism: ("_client_ctx", "_is_authenticated", "_is_done", "_next_token"),
     ScramMechanism: ("_state",),
     TokenSource: (),
+    Views: (),
     BrokerLoop: ("_current",),
     BulkTransport: TRANSPORT,
     BulkTlsTransport: TRANSPORT,
@@ -58,6 +64,8 @@ OUTSIDE: Dict[str, Iterable[type]] = {
     "_manager": (KafkaAdminClient, KafkaNetClient),
     "_net": (KafkaNetClient,),
     "_ident": (KafkaProtocol,),
+    "_struct": (DataContainer,),
+    "_type": (SimpleField,),
 }
 PRIVATE = re.compile(r"_[a-z]\w*")
 

@@ -7,9 +7,9 @@ from typing import List, cast
 import pytest
 
 from mirror_lib.kafka.connection import LogClient
-from mirror_lib.kafka.fetch_answer import FetchAnswer
 from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import LogEntries
+from mirror_lib.kafka.wire import FetchAnswer
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of
 

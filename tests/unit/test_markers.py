@@ -10,8 +10,8 @@ import pytest
 from mirror_lib.facts import CommittedOffset, OffsetRange
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.translation import TO_UPSTREAM, GroupPosition, translate
-from mirror_lib.kafka.fetch_answer import FetchAnswer
 from mirror_lib.kafka.log_reader import markers_until
+from mirror_lib.kafka.wire import FetchAnswer
 from mirror_lib.ledger.records import LedgerRow, PartitionKey
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import TRANSACTIONAL, LogBatch, Rec, batch_of, marker

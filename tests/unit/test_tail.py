@@ -8,9 +8,9 @@ from typing import Dict, List
 import pytest
 
 from mirror_lib.kafka.connection import Disconnected
-from mirror_lib.kafka.fetch_answer import KNOWS_NEAREST, FetchAnswer
-from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.fetcher import KNOWS_NEAREST, READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import LogEntries, log_entries
+from mirror_lib.kafka.wire import FetchAnswer
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.reconcile import Records, reconcile
 from tests.unit.leader import PARTITION, Leader, fetch_answer
@@ -51,6 +51,6 @@ def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:
 
 
 def test_an_answer_that_only_holds_an_error_is_not_the_end_of_the_log() -> None:
-    leader = Leader(lambda position, version: FetchAnswer(0, -1, 0, []))
+    leader = Leader(lambda position, version: FetchAnswer(error_code=-1, responses=[]))
     with pytest.raises(Disconnected):
         next(log_entries(leader, PARTITION, 0, READ_UNCOMMITTED))  # type: ignore[arg-type]

@@ -8,10 +8,11 @@ from typing import Any, Dict, List, Mapping, Sequence
 from kafka.future import Future
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.fetch_answer import FetchAnswer, PartAnswer, TopicAnswer
 from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.fetcher import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher
 from mirror_lib.kafka.producer import IN_FLIGHT, Appender, Batch
+from mirror_lib.kafka.wire import FetchAnswer
+from tests.unit.leader import part_answer
 from tests.unit.logs import Rec, batch_of
 
 
@@ -86,11 +87,12 @@ class Source:
     def send(self, node: int, request: Any) -> Any:
         wanted = [(topic.topic, part.partition) for topic in request.topics for part in topic.partitions]
         self.asked.append(wanted)
-        brings = [memoryview(self._brings.get(name, b"")) for name, _ in wanted]
-        parts = [PartAnswer(number, 0, 9, 9, 0, (), -1, data) for (_, number), data in zip(wanted, brings)]
-        topics = [TopicAnswer(name, None, [part]) for (name, _), part in zip(wanted, parts)]
+        brings = [self._brings.get(name, b"") for name, _ in wanted]
+        parts = [part_answer(number, 9, data) for (_, number), data in zip(wanted, brings)]
+        kind = FetchAnswer.FetchableTopicResponse
+        topics = [kind(topic=name, partitions=[part]) for (name, _), part in zip(wanted, parts)]
         future = self.open[node] = Future()
-        return future if node == 2 else future.success(FetchAnswer(0, 0, 0, topics))
+        return future if node == 2 else future.success(FetchAnswer(responses=topics))
 
 
 class Unbounded(FetchQuota):

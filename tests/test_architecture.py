@@ -157,17 +157,6 @@ def logs_f_string(node: ast.AST) -> bool:
     )
 
 
-def public_without_contract(tree: ast.Module) -> List[str]:
-    """Public classes and functions, and public methods of public classes, that say nothing about themselves."""
-    top = [node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))]
-    found = []
-    for node in (n for n in top if not n.name.startswith("_")):
-        members = node.body if isinstance(node, ast.ClassDef) else []
-        methods = [m for m in members if isinstance(m, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        found += [f"{n.name}:{n.lineno}" for n in (node, *methods) if n.name[0] != "_" and not ast.get_docstring(n)]
-    return found
-
-
 def private_doors(tree: ast.Module) -> List[str]:
     """The private doors to Spark's JVM that the module uses, as attributes or by their names."""
     named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -250,7 +239,6 @@ def test_breaches_of_the_floor_and_of_contracts_are_seen() -> None:
     assert docstring_faults(Path("x.py"), ast.parse("x = 1")) == ["no module docstring"]
     assert docstring_faults(Path("__init__.py"), ast.parse("x = 1")) == []
     assert docstring_faults(Path("x.py"), ast.parse(f"'''{'line' + chr(10)}{('line' + chr(10)) * 12}'''"))
-    assert public_without_contract(ast.parse("class A:\n    '''A.'''\n    def b(self): ...")) == ["b:3"]
     assert any(map(logs_f_string, ast.walk(ast.parse("log.info(f'{1}')"))))
 
 
@@ -310,10 +298,6 @@ def test_executors_import_no_planning(door: str) -> None:
 def test_log_calls_leave_formatting_to_logging() -> None:
     nodes = [(path, node) for path in PRODUCT for node in ast.walk(tree_of(path)) if logs_f_string(node)]
     assert [f"{module_of(path)}:{getattr(node, 'lineno', 0)}" for path, node in nodes] == []
-
-
-def test_public_names_have_a_contract() -> None:
-    assert [f"{module_of(path)}.{name}" for path in PRODUCT for name in public_without_contract(tree_of(path))] == []
 
 
 def test_modules_say_what_they_are_for() -> None:

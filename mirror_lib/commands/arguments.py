@@ -34,7 +34,6 @@ Read = Callable[[argparse.Namespace], MirrorConfig]
 
 
 def load_files(arguments: argparse.Namespace) -> MirrorConfig:
-    """The configuration of the files that were named. Raises `ConfigError`."""
     return load(arguments.config)
 
 
@@ -54,14 +53,13 @@ def add_command(commands: Commands, name: str, run: Run, text: str, *, flow: boo
 
 
 def add_plain(commands: Commands, name: str, text: str, **options: Any) -> argparse.ArgumentParser:
-    """A command with no argument yet; `options` are argparse's."""
+    """`options` are argparse's."""
     given = {"description": text, "epilog": EXIT_CODES, "formatter_class": argparse.RawDescriptionHelpFormatter}
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text, **{**given, **options})
     return parser
 
 
 def configured(parser: argparse.ArgumentParser, run: Run, read: Read) -> None:
-    """Make the parser's command `run` with the configuration that `read` makes of its arguments."""
     parser.set_defaults(command=partial(_run, run, read))
 
 
@@ -76,8 +74,7 @@ def _run(run: Run, read: Read, arguments: argparse.Namespace) -> int:
 
 
 def brief(config: MirrorConfig, lists: str) -> List[str]:
-    """The warnings of a file, those about its keys as one line with their number, the ones that look misspelt by name,
-    and the command that `lists` them."""
+    """The warnings of a file. Those about its keys are one line: their number, misspelt ones, the command `lists`."""
     found = [(_places(config.idle), "without effect here"), (_places(config.corrected), "read otherwise than written")]
     words = " and ".join(f"{counted(count, 'key')} {what}" for count, what in found if count)
     of_keys = {*config.idle, *config.corrected}

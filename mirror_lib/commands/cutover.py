@@ -24,7 +24,6 @@ NEXT = (
 
 
 def add(commands: Commands) -> None:
-    """`mirror cutover` and its three commands."""
     text = "move producers and consumers to the target, step by step, and back"
     own = commands.add_parser("cutover", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
     add_command(own, "plan", plan_command, "check the conditions of a cut-over, estimate its time, and change nothing")
@@ -55,7 +54,7 @@ def add(commands: Commands) -> None:
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror cutover plan`: the gates of each flow. 1 where one does not hold."""
+    """The gates of each flow. 1 where one does not hold."""
     from mirror_lib.cutover.gates import readiness
     from mirror_lib.cutover.steps import budget_line, gate_lines
 
@@ -72,12 +71,10 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def document(flow: str, found: Readiness) -> Dict[str, object]:
-    """The JSON document of a flow's gates."""
     return {"flow": flow, **asdict(found)}
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror cutover run`: the steps, one after the other. Ends with the error of a step that must not continue."""
     from mirror_lib.cutover.steps import FENCE, STEPS
 
     if not arguments.execute:
@@ -88,7 +85,6 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def back_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror cutover back`: the steps back."""
     from mirror_lib.cutover.steps import STEPS_BACK
 
     if not arguments.execute:
@@ -138,5 +134,4 @@ def _print_step(row: CutoverStep) -> None:
 
 
 def step_document(row: CutoverStep) -> Dict[str, object]:
-    """The JSON document of a step that begins or has ended."""
     return {name: value for name, value in asdict(row).items() if name != "facts"}

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """`mirror doctor` and its options."""
     parser = add_command(
         commands,
         "doctor",
@@ -28,7 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror doctor`: a line for each check, as it is made. 1 where one is blocking."""
+    """A line for each check, as it is made. 1 where one is blocking."""
     from mirror_lib.doctor.checks import BLOCKING, summary_line
     from mirror_lib.doctor.cluster_checks import clusters_and_flows, packages
 

@@ -12,14 +12,12 @@ from mirror_lib.errors import EXIT_OK
 
 
 def add(commands: Commands) -> None:
-    """`mirror failover` and its options."""
     add_command(
         commands, "failover", failover_command, "show what the target has when the source is lost, and change nothing"
     )
 
 
 def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror failover`: topics and groups on the target of each flow, by the target and the tables alone."""
     from mirror_lib.cutover.failover import failover, failover_json, failover_lines
 
     flows = copied_flows(arguments, config)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def add(groups: Commands) -> None:
-    """`mirror groups plan` and its options."""
     text = "show the translated offsets of each group; --execute commits them"
     plan = add_command(groups, "plan", groups_plan_command, text)
     plan.add_argument("--reverse", action="store_true", help="translate from the target back to the source (fail-back)")
@@ -37,8 +36,7 @@ def add(groups: Commands) -> None:
 
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror groups plan`: show where each group would resume; with `--execute` move them. 1 if one was refused, did
-    not tell where it stands, or was to be moved and has a position that cannot be translated (yet)."""
+    """1 if a group was refused, did not report its position, or should have moved and could not."""
     from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
     from mirror_lib.spark.session import running_session
 
@@ -61,7 +59,6 @@ WITHOUT_OFFSET = ("held", "untranslatable", "repartitioned")
 
 
 def _not_committed(planned: _Planned) -> Sequence[PlannedMove]:
-    """Positions that were to be committed and could not be."""
     return [
         move
         for move in planned.moves

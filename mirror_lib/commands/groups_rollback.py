@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def add(groups: Commands) -> None:
-    """`mirror groups rollback` and its options."""
     rollback = add_command(
         groups, "rollback", groups_rollback_command, "restore the group offsets that a run changed", flow=False
     )
@@ -31,7 +30,6 @@ def add(groups: Commands) -> None:
 
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror groups rollback`: put back what a run moved; without `--execute` only show it."""
     from mirror_lib.spark.session import running_session
 
     with running_session("mirror groups rollback") as spark:

@@ -11,7 +11,6 @@ from mirror_lib.errors import EXIT_OK, ConfigError
 
 
 def add(commands: Commands) -> None:
-    """`mirror help` and its argument."""
     parser = add_plain(commands, "help", "explain a code such as MIR-304, or list all codes")
     parser.add_argument(
         "code", metavar="CODE", nargs="?", help="MIR-304, mir-304 or 304; without CODE all codes are listed"
@@ -20,7 +19,6 @@ def add(commands: Commands) -> None:
 
 
 def help_command(arguments: argparse.Namespace) -> int:
-    """Print the entry of `CODE`, or all codes with their titles. Raises `ConfigError` for an unknown code."""
     if arguments.code is None:
         for title, entries in grouped_entries():
             print_lines([title, *(f"  {each.code}  {each.title}" for each in entries), ""])

@@ -24,7 +24,6 @@ ABOUT = (
 
 
 def add(commands: Commands) -> None:
-    """`mirror mm1` with every option that MirrorMaker 1 had, and a few of ours."""
     parser = add_plain(commands, "mm1", TEXT, description=textwrap.fill(ABOUT, 79), allow_abbrev=False)
     for option in (each for each in OPTIONS if each.name != "help"):
         _add(parser, option)
@@ -37,7 +36,6 @@ def add(commands: Commands) -> None:
 
 
 def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:
-    """The configuration that the arguments come to. Raises `ConfigError`."""
     return checked(_document(arguments), os.environ)
 
 

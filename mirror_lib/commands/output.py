@@ -65,12 +65,10 @@ def chosen_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[Re
 
 
 def copied_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[ReplicationFlow]:
-    """The `chosen_flows` that copy records."""
     return [flow for flow in chosen_flows(arguments, config) if flow.copied]
 
 
 def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
-    """The cluster of that alias. ConfigError where no flow of the file has it."""
     for flow in config.flows:
         for cluster in (flow.source, flow.target):
             if cluster.alias == alias:
@@ -110,7 +108,7 @@ class ProgressWatcher:
         self._outages: Dict[Tuple[str, str], Outage] = {}
 
     def cycle(self, metrics: FlowMetrics) -> None:
-        """Show the metrics of a cycle. A flow with an outage gets no plain line: it may have records to copy."""
+        """A flow with an outage gets no plain line: it may have records to copy."""
         with self._lock:
             flow = metrics.flow
             progress = self._known[flow] = after(metrics, self._known.get(flow), time.monotonic())
@@ -123,7 +121,6 @@ class ProgressWatcher:
                 print_progress(status_line(progress))
 
     def outage(self, outage: Outage) -> None:
-        """Show that an outage begins or is over."""
         with self._lock:
             key = (outage.flow, outage.side)
             if outage.seconds is None:
@@ -147,7 +144,6 @@ class ProgressWatcher:
 
 
 def add_plain_lines(parser: argparse.ArgumentParser) -> None:
-    """The option `--plain`."""
     text = f"print status lines instead of the live table, as {SCREEN}=off does"
     parser.add_argument("--plain", action="store_true", help=text)
 
@@ -165,12 +161,11 @@ def _has_rich() -> bool:
 
 
 def undo_line(arguments: argparse.Namespace, run_id: str) -> str:
-    """What undoes a run that moved groups, as a command to be copied."""
     return f"to undo it: {_undo(arguments, run_id)}"
 
 
 def print_undo(arguments: argparse.Namespace, run_id: str) -> None:
-    """The same on standard error before the run moves anything: it may be killed on the way."""
+    """Printed before the run moves anything: it may be killed on the way."""
     print_progress(f"groups are moved now; should that be interrupted, to undo it: {_undo(arguments, run_id)}")
 
 
@@ -211,12 +206,11 @@ def json_to(path: str) -> Iterator[None]:
 
 
 def print_json(document: Dict[str, Any]) -> None:
-    """One document on a line of its own, on standard output or in the file of `--json=FILE`."""
     print(with_files(as_json(document)), file=_file, flush=True)
 
 
 def error_json(errors: Sequence[MirrorError], interrupted: bool = False) -> Dict[str, Any]:
-    """The fields with which a flow's document says how the flow ended: the first error, its code, the exit code."""
+    """How the flow ended: the first error, its code, the exit code."""
     first = errors[0] if errors else None
     return {
         "error": None if first is None else str(first),
@@ -226,12 +220,11 @@ def error_json(errors: Sequence[MirrorError], interrupted: bool = False) -> Dict
 
 
 def columns() -> Optional[int]:
-    """How wide the terminal is that shows standard output; `None` where that is no terminal."""
+    """The width of the terminal that shows standard output; `None` where that is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Lines on standard output; on a terminal none is broken within a word."""
     shown = (part for line in lines for part in wrapped(with_files(visible(line)), columns()))
     print("\n".join(shown), flush=True)
 
@@ -247,18 +240,15 @@ def print_end(error: MirrorError) -> None:
 
 
 def print_error(error: object) -> None:
-    """One line on standard error. That of a `MirrorError` begins with its code."""
     said = error.line if isinstance(error, MirrorError) else str(error)
     _print(f"error: {one_entry(said)}", logging.ERROR, error)
 
 
 def print_warning(warning: object) -> None:
-    """One line on standard error."""
     _print(f"warning: {one_entry(str(warning))}", logging.WARNING, warning)
 
 
 def print_note(note: object) -> None:
-    """One line on standard error."""
     _print(f"note: {one_entry(str(note))}", logging.INFO, note)
 
 
@@ -278,7 +268,7 @@ def _print(text: str, level: int, what: object) -> None:
 
 
 def error_columns() -> Optional[int]:
-    """How wide the terminal is that shows standard error; `None` where that is no terminal."""
+    """The same of standard error."""
     try:
         return os.get_terminal_size(STDERR).columns or None
     except OSError:

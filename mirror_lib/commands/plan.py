@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 
 def add(commands: Commands) -> None:
-    """`mirror plan` and its options."""
     plan = add_command(commands, "plan", plan_command, "show as a diff what a run would change, and change nothing")
     text = "also list what stays as it is, every skipped topic, and keys without effect"
     plan.add_argument("--all", action="store_true", help=text)
@@ -39,7 +38,6 @@ def add(commands: Commands) -> None:
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror plan`: read both clusters and print; nothing is changed. Ends as the run would."""
     from mirror_lib.ledger.table_reader import local_refusal
     from mirror_lib.plan.render import preview_json, preview_lines
 
@@ -61,7 +59,6 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _decided(arguments: argparse.Namespace, config: MirrorConfig, found: FlowPreview) -> Optional[Decided]:
-    """The decision on the topic or the group that was named, if one was."""
     from mirror_lib.plan.deciding import decided_group, decided_topic
 
     if arguments.topic is not None:

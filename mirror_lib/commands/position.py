@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """`mirror translate-position` and its options."""
     text = "translate offsets that are stored outside Kafka"
     position = add_command(commands, "translate-position", translate_position_command, text)
     position.add_argument("--topic", metavar="TOPIC", help="a source topic; with --reverse a remote topic")
@@ -30,7 +29,7 @@ def add(commands: Commands) -> None:
 
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror translate-position`: print the translation. 1 if one of the positions has none."""
+    """1 if one of the positions has no translation."""
     from mirror_lib.groups.position_formats import render
     from mirror_lib.groups.positions import translate_positions
     from mirror_lib.spark.session import running_session

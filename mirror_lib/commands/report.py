@@ -27,7 +27,6 @@ exit codes:
 
 
 def add(commands: Commands) -> None:
-    """`mirror report` and its options."""
     text = "write state, history and configuration of every flow into one HTML page, without Spark"
     parser = add_command(commands, "report", report_command, text)
     parser.epilog = EPILOG
@@ -36,7 +35,6 @@ def add(commands: Commands) -> None:
 
 
 def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror report`: read everything, write the page, and print the state of each flow and the page's SHA-256."""
     from mirror_lib.report.page import page
     from mirror_lib.report.read import hidden_settings, mirror_report
 
@@ -58,7 +56,6 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def document(page: str, digest: str, nbytes: int, states: Mapping[str, str]) -> Dict[str, object]:
-    """The JSON document of a page; `states` are by flow."""
     return {"page": page, "sha256": digest, "bytes": nbytes, "flows": dict(states)}
 
 

@@ -77,7 +77,6 @@ GROUP_SHOWS = "kafka-consumer-groups.sh --describe --group GROUP shows on the so
 
 
 def add(commands: Commands) -> None:
-    """`mirror run` and its options."""
     run = add_command(
         commands,
         "run",
@@ -88,7 +87,6 @@ def add(commands: Commands) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
-    """The options of a run's end and of its beginning; `once` is the help of `--once`."""
     parser.add_argument("--once", action="store_true", help=once)
     among = parser.add_mutually_exclusive_group()
     among.add_argument("--if-running", choices=(EXIT, REFUSE, WAIT), default=REFUSE, help=IF_RUNNING_HELP)
@@ -97,7 +95,6 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror run`: copy until caught up (`availableNow`) or until stopped."""
     from mirror_lib.ledger.table_reader import local_refusal
 
     flows = chosen_flows(arguments, config)
@@ -123,7 +120,6 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _left_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> int:
-    """What a run does where `process` of this machine copies `flow`."""
     words = f"{copied_by(process, flow.name)}; this run copied nothing"
     if arguments.if_running == REFUSE:
         raise RefusedError(words, USE_TAKE_OVER, code="MIR-301")
@@ -222,7 +218,6 @@ def _tables(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) ->
 
 @contextmanager
 def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -> Iterator[Optional[Screen]]:
-    """The live screen for these flows, or `None` where plain lines are to be printed."""
     if not (flows and wants_screen(arguments, os.environ)):
         yield None
         return
@@ -233,7 +228,6 @@ def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -
 
 
 def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argparse.Namespace) -> bool:
-    """Whether to copy `flows`, by their other runs in `table` and `--if-running`. Raises `RefusedError`."""
     if arguments.if_running == EXIT:
         return not _other_runs(table, flows, arguments.json)
     if arguments.if_running == WAIT:
@@ -246,7 +240,6 @@ def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argp
 
 
 def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
-    """Whether another run of any of `flows` is under way; shows each."""
     found = table.other_runs([flow.name for flow in flows])
     for run in found:
         print_progress(f"{_under_way(run)}. This run copies nothing and ends (--if-running exit).")
@@ -368,7 +361,7 @@ def _show(
     stopped: bool,
     interrupted: bool,
 ) -> None:
-    """The end of each flow; `errors` are the errors of its copy and of its translation, by flow."""
+    """`errors` are those of the copy and of the translation, by flow."""
     from mirror_lib.replication.totals import total_json, total_lines
 
     as_json = arguments.json
@@ -394,7 +387,6 @@ def _show(
 
 
 def _of_nothing(outcome: FlowOutcome, stopped: bool, advice: str) -> str:
-    """Why a run without an error copied nothing."""
     from mirror_lib.replication.totals import filtered_words
 
     if stopped:

@@ -30,7 +30,6 @@ CLEAR = "\033[2J\033[H"
 
 
 def add(commands: Commands) -> None:
-    """`mirror status` and its options."""
     parser = add_command(commands, "status", status_command, "print run, lag and problems of every flow, without Spark")
     parser.epilog = EPILOG
     parser.add_argument("--all", action="store_true", help="list every topic, not only topics with the greatest lag")
@@ -46,7 +45,6 @@ def add(commands: Commands) -> None:
 
 
 def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror status`: print the state of every flow; with `--watch` until Ctrl-C."""
     found: List[FlowStatus] = []
     try:
         while True:
@@ -83,7 +81,6 @@ def _show(arguments: argparse.Namespace, found: List[FlowStatus]) -> None:
 
 
 def exit_code(found: List[FlowStatus]) -> int:
-    """Of all flows: cannot tell before degraded, degraded before healthy."""
     from mirror_lib.status.facts import DEGRADED, UNKNOWN
 
     states = {each.state for each in found}

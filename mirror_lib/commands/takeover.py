@@ -21,7 +21,6 @@ COMPARE = 20_000
 
 
 def add(commands: Commands) -> None:
-    """`mirror takeover` and its options."""
     text = "show where a stopped MirrorMaker ended; --execute makes the mirror resume there"
     takeover = add_command(commands, "takeover", takeover_command, text)
     takeover.add_argument(
@@ -48,10 +47,7 @@ def add(commands: Commands) -> None:
 
 
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror takeover`: decide for each partition, and with `--execute` write the ledger. 3 if one was refused.
-
-    A flow whose take-over is refused as a whole is an error, and the other flows are processed.
-    """
+    """3 if a partition was refused. Where a whole flow is refused, the others are processed."""
     from mirror_lib.spark.session import running_session
 
     if arguments.compare < 1:
@@ -82,7 +78,6 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
 
 
 def closing(taken: Optional[int]) -> str:
-    """What was written: the start of `taken` partitions, nothing without `--execute`; and what comes next."""
     if taken is None:
         return "nothing was changed: --execute writes the ledger"
     if not taken:
@@ -93,7 +88,6 @@ def closing(taken: Optional[int]) -> str:
 def document(
     flow: str, run_id: Optional[str], decided: Sequence[PartitionTakeover], errors: Sequence[MirrorError] = ()
 ) -> Dict[str, object]:
-    """The JSON document of a flow; `run_id` is `None` where no ledger was written."""
     from mirror_lib.takeover.verdicts import takeover_json
 
     rows = [takeover_json(each) for each in decided]
@@ -103,7 +97,6 @@ def document(
 def _take_over(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession
 ) -> Tuple[List[PartitionTakeover], int, str]:
-    """The decisions, how many were written down, and the run's id."""
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.takeover.flow import FlowTakeover
     from mirror_lib.takeover.origin import parse_origin

@@ -14,14 +14,12 @@ from mirror_lib.errors import exit_code_of
 
 
 def add(commands: Commands) -> None:
-    """`mirror translate` and its options."""
     text = "continuously translate consumer-group offsets to the target"
     translate = add_command(commands, "translate", translate_command, text)
     translate.add_argument("--once", action="store_true", help="make one full cycle and stop, whatever `trigger` is")
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror translate`: one full cycle (`availableNow`), or until stopped."""
     from mirror_lib.groups.flow import cycle_json, cycle_line
     from mirror_lib.groups.job import run_translations
     from mirror_lib.spark.session import running_session

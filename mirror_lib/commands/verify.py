@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """`mirror verify` and its options."""
     parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
     parser.add_argument("--since", metavar="TIME", help="compare only records from that time on (2026-01-01T00:00:00Z)")
     parser.add_argument(
@@ -48,7 +47,6 @@ def add(commands: Commands) -> None:
 
 
 def scope_of(arguments: argparse.Namespace) -> Scope:
-    """What is to be compared. Raises `ConfigError`."""
     from mirror_lib.verify.ranges import Scope
 
     try:
@@ -59,8 +57,7 @@ def scope_of(arguments: argparse.Namespace) -> Scope:
 
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    """`mirror verify`: compare both sides on Spark. 1 where a flow's copies are not equal, or
-    no flow has anything to compare."""
+    """1 where a flow's copies are not equal, or no flow has anything to compare."""
     from mirror_lib.spark.jobs import WorkDone
     from mirror_lib.spark.session import running_session
 
@@ -132,15 +129,13 @@ def _verify(
 
 
 def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:
-    """The JSON document of a flow."""
     from mirror_lib.verify.verdicts import report_json
 
     return {**report_json(report), "exit_code": exit_code}
 
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:
-    """Add the outcome to the table `verifications`, for `mirror status`. Who may only read the state folder can verify
-    all the same."""
+    """For `mirror status`. A user who may only read the state folder can verify all the same."""
     from mirror_lib.ledger.verifications import VerificationTable
     from mirror_lib.verify.verdicts import summary
 
@@ -159,7 +154,6 @@ class _Compared(NamedTuple):
 def _compared(
     flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, source: Cluster, target: Cluster, scope: Scope
 ) -> _Compared:
-    """The flow's topics, and how the copies of those that were copied compare."""
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import unlisted, verify_planned

@@ -119,13 +119,11 @@ class _Columns(NamedTuple):
 
     @classmethod
     def of(cls, runs: PartitionMap) -> _Columns:
-        """The columns of all runs with records, without positions."""
         columns = tuple(array("q", (run[n] for run in runs.complete_runs())) for n in range(3))
         return cls(columns[0], columns[1], columns[2], array("q", accumulate(columns[2])))
 
 
 def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
-    """`copied` in pieces of about `size` records."""
     runs = _Columns.of(copied.runs)
     ends = runs.ends
     count = max(1, round(ends[-1] / size))
@@ -161,7 +159,7 @@ def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
 
 
 def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], ...]]:
-    """The numbered pieces by task; small pieces share a task."""
+    """Small pieces share a task; a piece keeps its number."""
     tasks: List[Tuple[Tuple[int, Piece], ...]] = []
     held: List[Tuple[int, Piece]] = []
     records = 0

@@ -29,7 +29,7 @@ from mirror_lib.verify.verdicts import Counts, Facing, Places, SeenRecord, TailC
 def kinds(
     source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange], firsts: Mapping[int, Facing]
 ) -> Mapping[int, Tuple[str, str]]:
-    """Kind and detail of each difference, keyed like `firsts` by the range's index."""
+    """Kind and detail of each difference, by the range's index."""
     if not firsts:
         return {}
     upstream = _seen(
@@ -175,12 +175,10 @@ def compare(
 
 
 def source_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
-    """The slices of the source for `ranges`, keyed by slot."""
     return [Slice(n, r.topic, r.partition, r.source.read_from, r.source.read_until) for n, r in ranges.items()]
 
 
 def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
-    """The slices of the remote logs for `ranges`, keyed by slot."""
     return [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in ranges.items()]
 
 

@@ -190,7 +190,6 @@ class DigestReader:
         return local_rows(self._spark, _FEED, list(feeds))
 
     def fields(self, slices: Sequence[Slice]) -> DataFrame:
-        """`slot, offset, digest` and `<name>_digest` for each of `FIELDS`, to find the fields that differ."""
         parts = [f"{_sha256(binary)} as {name}_digest" for name, binary in FIELDS.items()]
         return self._records(slices).selectExpr("slot", "offset", f"{RECORD_DIGEST} as digest", *parts)
 

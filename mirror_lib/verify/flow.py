@@ -84,10 +84,8 @@ def topic_verdicts(
     syncs: Mapping[PartitionKey, Sized],
     extra: Mapping[str, Sequence[int]] = {},
 ) -> Tuple[TopicVerdict, ...]:
-    """The verdicts by topic.
-
-    `ranges` and `partitions`: the compared ranges and their verdicts. `syncs`: the whole ledger. `extra`: by remote
-    topic, the partitions with records that the source does not have."""
+    """`ranges` were compared, with the verdicts `partitions`. `syncs`: the whole ledger. `extra`: by remote topic, the
+    partitions with records that the source does not have."""
     now = {(topic.source.topic_id, topic.remote_topic_id) for topic in topics}
     gone = [key for key in syncs if (key.source_topic_id, key.remote_topic_id) not in now]
     strays = {(key.source_topic, key.partition) for key in gone}
@@ -121,7 +119,6 @@ def topic_verdicts(
 
 
 def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
-    """The ledger's key for a partition of these two topics."""
     return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
 
 
@@ -200,7 +197,6 @@ def read_to_the_end(flow: str, spark: SparkSession) -> Iterator[None]:
 
 
 def unread(flow: str, error: Exception) -> ClusterError:
-    """The error if Spark runs, but did not read both logs to the end."""
     said = cause_of(error)
     hint = memory_hint(said, "then verify again") or _EXPIRED
     return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint, code="MIR-503")
@@ -274,7 +270,6 @@ def _by_origin(
     remote: DigestReader,
     mirror: str,
 ) -> Tuple[TopicVerdict, ...]:
-    """The verdicts on a flow that repartitions records, or whose change is not repeatable."""
     change = flow.change
     if change is None or not change.provenance:
         return nothing_compared(copied)
@@ -341,7 +336,6 @@ def _ranges(
     incomplete: Collection[PartitionKey],
     since: Optional[int],
 ) -> List[CopiedRange]:
-    """One range for each partition that both clusters have."""
     at_target = [(topic.remote_topic, partition) for topic in copied for partition in range(topic.partitions)]
     remote_offsets = target.offsets(at_target, "read_uncommitted")
     at_source = [(topic.source.name, partition) for topic in copied for partition in range(topic.partitions)]
@@ -473,7 +467,7 @@ def _tail_is_comparable(copied: CopiedRange) -> bool:
 
 
 def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Optional[Facing]:
-    """The partition's first difference, by the place in the remote log."""
+    """By the place in the remote log."""
     if lost_at_the_head(counts):
         return Facing(counts.head_upstream_first, None)
     upstream, stray = counts.first_upstream, counts.first_downstream

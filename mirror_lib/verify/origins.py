@@ -265,17 +265,14 @@ class OriginCopy:
         return found
 
     def slots(self) -> List[Slice]:
-        """The slices to read from the remote logs."""
         return [Slice(each.slot, each.topic, each.partition, each.log.log_start, each.log.end) for each in self.remotes]
 
     def source_slices(self) -> List[Slice]:
-        """The slices to read from the source."""
         return [
             Slice(each.number, each.topic, each.partition, each.log.log_start, each.log.end) for each in self.sources
         ]
 
     def feeds(self) -> List[Feed]:
-        """The pairs of source partition and remote topic."""
         return [
             Feed(
                 each.number,
@@ -286,7 +283,6 @@ class OriginCopy:
         ]
 
     def slot_facts(self) -> List[SlotFacts]:
-        """The facts about each remote partition for the comparison."""
         expired = {each.topic for each in self.remotes if each.expired}
         return [
             SlotFacts(
@@ -357,14 +353,11 @@ class Judging:
 def verdicts(
     copied: Sequence[CopiedTopic], copy: OriginCopy, counts: Mapping[int, OriginCounts], by: Judging = Judging()
 ) -> Tuple[TopicVerdict, ...]:
-    """One verdict for each topic."""
     judge = _Judge(copy, by)
     return tuple(TopicVerdict(each.source.name, each.remote_topic, judge.partitions(each, counts)) for each in copied)
 
 
 def nothing_compared(copied: Sequence[CopiedTopic]) -> Tuple[TopicVerdict, ...]:
-    """The same if records have no origins: nothing is compared."""
-
     def of(topic: CopiedTopic) -> Tuple[PartitionVerdict, ...]:
         numbers = range(topic.remote_partitions)
         return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
@@ -389,7 +382,6 @@ class _Judge:
         self._by = by
 
     def partitions(self, topic: CopiedTopic, counts: Mapping[int, OriginCounts]) -> Tuple[PartitionVerdict, ...]:
-        """The verdicts on the partitions of the remote topic of `topic`."""
         name = topic.remote_topic
         gone = sum(each.expired for each in self._copy.sources if each.remote_topic == name)
         own = [each for each in self._copy.remotes if each.topic == name]

@@ -27,7 +27,6 @@ class Scope:
 
     @property
     def words(self) -> str:
-        """The scope as text for people."""
         if self.since is None:
             return "whole"
         return f"since {datetime.fromtimestamp(self.since / 1000, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"

@@ -78,7 +78,6 @@ class TopicVerdict:
 
     @property
     def records(self) -> int:
-        """The number of compared pairs of records."""
         return sum(partition.records for partition in self.partitions)
 
     @property
@@ -99,12 +98,10 @@ class TopicVerdict:
 
     @property
     def fine(self) -> bool:
-        """Whether this is so of all partitions."""
         return all(partition.fine for partition in self.partitions)
 
     @property
     def differences(self) -> Tuple[Difference, ...]:
-        """The first difference of each partition that has one."""
         return tuple(partition.difference for partition in self.partitions if partition.difference)
 
 
@@ -124,7 +121,6 @@ class VerifyReport:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs, and everything that the file and the scope ask for was compared."""
         return all(topic.fine for topic in self.topics)
 
 
@@ -149,7 +145,6 @@ class Places:
         return self.downstream.get(partition, 0) - self.upstream.get(partition, 0)
 
     def surplus_elsewhere(self, partition: int) -> Optional[int]:
-        """Another partition that has a surplus copy."""
         others = sorted(self.downstream.keys() - {partition})
         return next((other for other in others if self.surplus(other) > 0), None)
 
@@ -210,8 +205,7 @@ def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:
 
 
 def report_lines(report: VerifyReport, columns: Optional[int] = None) -> List[str]:
-    """A table for a terminal of `columns` characters, with a row for each topic; then each difference and each
-    uncompared part."""
+    """`columns`: the width of the terminal."""
     rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "NOT COPIED", "VERDICT")]
     for topic in report.topics:
         left = "-" if topic.not_copied is None else grouped(topic.not_copied)
@@ -241,7 +235,7 @@ def _skipped(left_out: LeftOut) -> str:
 
 
 def summary(report: VerifyReport, scope: Scope) -> Verification:
-    """The report as one row, with the worst verdict of the topics."""
+    """The worst verdict of the topics, in one row."""
     verdicts = [topic.verdict for topic in report.topics]
     bad = [topic.verdict for topic in report.topics if not topic.fine]
     worst = next((each for each in (DIFFERS, NOT_COMPARED) if each in bad), EQUAL)
@@ -265,8 +259,6 @@ def compared_words(report: VerifyReport, scope: Scope) -> str:
 
 
 def report_json(report: VerifyReport) -> Dict[str, object]:
-    """The report for programs: `flow`, `equal`, `topics`, `waiting`. A topic has counts, verdict, `differences`,
-    `unknown`, `left_out`."""
     topics = [_topic_json(topic) for topic in report.topics]
     return {"flow": report.flow, "equal": report.equal, "topics": topics, "waiting": report.waiting}
 
@@ -355,7 +347,6 @@ def lost_at_the_head(counts: Counts) -> bool:
 
 
 def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict:
-    """The verdict on a partition that both clusters have."""
     counts, tail = finding.counts, finding.tail
     records = counts.records + (tail.records if tail else 0)
     difference = _difference(copied, finding)

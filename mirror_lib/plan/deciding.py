@@ -37,7 +37,6 @@ class Decided:
 
     @property
     def place(self) -> str:
-        """Where the key is set."""
         return self.flow.places.get(self.key, "default") if self.key else ""
 
     def line(self) -> str:
@@ -47,15 +46,12 @@ class Decided:
         return f"{self.flow.name}: {self.kind} {self.name}: {self.verdict}{by}{absent}"
 
     def document(self) -> Dict[str, object]:
-        """The same for programs."""
         found = {"flow": self.flow.name, self.kind: self.name, "exists": self.exists, "taken": self.taken}
         return {**found, "verdict": self.verdict, "key": self.key or None, "place": self.place or None}
 
 
 def decided_topic(preview: FlowPreview, name: str, flows: Sequence[ReplicationFlow]) -> Decided:
-    """Why the flow copies the topic or does not. A topic that the source lacks is planned as if it had one partition.
-
-    `flows` are all flows of the file, in which loops are searched for."""
+    """A topic that the source lacks is planned as if it had one partition. `flows`: all of the file, for loops."""
     flow, facts, plan = preview.flow, preview.facts, preview.topics
     exists = name in facts.source_topics
     if not flow.copied:
@@ -71,7 +67,7 @@ def decided_topic(preview: FlowPreview, name: str, flows: Sequence[ReplicationFl
 
 
 def decided_group(preview: FlowPreview, name: str) -> Decided:
-    """Why the flow translates the offsets of the group or does not. May raise CustomClassError."""
+    """May raise CustomClassError."""
     flow = preview.flow
     if preview.groups is None:
         return Decided(flow, GROUP, name, None, False, f"not translated: {preview.silent[GROUPS]}")

@@ -47,7 +47,6 @@ class EnginePlan:
 
     @property
     def repeats(self) -> bool:
-        """Whether nothing is said against the delivery that the flow asks for."""
         return self.delivery != AT_LEAST_ONCE
 
     def line(self) -> str:
@@ -58,8 +57,7 @@ class EnginePlan:
 
 
 def engine_plan(flow: ReplicationFlow, refused: Optional[str] = None) -> Optional[EnginePlan]:
-    """What a plan says of the engine; `None` where record batches are copied as they are. `refused`: why a flow that
-    changes records will not run."""
+    """`None` where record batches are copied as they are. `refused`: why a flow that changes records will not run."""
     change = flow.change
     if change is None:
         return None
@@ -108,7 +106,7 @@ class GroupPlan:
 
 
 def plan_groups(flow: ReplicationFlow, facts: GroupFacts) -> Tuple[GroupPlan, ...]:
-    """Decide on every group of the source, in the order of names. CustomClassError where the user's filter fails."""
+    """May raise CustomClassError."""
     return tuple(_group_plan(flow, group, facts) for group in sorted(facts.names))
 
 
@@ -251,19 +249,18 @@ class FlowPreview:
 
     @property
     def exit_code(self) -> int:
-        """The one with which a run would end now, as far as the plan shows."""
         if self.refusal is not None:
             return self.refusal.exit_code
         return EXIT_FAILED if self.topics.blocked else EXIT_OK
 
 
 def matchless(preview: FlowPreview) -> List[str]:
-    """The names and patterns of `topics` that match no topic of the source: perhaps misspelt."""
+    """The names and patterns of `topics` that match no topic of the source."""
     return matchless_patterns(preview.flow, preview.facts.source_topics)
 
 
 def matchless_in_groups(preview: FlowPreview) -> List[str]:
-    """The names in `groups` that no group of the source has; empty where its groups are not known."""
+    """Empty where the groups of the source are unknown."""
     return [] if preview.groups is None else matchless_groups(preview.flow, [each.group for each in preview.groups])
 
 

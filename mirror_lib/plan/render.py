@@ -55,7 +55,6 @@ class _View(NamedTuple):
 
 
 def preview_lines(preview: FlowPreview, show_all: bool = False, columns: Optional[int] = None) -> List[str]:
-    """The whole plan of one flow; its last line says what would change, or that nothing would."""
     flow, view = preview.flow, _View(show_all, columns)
     return [
         f"{flow.name}: what a run would change",
@@ -74,7 +73,6 @@ def preview_lines(preview: FlowPreview, show_all: bool = False, columns: Optiona
 
 
 def _delivery(preview: FlowPreview) -> Iterator[str]:
-    """What the target's brokers do not allow, or do not guarantee."""
     if preview.refusal is not None:
         yield f"{BLOCKED} refused: {preview.refusal}"
     if preview.warning:
@@ -84,7 +82,6 @@ def _delivery(preview: FlowPreview) -> Iterator[str]:
 
 
 def changes(preview: FlowPreview) -> Dict[str, int]:
-    """How much would change on the clusters, by what it is; nothing that stays is in it."""
     decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
     acls = preview.acls
     numbers = {
@@ -100,7 +97,6 @@ def changes(preview: FlowPreview) -> Dict[str, int]:
 
 
 def summary(preview: FlowPreview) -> str:
-    """One line: what would change, which topics are blocked, and how many topics are copied."""
     words = (what.rpartition("s ") for what in changes(preview))
     reported = ", ".join(
         f"{_VERBS[verb]} {counted(count, noun)}" for (noun, _, verb), count in zip(words, changes(preview).values())
@@ -263,12 +259,10 @@ def _why(action: str, reason: str) -> str:
 
 
 def _head(part: str, counts: Sequence[Tuple[int, str]], none: str = "none") -> str:
-    """`topics: 2 copied, 1 skipped`."""
     return f"{part}: {', '.join(f'{count} {word}' for count, word in counts if count) or none}"
 
 
 def _table(head: Row, rows: Sequence[Row], view: _View, right: Sequence[int] = ()) -> Iterator[str]:
-    """Nothing where there are no rows."""
     if not rows:
         return
     shown = rows if view.all or len(rows) <= ROWS_SHOWN else rows[: ROWS_SHOWN // 2]
@@ -278,7 +272,7 @@ def _table(head: Row, rows: Sequence[Row], view: _View, right: Sequence[int] = (
 
 
 def _by_reason(title: str, reported: Iterable[Tuple[str, str]], view: _View) -> Iterator[str]:
-    """(reason, name) pairs as one line a reason, the most frequent first; with `show_all` as one line a name."""
+    """(reason, name) pairs: one line a reason, the most frequent first; with `--all` one line a name."""
     if view.all:
         yield from _table((" ", title, "WHY"), [("", name, reason) for reason, name in reported], view)
         return

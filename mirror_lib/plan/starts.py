@@ -64,7 +64,6 @@ def with_starts(
 
 
 def _positions(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Mapping[PartitionKey, Position]]:
-    """The ledger's positions by source topic."""
     by_topic: Dict[str, Dict[PartitionKey, Position]] = {}
     table = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
     for key, (upstream, downstream, _) in ({} if table is None else last_positions(table)).items():

@@ -24,7 +24,6 @@ def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool =
 
 
 def terms_json(flow: ReplicationFlow) -> Dict[str, object]:
-    """The same for programs; sizes are bytes."""
     return {
         "tasks_max": flow.tasks_max,
         "batch_max_seconds": flow.batch_max_seconds,

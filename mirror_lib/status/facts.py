@@ -120,7 +120,6 @@ class RunStatus:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended with an error."""
         return self.outcome is not None and self.outcome not in WELL_ENDED
 
 
@@ -207,7 +206,6 @@ class FlowStatus:
 
     @property
     def lag(self) -> int:
-        """Offsets still to copy."""
         return sum(each.lag for each in self.partitions)
 
     @property
@@ -217,7 +215,6 @@ class FlowStatus:
 
     @property
     def kept_seconds(self) -> Optional[float]:
-        """How long at least the source keeps all that is still to be copied."""
         return min((each.kept_seconds for each in self.partitions if each.kept_seconds is not None), default=None)
 
     @property
@@ -227,7 +224,6 @@ class FlowStatus:
 
     @property
     def running(self) -> bool:
-        """Whether a run is under way."""
         return self.run is not None and self.run.running(self.at)
 
     @property
@@ -250,7 +246,7 @@ class FlowStatus:
 
     @property
     def problems(self) -> Tuple[Problem, ...]:
-        """What needs the operator, the worst first."""
+        """The worst first."""
         return (*_unread(self), *_of_the_run(self), *_of_the_data(self), *_of_groups(self), *_of_verification(self))
 
     @property
@@ -290,7 +286,7 @@ def partition_status(
 
 
 def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
-    """The run that started last, of the flow's rows of the table `runs`."""
+    """The run that started last."""
     own = max(rows_by_run(rows), key=lambda each: at_of(each[0]), default=None)
     if own is None:
         return None
@@ -313,7 +309,7 @@ def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
 
 
 def cutover_status(rows: Sequence[Mapping[str, object]]) -> Optional[CutoverStatus]:
-    """The cut-over that the last of the flow's rows of the table `cutovers` belongs to."""
+    """By the last of the rows."""
     ordered = sorted(rows, key=at_of)
     # A way back that was refused at its first step has changed nothing. Each try has two rows.
     while ordered and _refused_at_once(ordered[-1]):
@@ -335,7 +331,7 @@ Rows = Sequence[Mapping[str, object]]
 
 
 def rows_by_run(rows: Rows) -> List[Rows]:
-    """The rows of the table `runs`, run by run and in the order of time. A run without a row `started` is left out."""
+    """In the order of time. A run without a row `started` is left out."""
     by_run: Dict[object, List[Mapping[str, object]]] = {}
     for row in sorted(rows, key=at_of):
         by_run.setdefault(row["run_id"], []).append(row)
@@ -343,17 +339,14 @@ def rows_by_run(rows: Rows) -> List[Rows]:
 
 
 def at_of(row: Mapping[str, object]) -> float:
-    """The time of a row, in Unix seconds."""
     return float(str(row["at"]))
 
 
 def end_of(run: Rows) -> Optional[Mapping[str, object]]:
-    """The row that ends a run; `None` without one."""
     return next((row for row in run if row["kind"] == "ended"), None)
 
 
 def driver_of(run: Rows) -> Optional[str]:
-    """Host and process of a run's driver, where a row has them."""
     return next((str(row["driver"]) for row in reversed(run) if row["driver"] is not None), None)
 
 
@@ -403,7 +396,6 @@ def _of_the_cutover(flow: FlowStatus) -> List[Problem]:
 
 
 def _of_progress(flow: FlowStatus, run: RunStatus, start_again: str) -> List[Problem]:
-    """Of a run that is under way by the table of runs."""
     committed = max((each.copied_at for each in flow.partitions if each.copied_at is not None), default=0.0)
     still = flow.at - max(committed, run.started)
     waits = flow.lag_seconds is not None and flow.lag_seconds > STUCK_SECONDS
@@ -461,7 +453,7 @@ def keep_records(topic: str) -> str:
 
 
 def retention_problems(partitions: Sequence[PartitionStatus]) -> List[Problem]:
-    """Which records the source may delete within `WARN_SECONDS`, before they are copied: by time, and by size."""
+    """Of the next `WARN_SECONDS`: by time, and by size."""
     found = []
     by_time = [(each.kept_seconds, each) for each in partitions if each.kept_seconds is not None]
     by_size = [(each.full_seconds, each) for each in partitions if each.full_seconds is not None]

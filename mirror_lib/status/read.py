@@ -77,7 +77,6 @@ class _Ledger:
     table: Any = None
 
     def rate(self, since: float, now: float) -> Optional[float]:
-        """Records a second that the ledger got since then, where it got any."""
         if self.table is None or now <= since:
             return None
         return records_since(self.table, datetime.fromtimestamp(since, timezone.utc)) / (now - since) or None
@@ -149,7 +148,6 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
 
 
 def _attempt(read: Any) -> Tuple[Any, List[str]]:
-    """What `read` returns, or why it could not be read."""
     try:
         return read(), []
     except MirrorError as error:
@@ -232,7 +230,6 @@ def _unix(at: Any) -> float:
 def _of_topics(
     config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, tables: _Tables, now: float
 ) -> Tuple[Tuple[PartitionStatus, ...], TopicPlan]:
-    """Every partition to copy that counts and has a leader, and the plan."""
     plan = plan_flow(flow, source, target, config.flows)
     return _partitions(flow, plan, source, tables.ledger, now), plan
 
@@ -367,7 +364,6 @@ def _groups(
 
 
 def worst_verdict(moves: Moves) -> str:
-    """The worst verdict of these."""
     return worst_of(str(row["verdict"]) for row in moves)
 
 
@@ -377,7 +373,6 @@ def worst_of(verdicts: Iterable[str]) -> str:
 
 
 def last_at(moves: Moves) -> float:
-    """When the last of these was committed (Unix seconds)."""
     return max(float(row["at"]) for row in moves)
 
 

@@ -24,7 +24,6 @@ SCHEMA = 1
 def status_lines(
     status: FlowStatus, everything: bool = False, partitions: bool = False, columns: Optional[int] = None
 ) -> List[str]:
-    """A heading, what runs, what is to be copied, the problems, and tables of topics or partitions and of groups."""
     lines = [f"{status.flow}: {status.state}", f"  run       {_run(status)}"]
     if status.partitions:
         lines.append(f"  lag       {_lag(status)}")
@@ -187,7 +186,6 @@ def _group_lines(status: FlowStatus, columns: Optional[int]) -> List[str]:
 
 
 def _target_lag(group: GroupStatus) -> str:
-    """With how many of the offsets are only markers, after which there is nothing to read."""
     markers = f" ({counted(group.target_markers, 'marker')})" if group.target_markers else ""
     return _number(group.target_lag) + markers
 
@@ -207,8 +205,7 @@ def _ago(status: FlowStatus, at: float) -> str:
 
 
 def status_json(status: FlowStatus) -> Dict[str, object]:
-    """The whole status: the fields of `FlowStatus` and what follows from them. Times are Unix seconds; `schema` is the
-    version of this document."""
+    """Times are Unix seconds; `schema` is the version of this document."""
     run: Optional[RunStatus] = status.run
     return {
         "schema": SCHEMA,

@@ -53,7 +53,6 @@ class Metric:
 
 
 def rates(runs: Sequence[RunRecord]) -> List[Interval]:
-    """Records per second between two signs of life of a run."""
     return [
         Interval(before.at, after.at, max(0, after.records - before.records) / (after.at - before.at))
         for run in runs
@@ -63,7 +62,7 @@ def rates(runs: Sequence[RunRecord]) -> List[Interval]:
 
 
 def lags(runs: Sequence[RunRecord], seconds: bool) -> List[List[Point]]:
-    """The lag at the signs of life of each run, in offsets or in seconds."""
+    """In offsets or in seconds."""
     found = []
     for run in runs:
         values = [(sign.at, sign.lag_seconds if seconds else sign.lag_records) for sign in run.signs]
@@ -74,7 +73,6 @@ def lags(runs: Sequence[RunRecord], seconds: bool) -> List[List[Point]]:
 
 
 def charts(runs: Sequence[RunRecord], now: float) -> Markup:
-    """The charts of a flow. Where there is too little for a chart, a sentence says so."""
     if not runs:
         return tag("p", "No run in the last 30 days.")
     first = min(run.started for run in runs)
@@ -164,7 +162,7 @@ def _joined(found: Sequence[Interval]) -> List[Interval]:
 
 
 def _greatest(line: Sequence[Point], most: int) -> List[Point]:
-    """At most so many points: of neighbours the one with the greatest value."""
+    """At most `most` points: of neighbours the one with the greatest value."""
     size = -(-len(line) // most)
     return [max(line[n : n + size], key=lambda each: each.value) for n in range(0, len(line), size)]
 
@@ -186,15 +184,12 @@ class _Axes:
         self.bottom = HEIGHT - BOTTOM
 
     def x(self, at: float) -> float:
-        """Where a moment is."""
         return LEFT + (WIDTH - LEFT - RIGHT) * (at - self._begin) / max(1e-9, self._end - self._begin)
 
     def y(self, value: float) -> float:
-        """Where a value is."""
         return self.bottom - (self.bottom - TOP) * value / self._ticks[-1]
 
     def grid(self) -> List[Markup]:
-        """Lines and labels of both axes."""
         found = []
         for value in self._ticks:
             y = self.y(value)

@@ -53,17 +53,14 @@ class RunRecord:
 
     @property
     def records(self) -> int:
-        """Records that it copied, by its last sign."""
         return self.signs[-1].records
 
     @property
     def bytes(self) -> int:
-        """Bytes of record batches that it wrote, by its last sign."""
         return self.signs[-1].bytes
 
     @property
     def last_sign(self) -> float:
-        """When it last added a row."""
         return self.signs[-1].at
 
     def end(self, now: float) -> str:
@@ -73,7 +70,6 @@ class RunRecord:
         return DIED if self.killed or now - self.last_sign > DEAD_SECONDS else RUNNING
 
     def went_well(self, now: float) -> bool:
-        """Whether it runs, or ended without an error."""
         return self.end(now) in (*WELL_ENDED, RUNNING)
 
 
@@ -150,8 +146,7 @@ class MirrorReport:
 
 
 def run_records(rows: Rows, since: float) -> Tuple[RunRecord, ...]:
-    """The runs that gave a sign of life after `since`, by the flow's rows of the table `runs`. A run without a row
-    `started` is left out."""
+    """The runs with a sign of life after `since`. A run without a row `started` is left out."""
     found = [_run(own) for own in rows_by_run(rows) if at_of(own[-1]) >= since]
     return tuple(sorted(found, key=lambda each: each.started))
 

@@ -26,7 +26,6 @@ def shown(text: str) -> str:
 
 
 def escaped(text: str) -> Markup:
-    """`text`, as the page may show it, in HTML."""
     return Markup(html.escape(shown(text), quote=True))
 
 
@@ -40,7 +39,6 @@ def tag(name: str, *children: Child, **attributes: Attribute) -> Markup:
 
 
 def join(*children: Child) -> Markup:
-    """Children one after the other."""
     return Markup("".join(map(_child, children)))
 
 

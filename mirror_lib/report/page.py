@@ -27,7 +27,6 @@ INCIDENTS_SHOWN = 1000
 
 
 def page(report: MirrorReport) -> str:
-    """The whole page."""
     style, script = _file("page.css"), _file("page.js")
     sections = [_Section(number, each, report.made_at) for number, each in enumerate(report.flows)]
     flows = _flows_table(report)
@@ -47,7 +46,6 @@ def _file(name: str) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """The Content-Security-Policy of a page with this style and this script."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     allowed = "; ".join(f"{kind}-src 'sha256-{each}'" for kind, each in zip(("style", "script"), hashes))
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -326,7 +324,7 @@ def _advice(kind: str, count: int) -> Tuple[Markup, Markup]:
 
 
 def topic_rows(partitions: Sequence[PartitionStatus]) -> Tuple[Row, ...]:
-    """One row a topic, the greatest lag first. It opens to its partitions."""
+    """The greatest lag first."""
     by_topic: Dict[str, List[PartitionStatus]] = {}
     for each in partitions:
         by_topic.setdefault(each.topic, []).append(each)

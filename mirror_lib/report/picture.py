@@ -34,7 +34,6 @@ Place = Tuple[float, float]
 
 
 def picture(arrows: Sequence[Arrow]) -> Optional[Markup]:
-    """The drawing; `None` without an arrow."""
     if not arrows:
         return None
     columns = columns_of([(each.source, each.target) for each in arrows])

@@ -46,11 +46,8 @@ _VERIFIED = (*VERIFIED_COLUMNS, "differing")
 def mirror_report(
     config: MirrorConfig, flows: Sequence[ReplicationFlow], paths: Sequence[str], hidden: FrozenSet[str]
 ) -> MirrorReport:
-    """The report of `flows` now. `paths`: the configuration files. `hidden`: places (`file:line`) of settings whose
-    values may be secret.
-
-    Raises `ConfigError` where a file, or tables of such a kind, cannot be read on this machine.
-    """
+    """`hidden`: places (`file:line`) of settings whose values may be secret. Raises `ConfigError` where a file, or
+    tables of such a kind, cannot be read on this machine."""
     files = tuple(ConfigFile(path, sha256_of(path)) for path in paths)
     with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="report") as pool:
         found = tuple(pool.map(lambda flow: _flow(config, flow, hidden), flows))
@@ -85,7 +82,7 @@ def _flow(config: MirrorConfig, flow: ReplicationFlow, hidden: FrozenSet[str]) -
 
 
 def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
-    """The history of `flow`. A table that cannot be read does not keep the others from being shown."""
+    """A table that cannot be read does not keep the others from being shown."""
     since, unread = now - HISTORY_SECONDS, []
 
     def rows(table: str, columns: Sequence[str], made: Callable[[List[Dict[str, Any]]], Any]) -> Optional[Any]:

@@ -22,13 +22,11 @@ def cluster_facts(cluster: ClusterConfig, role: str) -> ClusterFacts:
 
 
 def shown_state(state: str, hidden: FrozenSet[str]) -> str:
-    """The state folder."""
     return NOT_SHOWN if STATE in hidden else state
 
 
 def changed_settings(flow: ReplicationFlow, hidden: FrozenSet[str]) -> Tuple[SettingValue, ...]:
-    """In the order of docs/reference/settings.md. `hidden`: places (`file:line`) of settings that come from a
-    reference."""
+    """In the order of docs/reference/settings.md."""
     found: List[SettingValue] = []
     for setting in SETTINGS:
         if setting.level == FLOW and setting.field:
@@ -42,7 +40,6 @@ def changed_settings(flow: ReplicationFlow, hidden: FrozenSet[str]) -> Tuple[Set
 
 
 def unchanged_count(settings: Tuple[SettingValue, ...]) -> int:
-    """How many settings of a flow have their defaults."""
     names = {setting.name for setting in SETTINGS if setting.level == FLOW and (setting.field or _changes(setting))}
     return len(names - {each.name for each in settings})
 

@@ -56,7 +56,6 @@ class Table:
 
 
 def table(given: Table) -> Markup:
-    """The table with its first rows. The script adds the filter and the rest."""
     first = given.rows[: given.shown]
     head = tag("tr", *(_heading(column) for column in given.columns))
     body = [tag("tr", *_cells(given, number, row), data_row=number) for number, row in enumerate(first)]

@@ -29,13 +29,11 @@ class Check:
 
 
 def check_lines(check: Check) -> List[str]:
-    """One line, and a second one with what to do."""
     line = f"{check.level:<8}  {check.subject}: {check.code}: {one_entry(check.detail)}"
     return [line, *([f"          {one_entry(check.remedy)}"] if check.remedy else [])]
 
 
 def summary_line(checks: Sequence[Check]) -> str:
-    """How many there are of each level."""
     counts = {level: sum(each.level == level for each in checks) for level in (OK, WARNING, BLOCKING)}
     verdict = "a run would fail or be refused" if counts[BLOCKING] else "a run can start"
     return f"{counts[OK]} ok, {counted(counts[WARNING], 'warning')}, {counts[BLOCKING]} blocking: {verdict}"
@@ -77,7 +75,7 @@ def missing_operations(
 
 
 def durability(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]], replicas: int) -> Iterator[Check]:
-    """What the configs of topics mean for records that the cluster acknowledged. `replicas`: how many a topic has."""
+    """`replicas`: how many a topic has."""
     single = sorted(name for name, each in configs.items() if int(each.get("min.insync.replicas") or 1) < 2)
     if single and replicas > 1:
         detail = f"min.insync.replicas is 1 on {len(single)} of {len(configs)} topics: {names(single)}"
@@ -93,7 +91,6 @@ def durability(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]],
 
 
 def timestamps(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]]) -> Iterator[Check]:
-    """Remote topics that give copies a time of their own."""
     stamped = sorted(name for name, each in configs.items() if each.get("message.timestamp.type") == "LogAppendTime")
     if stamped:
         detail = f"message.timestamp.type is LogAppendTime on {len(stamped)} remote topics: {names(stamped)}"
@@ -102,8 +99,7 @@ def timestamps(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]])
 
 
 def collisions(remotes: Mapping[str, Sequence[str]], shared: FrozenSet[str]) -> Iterator[Check]:
-    """Remote topics of one cluster that several flows write to. `remotes`: the flows by remote topic with its cluster;
-    `shared`: flows with `shared.remote.topics`."""
+    """`remotes`: the flows by remote topic with its cluster; `shared`: flows with `shared.remote.topics`."""
     for remote, flows in sorted(remotes.items()):
         alone = sorted(set(flows) - shared)
         if len(set(flows)) > 1 and alone:

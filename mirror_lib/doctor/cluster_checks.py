@@ -53,7 +53,6 @@ ANSWER_SECONDS = 15.0
 
 
 def packages() -> Iterator[Check]:
-    """Python and the packages that are installed here."""
     found = [f"{name} {version}" for name, version in ((each, _version(each)) for each in PACKAGES) if version]
     yield Check("here", "versions", OK, f"Python {platform.python_version()}, {', '.join(found)}")
 
@@ -66,7 +65,6 @@ def _version(package: str) -> str:
 
 
 def clusters_and_flows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:
-    """Every check that needs no Spark."""
     with ExitStack() as stack:
         connected: Dict[str, KafkaCluster] = {}
         for cluster, role in _clusters(flows):
@@ -184,7 +182,6 @@ def _source_acls(flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -
 
 
 def _remote_topics(flow: ReplicationFlow, plan: TopicPlan, target: KafkaCluster) -> Iterator[Check]:
-    """Permissions and settings of remote topics: of those that are there, and of those that would be created."""
     subject = f"{flow.name} on {flow.target.alias}"
     there = sorted({each.remote_topic for each in plan.copied if each.create is None})
     needs: Tuple[str, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS", "ALTER")
@@ -246,7 +243,6 @@ def _values(configs: Mapping[str, TopicConfigs]) -> Dict[str, Mapping[str, Optio
 
 
 def _other_writer(flow: ReplicationFlow, found: OtherWriter) -> Iterator[Check]:
-    """Another replication tool that still writes to the flow's remote topics, or has written to them."""
     refusal = found.refusal(flow.name)
     if refusal is not None:
         yield Check(flow.name, "other-writer", BLOCKING, refusal.message, refusal.hint or "", refusal.code)
@@ -257,7 +253,6 @@ def _other_writer(flow: ReplicationFlow, found: OtherWriter) -> Iterator[Check]:
 def _source(
     config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, target: KafkaCluster
 ) -> Iterator[Check]:
-    """Settings, other writers, and how much is to be copied before the source deletes it."""
     topics = sorted({each.source.name for each in plan.copied})
     read = readable(source.topic_configs(topics, DURABILITY))
     yield from durability(f"{flow.name} on {flow.source.alias}", _values(read), source.broker_count())
@@ -296,7 +291,6 @@ def _share(each: PartitionStatus, sizes: Mapping[TopicPartition, int]) -> float:
 
 
 def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:
-    """Spark's version and settings, what its executors reach, and whether they can write to the state folder."""
     from mirror_lib.ledger.state_files import why_not_writable
     from mirror_lib.preflight.executors import STATE_HINT, check_executors, on_cluster
     from mirror_lib.replication.stage import most_slots

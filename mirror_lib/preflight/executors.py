@@ -113,7 +113,6 @@ def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:
 
 
 def _python_failure(error: Exception) -> RefusedError:
-    """Why no executor could run the check at all, from what Spark raised."""
     said = cause_of(error)
     program = re.search(r'Cannot run program "([^"]+)"', str(error))
     if program is not None:
@@ -143,7 +142,6 @@ def _python_failure(error: Exception) -> RefusedError:
 
 
 def refusals(found: Sequence[Finding]) -> List[RefusedError]:
-    """One error for each reason, with the first host that gave it."""
     first: Dict[Tuple[str, Optional[str]], RefusedError] = {}
     for each in found:
         if each.missing:

@@ -58,7 +58,7 @@ class Failover:
 
 
 def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failover:
-    """Read the target and the tables. Raises `ClusterError`, `StateError`, `ConfigError`."""
+    """Raises `ClusterError`, `StateError`, `ConfigError`."""
     reader = TableReader(config.state)
     table = reader.arrow("offset_syncs", LEDGER, flow.name)
     ledger = [] if table is None else timed(last_commits(table), "committed_at")
@@ -106,7 +106,6 @@ def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[TargetGro
 
 
 def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
-    """What can be relied on, and what cannot be known."""
     ago = "never" if found.seen_at is None else f"{duration(max(0.0, found.at - found.seen_at))} ago"
     lines = [f"{found.flow}: the mirror was last seen {ago}"]
     if found.lag:
@@ -138,5 +137,4 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
 
 
 def failover_json(found: Failover) -> Dict[str, object]:
-    """The fields of `Failover`."""
     return asdict(found)

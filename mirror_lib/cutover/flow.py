@@ -128,7 +128,7 @@ class Cutover:
         self._before: Set[AclBinding] = set()
 
     def over(self) -> None:
-        """Make the steps that are not done yet. RefusedError where one finds that it must not continue."""
+        """Make the steps that are not done yet."""
         rows = self._table.steps(self._flow.name)
         found = last_cutover(rows, OVER)
         if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
@@ -144,7 +144,6 @@ class Cutover:
         self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
 
     def back(self) -> None:
-        """Undo a cut-over: groups go back to the source, and it may be written to again."""
         rows = self._table.steps(self._flow.name)
         over = last_cutover(rows, OVER)
         if over is None:
@@ -281,7 +280,6 @@ class Cutover:
         return f"{waited}: open transactions{of}: {places_line(held)}" if held else waited
 
     def _open_transactions(self, quiet: Quiet) -> Mapping[TopicPartition, int]:
-        """By partition how many offsets are after the last stable offset."""
         stable = self._source.offsets(sorted(quiet.ends), "read_committed")
         return held_back(quiet.ends, {place: log.end for place, log in stable.items()})
 
@@ -451,7 +449,6 @@ class Cutover:
 
 
 def _why_left(outcome: Outcome, there: str) -> str:
-    """Why an offset was not committed on the cluster `there`."""
     group, verdict = outcome.decision.group, outcome.decision.translation.verdict
     if verdict == FOREIGN:
         return f"{group}: it has no membership, and a client other than the mirror committed its offset on {there}"
@@ -475,6 +472,5 @@ def connected(
     shown: Shown,
     stop: threading.Event,
 ) -> Iterator[Cutover]:
-    """The cut-over of `flow`, connected while the caller uses it."""
     with clusters_of(flow) as clusters:
         yield Cutover(config, flow, spark, clusters, options, shown, stop)

@@ -35,8 +35,7 @@ class Readiness:
 
 
 def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
-    """Check all conditions, and watch for a few seconds which topics are written. Raises `ClusterError`, `ConfigError`.
-    """
+    """Watches for a few seconds which topics are written. Raises `ClusterError`, `ConfigError`."""
     status = flow_status(config, flow)
     with clusters_of(flow) as (source, target):
         found = preview(flow, source, target, config)
@@ -76,7 +75,6 @@ def _of_status(status: FlowStatus) -> Iterator[Gate]:
 
 
 def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Gate]:
-    """Which topics producers still write to."""
     places: List[TopicPartition] = [
         (each.source.name, n) for each in found.topics.copied if not each.heartbeats for n in range(each.partitions)
     ]
@@ -97,7 +95,6 @@ Producers = Mapping[TopicPartition, Sequence[ActiveProducer]]
 
 
 def who_wrote(before: Producers, after: Producers) -> List[str]:
-    """The names of the producers that wrote between the two looks. Pure."""
     wrote = {each.name for place, found in after.items() for each in found if each not in before.get(place, ())}
     return sorted(wrote)
 
@@ -123,7 +120,6 @@ def _of_groups(flow: ReplicationFlow, status: FlowStatus, source: KafkaCluster) 
 
 
 def _of_plan(found: FlowPreview) -> Iterator[Gate]:
-    """Configs and ACLs that a run would still change."""
     if found.configs is None:
         yield Gate("configs", True, f"not compared: {found.silent.get('configs', '')}")
     else:

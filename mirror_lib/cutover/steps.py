@@ -57,7 +57,6 @@ def last_cutover(rows: Sequence[CutoverStep], direction: str) -> Optional[Resume
 
 
 def is_complete(found: Optional[Resumed], direction: str) -> bool:
-    """Whether the last step of that cut-over is done."""
     return found is not None and CutoverStep.LAST[direction] in found.done
 
 
@@ -73,12 +72,10 @@ def to_go(found: Resumed, ends_now: Ends, fence: bool) -> List[str]:
 
 
 def ends_text(ends: Ends) -> str:
-    """Log ends as a fact of a row."""
     return json.dumps([[topic, partition, end] for (topic, partition), end in sorted(ends.items())])
 
 
 def ends_of(facts: str) -> Dict[TopicPartition, int]:
-    """The log ends in a row's facts."""
     return {(topic, partition): end for topic, partition, end in json.loads(facts)}
 
 
@@ -93,11 +90,9 @@ class Quiet:
 
     @classmethod
     def first(cls, ends: Ends, now: float) -> Quiet:
-        """The first look."""
         return cls(ends, now, {})
 
     def seen(self, ends: Ends, now: float) -> Quiet:
-        """The state after another check."""
         grew: Dict[str, int] = {}
         for place, end in ends.items():
             more = end - self.ends.get(place, 0)
@@ -106,12 +101,10 @@ class Quiet:
         return Quiet(ends, now, grew) if grew or ends.keys() != self.ends.keys() else replace(self, ends=ends)
 
     def lasts(self, now: float) -> float:
-        """For how many seconds nothing was written."""
         return now - self.since
 
 
 def not_copied(ends: Ends, starts: Ends, positions: Ends) -> Dict[TopicPartition, int]:
-    """By source partition the offsets that are still to be copied, where there are any."""
     found = {}
     for place, end in ends.items():
         left = end - max(positions.get(place, 0), starts.get(place, 0))
@@ -132,7 +125,6 @@ class Gate:
 
 
 def gate_lines(gates: Sequence[Gate]) -> List[str]:
-    """One line each, and a second one with what to do."""
     width = max((len(each.name) for each in gates), default=0)
     lines = []
     for each in gates:

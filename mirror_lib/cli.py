@@ -69,7 +69,7 @@ REMOVED_OPTIONS: Mapping[str, str] = {
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command and return its exit code. Errors, and a Ctrl-C, become one line on standard error."""
+    """Errors, and a Ctrl-C, become one line on standard error."""
     entries = logging.StreamHandler(sys.stderr)
     entries.setFormatter(EntryFormatter())
     logging.basicConfig(handlers=[entries], level=logging.WARNING)
@@ -111,7 +111,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def replaced(words: Sequence[str]) -> Optional[str]:
-    """The key of REPLACED that the words of a command line begin with; `None` for a command that is there."""
+    """The key of REPLACED that the words begin with."""
     return next((each for each in (" ".join(words[:2]), *words[:1]) if each in REPLACED), None)
 
 
@@ -135,7 +135,6 @@ def _set_level(name: Optional[str]) -> None:
 
 
 def _import_failure(package: str, error: ImportError) -> ConfigError:
-    """The error for a missing `package`, or for an installed one that lacks the module or the name in `error`."""
     if find_spec(package) is None:
         return ConfigError(f"the Python package {package} is missing", PACKAGES_HINT)
     version = getattr(sys.modules.get(package), "__version__", "of this environment")
@@ -167,7 +166,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
     parser = _Parser(
         prog="mirror",
         description="Copies Kafka topics from cluster to cluster, exactly once for every reader.",

@@ -550,19 +550,16 @@ def named(kind: str) -> str:
 
 
 def nearest(word: str) -> Entry:
-    """The entry whose code is most like `word`."""
     code = _written_out(word)
     return max(ENTRIES, key=lambda each: difflib.SequenceMatcher(None, each.code, code).ratio())
 
 
 def entry_lines(each: Entry) -> List[str]:
-    """An entry for people."""
     parts = (("What happened", each.happened), ("The data", each.data), ("What to do", each.do))
     return [f"{each.code}  {each.title}", *(line for name, text in parts for line in ("", f"{name}: {text}"))]
 
 
 def grouped_entries() -> Iterator[Tuple[str, Sequence[Entry]]]:
-    """The titles of the groups, and the entries of each, in order."""
     for digit, title in GROUPS.items():
         yield title, [each for each in ENTRIES if each.code.startswith(f"{PREFIX}{digit}")]
 

@@ -38,7 +38,6 @@ class MirrorError(Exception):
 
     @property
     def coded(self) -> str:
-        """The code and the sentence."""
         return f"{self.code}: {self}"
 
     @property
@@ -144,7 +143,6 @@ def worst(exit_codes: Iterable[int]) -> int:
 
 
 def exit_code_of(errors: Iterable[MirrorError], interrupted: bool = False) -> int:
-    """The exit code of one flow that ended with `errors`, or was `interrupted` before it had finished."""
     return worst([*(each.exit_code for each in errors), EXIT_STOPPED if interrupted else EXIT_OK])
 
 

@@ -17,7 +17,6 @@ EVENTS_LOGGED = 5
 
 
 def event_lines(incidents: Iterable[Incident]) -> List[str]:
-    """A line for each event, in the order of the first rows."""
     return [_line(rows) for rows in events(incidents)]
 
 

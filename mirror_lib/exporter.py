@@ -181,7 +181,7 @@ class FlowSeries:
         self._last_cycle: Optional[float] = None
 
     def add(self, snapshot: FlowMetrics, now: float) -> None:
-        """Add the metrics of a cycle that ended at `now`, in seconds since 1970."""
+        """`now` is in seconds since 1970."""
         self._last = snapshot
         self._throttled["source"] += snapshot.source_throttled_seconds
         self._throttled["target"] += snapshot.target_throttled_seconds
@@ -198,7 +198,6 @@ class FlowSeries:
             self._copied[topic.topic] = records + topic.records, nbytes + topic.bytes
 
     def outage(self, outage: Outage) -> None:
-        """Record that an outage begins or is over."""
         self._unreachable[outage.side] = outage.seconds is None
 
     def values(
@@ -249,7 +248,6 @@ class FlowSeries:
 
 
 def state_of(snapshot: FlowMetrics) -> str:
-    """The flow's activity, as one of `STATES`."""
     limited = LIMITED if snapshot.waiting.startswith(RATE_LIMITED) else OTHER
     return _STATES.get(snapshot.waiting, limited)
 
@@ -283,24 +281,23 @@ class Exporter:
         self.address = ""
 
     def show(self, snapshot: FlowMetrics) -> None:
-        """Record the metrics of a cycle. It may be called by several threads, and does no I/O."""
+        """May be called by several threads, and does no I/O."""
         if self._registry is not None:
             with self._lock:
                 self._series[snapshot.flow].add(snapshot, time.time())
             self._retention.update(self._flows[snapshot.flow], snapshot.next_offsets)
 
     def outage(self, outage: Outage) -> None:
-        """Record that an outage of a flow begins or is over. It may be called by several threads, and does no I/O."""
+        """May be called by several threads, and does no I/O."""
         with self._lock:
             self._series[outage.flow].outage(outage)
 
     def end(self, succeeded: Collection[str]) -> None:
-        """Record the flows that succeeded, by name. Without this call, every flow of the run counts as failed."""
+        """Without this call, every flow of the run counts as failed."""
         with self._lock:
             self._succeeded = succeeded
 
     def values(self) -> List[Value]:
-        """All series at present."""
         with self._lock:
             found = [Value(BUILD, (__version__,), 1), Value(RUNNING, (), float(self._running))]
             found.append(Value(START, (), self._started))
@@ -406,14 +403,13 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def registry_of(values: Callable[[], Iterable[Value]]) -> Any:
-    """A registry of prometheus_client that builds its families from `values` at each scrape. Raises `ImportError`."""
+    """Its families are built from `values` at each scrape. Raises `ImportError`."""
     from prometheus_client import CollectorRegistry
 
     class Collector:
         """The collector that the registry calls."""
 
         def collect(self) -> Iterator[Any]:
-            """The families that have series."""
             return iter(families(values()))
 
         def describe(self) -> Iterator[Any]:
@@ -426,7 +422,7 @@ def registry_of(values: Callable[[], Iterable[Value]]) -> Any:
 
 
 def families(values: Iterable[Value]) -> List[Any]:
-    """Families of prometheus_client, in the order of their first value."""
+    """In the order of their first value."""
     found: Dict[Metric, Any] = {}
     for metric, labels, value in values:
         if metric not in found:

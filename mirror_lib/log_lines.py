@@ -118,7 +118,6 @@ class EntryFormatter(logging.Formatter):
         self._json_lines, self._columns = json_lines, columns
 
     def format(self, record: logging.LogRecord) -> str:
-        """One entry, with its trace if it has one."""
         if not self._json_lines:
             lines = super().format(record).split("\n")
             return "\n".join(part for line in lines for part in wrapped(line, self._columns()))
@@ -126,7 +125,6 @@ class EntryFormatter(logging.Formatter):
         return json_line(record.levelname, record.getMessage(), _code_of(record), record.created, trace)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The entry as text, without its trace."""
         flow, code = _flow_of(record.message), _code_of(record)
         named = flow is None or record.message.startswith(flow)
         parts = [code, None if named else flow, record.message]

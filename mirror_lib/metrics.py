@@ -31,7 +31,6 @@ class TopicMetrics:
     worst_records: int
 
     def idle(self) -> TopicMetrics:
-        """The same topic in a cycle that copied nothing."""
         return replace(self, records=0, bytes=0)
 
 
@@ -66,12 +65,10 @@ class FlowMetrics:
 
     @property
     def records_per_second(self) -> float:
-        """Records copied a second in this cycle."""
         return self.records / self.seconds if self.seconds > 0 else 0.0
 
 
 def counted_only(offsets: Mapping[TopicPartition, int], uncounted: Collection[str]) -> Mapping[TopicPartition, int]:
-    """The source partitions whose topic is not in `uncounted`."""
     return {each: number for each, number in offsets.items() if each[0] not in uncounted} if uncounted else offsets
 
 
@@ -107,7 +104,6 @@ def by_topic(
 
 
 def metrics_json(snapshot: FlowMetrics) -> Dict[str, object]:
-    """The flow's metrics as a JSON document, with the rate. Topics are excluded: a mirror may have thousands of them,
-    and a cycle every second."""
+    """Without topics: a mirror may have thousands of them, and a cycle every second."""
     document = {name: value for name, value in vars(snapshot).items() if name not in ("topics", "next_offsets")}
     return {**document, "records_per_second": round(snapshot.records_per_second, 1)}

@@ -69,12 +69,10 @@ class FlowProgress:
 
     @property
     def at(self) -> float:
-        """When the last cycle ended."""
         return self.samples[-1].at
 
     @property
     def lag(self) -> int:
-        """The upstream offsets still to copy."""
         return self.metrics.behind_records
 
     @property
@@ -91,7 +89,6 @@ class FlowProgress:
 
     @property
     def condition(self) -> Condition:
-        """Its condition after the last cycle."""
         held = self.held if self.held and self.at - self.held_at < WINDOW_SECONDS else ""
         throttled = tuple(side for side, _ in self.throttled)
         return Condition(self.lagging, self.metrics.stopped, held, throttled)
@@ -171,7 +168,6 @@ class ClusterChecks:
     unreachable: bool = False
 
     def after(self, answered: bool, began: float, ended: float) -> ClusterChecks:
-        """The results after one more check, which ran from `began` to `ended`."""
         if answered:
             return ClusterChecks()
         since = began if self.since is None else self.since
@@ -257,7 +253,6 @@ def _rate_words(records: float, nbytes: float) -> str:
 
 
 def _activity(progress: FlowProgress) -> str:
-    """The flow's activity in one or two words."""
     metrics = progress.metrics
     if progress.lag:
         return COPYING
@@ -266,7 +261,6 @@ def _activity(progress: FlowProgress) -> str:
 
 
 def _stopped_too(progress: FlowProgress) -> List[str]:
-    """The stopped partitions of a flow that copies others."""
     stopped = progress.metrics.stopped
     return [f"{counted(stopped, 'partition')} stopped"] if stopped and _activity(progress) == COPYING else []
 
@@ -279,7 +273,6 @@ def _lag_words(metrics: FlowMetrics) -> List[str]:
 
 
 def _hindrances(progress: FlowProgress) -> List[str]:
-    """The limits and waits that delay the flow."""
     found = [f"throttled by the {side}'s quota for {seconds:.1f} s" for side, seconds in progress.throttled]
     held = progress.condition.held
     return [*found, held] if held else found

@@ -44,11 +44,9 @@ class Screen:
         self._over = threading.Event()
 
     def show(self, progress: FlowProgress) -> None:
-        """Show this progress for its flow from now on."""
         self._known[progress.metrics.flow] = progress
 
     def show_outages(self, outages: Sequence[Outage]) -> None:
-        """Show these outages from now on, and no others."""
         self._outages = outages
 
     @contextmanager
@@ -133,7 +131,6 @@ class _Console(Console):
         self.turn = threading.Lock()
 
     def show_cursor(self, show: bool = True) -> bool:
-        """Leave the cursor as it is."""
         return False
 
 
@@ -147,7 +144,6 @@ class _Pipe:
         threading.Thread(target=self._read, name="above the screen", daemon=True).start()
 
     def drain(self) -> None:
-        """Wait until all text written so far is printed."""
         _flush()
         self._drained.clear()
         os.write(self.into, _MARK + b"\n")

@@ -43,11 +43,9 @@ class SupervisedFlow(ABC):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`; True if it has ended."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

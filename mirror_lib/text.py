@@ -51,8 +51,6 @@ def as_json(document: Any) -> str:
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:
-    """`text` with each hidden character replaced by its `escape`."""
-
     def shown(found: Match[str]) -> str:
         char = found.group()
         return escape(char) if unicodedata.category(char) in _HIDDEN else char
@@ -61,7 +59,6 @@ def _escaped(text: str, escape: Callable[[str], str]) -> str:
 
 
 def grouped(number: int) -> str:
-    """Digits in groups of three, separated by commas."""
     return f"{number:,}"
 
 
@@ -71,7 +68,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def some(names: Sequence[str], most: int = 10) -> str:
-    """The first `most` names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

@@ -20,7 +20,6 @@ class Stop(threading.Event):
     at: Optional[float] = None
 
     def set(self) -> None:
-        """As the event's."""
         if self.at is None:
             self.at = time.monotonic()
         super().set()
@@ -44,12 +43,10 @@ class BackgroundCall(Generic[Result]):
         return self._results[0]
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the end of the call; whether it has ended."""
         self._thread.join(seconds)
         return self.over()
 
     def over(self) -> bool:
-        """Whether the call has ended, so that `result` would not wait."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:

@@ -27,7 +27,6 @@ class OpenTransaction:
     started: Optional[float] = None
 
     def sentence(self, now: float) -> str:
-        """What waits for which transaction."""
         age = "" if self.started is None else f", {duration(max(0.0, now - self.started))} old"
         what = f"{counted(self.held, 'offset')} of {self.topic}-{self.partition} wait for an open transaction"
         return f"{what} ({self.producer}{age}, from offset {self.since})"

@@ -1,5 +1,5 @@
-"""The `mirror` command: parses arguments, runs one command and returns its exit code. A command is a module in
-`mirror_lib.commands` and a name in `command_line`.
+"""The `mirror` command: parses arguments, runs one command and returns its exit code. The commands are
+in `mirror_lib.commands`, each with a name in `command_line`.
 
 Results go to standard output, progress and warnings to standard error.
 """
@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
+from mirror_lib.codes import entry, entry_lines, grouped_entries
+from mirror_lib.codes import nearest as nearest_code
 from mirror_lib.commands import (
     cutover,
     doctor,
-    failover,
-    groups_plan,
-    groups_rollback,
-    help_codes,
+    groups,
     mm1,
     plan,
     position,
@@ -29,13 +28,12 @@ from mirror_lib.commands import (
     run,
     status,
     takeover,
-    translate,
     verify,
 )
-from mirror_lib.commands.arguments import EXIT_CODES, Commands
-from mirror_lib.commands.output import STDOUT, error_columns, json_to, json_words, print_error
+from mirror_lib.commands.arguments import EXIT_CODES, add_plain
+from mirror_lib.commands.output import STDOUT, error_columns, json_to, json_words, print_error, print_lines
 from mirror_lib.config.document import nearest
-from mirror_lib.errors import EXIT_FAILED, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
 from mirror_lib.log_lines import EntryFormatter, name_files, wants_json
 from mirror_lib.spark.java import SPARK_LINES
 
@@ -174,19 +172,27 @@ def command_line() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, status, report, doctor, plan, verify, translate):
+    for command in (run, status, report, doctor, plan, verify, groups, cutover, position, mm1, takeover):
         command.add(commands)
-    _add_groups(commands)
-    for command in (cutover, failover, position, mm1, takeover, help_codes):
-        command.add(commands)
+    explain = add_plain(commands, "help", "explain a code such as MIR-304, or list all codes")
+    explain.add_argument(
+        "code", metavar="CODE", nargs="?", help="MIR-304, mir-304 or 304; without CODE all codes are listed"
+    )
+    explain.set_defaults(command=help_command, json=None)
     return parser
 
 
-def _add_groups(commands: Commands) -> None:
-    text = "plan, commit and undo group migrations"
-    groups = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    for command in (groups_plan, groups_rollback):
-        command.add(groups)
+def help_command(arguments: argparse.Namespace) -> int:
+    if arguments.code is None:
+        for title, entries in grouped_entries():
+            print_lines([title, *(f"  {each.code}  {each.title}" for each in entries), ""])
+        return EXIT_OK
+    found = entry(arguments.code)
+    if found is None:
+        near = nearest_code(arguments.code)
+        raise ConfigError(f"there is no code {arguments.code}", f"the nearest is {near.code}, {near.title}")
+    print_lines(entry_lines(found))
+    return EXIT_OK
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
-"""`mirror cutover plan|run|back`: producers and consumers of a flow move to its target, and back."""
+"""`mirror cutover plan|run|back`: applications of a flow move to its target, and back. `mirror failover`: what the
+target holds if the source is lost."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Dict
+from typing import TYPE_CHECKING, Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import copied_flows, print_json, print_lines, print_progress
+from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.cutover.steps import FENCE, STEPS, STEPS_BACK, budget_line, gate_lines
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
 from mirror_lib.run_lock import copied_by, run_lock
 
@@ -46,17 +49,19 @@ def add(commands: Commands) -> None:
     back = add_command(
         own, "back", back_command, "undo a cut-over: restore group offsets, and allow writes to the source again"
     )
+    back.set_defaults(quiet_seconds=0.0, wait_seconds=0.0, fence_source=False, take_over=False)
     for each in (run, back):
         each.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
         each.add_argument(
             "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
         )
+    text = "show what the target has when the source is lost, and change nothing"
+    add_command(commands, "failover", failover_command, text)
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """The gates of each flow. 1 where one does not hold."""
     from mirror_lib.cutover.gates import readiness
-    from mirror_lib.cutover.steps import budget_line, gate_lines
 
     closed = False
     for flow in copied_flows(arguments, config):
@@ -75,23 +80,18 @@ def document(flow: str, found: Readiness) -> Dict[str, object]:
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.cutover.steps import FENCE, STEPS
-
-    if not arguments.execute:
-        steps = [f"{step:<8} {words}" for step, words in STEPS.items() if step != FENCE or arguments.fence_source]
-        print_lines(["a cut-over makes these steps, in this order (--execute makes them):", *steps])
-        return EXIT_OK
-    return _execute(arguments, config, over=True)
+    steps = {step: words for step, words in STEPS.items() if step != FENCE or arguments.fence_source}
+    return _execute(arguments, config, over=True) if arguments.execute else _listed("a cut-over", steps)
 
 
 def back_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.cutover.steps import STEPS_BACK
+    return _execute(arguments, config, over=False) if arguments.execute else _listed("the way back", STEPS_BACK)
 
-    if not arguments.execute:
-        steps = [f"{step:<8} {words}" for step, words in STEPS_BACK.items()]
-        print_lines(["the way back makes these steps, in this order (--execute makes them):", *steps])
-        return EXIT_OK
-    return _execute(arguments, config, over=False)
+
+def _listed(what: str, steps: Mapping[str, str]) -> int:
+    lines = (f"{step:<8} {words}" for step, words in steps.items())
+    print_lines([f"{what} makes these steps, in this order (--execute makes them):", *lines])
+    return EXIT_OK
 
 
 def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) -> int:
@@ -103,14 +103,12 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
     if len(flows) != 1:
         names = ", ".join(flow.name for flow in flows)
         raise ConfigError(f"a cut-over is of one flow, and {names} are chosen", "name one with --flow")
-    options = Options(leave_groups=arguments.leave_groups)
-    if over and arguments.wait_seconds < arguments.quiet_seconds:
+    if arguments.wait_seconds < arguments.quiet_seconds:
         raise ConfigError("--wait-seconds is less than --quiet-seconds, so no source would be silent in time")
-    if over:
-        options = Options(
-            *(arguments.quiet_seconds, arguments.wait_seconds, arguments.fence_source),
-            *(arguments.leave_groups, arguments.take_over),
-        )
+    options = Options(
+        *(arguments.quiet_seconds, arguments.wait_seconds, arguments.fence_source),
+        *(arguments.leave_groups, arguments.take_over),
+    )
     with ExitStack() as held:
         holder = held.enter_context(run_lock(config.state, flows[0].name, options.take_over))
         if holder is not None:
@@ -135,3 +133,16 @@ def _print_step(row: CutoverStep) -> None:
 
 def step_document(row: CutoverStep) -> Dict[str, object]:
     return {name: value for name, value in asdict(row).items() if name != "facts"}
+
+
+def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    from mirror_lib.cutover.failover import failover, failover_json, failover_lines
+
+    flows = copied_flows(arguments, config)
+    for number, flow in enumerate(flows):
+        found = failover(config, flow, time.time())
+        if arguments.json:
+            print_json(failover_json(found))
+        else:
+            print_lines([*([""] if number else []), *failover_lines(found, columns())])
+    return EXIT_OK

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Tuple
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.commands.groups_rollback import roll_back
+from mirror_lib.commands.groups import roll_back
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster

@@ -16,8 +16,7 @@ from typing import Any, Callable, Dict, List
 from mirror_lib.commands import (
     cutover,
     doctor,
-    groups_plan,
-    groups_rollback,
+    groups,
     report,
     run,
     takeover,
@@ -194,21 +193,21 @@ def _groups_planned() -> List[Document]:
     there = decided(present={"billing": {THERE: CommittedOffset(60)}}, groups={"billing": EMPTY})
     nowhere = replace(full, there=(THERE[0], NO_PARTITION), translation=replace(unknown, verdict="repartitioned"))
     moves = [PlannedMove(each, "commit") for each in (full, there, replace(full, translation=unknown), nowhere)]
-    planned = groups_plan._Planned(moves, ["group g: no answer"], None)
+    planned = groups._Planned(moves, ["group g: no answer"], None)
     shown = (planned, planned._replace(run_id="run-1"))
-    return printed(*(partial(groups_plan._show, JSON, FLOW_AB, "to downstream", each, 1) for each in shown))
+    return printed(*(partial(groups._show, JSON, FLOW_AB, "to downstream", each, 1) for each in shown))
 
 
 def _rolled_back() -> List[Document]:
     undos = [undo([move(5, 10)], 10), undo([move(5, 10)], None)]
-    shown = [groups_rollback._Undone(undos, {}, 0, run_id) for run_id in (None, "run-2")]
-    return printed(*(partial(groups_rollback._show, JSON, "A->B", "B", each) for each in shown))
+    shown = [groups._Undone(undos, {}, 0, run_id) for run_id in (None, "run-2")]
+    return printed(*(partial(groups._show_undone, JSON, "A->B", "B", each) for each in shown))
 
 
 def _failovers() -> List[Document]:
-    groups = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
+    moved = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
     topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
-    return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), groups)) for seen, lag in ((None, None), (1.5, 1))]
+    return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), moved)) for seen, lag in ((None, None), (1.5, 1))]
 
 
 def _takeovers() -> List[Document]:

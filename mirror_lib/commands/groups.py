@@ -1,0 +1,243 @@
+"""`mirror translate` and `mirror groups plan|rollback`: offsets of groups are translated, committed and put back."""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from mirror_lib.commands.arguments import Commands, add_command
+from mirror_lib.commands.output import (
+    chosen_flows,
+    columns,
+    error_json,
+    named_cluster,
+    print_end,
+    print_error,
+    print_json,
+    print_lines,
+    print_undo,
+    undo_line,
+    watcher,
+)
+from mirror_lib.commands.run import stop_on_signals
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.values import AVAILABLE_NOW
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, exit_code_of, worst
+from mirror_lib.groups.decisions import not_moved
+from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT, TranslationRules
+from mirror_lib.text import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mirror_lib.groups.moves import Undo
+    from mirror_lib.kafka.admin import KafkaCluster
+    from mirror_lib.ledger.group_offsets import GroupOffsetTable
+    from mirror_lib.ledger.records import GroupOffset, MoveKey
+
+# Verdicts under which a consumer that starts on the other side has no offset, or an old one.
+WITHOUT_OFFSET = ("held", "untranslatable", "repartitioned")
+
+
+def add(commands: Commands) -> None:
+    text = "continuously translate consumer-group offsets to the target"
+    translate = add_command(commands, "translate", translate_command, text)
+    translate.add_argument("--once", action="store_true", help="make one full cycle and stop, whatever `trigger` is")
+    text = "plan, commit and undo group migrations"
+    own = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
+    text = "show the translated offsets of each group; --execute commits them"
+    plan = add_command(own, "plan", groups_plan_command, text)
+    plan.add_argument("--reverse", action="store_true", help="translate from the target back to the source (fail-back)")
+    plan.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
+    plan.add_argument("--allow-rewind", action="store_true", help="also commit offsets before the present ones")
+    plan.add_argument("--group", metavar="GROUP", help="only this group")
+    plan.add_argument("--topic", metavar="TOPIC", help="only this topic")
+    text = "restore the group offsets that a run changed"
+    rollback = add_command(own, "rollback", groups_rollback_command, text, flow=False)
+    rollback.add_argument("--run", metavar="ID", required=True, help="the run id that `groups plan --execute` printed")
+    rollback.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
+
+
+def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    from mirror_lib.groups.flow import cycle_json, cycle_line
+    from mirror_lib.groups.job import run_translations
+    from mirror_lib.spark.session import running_session
+
+    flows = chosen_flows(arguments, config)
+    if arguments.once:
+        config = replace(config, trigger=AVAILABLE_NOW)
+    with running_session(f"mirror translate {', '.join(flow.name for flow in flows)}") as spark:
+        watch = watcher(arguments.json, cycle_line, cycle_json)
+        stop = stop_on_signals()
+        errors = run_translations(config, flows, spark, watch, stop)
+    for flow, error in errors.items():
+        print_end(error)
+        if arguments.json:
+            print_json({"flow": flow, **error_json([error])})
+    return exit_code_of(errors.values(), stop.is_set() and config.trigger == AVAILABLE_NOW)
+
+
+def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    """1 if a group was refused, did not report its position, or should have moved and could not."""
+    from mirror_lib.spark.session import running_session
+
+    flows = chosen_flows(arguments, config)
+    direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
+    codes = []
+    with running_session("mirror groups plan") as spark:
+        for flow in flows:
+            planned = _planned(arguments, config, flow, spark, direction)
+            left = [each for each in planned.moves if arguments.execute and each.action == "left alone"
+                    and each.decision.translation.verdict.startswith(WITHOUT_OFFSET)]  # fmt: skip
+            failed = planned.unreadable or left or any(move.action.startswith("refused") for move in planned.moves)
+            codes.append(EXIT_FAILED if failed else EXIT_OK)
+            _show(arguments, flow, direction, planned, codes[-1])
+            _show_not_committed(flow, left)
+    return worst(codes)
+
+
+def _show_not_committed(flow: ReplicationFlow, left: Sequence[PlannedMove]) -> None:
+    if left:
+        first, verdict = left[0].decision, left[0].decision.translation.verdict
+        again = "a consumer that starts there has no such offset: run the mirror until it has caught up, then again"
+        print_error(
+            f"{flow.name}: {counted(len(left), 'position')} could not be committed, the first of group {first.group} "
+            f"on {first.here[0]}-{first.here[1]}: {verdict} ({WAYS_OUT.get(verdict, again)})"
+        )
+
+
+class _Planned(NamedTuple):
+    """The moves, whose positions are not known, a sentence each, and the run's id if moves were made."""
+
+    moves: Sequence[PlannedMove]
+    unreadable: Sequence[str]
+    run_id: Optional[str] = None
+
+
+def _planned(
+    arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, direction: str
+) -> _Planned:
+    from mirror_lib.groups.flow import FlowTranslation, Selection
+    from mirror_lib.kafka.admin import clusters_of
+
+    rules = TranslationRules(arguments.allow_rewind, flow.groups_simple)
+    with clusters_of(flow) as (source, target):
+        translation = FlowTranslation(config, flow, spark, source, target, direction)
+        found = translation.survey(Selection(arguments.group, arguments.topic))
+        decisions, unreadable = translation.decide(found, rules), translation.unreadable(found)
+        if not arguments.execute:
+            return _Planned([PlannedMove(each, would(each)) for each in decisions], unreadable)
+        moving = any(each.translation.commit for each in decisions)
+        if moving:
+            print_undo(arguments, translation.run_id)
+        outcomes = translation.execute(decisions, own_rows=True)
+    moves = [PlannedMove(each.decision, each.done) for each in outcomes]
+    return _Planned(moves, unreadable, translation.run_id if moving else None)
+
+
+def _show(
+    arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned, exit_code: int
+) -> None:
+    moves, run_id = planned.moves, planned.run_id
+    if arguments.json:
+        rows = [plan_json(move) for move in moves]
+        whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
+        print_json({**whose, "positions": rows, "unreadable": planned.unreadable, "exit_code": exit_code})
+    else:
+        here, there = flow.source.alias, flow.target.alias
+        way = f"{here} to {there}" if direction == TO_DOWNSTREAM else f"{there} back to {here}"
+        closing = [summary(moves), *not_moved(move.decision for move in moves)]
+        table = plan_lines(moves, columns()) if moves else []
+        print_lines([f"{flow.name}: group offsets, from {way}", *table, *closing])
+        if run_id is not None:
+            print_lines([undo_line(arguments, run_id)])
+        elif any(move.decision.translation.commit for move in moves):
+            print_lines(["nothing was changed: --execute commits these offsets"])
+    for sentence in planned.unreadable:
+        print_error(f"{flow.name}: {sentence}")
+
+
+def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    from mirror_lib.spark.session import running_session
+
+    with running_session("mirror groups rollback") as spark:
+        return roll_back(arguments, config, spark)
+
+
+def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession) -> int:
+    """Put back, or show, what run `arguments.run` moved; an exit code. ConfigError where there is no such run,
+    RefusedError where the cluster is not the one whose groups it moved."""
+    from mirror_lib.kafka.admin import KafkaCluster
+    from mirror_lib.ledger.group_offsets import GroupOffsetTable
+    from mirror_lib.ledger.runs import RunTable
+
+    table, runs = GroupOffsetTable(spark, config.state), RunTable(spark, config.state)
+    by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}
+    for flow_name, move in table.of_run(arguments.run):
+        by_side.setdefault((flow_name, move.cluster), []).append(move)
+    if not by_side:
+        listed = (
+            f"{run.run_id} ({run.flow}, {counted(run.moves, 'move')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
+            for run in table.runs()[:5]
+        )
+        known = ", ".join(listed)
+        raise ConfigError(
+            f"run {arguments.run} committed no offset of a group; the last runs that did: {known or 'none'}"
+        )
+    failed = 0
+    for (flow_name, alias), moves in by_side.items():
+        with KafkaCluster(named_cluster(config, alias)) as cluster:
+            runs.same_cluster(flow_name, alias, cluster.cluster_id())
+            undone = _undone(arguments, flow_name, moves, cluster, table)
+        _show_undone(arguments, flow_name, alias, undone)
+        failed += undone.failed
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+class _Undone(NamedTuple):
+    """What was found, what became of the moves that undo it, how many failed, and their run if they were made."""
+
+    found: Sequence[Undo]
+    outcomes: Mapping[MoveKey, str]
+    failed: int
+    run_id: Optional[str] = None
+
+
+def _undone(
+    arguments: argparse.Namespace,
+    flow_name: str,
+    moves: Sequence[GroupOffset],
+    cluster: KafkaCluster,
+    table: GroupOffsetTable,
+) -> _Undone:
+    from mirror_lib.groups.moves import REFUSED, GroupMover, plan_undo
+
+    groups = sorted({move.group for move in moves})
+    found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
+    going = [undo.move for undo in found if undo.move is not None]
+    without_answer = sum(undo.why == REFUSED for undo in found)
+    if not (arguments.execute and going):
+        return _Undone(found, {move.key: "would be put back" for move in going}, without_answer)
+    run_id = uuid.uuid4().hex
+    print_undo(arguments, run_id)
+    reasons = GroupMover(table, flow_name, run_id).move(going, cluster, own_rows=True)
+    outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
+    return _Undone(found, outcomes, without_answer + sum(why is not None for why in reasons.values()), run_id)
+
+
+def _show_undone(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
+    from mirror_lib.groups.moves import undo_json, undo_lines
+
+    if arguments.json:
+        rows = [undo_json(undo, undone.outcomes) for undo in undone.found]
+        runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
+        print_json({"flow": flow_name, "cluster": alias, **runs, "positions": rows})
+        return
+    print_lines([f"{flow_name}, groups of {alias}", *undo_lines(undone.found, undone.outcomes, columns())])
+    if undone.run_id is not None:
+        print_lines([undo_line(arguments, undone.run_id)])
+    elif undone.outcomes:
+        print_lines(["nothing was changed: --execute puts these offsets back"])

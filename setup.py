@@ -26,7 +26,7 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["mirror_lib", "mirror_lib.*"]),
     package_data={
-        "mirror_lib": ["py.typed", "log4j2.properties"],
+        "mirror_lib": ["py.typed", "log4j2.properties", "codes.md"],
         "mirror_lib.report": ["page.html", "page.css", "page.js"],
     },
     python_requires=">=3.8",

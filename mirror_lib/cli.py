@@ -184,8 +184,8 @@ def command_line() -> argparse.ArgumentParser:
 
 def help_command(arguments: argparse.Namespace) -> int:
     if arguments.code is None:
-        for title, entries in grouped_entries():
-            print_lines([title, *(f"  {each.code}  {each.title}" for each in entries), ""])
+        for title, own in grouped_entries().items():
+            print_lines([title, *(f"  {each.code}  {each.title}" for each in own), ""])
         return EXIT_OK
     found = entry(arguments.code)
     if found is None:

@@ -537,9 +537,10 @@ def test_a_page_that_cannot_be_written_is_refused_with_what_to_do(tmp_path: Path
     assert output in str(refused.value)
 
 
-def test_a_wheel_has_the_files_of_the_page(tmp_path: Path) -> None:
+def test_a_wheel_has_the_files_of_the_page_and_the_codes(tmp_path: Path) -> None:
     command = [sys.executable, "setup.py", "-q", "build_py", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     files = {path.name for path in (ROOT / "mirror_lib/report").iterdir() if path.suffix in (".html", ".css", ".js")}
     assert files == {"page.html", "page.css", "page.js"}
     assert files <= {path.name for path in (tmp_path / "mirror_lib/report").iterdir()}
+    assert (tmp_path / "mirror_lib/codes.md").read_text() == (ROOT / "docs/fix/codes.md").read_text()

@@ -96,7 +96,8 @@ def _listed(what: str, steps: Mapping[str, str]) -> int:
 
 def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) -> int:
     from mirror_lib.commands.run import stop_on_signals
-    from mirror_lib.cutover.flow import Options, Shown, connected
+    from mirror_lib.cutover.flow import Cutover, Options, Shown
+    from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.spark.session import running_session
 
     flows = copied_flows(arguments, config)
@@ -120,7 +121,8 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
         spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()
         shown = Shown(print_progress, _print_step) if arguments.json else Shown(print_progress)
-        with connected(config, flows[0], spark, options, shown, stop) as cutover:
+        with clusters_of(flows[0]) as clusters:
+            cutover = Cutover(config, flows[0], spark, clusters, options, shown, stop)
             cutover.over() if over else cutover.back()
     last = f"{flows[0].name}: {NEXT if over else 'the source may be used again'}"
     print_progress(last) if arguments.json else print_lines([last])
@@ -136,13 +138,13 @@ def step_document(row: CutoverStep) -> Dict[str, object]:
 
 
 def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.cutover.failover import failover, failover_json, failover_lines
+    from mirror_lib.cutover.failover import failover, failover_lines
 
     flows = copied_flows(arguments, config)
     for number, flow in enumerate(flows):
         found = failover(config, flow, time.time())
         if arguments.json:
-            print_json(failover_json(found))
+            print_json(asdict(found))
         else:
             print_lines([*([""] if number else []), *failover_lines(found, columns())])
     return EXIT_OK

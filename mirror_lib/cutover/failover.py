@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -134,7 +134,3 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
         otherwise = "consumers start where auto.offset.reset says"
         lines += ["", f"no group was moved to the target: {way_out if found.repartitioned else otherwise}"]
     return lines
-
-
-def failover_json(found: Failover) -> Dict[str, object]:
-    return asdict(found)

@@ -10,9 +10,8 @@ import json
 import threading
 import time
 import uuid
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -57,7 +56,7 @@ from mirror_lib.groups.translation import (
     WAYS_OUT,
     TranslationRules,
 )
-from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.cutovers import CutoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
@@ -82,11 +81,11 @@ class Options:
     """What the operator chose: how long the source must be silent and how long to wait for that, whether to deny Write
     on it, whether groups may be left where they are, and whether to end a run that is under way."""
 
-    quiet_seconds: float = 10.0
-    wait_seconds: float = 600.0
-    fence: bool = False
-    leave_groups: bool = False
-    take_over: bool = False
+    quiet_seconds: float
+    wait_seconds: float
+    fence: bool
+    leave_groups: bool
+    take_over: bool
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ class Cutover:
         steps = to_go(found, self._log_ends(), self._options.fence)
         kept = [step for step in found.done if step not in steps]
         if kept:
-            self._shown.line(f"{self._flow.name}: cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
+            self._say(f"cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
         self._refuse_other_run()
         self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
 
@@ -148,7 +147,7 @@ class Cutover:
         over = last_cutover(rows, OVER)
         if over is None:
             hint = "mirror groups plan --reverse moves groups alone"
-            raise RefusedError(f"{self._flow.name}: there was no cut-over; nothing was changed", hint, code="MIR-333")
+            raise self._refusal("MIR-333", "there was no cut-over; nothing was changed", hint)
         found = last_cutover(rows, BACK)
         if found is None or is_complete(found, BACK):
             found = Resumed(uuid.uuid4().hex, {})
@@ -166,7 +165,7 @@ class Cutover:
         for number, (step, words, act) in enumerate(steps, start=1):
             facts = self._fence_facts() if step == FENCE else ""
             row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words, facts)
-            self._shown.line(f"{self._flow.name}: step {number} of {len(steps)}, {step}: {words}")
+            self._say(f"step {number} of {len(steps)}, {step}: {words}")
             self._record(row)
             try:
                 detail, facts = act()
@@ -174,7 +173,13 @@ class Cutover:
                 self._record(replace(row, status=FAILED, detail=str(error)))
                 raise
             self._record(replace(row, status=DONE, detail=detail, facts=facts or row.facts))
-            self._shown.line(f"{self._flow.name}: {step}: {detail}")
+            self._say(f"{step}: {detail}")
+
+    def _say(self, line: str) -> None:
+        self._shown.line(f"{self._flow.name}: {line}")
+
+    def _refusal(self, code: str, what: str, hint: str) -> RefusedError:
+        return RefusedError(f"{self._flow.name}: {what}", hint, code=code)
 
     def _record(self, row: CutoverStep) -> None:
         self._table.append(row)
@@ -184,12 +189,9 @@ class Cutover:
         running = RunTable(self._spark, self._config.state).other_runs([self._flow.name])
         if running and not self._options.take_over:
             ago = f"{time.time() - running[-1].last_sign:.0f} s"
-            raise RefusedError(
-                f"{self._flow.name}: run {running[-1].run_id} is under way, its last sign of life {ago} ago; a "
-                "cut-over copies the rest itself. Nothing was changed",
-                "stop the run and its schedule, or give --take-over, which ends it",
-                code="MIR-301",
-            )
+            what = f"run {running[-1].run_id} is under way, its last sign of life {ago} ago"
+            what += "; a cut-over copies the rest itself. Nothing was changed"
+            raise self._refusal("MIR-301", what, "stop the run and its schedule, or give --take-over, which ends it")
 
     def _places(self) -> List[TopicPartition]:
         there = self._source.topics()
@@ -200,20 +202,15 @@ class Cutover:
         found = self._source.offsets(places, "read_uncommitted")
         missing = sorted(set(places) - found.keys())
         if missing:
-            what = f"{self._flow.name}: {missing[0][0]}-{missing[0][1]} has no leader"
-            raise RefusedError(what, AGAIN, code="MIR-332")
+            raise self._refusal("MIR-332", f"{missing[0][0]}-{missing[0][1]} has no leader", AGAIN)
         return {place: log.end for place, log in found.items()}
 
     def _wanted_fence(self) -> List[AclBinding]:
         """The ACLs that keep producers away and are not there, except the ones of an interrupted step."""
         before = self._source.topic_acls()
         if before is None:
-            raise RefusedError(
-                f"{self._flow.name}: {self._flow.source.alias} has no authorizer, so no ACL can keep producers away; "
-                "nothing was changed",
-                "stop the producers, and leave out --fence-source",
-                code="MIR-331",
-            )
+            what = f"{self._source.alias} has no authorizer, so no ACL can keep producers away; nothing was changed"
+            raise self._refusal("MIR-331", what, "stop the producers, and leave out --fence-source")
         wanted = (AclBinding(name, LITERAL, EVERY_PRINCIPAL, "*", "WRITE", "DENY") for name in self._topics)
         return [acl for acl in wanted if acl not in before or acl in self._before]
 
@@ -226,11 +223,8 @@ class Cutover:
         refused = {acl: why for acl, why in self._source.create_topic_acls(wanted).items() if why is not None}
         if refused:
             acl, why = next(iter(refused.items()))
-            raise RefusedError(
-                f"{self._flow.name}: Write on {acl.topic} cannot be denied: {why}",
-                "grant Alter on the source cluster",
-                code="MIR-331",
-            )
+            what = f"Write on {acl.topic} cannot be denied: {why}"
+            raise self._refusal("MIR-331", what, "grant Alter on the source cluster")
         topics = counted(len(wanted), "topic")
         return f"Write is denied to {EVERY_PRINCIPAL} on {topics}; super users may still write", ""
 
@@ -240,11 +234,7 @@ class Cutover:
         refused = {acl: why for acl, why in self._source.delete_topic_acls(fence).items() if why is not None}
         if refused:
             acl, why = next(iter(refused.items()))
-            raise RefusedError(
-                f"{self._flow.name}: the ACL of {acl.topic} cannot be deleted: {why}",
-                AGAIN,
-                code="MIR-331",
-            )
+            raise self._refusal("MIR-331", f"the ACL of {acl.topic} cannot be deleted: {why}", AGAIN)
         return f"Write is no longer denied on {counted(len(fence), 'topic')}", ""
 
     def _silence(self) -> Tuple[str, str]:
@@ -252,25 +242,22 @@ class Cutover:
         quiet, reported = Quiet.first(self._log_ends(), began), began
         while quiet.lasts(time.monotonic()) < options.quiet_seconds or self._open_transactions(quiet):
             if self._stop.wait(CHECK_SECONDS):
-                raise RefusedError(f"{self._flow.name}: stopped while waiting for the source", AGAIN, code="MIR-330")
+                raise self._refusal("MIR-330", "stopped while waiting for the source", AGAIN)
             now = time.monotonic()
             quiet = quiet.seen(self._log_ends(), now)
             if quiet.since == now and now - reported >= REPORT_SECONDS:
                 reported = now
-                self._shown.line(f"{self._flow.name}: still written: {writers_line(quiet.grew, CHECK_SECONDS)}")
+                self._say(f"still written: {writers_line(quiet.grew, CHECK_SECONDS)}")
             if now - began > options.wait_seconds:
-                raise RefusedError(
-                    self._still_written(quiet, quiet.lasts(now) < options.quiet_seconds),
-                    "stop the producers, or give --fence-source; then again",
-                    code="MIR-330",
-                )
+                what = self._still_written(quiet, quiet.lasts(now) < options.quiet_seconds)
+                raise self._refusal("MIR-330", what, "stop the producers, or give --fence-source; then again")
         self._ends = quiet.ends
         return f"nothing was written to {counted(len(self._topics), 'topic')} for {options.quiet_seconds:.0f} s", (
             ends_text(quiet.ends)
         )
 
     def _still_written(self, quiet: Quiet, grows: bool) -> str:
-        waited = f"{self._flow.name}: the source is not silent after {self._options.wait_seconds:.0f} s"
+        waited = f"the source is not silent after {self._options.wait_seconds:.0f} s"
         if grows and quiet.grew:
             return f"{waited}: {writers_line(quiet.grew, CHECK_SECONDS)}"
         held = self._open_transactions(quiet)
@@ -296,11 +283,8 @@ class Cutover:
     def _refuse_not_copied(self) -> None:
         left = not_copied(self._ends, self._starts(), self._positions())
         if left:
-            raise RefusedError(
-                f"{self._flow.name}: not copied: {places_line(left)}; this step changed no group's offset",
-                AGAIN,
-                code="MIR-332",
-            )
+            what = f"not copied: {places_line(left)}; this step changed no group's offset"
+            raise self._refusal("MIR-332", what, AGAIN)
 
     def _starts(self) -> Dict[TopicPartition, int]:
         found = self._source.offsets(self._places(), self._flow.isolation_level)
@@ -325,24 +309,18 @@ class Cutover:
 
     def _verify(self) -> Tuple[str, str]:
         flow = self._flow
-        report = verify_planned(
-            self._spark, self._config, flow, self._plan(), self._source, self._target, EVERYTHING
-        )
+        report = verify_planned(self._spark, self._config, flow, self._plan(), self._source, self._target, EVERYTHING)
         VerificationTable(self._spark, self._config.state).append(summary(report, EVERYTHING))
         if not report.equal:
             bad = next(topic for topic in report.topics if not topic.fine)
-            raise RefusedError(
-                f"{flow.name}: {bad.remote_topic} is {bad.verdict}; no offset of a group was changed",
-                "mirror verify CONFIG shows where; then call mirror cutover run again",
-                code="MIR-332",
-            )
+            what = f"{bad.remote_topic} is {bad.verdict}; no offset of a group was changed"
+            hint = "mirror verify CONFIG shows where; then call mirror cutover run again"
+            raise self._refusal("MIR-332", what, hint)
         records = sum(topic.records for topic in report.topics)
         return f"{counted(len(report.topics), 'topic')} equal, {counted(records, 'record')}", ""
 
     def _groups(self, direction: str = TO_DOWNSTREAM) -> Tuple[str, str]:
-        translation = FlowTranslation(
-            self._config, self._flow, self._spark, self._source, self._target, direction
-        )
+        translation = FlowTranslation(self._config, self._flow, self._spark, self._source, self._target, direction)
         try:
             rules = TranslationRules(simple_groups=self._flow.groups_simple)
             found = translation.survey()
@@ -361,11 +339,7 @@ class Cutover:
             if any(each.decision.translation.verdict == FOREIGN for each in left):
                 way = f"stop the consumers of such a group on {there}, set groups.simple: include and call this again"
                 way += ", or give --leave-groups"
-            raise RefusedError(
-                f"{self._flow.name}: offsets were not committed: {some(reasons, 1)}",
-                way,
-                code="MIR-335",
-            )
+            raise self._refusal("MIR-335", f"offsets were not committed: {some(reasons, 1)}", way)
         done = sum(each.done == "committed" for each in outcomes)
         right = sum(each.done == "already there" for each in outcomes)
         undo = f"; mirror groups rollback CONFIG --run {translation.run_id} --execute undoes it" if done else ""
@@ -377,22 +351,16 @@ class Cutover:
         here = self._source if direction == TO_DOWNSTREAM else self._target
         active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
         if active and not self._options.leave_groups:
-            raise RefusedError(
-                f"{self._flow.name}: consumers of group {some(active, 1)} still read on {here.alias}; no offset was "
-                "changed",
-                "stop these consumers, and call this again",
-                code="MIR-330",
-            )
+            what = f"consumers of group {some(active, 1)} still read on {here.alias}; no offset was changed"
+            raise self._refusal("MIR-330", what, "stop these consumers, and call this again")
 
     def _check(self) -> Tuple[str, str]:
         now = self._log_ends()
         written = {place: end - self._ends.get(place, 0) for place, end in now.items() if end != self._ends.get(place)}
         if written:
-            raise RefusedError(
-                f"{self._flow.name}: the source was written to after it was silent: {places_line(written)}",
-                "stop these producers and call mirror cutover run again: it copies them and moves the groups again",
-                code="MIR-330",
-            )
+            what = f"the source was written to after it was silent: {places_line(written)}"
+            hint = "stop these producers and call mirror cutover run again: it copies them and moves the groups again"
+            raise self._refusal("MIR-330", what, hint)
         self._refuse_not_copied()
         copied = _written_by_applications(self._plan())
         places = [(each.remote_topic, n) for each in copied for n in range(each.remote_partitions)]
@@ -427,13 +395,10 @@ class Cutover:
         grown = {place: (start, end) for place, (start, end) in grown.items() if end > start}
         written = self._records_after(grown)
         if written:
-            back = f"{self._flow.target.alias}->{self._flow.source.alias}"
-            raise RefusedError(
-                f"{self._flow.name}: {self._flow.target.alias} was written to after the cut-over: "
-                f"{places_line(written)}; {self._flow.source.alias} lacks these records, and nothing was changed",
-                f"copy them by a flow {back} and cut that one over",
-                code="MIR-330",
-            )
+            here, there = self._flow.source.alias, self._flow.target.alias
+            what = f"{there} was written to after the cut-over: {places_line(written)}"
+            what += f"; {here} lacks these records, and nothing was changed"
+            raise self._refusal("MIR-330", what, f"copy them by a flow {there}->{here} and cut that one over")
         return f"no record was written to {counted(len(logs), 'partition')} of the target after the cut-over", ""
 
     def _records_after(self, grown: Mapping[TopicPartition, Tuple[int, int]]) -> Dict[TopicPartition, int]:
@@ -461,16 +426,3 @@ def _written_by_applications(plan: TopicPlan) -> List[CopiedTopic]:
     """The topics that applications write. Mirrors write heartbeats before, during and after a cut-over, and no
     application reads them."""
     return [each for each in plan.copied if not each.heartbeats]
-
-
-@contextmanager
-def connected(
-    config: MirrorConfig,
-    flow: ReplicationFlow,
-    spark: SparkSession,
-    options: Options,
-    shown: Shown,
-    stop: threading.Event,
-) -> Iterator[Cutover]:
-    with clusters_of(flow) as clusters:
-        yield Cutover(config, flow, spark, clusters, options, shown, stop)

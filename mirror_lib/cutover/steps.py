@@ -115,8 +115,7 @@ def not_copied(ends: Ends, starts: Ends, positions: Ends) -> Dict[TopicPartition
 
 @dataclass(frozen=True)
 class Gate:
-    """A condition of a cut-over. `open`: it holds. `detail` has the finding, `remedy` what to do if it does not hold.
-    """
+    """A condition of a cut-over. `open`: it holds. `detail` has the finding, `remedy` what to do if it does not."""
 
     name: str
     open: bool

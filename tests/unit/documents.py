@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from io import StringIO
 from typing import Any, Callable, Dict, List
@@ -26,7 +26,7 @@ from mirror_lib.commands.output import error_json
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.service import ControlReport, control_json
 from mirror_lib.copy_job import FlowOutcome
-from mirror_lib.cutover.failover import Failover, RemoteTopic, TargetGroup, failover_json
+from mirror_lib.cutover.failover import Failover, RemoteTopic, TargetGroup
 from mirror_lib.cutover.gates import Readiness
 from mirror_lib.cutover.steps import Gate
 from mirror_lib.doctor.checks import Check
@@ -207,7 +207,7 @@ def _rolled_back() -> List[Document]:
 def _failovers() -> List[Document]:
     moved = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
     topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
-    return [failover_json(Failover("A->B", 1.5, seen, lag, (topic,), moved)) for seen, lag in ((None, None), (1.5, 1))]
+    return [asdict(Failover("A->B", 1.5, seen, lag, (topic,), moved)) for seen, lag in ((None, None), (1.5, 1))]
 
 
 def _takeovers() -> List[Document]:

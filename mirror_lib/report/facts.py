@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Tuple
 
-from mirror_lib.ledger.records import DEAD_SECONDS
 from mirror_lib.status.facts import (
     WELL_ENDED,
     FlowStatus,
     IncidentStatus,
     Rows,
+    RunStatus,
     VerifyStatus,
     at_of,
-    driver_of,
-    end_of,
     rows_by_run,
+    run_of,
 )
 
 RUNS_SHOWN = 50
@@ -39,17 +38,10 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """One run of a flow. Times are Unix seconds. `signs` begin with its start, at which nothing was copied yet.
-    `killed`: its process was on this machine, and is no more."""
+class RunRecord(RunStatus):
+    """One run of a flow. `signs` begin with its start, at which nothing was copied yet."""
 
-    run_id: str
-    started: float
-    signs: Tuple[Sign, ...]
-    ended: Optional[float] = None
-    outcome: Optional[str] = None
-    driver: Optional[str] = None
-    killed: bool = False
+    signs: Tuple[Sign, ...] = ()
 
     @property
     def records(self) -> int:
@@ -59,15 +51,11 @@ class RunRecord:
     def bytes(self) -> int:
         return self.signs[-1].bytes
 
-    @property
-    def last_sign(self) -> float:
-        return self.signs[-1].at
-
     def end(self, now: float) -> str:
         """Its outcome, RUNNING, or DIED where it has no end and was killed or is silent for ten minutes."""
         if self.ended is not None:
             return self.outcome or "ended"
-        return DIED if self.killed or now - self.last_sign > DEAD_SECONDS else RUNNING
+        return RUNNING if self.running(now) else DIED
 
     def went_well(self, now: float) -> bool:
         return self.end(now) in (*WELL_ENDED, RUNNING)
@@ -147,12 +135,11 @@ class MirrorReport:
 
 def run_records(rows: Rows, since: float) -> Tuple[RunRecord, ...]:
     """The runs with a sign of life after `since`. A run without a row `started` is left out."""
-    found = [_run(own) for own in rows_by_run(rows) if at_of(own[-1]) >= since]
+    found = [RunRecord(**vars(run_of(own)), signs=_signs(own)) for own in rows_by_run(rows) if at_of(own[-1]) >= since]
     return tuple(sorted(found, key=lambda each: each.started))
 
 
-def _run(rows: Rows) -> RunRecord:
-    ended = end_of(rows)
+def _signs(rows: Rows) -> Tuple[Sign, ...]:
     signs = [Sign(at_of(rows[0]), 0, 0)]
     for row in rows[1:]:
         signs.append(
@@ -164,11 +151,4 @@ def _run(rows: Rows) -> RunRecord:
                 None if row["lag_seconds"] is None else float(str(row["lag_seconds"])),
             )
         )
-    return RunRecord(
-        str(rows[0]["run_id"]),
-        at_of(rows[0]),
-        tuple(signs),
-        None if ended is None else at_of(ended),
-        None if ended is None else str(ended["outcome"]),
-        driver_of(rows),
-    )
+    return tuple(signs)

@@ -18,7 +18,17 @@ from mirror_lib.report.markup import Markup, escaped, join, prose, tag
 from mirror_lib.report.picture import Arrow, picture
 from mirror_lib.report.settings import unchanged_count
 from mirror_lib.report.tables import NUMBER, TIME, WORD, Cell, Column, Row, Table, table, tables_json
-from mirror_lib.status.facts import DEGRADED, HEALTHY, UNKNOWN, FlowStatus, GroupStatus, IncidentStatus, PartitionStatus
+from mirror_lib.status.facts import (
+    DEGRADED,
+    HEALTHY,
+    UNKNOWN,
+    FlowStatus,
+    GroupStatus,
+    IncidentStatus,
+    PartitionStatus,
+    TopicStatus,
+    topics_of,
+)
 from mirror_lib.text import counted, duration, grouped, size
 
 NONE = Cell("-")
@@ -223,7 +233,7 @@ class _Section:
         if not status.partitions:
             return join(tag("p", "No topic of the source is copied."), *blocked)
         given = Table(
-            *(f"topics-{self._number}", "topic", _TOPIC, topic_rows(status.partitions)),
+            *(f"topics-{self._number}", "topic", _TOPIC, tuple(map(_topic_row, topics_of(status.partitions)))),
             inner_columns=_PARTITION,
             inner_noun="partition",
         )
@@ -323,27 +333,16 @@ def _advice(kind: str, count: int) -> Tuple[Markup, Markup]:
     return tag("dt", f"{grouped(count)} × {named(kind)}"), words
 
 
-def topic_rows(partitions: Sequence[PartitionStatus]) -> Tuple[Row, ...]:
-    """The greatest lag first."""
-    by_topic: Dict[str, List[PartitionStatus]] = {}
-    for each in partitions:
-        by_topic.setdefault(each.topic, []).append(each)
-    ranked = sorted(by_topic.items(), key=lambda item: (-sum(each.lag for each in item[1]), item[0]))
-    return tuple(_topic_row(topic, own) for topic, own in ranked)
-
-
-def _topic_row(topic: str, own: Sequence[PartitionStatus]) -> Row:
-    lag = sum(each.lag for each in own)
-    worst = max(own, key=lambda each: (each.lag, -each.partition))
+def _topic_row(topic: TopicStatus) -> Row:
+    own = topic.partitions
     return Row(
         (
-            *(Cell(topic), Cell(", ".join(sorted({each.remote_topic for each in own}))), _count(len(own))),
-            *(_share(own), _count(lag)),
-            _seconds(max((each.lag_seconds for each in own if each.lag_seconds is not None), default=None)),
-            _left(min((each.kept_seconds for each in own if each.kept_seconds is not None), default=None)),
-            Cell(str(worst.partition), worst.partition) if lag else NONE,
+            *(Cell(topic.topic), Cell(", ".join(sorted({each.remote_topic for each in own}))), _count(len(own))),
+            *(Cell(topic.copied_words, round(topic.copied, 3)), _count(topic.lag)),
+            *(_seconds(topic.lag_seconds), _left(topic.kept_seconds)),
+            Cell(str(topic.worst.partition), topic.worst.partition) if topic.lag else NONE,
         ),
-        tuple(_partition_row(each) for each in own),
+        tuple(map(_partition_row, own)),
     )
 
 
@@ -355,13 +354,6 @@ def _partition_row(each: PartitionStatus) -> Row:
             _at(each.copied_at),
         )
     )
-
-
-def _share(own: Sequence[PartitionStatus]) -> Cell:
-    """How much of what the source holds is copied; never 100 % while there is a lag."""
-    held, left = sum(each.log_end - each.log_start for each in own), sum(each.lag for each in own)
-    share = min(99.9, 100 * (held - left) / held) if left else 100.0
-    return Cell(f"{share:.1f} %" if left else "all", round(share, 3))
 
 
 def _group_row(each: GroupStatus) -> Row:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -21,12 +20,10 @@ from mirror_lib.report.facts import (
     FlowHistory,
     FlowReport,
     MirrorReport,
-    RunRecord,
     VerificationRecord,
     run_records,
 )
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
-from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import IncidentStatus
 from mirror_lib.status.read import (
     INCIDENT_COLUMNS,
@@ -34,6 +31,7 @@ from mirror_lib.status.read import (
     VERIFIED_COLUMNS,
     flow_status,
     incidents_since,
+    or_killed,
     timed,
 )
 
@@ -94,7 +92,7 @@ def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
             unread.append(f"could not read the table {table}: {type(error).__name__}: {cause_of(error)}")
         return None
 
-    runs = rows("runs", _RUN, lambda found: _or_killed(run_records(found, since)))
+    runs = rows("runs", _RUN, lambda found: tuple(map(or_killed, run_records(found, since))))
     incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: _without_news(incidents_since(found, since)))
     verified = rows("verifications", _VERIFIED, _verifications)
     return FlowHistory(runs, incidents, verified, tuple(unread))
@@ -102,10 +100,6 @@ def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
 
 def _without_news(found: Sequence[IncidentStatus]) -> Tuple[IncidentStatus, ...]:
     return tuple(each for each in found if each.kind not in NEWS)
-
-
-def _or_killed(runs: Sequence[RunRecord]) -> Tuple[RunRecord, ...]:
-    return tuple(each if each.ended is not None else replace(each, killed=died_here(each.driver)) for each in runs)
 
 
 def _verifications(rows: Iterable[Mapping[str, Any]]) -> Tuple[VerificationRecord, ...]:

@@ -21,6 +21,7 @@ from mirror_lib.text import counted, duration, some
 from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
+Rows = Sequence[Mapping[str, object]]
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
@@ -183,8 +184,59 @@ class Problem:
     unknown: bool = False
 
 
+class Partitions:
+    """What `partitions` come to together."""
+
+    partitions: Tuple[PartitionStatus, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag for each in self.partitions)
+
+    @property
+    def lag_seconds(self) -> Optional[float]:
+        """The age of the oldest record that is still to be copied, where it is known."""
+        return max((each.lag_seconds for each in self.partitions if each.lag_seconds is not None), default=None)
+
+    @property
+    def kept_seconds(self) -> Optional[float]:
+        """How long at least the source keeps all that is still to be copied."""
+        return min((each.kept_seconds for each in self.partitions if each.kept_seconds is not None), default=None)
+
+
 @dataclass(frozen=True)
-class FlowStatus:
+class TopicStatus(Partitions):
+    """One source topic."""
+
+    topic: str
+    partitions: Tuple[PartitionStatus, ...]
+
+    @property
+    def copied(self) -> float:
+        """How much of what the source holds is copied, in percent; never 100 while there is a lag."""
+        held = sum(each.log_end - each.log_start for each in self.partitions)
+        return min(99.9, 100 * (held - self.lag) / held) if self.lag else 100.0
+
+    @property
+    def copied_words(self) -> str:
+        return f"{self.copied:.1f} %" if self.lag else "all"
+
+    @property
+    def worst(self) -> PartitionStatus:
+        return max(self.partitions, key=lambda each: (each.lag, -each.partition))
+
+
+def topics_of(partitions: Sequence[PartitionStatus]) -> List[TopicStatus]:
+    """The greatest lag first."""
+    by_topic: Dict[str, List[PartitionStatus]] = {}
+    for each in partitions:
+        by_topic.setdefault(each.topic, []).append(each)
+    found = (TopicStatus(topic, tuple(own)) for topic, own in by_topic.items())
+    return sorted(found, key=lambda each: (-each.lag, each.topic))
+
+
+@dataclass(frozen=True)
+class FlowStatus(Partitions):
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `blocked`: topics that
     cannot be copied, with the reason. `leaderless`: source partitions without a leader, which are not in `partitions`.
     `unread`: sentences on what could not be read. `matchless`: names that the source lacks."""
@@ -203,19 +255,6 @@ class FlowStatus:
     cutover: Optional[CutoverStatus] = None
     leaderless: Tuple[str, ...] = ()
     matchless: Tuple[Matchless, ...] = ()
-
-    @property
-    def lag(self) -> int:
-        return sum(each.lag for each in self.partitions)
-
-    @property
-    def lag_seconds(self) -> Optional[float]:
-        """The age of the oldest record that is still to be copied, where it is known."""
-        return max((each.lag_seconds for each in self.partitions if each.lag_seconds is not None), default=None)
-
-    @property
-    def kept_seconds(self) -> Optional[float]:
-        return min((each.kept_seconds for each in self.partitions if each.kept_seconds is not None), default=None)
 
     @property
     def kept_bytes(self) -> Optional[int]:
@@ -285,30 +324,31 @@ def partition_status(
     )
 
 
-def run_status(rows: Sequence[Mapping[str, object]]) -> Optional[RunStatus]:
+def run_status(rows: Rows) -> Optional[RunStatus]:
     """The run that started last."""
-    own = max(rows_by_run(rows), key=lambda each: at_of(each[0]), default=None)
-    if own is None:
-        return None
-    first, ended = own[0], end_of(own)
+    return max(map(run_of, rows_by_run(rows)), key=lambda each: each.started, default=None)
+
+
+def run_of(own: Rows) -> RunStatus:
+    """`own`: the rows of the run."""
+    first, ended = own[0], next((row for row in own if row["kind"] == "ended"), None)
     counted_at = [(at_of(row), int(str(row["records"]))) for row in own if row["records"] is not None]
     counted_at = [(at_of(first), 0), *counted_at][-2:]
     (began, before), (until, after) = counted_at[0], counted_at[-1]
-    rate = (after - before) / (until - began) if until > began else None
     return RunStatus(
         str(first["run_id"]),
         at_of(first),
         at_of(own[-1]),
         None if ended is None else at_of(ended),
         None if ended is None else str(ended["outcome"]),
-        driver_of(own),
-        rate,
+        next((str(row["driver"]) for row in own[::-1] if row["driver"] is not None), None),
+        (after - before) / (until - began) if until > began else None,
         filtered=next((int(str(row["filtered"])) for row in own[::-1] if row.get("filtered") is not None), None),
         lags=tuple((at_of(row), int(str(row["lag_records"]))) for row in own if row["lag_records"] is not None)[-2:],
     )
 
 
-def cutover_status(rows: Sequence[Mapping[str, object]]) -> Optional[CutoverStatus]:
+def cutover_status(rows: Rows) -> Optional[CutoverStatus]:
     """By the last of the rows."""
     ordered = sorted(rows, key=at_of)
     # A way back that was refused at its first step has changed nothing. Each try has two rows.
@@ -327,9 +367,6 @@ def _refused_at_once(row: Mapping[str, object]) -> bool:
     return (row["direction"], row["step"], row["status"]) == first
 
 
-Rows = Sequence[Mapping[str, object]]
-
-
 def rows_by_run(rows: Rows) -> List[Rows]:
     """In the order of time. A run without a row `started` is left out."""
     by_run: Dict[object, List[Mapping[str, object]]] = {}
@@ -340,14 +377,6 @@ def rows_by_run(rows: Rows) -> List[Rows]:
 
 def at_of(row: Mapping[str, object]) -> float:
     return float(str(row["at"]))
-
-
-def end_of(run: Rows) -> Optional[Mapping[str, object]]:
-    return next((row for row in run if row["kind"] == "ended"), None)
-
-
-def driver_of(run: Rows) -> Optional[str]:
-    return next((str(row["driver"]) for row in reversed(run) if row["driver"] is not None), None)
 
 
 def _unread(flow: FlowStatus) -> List[Problem]:

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -66,6 +66,7 @@ _MOVE = (
     *("cluster", "group", "topic", "partition", "verdict", "action", "at"),
     *("append_number", "previous_offset", "new_offset", "from_offset"),
 )
+Run = TypeVar("Run", bound=RunStatus)
 
 
 @dataclass(frozen=True)
@@ -103,31 +104,39 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
     """The status of `flow` now. Raises `ConfigError` where the tables cannot be read on this machine at all."""
     reader, now = TableReader(config.state), time.time()
     status = FlowStatus(flow.name, now, config.trigger != AVAILABLE_NOW)
+    unread: List[str] = []
+
+    def part(read: Callable[[], Any]) -> Any:
+        """What `read` returns; `None` where it cannot be read."""
+        try:
+            return read()
+        except MirrorError as error:
+            unread.append(str(error))
+        except Exception as error:  # a library of another release: the rest is still worth showing
+            unread.append(f"unexpected: {type(error).__name__}: {cause_of(error)}")
+        return None
+
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
         asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
-        tables, unread = _attempt(lambda: _tables(reader, flow, now))
-        clusters = [_attempt(each.result) for each in asked]
-    unread = [*unread, *(sentence for _, sentences in clusters for sentence in sentences)]
-    (source, _), (target, _) = clusters
+        tables: Optional[_Tables] = part(lambda: _tables(reader, flow, now))
+        source, target = (part(each.result) for each in asked)
     try:
         if tables is not None:
             own = {"run": tables.run, "incidents": tables.incidents, "verified": tables.verified}
             status = replace(status, **own, cutover=tables.cutover)
         if tables is not None and source is not None and target is not None:
-            found, more = _attempt(lambda: _of_topics(config, flow, source, target, tables, now))
-            unread += more
-            if found is not None:
-                partitions, plan = found
-                blocked = tuple((each.name, each.reason) for each in plan.blocked)
-                leaderless = tuple(map(name_of, plan.leaderless()))
-                status = replace(status, partitions=partitions, blocked=blocked, leaderless=leaderless)
-                open_ones, more = _attempt(lambda: open_transactions(flow, source, plan.sources()))
-                unread += more
-                lacking, more = _attempt(lambda: selected_in_vain(flow, source, names_only=True))
-                unread += more
-                status = replace(status, transactions=open_ones or (), matchless=lacking or ())
-            groups, more = _attempt(lambda: _groups(config, flow, source, target, reader, tables, found and found[1]))
-            unread += more
+            found = part(lambda: _of_topics(config, flow, source, target, tables, now))
+            plan: Optional[TopicPlan] = found and found[1]
+            if plan is not None:
+                status = replace(
+                    status,
+                    partitions=found[0],
+                    blocked=tuple((each.name, each.reason) for each in plan.blocked),
+                    leaderless=tuple(map(name_of, plan.leaderless())),
+                    transactions=part(lambda: open_transactions(flow, source, plan.sources())) or (),
+                    matchless=part(lambda: selected_in_vain(flow, source, names_only=True)) or (),
+                )
+            groups = part(lambda: _groups(config, flow, source, target, reader, tables, plan))
             status = replace(status, groups=groups or ())
     finally:
         for cluster in (source, target):
@@ -147,24 +156,16 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
     return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 
 
-def _attempt(read: Any) -> Tuple[Any, List[str]]:
-    try:
-        return read(), []
-    except MirrorError as error:
-        return None, [str(error)]
-    except Exception as error:  # a library of another release: the rest is still worth showing
-        return None, [f"unexpected: {type(error).__name__}: {cause_of(error)}"]
-
-
 def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
     ledger = _ledger(reader, flow)
     runs = timed(reader.rows("runs", RUN_COLUMNS, flow.name))
     incidents = timed(reader.rows("incidents", INCIDENT_COLUMNS, flow.name))
     verified = timed(reader.rows("verifications", VERIFIED_COLUMNS, flow.name))
     verified.sort(key=lambda row: float(row["at"]))
+    run = run_status(runs)
     return _Tables(
         ledger,
-        _with_rate(_or_killed(run_status(runs)), ledger, now),
+        run and _with_rate(or_killed(run), ledger, now),
         incidents_since(incidents, now - INCIDENT_SECONDS),
         VerifyStatus(**verified[-1]) if verified else None,
         cutover_status(timed(reader.rows("cutovers", CUTOVER_COLUMNS, flow.name))),
@@ -178,15 +179,14 @@ def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
     return run is not None and run.running(time.time())
 
 
-def _or_killed(run: Optional[RunStatus]) -> Optional[RunStatus]:
-    if run is None or run.ended is not None:
-        return run
-    return replace(run, killed=died_here(run.driver))
+def or_killed(run: Run) -> Run:
+    """The run, as killed if it has no end and its process was on this machine and is no more."""
+    return run if run.ended is not None else replace(run, killed=died_here(run.driver))
 
 
-def _with_rate(run: Optional[RunStatus], ledger: _Ledger, now: float) -> Optional[RunStatus]:
+def _with_rate(run: RunStatus, ledger: _Ledger, now: float) -> RunStatus:
     """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
-    if run is None or run.records_per_second or not run.running(now):
+    if run.records_per_second or not run.running(now):
         return run
     return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
 

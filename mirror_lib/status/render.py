@@ -5,12 +5,21 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from itertools import groupby
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from mirror_lib.codes import INCIDENT_CODES
 from mirror_lib.event_lines import event_lines
 from mirror_lib.ledger.records import CutoverStep
-from mirror_lib.status.facts import CutoverStatus, FlowStatus, GroupStatus, PartitionStatus, RunStatus, unsized
+from mirror_lib.status.facts import (
+    CutoverStatus,
+    FlowStatus,
+    GroupStatus,
+    PartitionStatus,
+    RunStatus,
+    TopicStatus,
+    topics_of,
+    unsized,
+)
 from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
@@ -41,7 +50,9 @@ def status_lines(
         lines.append(f"  cut-over  {_cutover(status.cutover)}")
     lines += _events(status)
     lines += [line for each in status.problems for line in (f"  ! {one_entry(each.what)}", f"    {each.remedy}")]
-    rows = _partition_rows(status.partitions) if partitions else _topic_rows(status.partitions)
+    rows = [_PARTITION_HEADER, *map(_partition_row, status.partitions)]
+    if not partitions:
+        rows = [_TOPIC_HEADER, *map(_topic_row, topics_of(status.partitions))]
     shown = rows if everything or partitions else rows[: TOPICS_SHOWN + 1]
     if len(rows) > 1:
         lines += ["", *aligned(shown, range(1, len(rows[0])), columns)]
@@ -111,66 +122,26 @@ _TOPIC_HEADER = ("TOPIC", "PARTITIONS", "COPIED", "LAG", "LAG TIME", "KEPT FOR",
 _PARTITION_HEADER = ("PARTITION", "LOG START", "NEXT OFFSET", "LOG END", "LAG", "LAG TIME", "KEPT FOR", "COMMITTED")
 
 
-def _topic_rows(partitions: Sequence[PartitionStatus]) -> List[Tuple[str, ...]]:
-    by_topic: Dict[str, List[PartitionStatus]] = {}
-    for each in partitions:
-        by_topic.setdefault(each.topic, []).append(each)
-    ranked = sorted(by_topic.items(), key=lambda item: (-sum(each.lag for each in item[1]), item[0]))
-    return [_TOPIC_HEADER, *(_topic_row(topic, own) for topic, own in ranked)]
-
-
-def _topic_row(topic: str, own: Sequence[PartitionStatus]) -> Tuple[str, ...]:
-    lag = sum(each.lag for each in own)
-    worst = max(own, key=lambda each: (each.lag, -each.partition))
+def _topic_row(topic: TopicStatus) -> Tuple[str, ...]:
     return (
-        topic,
-        str(len(own)),
-        _share(own),
-        grouped(lag),
-        _longest([each.lag_seconds for each in own]),
-        _shortest([each.kept_seconds for each in own]),
-        str(worst.partition) if lag else "-",
+        *(topic.topic, str(len(topic.partitions)), topic.copied_words, grouped(topic.lag)),
+        *(_age(topic.lag_seconds), _left(topic.kept_seconds), str(topic.worst.partition) if topic.lag else "-"),
     )
 
 
-def _share(own: Sequence[PartitionStatus]) -> str:
-    """How much of what the source holds is copied; never 100 % while there is a lag."""
-    held = sum(each.log_end - each.log_start for each in own)
-    left = sum(each.lag for each in own)
-    if not left:
-        return "all"
-    return f"{min(99.9, 100 * (held - left) / held):.1f} %"
+def _partition_row(each: PartitionStatus) -> Tuple[str, ...]:
+    return (
+        *(f"{each.topic}-{each.partition}", grouped(each.log_start), _number(each.position), grouped(each.log_end)),
+        *(grouped(each.lag), _age(each.lag_seconds), _left(each.kept_seconds), _moment(each.copied_at)),
+    )
 
 
-def _longest(values: Sequence[Optional[float]]) -> str:
-    known = [value for value in values if value is not None]
-    return duration(max(known)) if known else "-"
+def _age(seconds: Optional[float]) -> str:
+    return "-" if seconds is None else duration(seconds)
 
 
-def _shortest(values: Sequence[Optional[float]]) -> str:
-    known = [value for value in values if value is not None]
-    return _left(min(known)) if known else "-"
-
-
-def _left(seconds: float) -> str:
-    return duration(seconds) if seconds > 0 else "0 s"
-
-
-def _partition_rows(partitions: Sequence[PartitionStatus]) -> List[Tuple[str, ...]]:
-    rows = [
-        (
-            f"{each.topic}-{each.partition}",
-            grouped(each.log_start),
-            "-" if each.position is None else grouped(each.position),
-            grouped(each.log_end),
-            grouped(each.lag),
-            _longest([each.lag_seconds]),
-            _shortest([each.kept_seconds]),
-            "-" if each.copied_at is None else _moment(each.copied_at),
-        )
-        for each in partitions
-    ]
-    return [_PARTITION_HEADER, *rows]
+def _left(seconds: Optional[float]) -> str:
+    return "-" if seconds is None else duration(seconds) if seconds > 0 else "0 s"
 
 
 def _group_lines(status: FlowStatus, columns: Optional[int]) -> List[str]:

@@ -51,7 +51,8 @@ def run_of(number: int, start: float, signs: int, step: float = 180.0, ended: bo
     if ended:
         found.append(Sign(end, found[-1].records, found[-1].bytes))
     outcome = "ok" if ended else None
-    return RunRecord(f"run-{number}", start, tuple(found), end if ended else None, outcome, "etl-3 process 7")
+    ends = (end if ended else None, outcome, "etl-3 process 7")
+    return RunRecord(f"run-{number}", start, found[-1].at, *ends, signs=tuple(found))
 
 
 def partition(topic: str, number: int, lag: int = 0) -> PartitionStatus:

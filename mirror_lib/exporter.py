@@ -381,6 +381,7 @@ class Exporter:
     def _write(self) -> None:
         from prometheus_client import generate_latest
 
+        # With the mode for every user: node_exporter is another one.
         write_whole(Path(self._config.metrics_textfile), generate_latest(self._registry))
 
     def _close(self) -> None:
@@ -389,13 +390,14 @@ class Exporter:
             self._server.server_close()
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace the file in one step: a reader sees the old content or the new. On `OSError` the file is as before."""
+    # In the same folder: only within one file system is a replacement one step.
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=str(path.parent))
     try:
         with os.fdopen(number, "wb") as stream:
             stream.write(content)
-        os.chmod(name, 0o644)  # node_exporter is another user
+        os.chmod(name, mode)
         os.replace(name, str(path))
     except OSError:
         os.unlink(name)

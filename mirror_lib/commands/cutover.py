@@ -30,31 +30,22 @@ def add(commands: Commands) -> None:
     text = "move producers and consumers to the target, step by step, and back"
     own = commands.add_parser("cutover", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
     add_command(own, "plan", plan_command, "check the conditions of a cut-over, estimate its time, and change nothing")
-    run = add_command(
-        own, "run", run_command, "move producers and consumers to the target; resumes an interrupted cut-over"
-    )
-    run.add_argument(
-        "--quiet-seconds",
-        type=float,
-        default=10.0,
-        metavar="S",
-        help="how long the source must be without new records (default 10)",
-    )
-    run.add_argument(
-        "--wait-seconds", type=float, default=600.0, metavar="S", help="how long to wait for that silence (default 600)"
-    )
-    fence = "deny Write on the source topics to every principal; cutover back removes that"
-    run.add_argument("--fence-source", action="store_true", help=fence)
+    text = "move producers and consumers to the target; resumes an interrupted cut-over"
+    run = add_command(own, "run", run_command, text)
+    text = "how long the source must be without new records (default 10)"
+    run.add_argument("--quiet-seconds", type=float, default=10.0, metavar="S", help=text)
+    text = "how long to wait for that silence (default 600)"
+    run.add_argument("--wait-seconds", type=float, default=600.0, metavar="S", help=text)
+    text = "deny Write on the source topics to every principal; cutover back removes that"
+    run.add_argument("--fence-source", action="store_true", help=text)
     run.add_argument("--take-over", action="store_true", help="end a running process of the flow")
-    back = add_command(
-        own, "back", back_command, "undo a cut-over: restore group offsets, and allow writes to the source again"
-    )
+    text = "undo a cut-over: restore group offsets, and allow writes to the source again"
+    back = add_command(own, "back", back_command, text)
     back.set_defaults(quiet_seconds=0.0, wait_seconds=0.0, fence_source=False, take_over=False)
     for each in (run, back):
         each.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
-        each.add_argument(
-            "--leave-groups", action="store_true", help="continue although some group offsets are not committed"
-        )
+        text = "continue although some group offsets are not committed"
+        each.add_argument("--leave-groups", action="store_true", help=text)
     text = "show what the target has when the source is lost, and change nothing"
     add_command(commands, "failover", failover_command, text)
 

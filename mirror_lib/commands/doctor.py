@@ -5,30 +5,23 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING, Iterable, Iterator, List
+from typing import Iterable, Iterator, List
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK
-
-if TYPE_CHECKING:
-    from mirror_lib.doctor.checks import Check
+from mirror_lib.doctor.checks import BLOCKING, Check, check_lines, summary_line
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, MirrorError
 
 
 def add(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "doctor",
-        doctor_command,
-        "check clusters, permissions, settings, Spark and the state folder before a run",
-    )
+    text = "check clusters, permissions, settings, Spark and the state folder before a run"
+    parser = add_command(commands, "doctor", doctor_command, text)
     parser.add_argument("--no-spark", action="store_true", help="skip Spark, its executors and the state folder")
 
 
 def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """A line for each check, as it is made. 1 where one is blocking."""
-    from mirror_lib.doctor.checks import BLOCKING, summary_line
     from mirror_lib.doctor.cluster_checks import clusters_and_flows, packages
 
     flows = copied_flows(arguments, config)
@@ -45,9 +38,7 @@ def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Check]:
-    from mirror_lib.doctor.checks import BLOCKING, Check
     from mirror_lib.doctor.cluster_checks import on_spark
-    from mirror_lib.errors import MirrorError
     from mirror_lib.spark.session import running_session
 
     try:
@@ -58,8 +49,6 @@ def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Ch
 
 
 def _show(check: Check, as_json: bool) -> None:
-    from mirror_lib.doctor.checks import check_lines
-
     if as_json:
         print_json(asdict(check))
     else:

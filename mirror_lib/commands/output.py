@@ -143,11 +143,6 @@ class ProgressWatcher:
         return any(name == flow for name, _ in self._outages)
 
 
-def add_plain_lines(parser: argparse.ArgumentParser) -> None:
-    text = f"print status lines instead of the live table, as {SCREEN}=off does"
-    parser.add_argument("--plain", action="store_true", help=text)
-
-
 def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether the command is to show a live table: standard error is a terminal that can, and the user did not
     decline."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Dict, Mapping
 
@@ -14,6 +13,7 @@ from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.commands.status import EXIT_UNKNOWN, exit_code
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
+from mirror_lib.exporter import write_whole
 from mirror_lib.text import size
 
 PAGE = "mirror-report.html"
@@ -60,21 +60,13 @@ def document(page: str, digest: str, nbytes: int, states: Mapping[str, str]) -> 
 
 
 def write_page(output: str, content: bytes) -> None:
-    """Write the file in one step: a reader finds the old page or the new one, never a part. Raises `ConfigError`."""
+    """Raises `ConfigError`."""
     path = Path(output)
     if path.exists() and not path.is_file():
         raise ConfigError(f"{output} is not a file. No page was written", "name a file with -o")
-    new = None
     try:
-        # In the same folder: only within one file system is a replacement one step.
-        handle, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=str(path.parent))
-        with open(handle, "wb") as stream:
-            stream.write(content)
-        Path(new).chmod(0o666 & ~_umask())
-        os.replace(new, output)
+        write_whole(path, content, 0o666 & ~_umask())
     except OSError as error:
-        if new is not None:
-            Path(new).unlink(missing_ok=True)
         sentence = f"the page {output} cannot be written: {error.strerror}. Nothing else was changed"
         raise ConfigError(sentence, "name a file in a folder that this user can write, with -o") from None
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Collection, ContextManager, Dict, Iterator, Li
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
+    SCREEN,
     ProgressWatcher,
-    add_plain_lines,
     chosen_flows,
     columns,
     error_json,
@@ -91,7 +91,8 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
     among = parser.add_mutually_exclusive_group()
     among.add_argument("--if-running", choices=(EXIT, REFUSE, WAIT), default=REFUSE, help=IF_RUNNING_HELP)
     among.add_argument("--take-over", action="store_true", help=TAKE_OVER_HELP)
-    add_plain_lines(parser)
+    plain = f"print status lines instead of the live table, as {SCREEN}=off does"
+    parser.add_argument("--plain", action="store_true", help=plain)
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -7,14 +7,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, List
+from typing import List
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig
-
-if TYPE_CHECKING:
-    from mirror_lib.status.facts import FlowStatus
+from mirror_lib.status.facts import DEGRADED, UNKNOWN, FlowStatus
+from mirror_lib.status.render import status_json, status_lines
 
 EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNKNOWN = 0, 1, 2
 EPILOG = """\
@@ -34,14 +33,8 @@ def add(commands: Commands) -> None:
     parser.epilog = EPILOG
     parser.add_argument("--all", action="store_true", help="list every topic, not only topics with the greatest lag")
     parser.add_argument("--partitions", action="store_true", help="list partitions instead of topics")
-    parser.add_argument(
-        "--watch",
-        nargs="?",
-        const=5.0,
-        type=float,
-        metavar="SECONDS",
-        help="repeat every SECONDS, without a value every 5 s",
-    )
+    often = "repeat every SECONDS, without a value every 5 s"
+    parser.add_argument("--watch", nargs="?", const=5.0, type=float, metavar="SECONDS", help=often)
 
 
 def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -70,8 +63,6 @@ def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatu
 
 
 def _show(arguments: argparse.Namespace, found: List[FlowStatus]) -> None:
-    from mirror_lib.status.render import status_json, status_lines
-
     for number, status in enumerate(found):
         if arguments.json:
             print_json(status_json(status))
@@ -81,8 +72,6 @@ def _show(arguments: argparse.Namespace, found: List[FlowStatus]) -> None:
 
 
 def exit_code(found: List[FlowStatus]) -> int:
-    from mirror_lib.status.facts import DEGRADED, UNKNOWN
-
     states = {each.state for each in found}
     if UNKNOWN in states:
         return EXIT_UNKNOWN

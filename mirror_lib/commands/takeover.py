@@ -23,26 +23,14 @@ COMPARE = 20_000
 def add(commands: Commands) -> None:
     text = "show where a stopped MirrorMaker ended; --execute makes the mirror resume there"
     takeover = add_command(commands, "takeover", takeover_command, text)
-    takeover.add_argument(
-        "--from",
-        dest="origin",
-        metavar="WHERE",
-        default="mm2",
-        help="mm2 (default), connect-topic=NAME for a Connect offsets topic, group=NAME for MirrorMaker 1",
-    )
-    takeover.add_argument(
-        "--connector", metavar="NAME", help="the name of the MirrorSourceConnector, if it is not the usual one"
-    )
-    takeover.add_argument(
-        "--worker-group", metavar="NAME", help="the group.id of the Connect worker, if it is not the usual one"
-    )
-    takeover.add_argument(
-        "--compare",
-        metavar="N",
-        type=int,
-        default=COMPARE,
-        help="records to compare before each stored offset (default %(default)s); earlier groups are not moved",
-    )
+    text = "mm2 (default), connect-topic=NAME for a Connect offsets topic, group=NAME for MirrorMaker 1"
+    takeover.add_argument("--from", dest="origin", metavar="WHERE", default="mm2", help=text)
+    text = "the name of the MirrorSourceConnector, if it is not the usual one"
+    takeover.add_argument("--connector", metavar="NAME", help=text)
+    text = "the group.id of the Connect worker, if it is not the usual one"
+    takeover.add_argument("--worker-group", metavar="NAME", help=text)
+    text = "records to compare before each stored offset (default %(default)s); earlier groups are not moved"
+    takeover.add_argument("--compare", metavar="N", type=int, default=COMPARE, help=text)
     takeover.add_argument("--execute", action="store_true", help="write the ledger; stop MirrorMaker first")
 
 

@@ -20,35 +20,27 @@ from mirror_lib.commands.output import (
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
-from mirror_lib.text import counted, grouped
+from mirror_lib.text import counted, grouped, some
 from mirror_lib.threads import repeated
 from mirror_lib.transactions import open_transactions
+from mirror_lib.verify.ranges import Scope
+from mirror_lib.verify.verdicts import VerifyReport, report_json, report_lines, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.facts import Cluster
     from mirror_lib.spark.jobs import WorkDone
-    from mirror_lib.topics.plan import TopicPlan
-    from mirror_lib.verify.flow import Unlisted
-    from mirror_lib.verify.ranges import Scope
-    from mirror_lib.verify.verdicts import VerifyReport
 
 
 def add(commands: Commands) -> None:
     parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
     parser.add_argument("--since", metavar="TIME", help="compare only records from that time on (2026-01-01T00:00:00Z)")
-    parser.add_argument(
-        "--by-record",
-        action="store_true",
-        help="compare each record as Spark's consumer reads it, not whole record batches",
-    )
+    text = "compare each record as Spark's consumer reads it, not whole record batches"
+    parser.add_argument("--by-record", action="store_true", help=text)
     parser.add_argument("--complete", action="store_true", help="end with code 1 also where a record is not copied yet")
 
 
 def scope_of(arguments: argparse.Namespace) -> Scope:
-    from mirror_lib.verify.ranges import Scope
-
     try:
         since = None if arguments.since is None else moment(arguments.since)
     except ValueError as error:
@@ -93,19 +85,23 @@ def _verify(
 ) -> _Done:
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.ledger.incidents import IncidentTable
-    from mirror_lib.text import some
-    from mirror_lib.verify.flow import with_left_out, with_unlisted
-    from mirror_lib.verify.verdicts import report_lines
+    from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+    from mirror_lib.topics.remote_topics import plan_flow
+    from mirror_lib.verify.flow import unlisted, verify_planned, with_left_out, with_unlisted
 
     with clusters_of(flow) as (source, target):
-        plan, report, unlisted = _compared(flow, config, spark, source, target, scope)
+        plan = plan_flow(flow, source, target, config.flows)
+        ledger = OffsetSyncTable(spark, config.state)
+        known = {(key.source_topic, key.partition) for key in ledger.positions(flow.name)}
+        known |= set(ledger.range_positions(flow.name).sources)
+        missed = unlisted(flow, plan, known, source.topics(), target.topics())
+        report = verify_planned(spark, config, flow, plan, source, target, scope)
         waiting = open_transactions(flow, source, plan.sources())
     report = replace(report, waiting=tuple(each.sentence(time.time()) for each in waiting))
-    if unlisted.filtered and report.topics:
-        print_progress(f"{flow.name}: left out by the flow now, and not compared: {some(list(unlisted.filtered))}")
-    if unlisted.deleted and report.topics:
-        print_progress(f"{flow.name}: deleted on both clusters, and not compared: {some(list(unlisted.deleted))}")
-    report = with_unlisted(flow, report, unlisted)
+    for why, topics in (("left out by the flow now", missed.filtered), ("deleted on both clusters", missed.deleted)):
+        if topics and report.topics:
+            print_progress(f"{flow.name}: {why}, and not compared: {some(list(topics))}")
+    report = with_unlisted(flow, report, missed)
     report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
     if report.topics:
         _record(spark, config, report, scope)
@@ -129,39 +125,14 @@ def _verify(
 
 
 def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:
-    from mirror_lib.verify.verdicts import report_json
-
     return {**report_json(report), "exit_code": exit_code}
 
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:
     """For `mirror status`. A user who may only read the state folder can verify all the same."""
     from mirror_lib.ledger.verifications import VerificationTable
-    from mirror_lib.verify.verdicts import summary
 
     try:
         VerificationTable(spark, config.state).append(summary(report, scope))
     except MirrorError as error:
         print_progress(f"{report.flow}: the outcome was not recorded for mirror status: {error}")
-
-
-class _Compared(NamedTuple):
-    plan: TopicPlan
-    report: VerifyReport
-    unlisted: Unlisted
-
-
-def _compared(
-    flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, source: Cluster, target: Cluster, scope: Scope
-) -> _Compared:
-    from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-    from mirror_lib.topics.remote_topics import plan_flow
-    from mirror_lib.verify.flow import unlisted, verify_planned
-
-    plan = plan_flow(flow, source, target, config.flows)
-    ledger = OffsetSyncTable(spark, config.state)
-    known = {(key.source_topic, key.partition) for key in ledger.positions(flow.name)}
-    known |= set(ledger.range_positions(flow.name).sources)
-    missed = unlisted(flow, plan, known, source.topics(), target.topics())
-    report = verify_planned(spark, config, flow, plan, source, target, scope)
-    return _Compared(plan, report, missed)

@@ -1,8 +1,1 @@
 """Shows what a run would do, and why: both clusters are read, nothing is changed."""
-
-from __future__ import annotations
-
-
-
-
-

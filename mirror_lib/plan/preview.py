@@ -7,7 +7,7 @@ group would be translated is decided here; to which offset, `mirror groups plan`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
@@ -27,6 +27,7 @@ from mirror_lib.facts import (
     readable,
 )
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.matchless import matchless_groups, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
@@ -221,10 +222,6 @@ Decided = TypeVar("Decided")
 Configs = Mapping[str, Tuple[ConfigDecision, ...]]
 
 
-class PreviewedCluster(Cluster, GroupCluster, AclCluster, Protocol):
-    """A cluster that can be asked about topics, groups and ACLs."""
-
-
 @dataclass(frozen=True)
 class FlowPreview:
     """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name.
@@ -270,8 +267,8 @@ class _Silent(Exception):
 
 def preview(
     flow: ReplicationFlow,
-    source: PreviewedCluster,
-    target: PreviewedCluster,
+    source: KafkaCluster,
+    target: KafkaCluster,
     config: Optional[MirrorConfig] = None,
     made_acls: FrozenSet[AclBinding] = frozenset(),
     engine: Optional[EnginePlan] = None,

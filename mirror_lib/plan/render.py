@@ -126,8 +126,8 @@ def _topics(preview: FlowPreview, view: _View) -> Iterator[str]:
     shown = [each for each in plan.copied if view.all or each.create or each.grow_to]
     head = ("", "TOPIC", "REMOTE TOPIC", "PARTITIONS", "HOW")
     rows = [_topic_row(preview, each) for each in shown]
-    created_dead_letters = [_new("dead letters", new) for new in _present(plan.dead_letters)]
-    yield from _table(head, [*rows, *created_dead_letters], view)
+    rows += [] if plan.dead_letters is None else [_new("dead letters", plan.dead_letters)]
+    yield from _table(head, rows, view)
     topics, why = preview.facts.source_topics, f"matches no topic of {preview.flow.source.alias}"
     notes = [(why, with_nearest(pattern, topics)) for pattern in matchless(preview)]
     notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
@@ -150,10 +150,6 @@ def _new(what: str, topic: NewTopic) -> Row:
     configs = "".join(f", {key}={value}" for key, value in shown.items())
     how = f"create, replication.factor {topic.replication_factor}{configs}"
     return (MADE, what, topic.name, str(topic.partitions), how)
-
-
-def _present(topic: Optional[NewTopic]) -> List[NewTopic]:
-    return [] if topic is None else [topic]
 
 
 def _configs(preview: FlowPreview, view: _View) -> Iterator[str]:

@@ -15,7 +15,7 @@ from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, Top
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Position
 from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.plan.starts import with_starts
+from mirror_lib.plan.read import with_starts
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Range, Start, Starts, metadata_of
 from mirror_lib.replication.positions import SourceProgress

@@ -1,0 +1,163 @@
+"""Reads both clusters and the tables for the plan of a flow, with where a run would start each partition, or stop it.
+Changes nothing, and starts no Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
+from mirror_lib.event_lines import event_words, events
+from mirror_lib.facts import AclBinding, Cluster, OffsetRange
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.ledger.records import STARTED_LATER, Incident, PartitionKey, Position, TopicPair, same_clusters
+from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
+from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import Range, SourceCluster, Starts, first_range, refuse_other_mode
+from mirror_lib.status.facts import retention_problems, unsized
+from mirror_lib.status.read import partitions_of
+from mirror_lib.takeover.other_writer import OtherWriter
+from mirror_lib.takeover.signs import other_writer_by_tables
+from mirror_lib.text import counted
+from mirror_lib.topics.old_brokers import settled
+from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.transactions import open_transactions
+
+log = logging.getLogger(__name__)
+
+
+def flow_preview(
+    config: MirrorConfig, flow: ReplicationFlow, made_acls: FrozenSet[AclBinding], engine: Optional[EnginePlan]
+) -> FlowPreview:
+    """`made_acls`, `engine`: as of `preview`. An unexpected error of a library is raised as a MirrorError."""
+    try:
+        with clusters_of(flow) as (source, target):
+            delivery = settled(flow, target.missing_for_fence())
+            found = preview(delivery.flow, source, target, config, made_acls, engine)
+            retention = _retention(config, found, source)
+            waiting = open_transactions(flow, source, found.topics.sources())
+            other = _other_writer(config, found.flow, source, target)
+            found, recorded = _with_state(config, found, source, target, other)
+    except MirrorError:
+        raise
+    except Exception as error:
+        log.debug("%s: plan failed", flow.name, exc_info=error)
+        what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
+        raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
+    sentences = tuple(each.sentence(time.time()) for each in waiting)
+    refusal = delivery.refusal or recorded
+    warning = "; ".join(filter(None, [delivery.warning, "" if refusal else other.warning(flow.name)]))
+    return replace(found, warning=warning, refusal=refusal, retention=retention, waiting=sentences)
+
+
+def _other_writer(
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
+) -> OtherWriter:
+    """What a run would find of another replication tool; nothing where the ledger cannot be read without Spark."""
+    try:
+        return other_writer_by_tables(config, flow, source, target) if flow.copied else OtherWriter()
+    except (ConfigError, StateError) as error:
+        log.info("%s: whether another tool still writes is not checked: %s", flow.name, error)
+        return OtherWriter()
+
+
+def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> Tuple[str, ...]:
+    """Sentences where the source may delete records before they are copied; empty where it does not, and where the
+    ledger cannot be read without Spark."""
+    try:
+        reader = TableReader(config.state)
+        partitions = partitions_of(found.flow, found.topics, source, reader, time.time())
+    except (ConfigError, StateError) as error:
+        log.info("%s: retention is not compared with the copy: %s", found.flow.name, error)
+        return ()
+    sentences = [f"{each.what}; {each.remedy}" for each in retention_problems(partitions)]
+    unknown = unsized(partitions)
+    return (*sentences, *([f"{unknown}; grant Describe on the cluster {source.alias}"] if unknown else []))
+
+
+def _with_state(
+    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, other: OtherWriter
+) -> Tuple[FlowPreview, Optional[RefusedError]]:
+    """The plan with the starts of its topics, and why a run would be refused, by the tables `runs` and `offset_syncs`:
+    another cluster, another partitioning mode, another tool that still writes, or a partition whose start is not
+    proven. `found` and `None` where the tables cannot be read without Spark."""
+    flow = found.flow
+    try:
+        reader = TableReader(config.state)
+        clusters = (source.cluster_id(), target.cluster_id())
+        same_clusters(flow.name, clusters, reader.last_clusters(flow.name))
+        pairs = [
+            TopicPair(each.source.name, each.source.topic_id, each.remote_topic, each.remote_topic_id)
+            for each in found.topics.copied
+            if each.create is None
+        ]
+        refuse_other_mode(flow, pairs, *reader.copied(flow.name))
+        still_writes = other.refusal(flow.name)
+        if still_writes is not None:
+            raise still_writes
+        if not flow.repartitions:
+            copied = with_starts(flow, found.topics.copied, source, target, reader, config.state)
+            found = replace(found, topics=replace(found.topics, copied=copied))
+    except RefusedError as error:
+        return found, error
+    except (ConfigError, StateError) as error:
+        log.info("%s: the plan is not compared with the state: %s", flow.name, error)
+    return found, None
+
+
+def with_starts(
+    flow: ReplicationFlow,
+    topics: Sequence[CopiedTopic],
+    source: SourceCluster,
+    target: Cluster,
+    reader: TableReader,
+    state: str,
+) -> Tuple[CopiedTopic, ...]:
+    """The topics, with a note where a run would start the copy after offsets that the source holds now. Raises
+    `RefusedError` if a run would stop a partition at its start. Both are by the rules of `first_range`.
+
+    What a comparison of both logs shows is known to the run alone. Raises `ClusterError`, and `StateError` if the
+    ledger cannot be read.
+    """
+    there = target.topics()
+    partitions = [
+        CopiedPartition(each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, 0)
+        for each in topics
+        for number in range(each.partitions)
+    ]
+    known = _positions(reader, flow)
+    unknown = [each for each in partitions if each.key not in known.get(each.topic, {})]
+    starts = Starts(flow, source).of(unknown)
+    sources = source.offsets([each.source for each in partitions], flow.isolation_level)
+    remotes = {(name, number) for name, topic in there.items() for number in range(topic.partitions)}
+    targets = target.offsets([each.remote for each in partitions if each.remote in remotes], "read_uncommitted")
+    refused: List[Range] = []
+    incidents: List[Incident] = []
+    for each in partitions:
+        log = targets.get(each.remote) if each.remote in remotes else OffsetRange(0, 0)
+        if each.source in sources and log is not None:
+            ends = sources[each.source], log, starts.get(each.source)
+            rows, place = known.get(each.topic, {}), named_folder(state)
+            found = first_range(flow, each.key, rows, *ends, remote_topic=each.remote_topic, state=place)
+            refused += [found] if found.refused is not None else []
+            incidents += [found.incident] if found.incident is not None else []
+    if refused:
+        others = f" ({counted(len(refused) - 1, 'more partition')})" if len(refused) > 1 else ""
+        raise RefusedError(f"{flow.name}: {refused[0].refused}{others}", code=refused[0].code)
+    notes = {rows[0].topic: event_words(rows) for rows in events(incidents) if rows[0].kind == STARTED_LATER}
+    return tuple(
+        replace(each, notes=(*each.notes, notes[each.source.name])) if each.source.name in notes else each
+        for each in topics
+    )
+
+
+def _positions(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Mapping[PartitionKey, Position]]:
+    by_topic: Dict[str, Dict[PartitionKey, Position]] = {}
+    table = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
+    for key, (upstream, downstream, _) in ({} if table is None else last_positions(table)).items():
+        by_topic.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
+    return by_topic

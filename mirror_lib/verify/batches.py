@@ -193,9 +193,9 @@ def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
     return Settled(tuple(left), tail)
 
 
-def _comparer(tasks: Shipped[Tuple[Tuple[Tuple[int, Piece], ...], ...]]) -> Callable[
-    [Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]
-]:
+def _comparer(
+    tasks: Shipped[Tuple[Tuple[Tuple[int, Piece], ...], ...]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         format_worker_entries()
         for batch in batches:

@@ -183,9 +183,7 @@ def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
 
 
 def _joined(upstream: DataFrame, downstream: DataFrame, pairs: DataFrame) -> DataFrame:
-    source = upstream.selectExpr(
-        "slot", "offset as upstream", "digest as source_digest", "key_digest as source_key"
-    )
+    source = upstream.selectExpr("slot", "offset as upstream", "digest as source_digest", "key_digest as source_key")
     remote = downstream.selectExpr(
         "slot", "offset as downstream", "digest as remote_digest", "key_digest as remote_key"
     )
@@ -312,9 +310,7 @@ class Sum:
 NOTHING = Sum(0, 0, (0, 0))
 
 
-def screen(
-    spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]
-) -> Set[int]:
+def screen(spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]) -> Set[int]:
     """The indices of the ranges in which every record of both logs is in the map and equals its pair.
 
     Other ranges may also be equal (compacted logs, a longer remote log): they need `compare`. Records are compared by
@@ -325,9 +321,7 @@ def screen(
         upstream = _sums(_with_places(source.hashes(source_slices(slots)), runs))
     downstream = _sums(remote.hashes(remote_slices(slots)).withColumn("place", F.col("offset")))
     return {
-        slot
-        for slot, one in slots.items()
-        if _equal(one, upstream.get(slot, NOTHING), downstream.get(slot, NOTHING))
+        slot for slot, one in slots.items() if _equal(one, upstream.get(slot, NOTHING), downstream.get(slot, NOTHING))
     }
 
 

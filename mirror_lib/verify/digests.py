@@ -49,6 +49,7 @@ class Feed(NamedTuple):
 # earlier topic of that name; or not from this flow.
 OWN, OTHER, FOREIGN = "own", "other", "foreign"
 
+
 # Every part contains its own length or a null mark, so different records never have the same encoding.
 def _part(binary: str) -> str:
     length = f"encode(concat(length({binary}), ':'), 'UTF-8')"
@@ -89,9 +90,7 @@ _NEWEST_ORIGIN = (
     f"if(header.key = '{ORIGIN_HEADER}', header.value, newest)) as string)"
 )
 # The flow's tasks add the origin as the last header.
-_WITHOUT_ORIGIN = (
-    f"filter(headers, (header, n) -> not (n = size(headers) - 1 and header.key = '{ORIGIN_HEADER}'))"
-)
+_WITHOUT_ORIGIN = f"filter(headers, (header, n) -> not (n = size(headers) - 1 and header.key = '{ORIGIN_HEADER}'))"
 _IS_ORIGIN = "origin_text rlike '^[^/]+/[^/]+/[0-9]{1,9}/[0-9]{1,18}/[^/]*$'"
 
 

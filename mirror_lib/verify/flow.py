@@ -156,9 +156,7 @@ def _fed(flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster)
     return frozenset(each.remote_topic for each in waiting if each.source.name in filled)
 
 
-def extra_partitions(
-    source: Cluster, target: Cluster, copied: Sequence[CopiedTopic]
-) -> Mapping[str, Sequence[int]]:
+def extra_partitions(source: Cluster, target: Cluster, copied: Sequence[CopiedTopic]) -> Mapping[str, Sequence[int]]:
     """By remote topic, the non-empty partitions without a source partition of that number.
 
     Only for topics whose records keep their partition's number. Raises `ClusterError`.
@@ -318,8 +316,7 @@ def _expected(
     mirror: str,
     copy: Optional[OriginCopy] = None,
 ) -> Made:
-    """Returns `change` as a function of rows: with `copy` the records get their remote places, else their source ones.
-    """
+    """`change` as a function of rows: with `copy` the records get their remote places, else their source ones."""
     now = names_of(flow, copied)
     names = replace(now, partitions={**now.partitions, **(copy.counts() if copy is not None else {})})
     ids = {topic.source.name: topic.source.topic_id for topic in copied}
@@ -428,9 +425,7 @@ def _joined(stretches: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
     return stretches if len(stretches) <= STRETCHES else [(stretches[0][0], stretches[-1][1])]
 
 
-def _settled(
-    spark: SparkSession, flow: ReplicationFlow, ranges: Mapping[int, CopiedRange]
-) -> Mapping[int, Settled]:
+def _settled(spark: SparkSession, flow: ReplicationFlow, ranges: Mapping[int, CopiedRange]) -> Mapping[int, Settled]:
     """The parts that batches settle; none if the comparison fails, for example without a Python package on executors.
 
     Everything is then compared by record: Spark's own consumer needs no Python package there."""

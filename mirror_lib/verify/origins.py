@@ -184,9 +184,10 @@ def _aggregates() -> List[Column]:
     changed = f"kind = '{PAIR}' and fields <> ''"
     where_reported = {kind: f"kind = '{kind}'" for kind in _REPORTED}
     where_reported[MISSING] = f"kind = '{MISSING}' and not ({gone})"
-    reported = [(_column(kind), where, "downstream, origin, upstream, other") for kind, where in where_reported.items()]
+    place = "downstream, origin, upstream, other"
+    reported = [(kind.replace(" ", "_"), where, place) for kind, where in where_reported.items()]
     reported[0] = (*reported[0][:2], "cast(null as bigint) as downstream, origin, upstream, other")
-    reported.append(("swapped", swapped, "downstream, origin, upstream, other"))
+    reported.append(("swapped", swapped, place))
     reported.append(("changed", changed, "downstream, origin, upstream, fields"))
     counted = [(name, f"kind = '{name}'") for name in (_OTHER, _BEFORE, _BEHIND)]
     return [
@@ -196,10 +197,6 @@ def _aggregates() -> List[Column]:
         *(F.expr(f"count_if({where})").alias(name) for name, where, _ in reported),
         *(F.expr(f"min(struct({of})) filter (where {where})").alias(f"first_{name}") for name, where, of in reported),
     ]
-
-
-def _column(kind: str) -> str:
-    return kind.replace(" ", "_")
 
 
 def _counts(row: Row) -> OriginCounts:

@@ -107,8 +107,7 @@ class TopicVerdict:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The verdicts on all copied topics of one flow. `waiting`: sentences on offsets that wait for an open transaction.
-    """
+    """The verdicts on the copied topics of a flow. `waiting`: sentences on offsets that wait for open transactions."""
 
     flow: str
     topics: Tuple[TopicVerdict, ...]

@@ -10,7 +10,7 @@ from typing import Iterable, Iterator, List
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_json, print_lines
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.doctor.checks import BLOCKING, Check, check_lines, summary_line
+from mirror_lib.doctor.checks import BLOCKING, Check, check_lines, failed, summary_line
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, MirrorError
 
 
@@ -45,7 +45,7 @@ def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Ch
         with running_session("mirror doctor") as spark:
             yield from on_spark(spark, config, flows)
     except MirrorError as error:
-        yield Check("spark", "start", BLOCKING, error.message, error.hint or "", error.code)
+        yield failed("spark", "start", error)
 
 
 def _show(check: Check, as_json: bool) -> None:

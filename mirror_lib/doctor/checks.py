@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from mirror_lib.errors import MirrorError
 from mirror_lib.status.facts import keep_records
 from mirror_lib.text import counted, duration, one_entry, size, some
 
@@ -26,6 +27,10 @@ class Check:
     detail: str
     remedy: str = ""
     error: str = ""
+
+
+def failed(subject: str, code: str, error: MirrorError) -> Check:
+    return Check(subject, code, BLOCKING, error.message, error.hint or "", error.code)
 
 
 def check_lines(check: Check) -> List[str]:

@@ -22,6 +22,7 @@ from mirror_lib.doctor.checks import (
     Check,
     collisions,
     durability,
+    failed,
     missing_operations,
     names,
     time_of_copy,
@@ -46,7 +47,6 @@ from mirror_lib.topics.remote_topics import plan_flow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Clusters = Mapping[str, KafkaCluster]
 DURABILITY = ("min.insync.replicas", "unclean.leader.election.enable", "message.timestamp.type")
 PACKAGES = ("pyspark", "delta-spark", "kafka-python", "pyarrow", "pandas", "deltalake")
 ANSWER_SECONDS = 15.0
@@ -91,19 +91,17 @@ def _guarded(subject: str, checks: Iterator[Check]) -> Iterator[Check]:
     try:
         yield from checks
     except MirrorError as error:
-        yield Check(subject, "unanswered", BLOCKING, error.message, error.hint or "", error.code)
+        yield failed(subject, "unanswered", error)
 
 
-def _login(
-    cluster: ClusterConfig, role: str, connected: Dict[str, KafkaCluster], stack: ExitStack
-) -> Iterator[Check]:
+def _login(cluster: ClusterConfig, role: str, connected: Dict[str, KafkaCluster], stack: ExitStack) -> Iterator[Check]:
     alias = cluster.alias
     try:
         found = stack.enter_context(KafkaCluster(cluster, ANSWER_SECONDS))
         count, identity = found.broker_count(), found.cluster_id()
         addresses = log_in(Access(cluster, role))
     except MirrorError as error:
-        yield Check(alias, "login", BLOCKING, error.message, error.hint or "", error.code)
+        yield failed(alias, "login", error)
         return
     connected[alias] = found
     release = f"Kafka {found.release()} or newer"
@@ -245,7 +243,7 @@ def _values(configs: Mapping[str, TopicConfigs]) -> Dict[str, Mapping[str, Optio
 def _other_writer(flow: ReplicationFlow, found: OtherWriter) -> Iterator[Check]:
     refusal = found.refusal(flow.name)
     if refusal is not None:
-        yield Check(flow.name, "other-writer", BLOCKING, refusal.message, refusal.hint or "", refusal.code)
+        yield failed(flow.name, "other-writer", refusal)
     elif found.reason:
         yield Check(flow.name, "other-writer", WARNING, found.reason, found.unknown)
 
@@ -302,7 +300,7 @@ def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[Replicat
         refuse_settings(spark)
         refuse_logins(spark.version, flows)
     except MirrorError as error:
-        yield Check("spark", "settings", BLOCKING, error.message, error.hint or "", error.code)
+        yield failed("spark", "settings", error)
     tailing = sum(flow.tails for flow in flows)
     slots = most_slots(spark)
     if tailing and slots <= tailing:  # none is left for the ledger's commits

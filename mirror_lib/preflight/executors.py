@@ -113,32 +113,24 @@ def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:
 
 
 def _python_failure(error: Exception) -> RefusedError:
+
+    def refused(what: str, hint: str = PYTHON_HINT) -> RefusedError:
+        return RefusedError(f"{what}. {UNCHANGED}", hint, code="MIR-307")
+
     said = cause_of(error)
     program = re.search(r'Cannot run program "([^"]+)"', str(error))
     if program is not None:
-        return RefusedError(
-            f"The executors' Python {program.group(1)} cannot be started: {said}. {UNCHANGED}",
-            PYTHON_HINT,
-            code="MIR-307",
-        )
+        return refused(f"The executors' Python {program.group(1)} cannot be started: {said}")
     if "has different version" in said:
-        return RefusedError(
-            f"The executors' Python does not fit the driver's: {said}. {UNCHANGED}",
-            PYTHON_HINT,
-            code="MIR-307",
-        )
+        return refused(f"The executors' Python does not fit the driver's: {said}")
     if "No module named 'mirror_lib" in said:
         hint = "start the job with spark-submit.sh, which ships mirror_lib, or install this package on every executor"
-        return RefusedError(f"The executors have no mirror_lib. {UNCHANGED}", hint, code="MIR-307")
+        return refused("The executors have no mirror_lib", hint)
     # A worker that does not come up prints its trace, whose last line is the error.
     worker = re.search(r"Error from python worker:\s*(.*?)\s*PYTHONPATH was:", str(error), re.DOTALL)
     if worker is not None and worker.group(1):
         said = worker.group(1).splitlines()[-1].strip()
-    return RefusedError(
-        f"The executors' Python cannot start Spark's worker: {said}. {UNCHANGED}",
-        PYTHON_HINT,
-        code="MIR-307",
-    )
+    return refused(f"The executors' Python cannot start Spark's worker: {said}")
 
 
 def refusals(found: Sequence[Finding]) -> List[RefusedError]:

@@ -77,8 +77,12 @@ class Value(NamedTuple):
     value: float
 
 
+METRICS: List[Metric] = []
+
+
 def _metric(name: str, kind: str, means: str, labels: Tuple[str, ...] = _FLOW) -> Metric:
-    return Metric(PREFIX + name, kind, means, labels)
+    METRICS.append(Metric(PREFIX + name, kind, means, labels))
+    return METRICS[-1]
 
 
 BUILD = _metric("build_info", INFO, "The mirror's version. Always 1", ("version",))
@@ -108,6 +112,11 @@ LAG_SECONDS = _metric(
     GAUGE,
     "Age of the last record copied of the partition with the oldest one, among partitions with more to copy. Absent "
     "where nothing is left to copy or the age is unknown",
+)
+RETENTION = _metric(
+    "retention_left_seconds",
+    GAUGE,
+    "How long the source keeps what is not copied, of the topic with the least time left",
 )
 STOPPED = _metric(
     "stopped_partitions", GAUGE, "Partitions that the flow no longer copies. The table incidents has the reason"
@@ -142,7 +151,6 @@ TOPIC_LAG = _metric("topic_lag_records", GAUGE, "Offsets of the source topic sti
 TOPIC_PARTITION_LAG = _metric(
     "topic_max_partition_lag_records", GAUGE, "Offsets still to copy of the topic's partition that has the most", _TOPIC
 )
-
 TOPIC_RETENTION = _metric(
     "topic_retention_left_seconds",
     GAUGE,
@@ -150,19 +158,6 @@ TOPIC_RETENTION = _metric(
     "retention.bytes. Read once a minute. 0 where the source may delete it at any moment. Absent without lag, and "
     "where the source deletes nothing",
     _TOPIC,
-)
-RETENTION = _metric(
-    "retention_left_seconds",
-    GAUGE,
-    "How long the source keeps what is not copied, of the topic with the least time left",
-)
-
-METRICS: Tuple[Metric, ...] = (
-    *(BUILD, RUNNING, START, FLOW_INFO),
-    *(RECORDS, BYTES, RECOVERED, FILTERED, CYCLES, CYCLE_SECONDS, LAST_CYCLE),
-    *(LAG_RECORDS, LAG_SECONDS, RETENTION, STOPPED, THROTTLED, UNREACHABLE),
-    *(STATE, RUN_SUCCESS, TOPICS, OMITTED),
-    *(TOPIC_RECORDS, TOPIC_BYTES, TOPIC_LAG, TOPIC_PARTITION_LAG, TOPIC_RETENTION),
 )
 
 

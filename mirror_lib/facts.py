@@ -164,66 +164,34 @@ class AclBinding:
 
 
 class Cluster(Protocol):
-    """The requests that a Kafka cluster accepts. Each raises ClusterError if it cannot be answered at all."""
+    """The requests that a Kafka cluster accepts; `KafkaCluster` says what each promises. Each raises ClusterError if it
+    cannot be answered at all."""
 
     alias: str
 
-    def cluster_id(self) -> str:
-        """The cluster's own id."""
-
-    def broker_count(self) -> int:
-        """The number of brokers that can have replicas now."""
-
-    def topics(self) -> Mapping[str, TopicDescription]:
-        """Every visible topic, by name. A topic that is just being created or deleted may be missing."""
-
+    def cluster_id(self) -> str: ...
+    def broker_count(self) -> int: ...
+    def topics(self) -> Mapping[str, TopicDescription]: ...
     def topic_configs(
         self, names: Sequence[str], keys: Optional[Sequence[str]] = None
-    ) -> Mapping[str, Optional[TopicConfigs]]:
-        """Effective configs by topic, defaults included; only `keys` where given. Unknown topics are left out; `None`
-        of a topic whose configs this principal may not read."""
-
-    def topic_config_keys(self) -> FrozenSet[str]:
-        """The topic configs that this cluster's brokers know; empty where that cannot be found out."""
-
-    def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
-        """Validate `create_topics` without creating anything: by topic the reason of a refusal, or `None`, and the
-        configs that the topic would have, where the brokers report them."""
-
-    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
-        """Create topics: `None` where the topic now exists (also where it did before), else the broker's reason."""
-
-    def create_partitions(self, counts: Mapping[str, int]) -> Mapping[str, Optional[str]]:
-        """Grow topics to so many partitions: `None` where it has them (also where it had more), else the reason."""
-
+    ) -> Mapping[str, Optional[TopicConfigs]]: ...
+    def topic_config_keys(self) -> FrozenSet[str]: ...
+    def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]: ...
+    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]: ...
+    def create_partitions(self, counts: Mapping[str, int]) -> Mapping[str, Optional[str]]: ...
     def alter_topic_configs(
         self, changes: Mapping[str, Mapping[str, Optional[str]]]
-    ) -> Mapping[str, Optional[str]]:
-        """Set (or, with value `None`, delete) single topic configs, leaving the others: `None` or the reason."""
-
+    ) -> Mapping[str, Optional[str]]: ...
     def offsets(
         self, partitions: Sequence[TopicPartition], isolation_level: str
-    ) -> Mapping[TopicPartition, OffsetRange]:
-        """Log start and end; the end is the last stable offset under `read_committed`, else the high watermark.
-
-        Partitions that are unknown or have no leader now are left out and named in the log.
-        """
-
+    ) -> Mapping[TopicPartition, OffsetRange]: ...
     def sure_offsets(
         self, partitions: Sequence[TopicPartition], isolation_level: str
-    ) -> Mapping[TopicPartition, OffsetRange]:
-        """The same, from leaders on which all brokers agree. If not all brokers answer, partitions are left out."""
-
+    ) -> Mapping[TopicPartition, OffsetRange]: ...
     def offsets_at(
         self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
-    ) -> Mapping[TopicPartition, int]:
-        """The first offset whose record is of `timestamp` (ms since 1970) or later; -1 where there is none (yet).
-
-        Partitions that are unknown or have no leader now are left out.
-        """
-
-    def close(self) -> None:
-        """Drop the connections. Closing twice is harmless."""
+    ) -> Mapping[TopicPartition, int]: ...
+    def close(self) -> None: ...
 
 
 class GroupCluster(Protocol):
@@ -235,31 +203,16 @@ class GroupCluster(Protocol):
 
     alias: str
 
-    def group_names(self) -> Sequence[str]:
-        """Consumer groups, sorted: classic, KIP-848 and simple ones; no share, streams or Connect groups."""
-
-    def unlisted_brokers(self) -> Sequence[str]:
-        """The ids of the brokers that did not list their groups at the last `group_names`."""
-
-    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
-        """State and members by group. Absent groups are left out."""
-
-    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        """Every committed offset by group. A group without any, or absent, has an empty mapping; a group whose
-        coordinator did not answer is left out."""
-
+    def group_names(self) -> Sequence[str]: ...
+    def unlisted_brokers(self) -> Sequence[str]: ...
+    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]: ...
+    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]: ...
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Callable[[], bool] = lambda: True
-    ) -> Mapping[TopicPartition, Optional[str]]:
-        """Commit for a group without being a member: `None` where it is done, else the broker's reason.
-
-        `again` is called before each further attempt: an attempt without an answer may have been carried out.
-        """
-
+    ) -> Mapping[TopicPartition, Optional[str]]: ...
     def delete_offsets(
         self, group: str, partitions: Sequence[TopicPartition], again: Callable[[], bool] = lambda: True
-    ) -> Mapping[TopicPartition, Optional[str]]:
-        """Delete committed offsets: `None` where there is none any more, else the broker's reason. `again` as above."""
+    ) -> Mapping[TopicPartition, Optional[str]]: ...
 
 
 class AclCluster(Protocol):
@@ -267,11 +220,6 @@ class AclCluster(Protocol):
 
     alias: str
 
-    def topic_acls(self) -> Optional[FrozenSet[AclBinding]]:
-        """Every ACL of topics; `None` where the cluster has no authorizer."""
-
-    def create_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
-        """Create ACLs: `None` if the ACL exists now (or existed before), else the broker's reason."""
-
-    def delete_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]:
-        """Delete exactly these ACLs: `None` if the ACL no longer exists, else the broker's reason."""
+    def topic_acls(self) -> Optional[FrozenSet[AclBinding]]: ...
+    def create_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]: ...
+    def delete_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]: ...

@@ -80,9 +80,7 @@ def farthest_back(left: Mapping[TopicPartition, int], times: Mapping[TopicPartit
     return max(0.0, time.time() - min(behind) / 1000) if behind else None
 
 
-def by_topic(
-    left: Mapping[TopicPartition, int], copied: Iterable[Tuple[str, int, int]]
-) -> Tuple[TopicMetrics, ...]:
+def by_topic(left: Mapping[TopicPartition, int], copied: Iterable[Tuple[str, int, int]]) -> Tuple[TopicMetrics, ...]:
     """The topics of a cycle by name. `left`: upstream offsets still to copy of each source partition. `copied`: topic,
     records and bytes, one or more entries per source topic."""
     to_go: Dict[str, Dict[int, int]] = {}

@@ -27,9 +27,7 @@ FIRST_PID_NAMESPACE = "4026531836"
 
 
 @contextmanager
-def run_lock(
-    state: str, flow: str, take_over: bool, patience: Optional[float] = None
-) -> Iterator[Optional[int]]:
+def run_lock(state: str, flow: str, take_over: bool, patience: Optional[float] = None) -> Iterator[Optional[int]]:
     """Hold the lock of `flow`, whose tables are under `state`, during the block. Yields `None` if the block has the
     lock, else the id of the process that has it, or `UNKNOWN_PROCESS` if the file does not name it. Waits `patience`
     seconds for the lock, by default `LEAVING_SECONDS`: the other process may be about to end.

@@ -60,17 +60,16 @@ class SupervisedFlow(ABC):
 
     def _run(self) -> None:
         with in_flow(self._logs_for):
-            self._live_until_the_end()
-
-    def _live_until_the_end(self) -> None:
-        while True:
-            error = self._attempt()
-            again = error is not None and self._is_transient(error)
-            pause = REFUSED_SECONDS if isinstance(error, LoginError) else RESTART_SECONDS
-            if not again or self._stop.wait(pause):
-                break
-            log.warning("%s; %s starts again", error, self._name)
-        self._over(None if self._stop.is_set() and self._was_ended(error, again) else error)
+            while True:
+                error = self._attempt()
+                again = error is not None and self._is_transient(error)
+                pause = REFUSED_SECONDS if isinstance(error, LoginError) else RESTART_SECONDS
+                if not again or self._stop.wait(pause):
+                    break
+                log.warning("%s; %s starts again", error, self._name)
+            # A stopped flow has not failed if it waited for a cluster, or Java was stopped too.
+            waited = again and isinstance(error, ClusterError)
+            self._over(None if self._stop.is_set() and (waited or isinstance(error, SparkEndedError)) else error)
 
     def _is_transient(self, error: MirrorError) -> bool:
         refused = isinstance(error, LoginError) and not self._connected
@@ -79,10 +78,6 @@ class SupervisedFlow(ABC):
             # Other flows may run without end, so a report at their end would come too late.
             log.error("%s; %s has ended", error, self._name)
         return transient
-
-    def _was_ended(self, error: Optional[MirrorError], waited: bool) -> bool:
-        """Whether a stopped flow has not failed: it waited for a cluster, or Java was stopped too."""
-        return isinstance(error, SparkEndedError) or (waited and isinstance(error, ClusterError))
 
     def _attempt(self) -> Optional[MirrorError]:
         try:

@@ -101,9 +101,7 @@ def wrapped(line: str, columns: Optional[int]) -> List[str]:
     indent = len(line) - len(line.lstrip())
     last = max((found.end() for found in re.finditer(r"(?<=\S) {2,}", line)), default=0)
     hang = last if last and last + LEAST_COLUMN <= columns else indent + 4
-    return textwrap.wrap(
-        line, columns, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
-    )
+    return textwrap.wrap(line, columns, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False)
 
 
 def aligned(

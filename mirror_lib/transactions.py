@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import ActiveProducer, OffsetRange, TopicPartition, held_back
+from mirror_lib.facts import ActiveProducer, TopicPartition, held_back
 from mirror_lib.text import counted, duration
+
+if TYPE_CHECKING:
+    from mirror_lib.kafka.admin import KafkaCluster
 
 
 @dataclass(frozen=True)
@@ -32,22 +35,8 @@ class OpenTransaction:
         return f"{what} ({self.producer}{age}, from offset {self.since})"
 
 
-class TransactionCluster(Protocol):
-    """The requests about open transactions that a cluster accepts."""
-
-    def offsets(
-        self, partitions: Sequence[TopicPartition], isolation_level: str
-    ) -> Mapping[TopicPartition, OffsetRange]:
-        """Log start and end, by the isolation level."""
-
-    def active_producers(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, Sequence[ActiveProducer]]:
-        """The producers in the state of each partition's leader, where it shows them."""
-
-
 def open_transactions(
-    flow: ReplicationFlow, source: TransactionCluster, partitions: Sequence[TopicPartition]
+    flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[TopicPartition]
 ) -> Tuple[OpenTransaction, ...]:
     """The open transactions that keep offsets of `partitions` from the flow. Raises `ClusterError`."""
     if flow.isolation_level != "read_committed" or not partitions:

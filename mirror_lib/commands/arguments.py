@@ -33,10 +33,6 @@ Run = Callable[[argparse.Namespace, MirrorConfig], int]
 Read = Callable[[argparse.Namespace], MirrorConfig]
 
 
-def load_files(arguments: argparse.Namespace) -> MirrorConfig:
-    return load(arguments.config)
-
-
 def add_command(commands: Commands, name: str, run: Run, text: str, *, flow: bool = True) -> argparse.ArgumentParser:
     """A command that takes files, with `--flow` and `--clusters` where `flow` says so.
 
@@ -48,7 +44,7 @@ def add_command(commands: Commands, name: str, run: Run, text: str, *, flow: boo
         parser.add_argument("--flow", metavar="A->B", help="only this flow; quote it, because the shell reads >")
         parser.add_argument("--clusters", metavar="ALIAS", nargs="+", help="only flows into these clusters")
     add_json(parser)
-    configured(parser, run, load_files)
+    configured(parser, run, lambda arguments: load(arguments.config))
     return parser
 
 

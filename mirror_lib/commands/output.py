@@ -148,11 +148,8 @@ def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> b
     decline."""
     off = environ.get(SCREEN, "").strip().lower() == "off"
     declined = arguments.plain or arguments.json == STDOUT or off or wants_json(environ)
-    return not declined and environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty() and _has_rich()
-
-
-def _has_rich() -> bool:
-    return find_spec("rich") is not None
+    able = environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty()
+    return not declined and able and find_spec("rich") is not None
 
 
 def undo_line(arguments: argparse.Namespace, run_id: str) -> str:

@@ -277,9 +277,7 @@ def _await_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None
         time.sleep(0.0 if audible else AGAIN_SECONDS)
 
 
-def not_silent(
-    runs: Sequence[OpenRun], beating: Collection[str], heard: Dict[str, float], now: float
-) -> List[OpenRun]:
+def not_silent(runs: Sequence[OpenRun], beating: Collection[str], heard: Dict[str, float], now: float) -> List[OpenRun]:
     """The `runs` that may be alive: a run died if its heartbeats have stopped for `SILENT_SECONDS`. A bounded run
     writes none, so a run that was never heard may be alive.
 

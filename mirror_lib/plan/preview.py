@@ -351,9 +351,7 @@ def _groups(
     existing = _existing_groups(target, going) if is_committing else []
     return plan_groups(
         flow,
-        GroupFacts(
-            names, committed, selected, target.describe_groups(existing), target.committed_offsets(existing)
-        ),
+        GroupFacts(names, committed, selected, target.describe_groups(existing), target.committed_offsets(existing)),
     )
 
 

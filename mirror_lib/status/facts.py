@@ -286,7 +286,8 @@ class FlowStatus(Partitions):
     @property
     def problems(self) -> Tuple[Problem, ...]:
         """The worst first."""
-        return (*_unread(self), *_of_the_run(self), *_of_the_data(self), *_of_groups(self), *_of_verification(self))
+        unread = [Problem("unreadable", sentence, "fix this, then ask again", True) for sentence in self.unread]
+        return (*unread, *_of_the_run(self), *_of_the_data(self), *_of_groups(self), *_of_verification(self))
 
     @property
     def state(self) -> str:
@@ -377,10 +378,6 @@ def rows_by_run(rows: Rows) -> List[Rows]:
 
 def at_of(row: Mapping[str, object]) -> float:
     return float(str(row["at"]))
-
-
-def _unread(flow: FlowStatus) -> List[Problem]:
-    return [Problem("unreadable", sentence, "fix this, then ask again", True) for sentence in flow.unread]
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:

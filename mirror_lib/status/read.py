@@ -255,9 +255,7 @@ def _partitions(
     return _kept(flow, source, bare, now)
 
 
-def seconds_to_retention(
-    flow: ReplicationFlow, next_offsets: Mapping[TopicPartition, int]
-) -> Mapping[str, float]:
+def seconds_to_retention(flow: ReplicationFlow, next_offsets: Mapping[TopicPartition, int]) -> Mapping[str, float]:
     """By source topic, how long the source keeps what is not copied yet, at least by time and about by size; 0 where it
     may delete it at any moment. Topics without a time are left out. A few requests to the source. ClusterError."""
     with KafkaCluster(flow.source, flow.admin_timeout) as source:
@@ -376,9 +374,7 @@ def last_at(moves: Moves) -> float:
     return max(float(row["at"]) for row in moves)
 
 
-def lags_of(
-    cluster: KafkaCluster, names: Sequence[str], topics: Optional[Collection[str]] = None
-) -> Dict[str, int]:
+def lags_of(cluster: KafkaCluster, names: Sequence[str], topics: Optional[Collection[str]] = None) -> Dict[str, int]:
     """By group the offsets that it has left to read on a cluster, of these topics or of all. A group without an offset
     there is left out."""
     return _sums(_unread(cluster, names, topics))

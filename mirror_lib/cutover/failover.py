@@ -10,7 +10,7 @@ from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.table_reader import TableReader, last_commits
 from mirror_lib.status.facts import run_status
-from mirror_lib.status.read import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_verdict
+from mirror_lib.status.read import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_of
 from mirror_lib.text import aligned, counted, duration, grouped
 from mirror_lib.topics.policy import counts
 
@@ -98,7 +98,7 @@ def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[TargetGro
     described, lags = target.describe_groups(sorted(moves)), lags_of(target, sorted(moves), topics)
     return tuple(
         TargetGroup(
-            *(name, len(own), worst_verdict(own), lags.get(name), last_at(own)),
+            *(name, len(own), worst_of(row["verdict"] for row in own), lags.get(name), last_at(own)),
             name in described and described[name].has_members,
         )
         for name, own in sorted(moves.items())

@@ -12,7 +12,6 @@ from mirror_lib.status.facts import (
     Rows,
     RunStatus,
     VerifyStatus,
-    at_of,
     rows_by_run,
     run_of,
 )
@@ -135,20 +134,14 @@ class MirrorReport:
 
 def run_records(rows: Rows, since: float) -> Tuple[RunRecord, ...]:
     """The runs with a sign of life after `since`. A run without a row `started` is left out."""
-    found = [RunRecord(**vars(run_of(own)), signs=_signs(own)) for own in rows_by_run(rows) if at_of(own[-1]) >= since]
+    found = [RunRecord(**vars(run_of(own)), signs=_signs(own)) for own in rows_by_run(rows) if own[-1]["at"] >= since]
     return tuple(sorted(found, key=lambda each: each.started))
 
 
 def _signs(rows: Rows) -> Tuple[Sign, ...]:
-    signs = [Sign(at_of(rows[0]), 0, 0)]
+    signs = [Sign(rows[0]["at"], 0, 0)]
     for row in rows[1:]:
-        signs.append(
-            Sign(
-                at_of(row),
-                signs[-1].records if row["records"] is None else int(str(row["records"])),
-                signs[-1].bytes if row["bytes"] is None else int(str(row["bytes"])),
-                None if row["lag_records"] is None else int(str(row["lag_records"])),
-                None if row["lag_seconds"] is None else float(str(row["lag_seconds"])),
-            )
-        )
+        records = signs[-1].records if row["records"] is None else row["records"]
+        nbytes = signs[-1].bytes if row["bytes"] is None else row["bytes"]
+        signs.append(Sign(row["at"], records, nbytes, row["lag_records"], row["lag_seconds"]))
     return tuple(signs)

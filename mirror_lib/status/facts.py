@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.codes import INCIDENT_CODES, PREFIX
 from mirror_lib.groups.translation import WAYS_OUT
@@ -21,7 +21,7 @@ from mirror_lib.text import counted, duration, some
 from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
-Rows = Sequence[Mapping[str, object]]
+Rows = Sequence[Mapping[str, Any]]
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
@@ -333,51 +333,44 @@ def run_status(rows: Rows) -> Optional[RunStatus]:
 def run_of(own: Rows) -> RunStatus:
     """`own`: the rows of the run."""
     first, ended = own[0], next((row for row in own if row["kind"] == "ended"), None)
-    counted_at = [(at_of(row), int(str(row["records"]))) for row in own if row["records"] is not None]
-    counted_at = [(at_of(first), 0), *counted_at][-2:]
+    counted_at = [(row["at"], row["records"]) for row in own if row["records"] is not None]
+    counted_at = [(first["at"], 0), *counted_at][-2:]
     (began, before), (until, after) = counted_at[0], counted_at[-1]
     return RunStatus(
-        str(first["run_id"]),
-        at_of(first),
-        at_of(own[-1]),
-        None if ended is None else at_of(ended),
-        None if ended is None else str(ended["outcome"]),
-        next((str(row["driver"]) for row in own[::-1] if row["driver"] is not None), None),
+        *(first["run_id"], first["at"], own[-1]["at"]),
+        *((None, None) if ended is None else (ended["at"], str(ended["outcome"]))),
+        next((row["driver"] for row in own[::-1] if row["driver"] is not None), None),
         (after - before) / (until - began) if until > began else None,
-        filtered=next((int(str(row["filtered"])) for row in own[::-1] if row.get("filtered") is not None), None),
-        lags=tuple((at_of(row), int(str(row["lag_records"]))) for row in own if row["lag_records"] is not None)[-2:],
+        filtered=next((row["filtered"] for row in own[::-1] if row.get("filtered") is not None), None),
+        lags=tuple((row["at"], row["lag_records"]) for row in own if row["lag_records"] is not None)[-2:],
     )
 
 
 def cutover_status(rows: Rows) -> Optional[CutoverStatus]:
     """By the last of the rows."""
-    ordered = sorted(rows, key=at_of)
+    ordered = sorted(rows, key=lambda row: row["at"])
     # A way back that was refused at its first step has changed nothing. Each try has two rows.
     while ordered and _refused_at_once(ordered[-1]):
         ordered = ordered[:-2]
     if not ordered:
         return None
     last = ordered[-1]
-    direction, step = str(last["direction"]), str(last["step"])
+    direction, step = last["direction"], last["step"]
     complete = last["status"] == CutoverStep.DONE and step == CutoverStep.LAST.get(direction)
-    return CutoverStatus(direction, step, complete, at_of(last), last["status"] == CutoverStep.FAILED)
+    return CutoverStatus(direction, step, complete, last["at"], last["status"] == CutoverStep.FAILED)
 
 
-def _refused_at_once(row: Mapping[str, object]) -> bool:
+def _refused_at_once(row: Mapping[str, Any]) -> bool:
     first = (CutoverStep.BACK, CutoverStep.FIRST_BACK, CutoverStep.FAILED)
     return (row["direction"], row["step"], row["status"]) == first
 
 
 def rows_by_run(rows: Rows) -> List[Rows]:
     """In the order of time. A run without a row `started` is left out."""
-    by_run: Dict[object, List[Mapping[str, object]]] = {}
-    for row in sorted(rows, key=at_of):
+    by_run: Dict[str, List[Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["at"]):
         by_run.setdefault(row["run_id"], []).append(row)
     return [own for own in by_run.values() if own[0]["kind"] == "started"]
-
-
-def at_of(row: Mapping[str, object]) -> float:
-    return float(str(row["at"]))
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
@@ -31,7 +32,6 @@ from mirror_lib.ledger.table_reader import (
 from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
     KEPT_FOR_EVER,
-    CutoverStatus,
     FlowStatus,
     GroupStatus,
     IncidentStatus,
@@ -66,6 +66,7 @@ _MOVE = (
     *("cluster", "group", "topic", "partition", "verdict", "action", "at"),
     *("append_number", "previous_offset", "new_offset", "from_offset"),
 )
+Moves = Sequence[Mapping[str, Any]]
 Run = TypeVar("Run", bound=RunStatus)
 
 
@@ -88,18 +89,6 @@ def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
     return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table), table)
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """What the state folder says of a flow."""
-
-    ledger: _Ledger
-    run: Optional[RunStatus]
-    incidents: Tuple[IncidentStatus, ...]
-    verified: Optional[VerifyStatus]
-    cutover: Optional[CutoverStatus]
-    moves: Sequence[Mapping[str, Any]]
-
-
 def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
     """The status of `flow` now. Raises `ConfigError` where the tables cannot be read on this machine at all."""
     reader, now = TableReader(config.state), time.time()
@@ -118,14 +107,12 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
 
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
         asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
-        tables: Optional[_Tables] = part(lambda: _tables(reader, flow, now))
+        read = part(partial(_with_tables, status, reader, flow))
         source, target = (part(each.result) for each in asked)
     try:
-        if tables is not None:
-            own = {"run": tables.run, "incidents": tables.incidents, "verified": tables.verified}
-            status = replace(status, **own, cutover=tables.cutover)
-        if tables is not None and source is not None and target is not None:
-            found = part(lambda: _of_topics(config, flow, source, target, tables, now))
+        status, ledger, moves = read or (status, None, ())
+        if ledger is not None and source is not None and target is not None:
+            found = part(lambda: _of_topics(config, flow, source, target, ledger, now))
             plan: Optional[TopicPlan] = found and found[1]
             if plan is not None:
                 status = replace(
@@ -136,7 +123,7 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
                     transactions=part(lambda: open_transactions(flow, source, plan.sources())) or (),
                     matchless=part(lambda: selected_in_vain(flow, source, names_only=True)) or (),
                 )
-            groups = part(lambda: _groups(config, flow, source, target, reader, tables, plan))
+            groups = part(lambda: _groups(config, flow, source, target, reader, ledger, moves, plan))
             status = replace(status, groups=groups or ())
     finally:
         for cluster in (source, target):
@@ -156,21 +143,21 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
     return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 
 
-def _tables(reader: TableReader, flow: ReplicationFlow, now: float) -> _Tables:
-    ledger = _ledger(reader, flow)
-    runs = timed(reader.rows("runs", RUN_COLUMNS, flow.name))
+def _with_tables(status: FlowStatus, reader: TableReader, flow: ReplicationFlow) -> Tuple[FlowStatus, _Ledger, Moves]:
+    """`status` with what the state folder says, the ledger, and the rows of `group_offsets`."""
+    ledger, now = _ledger(reader, flow), status.at
+    run = run_status(timed(reader.rows("runs", RUN_COLUMNS, flow.name)))
     incidents = timed(reader.rows("incidents", INCIDENT_COLUMNS, flow.name))
     verified = timed(reader.rows("verifications", VERIFIED_COLUMNS, flow.name))
     verified.sort(key=lambda row: float(row["at"]))
-    run = run_status(runs)
-    return _Tables(
-        ledger,
-        run and _with_rate(or_killed(run), ledger, now),
-        incidents_since(incidents, now - INCIDENT_SECONDS),
-        VerifyStatus(**verified[-1]) if verified else None,
-        cutover_status(timed(reader.rows("cutovers", CUTOVER_COLUMNS, flow.name))),
-        timed(reader.rows("group_offsets", _MOVE, flow.name)),
+    status = replace(
+        status,
+        run=run and _with_rate(or_killed(run), ledger, now),
+        incidents=incidents_since(incidents, now - INCIDENT_SECONDS),
+        verified=VerifyStatus(**verified[-1]) if verified else None,
+        cutover=cutover_status(timed(reader.rows("cutovers", CUTOVER_COLUMNS, flow.name))),
     )
+    return status, ledger, timed(reader.rows("group_offsets", _MOVE, flow.name))
 
 
 def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
@@ -202,9 +189,6 @@ def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[st
     return [{**row, column: _unix(row[column])} for row in rows]
 
 
-Moves = Sequence[Mapping[str, Any]]
-
-
 def last_moves(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Moves]:
     """By group the last row of each position that the flow committed on the target. Raises `StateError`."""
     return _last_moves(flow, timed(reader.rows("group_offsets", _MOVE, flow.name)))
@@ -228,10 +212,10 @@ def _unix(at: Any) -> float:
 
 
 def _of_topics(
-    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, tables: _Tables, now: float
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, ledger: _Ledger, now: float
 ) -> Tuple[Tuple[PartitionStatus, ...], TopicPlan]:
     plan = plan_flow(flow, source, target, config.flows)
-    return _partitions(flow, plan, source, tables.ledger, now), plan
+    return _partitions(flow, plan, source, ledger, now), plan
 
 
 def partitions_of(
@@ -328,13 +312,14 @@ def _groups(
     source: KafkaCluster,
     target: KafkaCluster,
     reader: TableReader,
-    tables: _Tables,
+    ledger: _Ledger,
+    moves: Moves,
     plan: Optional[TopicPlan],
 ) -> Tuple[GroupStatus, ...]:
     """The groups whose offsets the flow committed on the target, and those that it is to keep in step. Their lags are
     on the topics of `plan`, if there is one."""
-    last = _last_moves(flow, tables.moves)
-    decisions = group_decisions(config, flow, source, target, reader, tables.ledger.table, tables.moves)
+    last = _last_moves(flow, moves)
+    decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
     verdicts: Dict[str, Dict[TopicPartition, str]] = {}
     for name, rows in last.items():
         verdicts[name] = {(row["topic"], row["partition"]): row["verdict"] for row in rows}
@@ -359,10 +344,6 @@ def _groups(
         )
         for name in names
     )
-
-
-def worst_verdict(moves: Moves) -> str:
-    return worst_of(str(row["verdict"]) for row in moves)
 
 
 def worst_of(verdicts: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ import socket
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL
 from pathlib import Path
@@ -41,6 +42,7 @@ from mirror_lib.errors import ConfigError
 from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.progress import Outage
 from mirror_lib.retention_watch import ReadRetention, RetentionWatch
+from mirror_lib.threads import repeated
 
 log = logging.getLogger(__name__)
 
@@ -269,10 +271,9 @@ class Exporter:
         self._series = {flow.name: FlowSeries(flow, continuous) for flow in flows}
         self._started, self._running, self._warned = time.time(), True, False
         self._succeeded: Collection[str] = ()
-        self._lock, self._over = threading.Lock(), threading.Event()
+        self._lock, self._writing = threading.Lock(), ExitStack()
         self._registry: Any = None
         self._server: Any = None
-        self._writer = threading.Thread(target=self._write_often, name="metrics textfile", daemon=True)
         self.address = ""
 
     def show(self, snapshot: FlowMetrics) -> None:
@@ -314,17 +315,15 @@ class Exporter:
                 self._close()
                 path, why = self._config.metrics_textfile, error.strerror or str(error)
                 raise self._refused(METRICS_TEXTFILE, f"{path} cannot be written: {why}. {_NOTHING_COPIED}") from None
-            self._writer.start()
+            self._writing.enter_context(repeated(TEXTFILE_SECONDS, "metrics textfile", self._try_to_write))
         if self._registry is not None:
             self._retention.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
         if self._registry is not None:
             self._retention.__exit__()
-        if self._writer.ident is not None:
-            self._writer.join()
+        self._writing.close()
         with self._lock:
             self._running = False
         if self._config.metrics_textfile:
@@ -359,10 +358,6 @@ class Exporter:
 
     def _refused(self, key: str, sentence: str) -> ConfigError:
         return config_error(f"{key} {sentence}", self._config.places.get(key, f"the default of {key}"))
-
-    def _write_often(self) -> None:
-        while not self._over.wait(TEXTFILE_SECONDS):
-            self._try_to_write()
 
     def _try_to_write(self) -> None:
         try:

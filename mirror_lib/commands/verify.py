@@ -6,7 +6,7 @@ import argparse
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Dict, NamedTuple
+from typing import TYPE_CHECKING, Dict, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
@@ -59,8 +59,8 @@ def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     ):
         done = [_verify(flow, config, spark, arguments, scope) for flow in flows]
     # One of two directions may have nothing to copy yet. All of them is more likely a filter that names nothing.
-    nothing = EXIT_OK if any(each.compared for each in done) else EXIT_FAILED
-    return worst([*(each.exit_code for each in done), nothing])
+    nothing = EXIT_OK if any(compared for compared, _ in done) else EXIT_FAILED
+    return worst([*(code for _, code in done), nothing])
 
 
 PROGRESS_SECONDS = 10.0
@@ -73,16 +73,10 @@ def progress(work: WorkDone) -> None:
         print_progress(f"comparing: {counted(counts[0], 'task')} done, {grouped(counts[1])} left of this step")
 
 
-class _Done(NamedTuple):
-    """Whether the flow has anything to compare, and its exit code: 1 where it is not all equal."""
-
-    compared: bool
-    exit_code: int
-
-
 def _verify(
     flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, arguments: argparse.Namespace, scope: Scope
-) -> _Done:
+) -> Tuple[bool, int]:
+    """Whether the flow has anything to compare, and its exit code: 1 where it is not all equal."""
     from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.ledger.incidents import IncidentTable
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
@@ -121,7 +115,7 @@ def _verify(
         print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
-    return _Done(bool(report.topics), code)
+    return bool(report.topics), code
 
 
 def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:

@@ -173,7 +173,7 @@ def test_image_has_one_spark_and_the_delta_that_fits_it() -> None:
     # Spark looks for no wildcard in `local:` addresses, so the image has the jars where Spark looks by itself.
     assert f"COPY .cache/spark-{spark}-jars /opt/spark/jars" in text
     assert not any("deps" in spec for spec in applications().values())
-    assert "spark-submit.sh" in copied
+    assert {"spark-submit.sh", "docs/fix/codes.md"} <= set(copied)
     assert all((ROOT / word).exists() for word in copied if not word.startswith(".cache/"))
 
 
@@ -224,6 +224,7 @@ def test_the_archive_of_pack_is_what_submit_starts_on_yarn(tmp_path: Path) -> No
     with tarfile.open(tmp_path / "mirror.tar.gz") as archive:
         archive.extractall(tmp_path)
     home = tmp_path / "mirror"
+    assert "### MIR-101" in (home / "mirror_lib" / "codes.md").read_text()
     (home / ".venv").symlink_to(sys.prefix)
     config = str(home / "mirror.yaml")
     words = submitted(

@@ -11,7 +11,7 @@ fail() { printf 'pack.sh: %s\n' "$*" >&2; exit 2; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/mirror"
-cp -R "$home"/{mirror_lib,jobs,setup.py,pyproject.toml,README.md,spark-submit.sh} "$home/conf/deploy/yarn/submit.sh" "$scratch/mirror/"
+cp -RL "$home"/{mirror_lib,jobs,setup.py,pyproject.toml,README.md,spark-submit.sh} "$home/conf/deploy/yarn/submit.sh" "$scratch/mirror/"
 find "$scratch/mirror" -name __pycache__ -prune -exec rm -rf {} +
 if [[ -n $spark ]]; then
     [[ -n $python ]] || fail "name the Python of the nodes too: ./pack.sh $spark 3.8"

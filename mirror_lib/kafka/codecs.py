@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Callable, Dict, FrozenSet, List, Sequence, TypeVar, Union
+from typing import Any, Callable, Dict, List, Sequence, TypeVar, Union
 
 import cramjam
 
@@ -61,28 +61,15 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED) -> bytes
 def decompress_all(codec: int, payloads: Sequence[bytes], limit: int = MAX_DECOMPRESSED) -> bytes:
     """Decompress `payloads` and join the results; `limit` applies to their sum. Raises what `decompress` raises.
 
-    If frames of the codec can be concatenated, one call unpacks all payloads: one zstd setup takes longer than
-    unpacking 100 of them.
+    Frames of zstd are unpacked in one call: one setup takes longer than unpacking 100 of them.
     """
-    if codec in _JOINABLE and payloads:
+    if codec in (0, ZSTD) and payloads:
         return decompress(codec, b"".join(payloads), limit)
     parts: List[bytes] = []
     for payload in payloads:
         parts.append(decompress(codec, payload, limit))
         limit -= len(parts[-1])
     return b"".join(parts)
-
-
-def fix_lz4_header(data: Buffer) -> bytes:
-    """An LZ4 frame with its header's checksum corrected.
-
-    Clients up to Kafka 0.9 computed it over the frame's magic too, in messages of magic 0 (KAFKA-3160).
-    """
-    frame = bytearray(data)
-    end = 14 if len(frame) > 14 and frame[4] & 0x08 else 6
-    if len(frame) > end:
-        frame[end] = (_xxh32_short(bytes(frame[4:end])) >> 8) & 0xFF
-    return bytes(frame)
 
 
 def _of(table: Dict[int, Packer], codec: int) -> Packer:
@@ -151,25 +138,18 @@ def _lz4(data: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _growing(codec: Any) -> Callable[[Buffer, int], bytes]:
+def _growing(codec: Any, ratio: int) -> Callable[[Buffer, int], bytes]:
     """Decompresses with a cramjam module into a buffer that grows while it is too small: frames need not contain their
-    decompressed size."""
-    decompress_into: Callable[[Any, bytearray], int] = codec.decompress_into
-    try:
-        decompress_into(bytes(codec.compress(bytes(100))), bytearray(1))
-        too_small = None  # any error may mean that the buffer is too small
-    except cramjam.DecompressionError as error:
-        too_small = str(error)
+    decompressed size. No byte of a frame stands for more than `ratio` bytes."""
 
     def unpack(data: Buffer, limit: int) -> bytes:
-        size = 1024 + 8 * len(data)
+        size, most = 1024 + 8 * len(data), min(limit, 1024 + ratio * len(data))
         while True:
-            size = min(size, limit)
-            out = bytearray(size)
+            out = bytearray(min(size, most))
             try:
-                return bytes(memoryview(out)[: decompress_into(data, out)])
-            except cramjam.DecompressionError as error:
-                if size == limit or too_small not in (None, str(error)):
+                return bytes(memoryview(out)[: codec.decompress_into(data, out)])
+            except cramjam.DecompressionError:
+                if size >= most:
                     raise
             size *= 8
 
@@ -180,38 +160,10 @@ def _zstd(data: Buffer) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=3))
 
 
-def _xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes."""
-    mask, value, at = 0xFFFFFFFF, (0x165667B1 + len(data)) & 0xFFFFFFFF, 0
-    while at + 4 <= len(data):
-        value = (value + int.from_bytes(data[at : at + 4], "little") * 0xC2B2AE3D) & mask
-        value = ((value << 17 | value >> 15) & mask) * 0x27D4EB2F & mask
-        at += 4
-    for byte in data[at:]:
-        value = (value + byte * 0x165667B1) & mask
-        value = ((value << 11 | value >> 21) & mask) * 0x9E3779B1 & mask
-    value = (value ^ value >> 15) * 0x85EBCA77 & mask
-    value = (value ^ value >> 13) * 0xC2B2AE3D & mask
-    return value ^ value >> 16
-
-
 _COMPRESS: Dict[int, Callable[[Buffer], bytes]] = {GZIP: _gzip, SNAPPY: _snappy, LZ4: _lz4, ZSTD: _zstd}
 _DECOMPRESS: Dict[int, Callable[[Buffer, int], bytes]] = {
     GZIP: _gunzip,
     SNAPPY: _unsnappy,
-    LZ4: _growing(cramjam.lz4),
-    ZSTD: _growing(cramjam.zstd),
+    LZ4: _growing(cramjam.lz4, 255),  # a byte adds at most 255 to the length of a match
+    ZSTD: _growing(cramjam.zstd, 32 << 10),  # a block repeats one byte over at most 128 KB, in 4 bytes
 }
-
-
-def _joinable() -> FrozenSet[int]:
-    """The codecs whose concatenated frames this cramjam release unpacks in one call.
-
-    Version 2.11, the last for Python 3.8, stops after the first frame of LZ4.
-    """
-    two = {codec: _COMPRESS[codec](b"a") + _COMPRESS[codec](b"b") for codec in (LZ4, ZSTD)}
-    return frozenset([0, *(codec for codec, frames in two.items() if decompress(codec, frames) == b"ab")])
-
-
-# gzip members can be concatenated too, but `_gunzip` makes one call for each member.
-_JOINABLE = _joinable()

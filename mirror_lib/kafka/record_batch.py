@@ -86,11 +86,6 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
-    def transactional(self) -> bool:
-        """Written inside a transaction."""
-        return bool(self.attributes & TRANSACTIONAL)
-
-    @property
     def control(self) -> bool:
         """A transaction marker, never a user's data."""
         return bool(self.attributes & CONTROL)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all, fix_lz4_header
+from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all
 from mirror_lib.kafka.record_batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -64,10 +64,13 @@ def read_messages(entry: Buffer) -> List[Record]:
     codec = outer.attributes & _CODEC
     if not codec:
         return [_record(outer, outer.offset, outer.timestamp)]
-    packed = outer.value or b""
     if codec == LZ4 and outer.magic == 0:
-        packed = fix_lz4_header(packed)
-    payload = decompress(codec, packed)
+        # Clients up to Kafka 0.9 computed the checksum of a frame's header over its magic too (KAFKA-3160).
+        raise BatchError(
+            f"the message at offset {outer.offset} is LZ4 of Kafka before 0.10 (magic 0), which is not copied",
+            hint="copy it with a consumer and a producer of Kafka, or add the topic to topics.exclude",
+        )
+    payload = decompress(codec, outer.value or b"")
     entries = list(split_batches(payload))
     if not entries or sum(map(len, entries)) != len(payload):
         raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: its content is truncated")
@@ -137,7 +140,7 @@ def _field(content: Optional[bytes]) -> bytes:
     return (SMALL_VARINTS[length] if length < SMALL else encode_varint(length)) + content
 
 
-__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records", "same_records"]
+__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records"]
 
 # Maximum bytes of a record without its body: length 5, attributes 1, timestamp delta 10, offset delta 5.
 RECORD_OVERHEAD = 21
@@ -227,11 +230,6 @@ def build_batches(
             room = int(_plain_size(piece) * max_bytes / len(data) * _SPLIT_MARGIN)
             waiting += cut(piece, room)[::-1]
     return built
-
-
-def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
-    """Whether both have the same records in the same order: timestamps and bytes. Offsets may differ."""
-    return len(one) == len(other) and all(a[1:] == b[1:] for a, b in zip(one, other))
 
 
 def _decode(data: bytes, headers: Sequence[BatchHeader]) -> Tuple[List[Record], int]:

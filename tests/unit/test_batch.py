@@ -14,6 +14,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.record_batch import (
+    TRANSACTIONAL,
     checked_payload,
     magic_of,
     next_sequence,
@@ -75,7 +76,7 @@ def test_header_says_what_the_builder_was_told() -> None:
     assert (magic_of(batch), header.codec, header.record_count) == (2, 4, 5)
     assert (header.base_offset, header.last_offset, header.next_offset) == (70, 74, 75)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 11)
-    assert header.transactional and header.contiguous and header.can_rehead
+    assert header.attributes & TRANSACTIONAL and header.contiguous and header.can_rehead
     assert not header.control and not header.log_append_time
     assert checked_payload(batch, header) is not None
 
@@ -135,7 +136,7 @@ def test_rehead_keeps_every_record_and_takes_our_producer(
     assert rows_of(copy) == list(enumerate(rows))
     header, before = read_header(copy), read_header(source)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1 << 40, 12, 1234)
-    assert not header.transactional
+    assert not header.attributes & TRANSACTIONAL
     assert header[6:9] == before[6:9] and header.codec == before.codec and copy[61:] == source[61:]
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, decompress_all, fix_lz4_header
+from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress, decompress_all
 
 READERS: Dict[int, Callable[[bytes], Any]] = {
     GZIP: gzip.decompress,
@@ -68,16 +68,6 @@ def test_lz4_blocks_are_independent_because_javas_reader_refuses_others() -> Non
 
 def test_linked_lz4_blocks_of_other_writers_are_read() -> None:
     assert decompress(LZ4, bytes(cramjam.lz4.compress(SAMPLES[2]))) == SAMPLES[2]
-
-
-@pytest.mark.parametrize("store_size", [False, True])
-def test_lz4_header_checksum_of_old_clients_is_mended(store_size: bool) -> None:
-    frame = kafka_codec.lz4_encode(b"old " * 1000, store_size=store_size)
-    broken = bytearray(frame)
-    broken[14 if store_size else 6] ^= 0xFF
-    with pytest.raises(BatchError):
-        decompress(LZ4, broken)
-    assert fix_lz4_header(broken) == frame
 
 
 @pytest.mark.parametrize("codec", WRITERS)

@@ -160,7 +160,7 @@ def test_markers_and_aborted_records_are_left_out_and_passed() -> None:
     out = list(encoder.encode(found))
     assert upstream(out) == list(range(20))
     assert encoder.position == 42
-    assert not read_header(whole(out[0].pieces)).transactional and not out[0].re_encoded
+    assert not read_header(whole(out[0].pieces)).attributes & TRANSACTIONAL and not out[0].re_encoded
 
 
 def test_transactions_of_few_records_travel_together_across_their_markers() -> None:
@@ -170,7 +170,7 @@ def test_transactions_of_few_records_travel_together_across_their_markers() -> N
     [out] = encode(fetched(batches))
     assert upstream([out]) == [n for n in range(90) if n % 3 < 2]
     assert copied([out]) == [rec for n in range(0, 90, 3) for rec in numbered(2, f"{n}.")]
-    assert not read_header(whole(out.pieces)).transactional
+    assert not read_header(whole(out.pieces)).attributes & TRANSACTIONAL
 
 
 def test_batch_that_compaction_emptied_is_passed() -> None:

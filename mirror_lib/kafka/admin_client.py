@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from kafka import KafkaAdminClient
-from kafka.cluster import collect_hosts
 from kafka.errors import AuthorizationError, KafkaError, KafkaTimeoutError, NodeNotReadyError, UnknownBrokerIdError
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
@@ -21,7 +20,6 @@ from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.kafka.connection import LogClient, Network
-from mirror_lib.kafka.listener import accepts, mismatch
 from mirror_lib.kafka.security import LoginRefused, ready_options, refusal
 from mirror_lib.kafka.wire import admin_connections, forget_controller, manager_of, stop
 
@@ -173,15 +171,7 @@ def _connected(config: ClusterConfig, options: Mapping[str, Any]) -> KafkaAdminC
     place = f"the cluster {config.alias} at {config.bootstrap_servers}"
     patience = options["bootstrap_timeout_ms"] / 1000
 
-    def report_mismatch() -> None:
-        """Stop waiting if every listener that can be reached expects another protocol: it only closes connections."""
-        log.warning("no answer yet from %s; trying for %.0f s", place, patience)
-        places = [(host, port) for host, port, _ in collect_hosts(options["bootstrap_servers"])]
-        reasons = [mismatch(options["security_protocol"], *each) for each in places if accepts(each)]
-        if made and reasons and all(reasons):
-            manager_of(made[0]).refuse(reasons[0])
-
-    notice = threading.Timer(NOTICE_SECONDS, report_mismatch)
+    notice = threading.Timer(NOTICE_SECONDS, log.warning, ("no answer yet from %s; trying for %.0f s", place, patience))
     notice.daemon = True
     notice.start()
     try:

@@ -43,7 +43,7 @@ from kafka.protocol.schemas.fields.codecs.types import Bytes, UnsignedVarInt32
 
 from mirror_lib.config.security import KerberosLogin
 from mirror_lib.kafka.kerberos import SecurityContext
-from mirror_lib.kafka.listener import answers_in_clear, without_tls
+from mirror_lib.kafka.listener import mismatch
 from mirror_lib.kafka.security import BROKEN, LoginRefused, refusal
 
 log = logging.getLogger(__name__)
@@ -389,7 +389,6 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
     def __init__(self, network: Any, **options: Any) -> None:
         self.last_failure = ""
         self.throttle = Throttle()
-        self._mismatch = ""
         # Kept here, because the refused attempt itself clears the library's own record.
         self._refusals: Dict[Any, Tuple[str, float]] = {}
         super().__init__(network, **options)
@@ -399,17 +398,13 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         found = self._conns.values() if node_id is None else [self._conns[node_id]] if node_id in self._conns else []
         return any(each.hears() for each in found)
 
-    def refuse(self, reason: str) -> None:
-        """Make every further use of a broker raise `LoginRefused` with this reason. Thread-safe."""
-        self._mismatch = reason
-
     def refused(self) -> Optional[str]:
         """Why no broker accepts this client; `None` while one may. Before the first metadata these are the bootstrap
         servers, and one that failed in another way does not count."""
         brokers = [each.node_id for each in self.cluster.brokers()]
         servers = [each.node_id for each in self.cluster.bootstrap_brokers() if each.node_id not in self._backoff]
         reasons = [self._refusal(each) for each in brokers or [*servers, *self._refusals]]
-        return self._mismatch or (reasons[0] if reasons and all(reasons) else None)
+        return reasons[0] if reasons and all(reasons) else None
 
     def _refusal(self, node_id: Any) -> Optional[str]:
         reason, until = self._refusals.get(node_id, (None, 0.0))
@@ -417,7 +412,7 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
 
     def maybe_raise_auth_failure(self, node_id: Any) -> None:
         """Raises `LoginRefused` if no broker accepts the client, `NodeNotReadyError` if only this one refused it."""
-        reason = self._mismatch or self._refusal(node_id)
+        reason = self._refusal(node_id)
         if reason:
             raise LoginRefused(reason) if self.refused() else NodeNotReadyError(reason)
 
@@ -442,30 +437,32 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
             connection.__class__ = BrokerConnection
             connection.throttle = self.throttle
         if not connection.init_future.is_done:
-            connection.init_future.add_errback(partial(self._failed, node_id))
+            connection.init_future.add_errback(partial(self._failed, connection))
         return connection
 
     async def _build_transport(self, node: Any, timeout_at: Optional[float] = None) -> Any:
         try:
             transport = await super()._build_transport(node, timeout_at=timeout_at)
         except KafkaConnectionError as error:
-            hung_up = isinstance(error.__context__, (*BROKEN, ConnectionError))
-            if self.ssl_enabled and hung_up and answers_in_clear(node.host, node.port):
-                raise LoginRefused(without_tls(node.host, node.port)) from error
-            raise
+            hung_up = self.ssl_enabled and isinstance(error.__context__, (*BROKEN, ConnectionError))
+            reason = mismatch(node.host, node.port, by_tls=True) if hung_up else None
+            raise error if reason is None else LoginRefused(reason) from error
         return made_bulky(transport)
 
-    def _failed(self, node_id: Any, error: BaseException) -> None:
-        provider = self.config.get("sasl_oauth_token_provider")
+    def _failed(self, connection: Any, error: BaseException) -> None:
+        node_id, provider = connection.node_id, self.config.get("sasl_oauth_token_provider")
+        node = self.cluster.broker_metadata(node_id)
         reason = refusal(error, by_token=provider is not None)
         if provider is not None and isinstance(error, SaslAuthenticationFailedError):
             provider.forget()
+        unheard = connection.parser is not None and connection.broker_version_data is None
+        if reason is None and unheard and node and not self.ssl_enabled and isinstance(error, KafkaConnectionError):
+            reason = mismatch(node.host, node.port, by_tls=False)
         self.last_failure = reason or str(error)
         if reason is None:
             return
         self._refusals[node_id] = (reason, time.monotonic() + REFUSED_SECONDS)
         if self.refused() is None:
-            node = self.cluster.broker_metadata(node_id)
             place = node_id if node is None else f"{node.host}:{node.port}"
             log.warning("%s: %s; other brokers are used for %.0f s", place, reason, REFUSED_SECONDS)
 

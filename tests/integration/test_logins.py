@@ -101,12 +101,7 @@ def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properti
             },
             "takes no login: set security.protocol to PLAINTEXT",
         ),
-        (lambda broker: plain(broker, "CLEAR"), "asks for a login: set security.protocol to SASL_PLAINTEXT and "),
         (lambda broker: plain(broker, "SASL"), "speaks TLS: set security.protocol to SSL or SASL_SSL"),
-        (
-            lambda broker: {**broker.tls(), "bootstrap.servers": broker.listener("SASL")},
-            "asks for a login: set security.protocol to SASL_SSL and sasl.mechanism to ",
-        ),
     ],
 )  # fmt: skip
 def test_a_refusal_that_stays_is_told_and_not_waited_out(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-import struct
-from contextlib import suppress
-from typing import List, Optional
 
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
-from mirror_lib.kafka import listener
 from mirror_lib.kafka.security import LoginRefused, refusal
 from mirror_lib.kafka.wire import BulkTlsTransport, ScramMechanism
 
@@ -97,34 +92,3 @@ def test_server_that_asks_for_few_iterations_of_scram_is_told_nothing(iterations
 
 def test_server_that_asks_for_enough_iterations_is_answered() -> None:
     assert b",p=" in scram("r=N1,s=c2FsdA==,i=4096").auth_bytes()
-
-
-def mechanisms(said: bytes) -> Optional[List[str]]:
-    """What a listener's answer to a handshake comes to: its size and correlation id are put before it."""
-    here, there = socket.socketpair()
-    with here, there:
-        there.sendall(struct.pack(">ii", 4 + len(said), listener._CORRELATION_ID) + said)
-        return listener._mechanisms(here)
-
-
-def test_mechanisms_of_a_listener_are_read() -> None:
-    assert mechanisms(struct.pack(">hih5sh6s", 33, 2, 5, b"PLAIN", 6, b"GSSAPI")) == ["PLAIN", "GSSAPI"]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        pytest.param(struct.pack(">hih", 33, 2**31 - 1, -2), id="a size that leads nowhere"),
-        pytest.param(struct.pack(">hih", 33, 2**31 - 1, 0) * 2, id="nothing, very often"),
-        pytest.param(struct.pack(">hih5s", 33, 2**31 - 1, 30_000, b"PLAIN"), id="more than there is"),
-        pytest.param(struct.pack(">hi", 33, 2**31 - 1), id="nothing at all"),
-    ],
-)
-def test_peer_that_claims_what_it_does_not_send_is_not_waited_for(said: bytes) -> None:
-    with suppress(struct.error):
-        assert mechanisms(said) == []
-
-
-def test_peer_with_very_many_mechanisms_is_heard_for_a_while() -> None:
-    found = mechanisms(struct.pack(">hi", 33, 1000) + struct.pack(">h1s", 1, b"A") * 1000)
-    assert found == ["A"] * listener.MOST_MECHANISMS

@@ -9,21 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from kafka.errors import for_code
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import Cluster, NewTopic, TopicPartition
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
-from mirror_lib.kafka.connection import Disconnected, LogClient, error_name
+from mirror_lib.kafka.connection import Disconnected, LogClient, error_name, is_retriable, name_of
 from mirror_lib.kafka.fencing import idempotent_producer
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import log_entries
 from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
-from mirror_lib.kafka.record_batch import decode_varint, encode_varint, next_sequence
+from mirror_lib.kafka.record_batch import Producer, decode_varint, encode_varint, next_sequence
 from mirror_lib.kafka.reencoder import NO_HEADERS, Record, build_batches, read_records
 
 log = logging.getLogger(__name__)
@@ -32,49 +31,6 @@ OK, DUPLICATE_SEQUENCE = 0, 46
 NO_CODEC = 0
 # Half of the brokers' default limit.
 BATCH_BYTES = 512 * 1024
-
-
-class PartitionWriter:
-    """Appends records to one partition. Connects on construction; do not use it again after an error.
-
-    Deadlines are in `time.monotonic()` seconds. Raises ClusterError if the brokers refuse or do not answer in time.
-    """
-
-    def __init__(self, config: ClusterConfig, partition: TopicPartition, deadline: float) -> None:
-        self._partition = partition
-        self._resources = ExitStack()
-        try:
-            self._client = self._resources.enter_context(log_client(config, "producer", deadline))
-            self._producer = idempotent_producer(self._client, deadline)
-        except BaseException:
-            self.close()
-            raise
-        self._sequence = 0
-
-    def close(self) -> None:
-        """Drop the connections. Closing twice is harmless."""
-        self._resources.close()
-
-    def append(self, records: Sequence[Tuple[bytes, bytes]], deadline: float, headers: bytes = NO_HEADERS) -> None:
-        """Append, and return when all in-sync replicas have the records. After an error some may be in the log."""
-        now = int(1000 * time.time())
-        numbered = [Record(number, now, _body(key, new) + headers) for number, (key, new) in enumerate(records)]
-        writer = self._producer
-        for built in build_batches(
-            numbered, NO_CODEC, writer.producer_id, writer.epoch, self._sequence, max_bytes=BATCH_BYTES
-        ):
-            self._send(built.data, deadline)
-            self._sequence = next_sequence(self._sequence, built.record_count)
-
-    def _send(self, batch: bytes, deadline: float) -> None:
-        def leader() -> Optional[int]:
-            self._client.refresh_leaders([self._partition[0]], deadline)
-            return self._client.leader(self._partition)
-
-        request = ProduceRequest([(self._partition, (batch,))], PRODUCE_TIMEOUT_MS)
-        code = _error_code(self._client.retry(request, leader, _error_code, deadline))
-        if code not in (OK, DUPLICATE_SEQUENCE):
-            raise ClusterError(f"{self._client.alias}: {error_name(code)}", "the principal needs Write on the topic")
 
 
 def _error_code(answer: Any) -> int:
@@ -91,6 +47,7 @@ def one_header(name: bytes, value: bytes) -> bytes:
 
 
 T = TypeVar("T")
+KeyValue = Tuple[Optional[bytes], Optional[bytes]]
 UNKNOWN_TOPIC = 3
 PARTITION = 0
 PAUSE_SECONDS = 0.2
@@ -109,7 +66,10 @@ class InternalTopic:
         self._config = config
         self._replication_factor = replication_factor
         self._answer_seconds = answer_seconds
-        self._writer: Optional[PartitionWriter] = None
+        self._connection = ExitStack()
+        # The client of `append`, and its producer with the sequence of its next batch.
+        self._client: Optional[LogClient] = None
+        self._producer, self._sequence = Producer(-1, -1), 0
 
     def __enter__(self) -> InternalTopic:
         return self
@@ -119,9 +79,8 @@ class InternalTopic:
 
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._client = None
+        self._connection.close()
 
     def ensure(self, cluster: Cluster) -> None:
         """Create the topic, compacted, with one partition, unless it exists. Raises ClusterError if refused.
@@ -153,71 +112,118 @@ class InternalTopic:
         """What `reduce` makes of all records to the end of the topic; of none if no topic exists. Raises as `latest`.
 
         After a lost connection it is called again."""
-        deadline = time.monotonic() + self._answer_seconds
-        with log_client(self._config, "consumer", deadline) as client:
-            while True:
-                try:
-                    return reduce(self._records(client) if self._exists(client, deadline) else ())
-                except Disconnected as error:
-                    if time.monotonic() > deadline:
-                        raise ClusterError(
-                            f"{error}: {self.topic} was not read to its end", "check that its leader is up"
-                        ) from error
-                time.sleep(PAUSE_SECONDS)
+
+        def read(client: LogClient) -> T:
+            return reduce(_records(client, (self.topic, PARTITION), 0, READ_UNCOMMITTED))
+
+        return _read(self._config, self.topic, self._answer_seconds, read, lambda: reduce(()))
 
     def append(self, records: Sequence[Tuple[bytes, bytes]], headers: bytes = NO_HEADERS) -> None:
         """Write keys and values in this order, once each, and return when all in-sync replicas have them.
 
         Each record gets `headers`, in format v2. After a ClusterError some of the records may be in the log.
         """
-        deadline = time.monotonic() + self._answer_seconds
-        writer, self._writer = self._writer, None
+        deadline, now = time.monotonic() + self._answer_seconds, int(1000 * time.time())
+        numbered = [Record(number, now, _body(key, new) + headers) for number, (key, new) in enumerate(records)]
         try:
-            writer = writer or PartitionWriter(self._config, (self.topic, PARTITION), deadline)
-            writer.append(records, deadline, headers)
-        except MirrorError as error:
-            # The writer is dropped: if the failed batch is in the log, the broker would drop the next batch under the
-            # same sequence as a duplicate.
-            if writer is not None:
-                writer.close()
-            raise ClusterError(f"cannot write {self.topic}: {error.message}", error.hint) from error
-        self._writer = writer
+            self._append(numbered, deadline)
+        except BaseException as error:
+            # Without the producer id too: if the failed batch is in the log, the broker would drop the next batch under
+            # the same sequence as a duplicate.
+            self.close()
+            if isinstance(error, MirrorError):
+                raise ClusterError(f"cannot write {self.topic}: {error.message}", error.hint) from error
+            raise
+
+    def _append(self, records: Sequence[Record], deadline: float) -> None:
+        if self._client is None:
+            self._client = self._connection.enter_context(log_client(self._config, "producer", deadline))
+            self._producer, self._sequence = idempotent_producer(self._client, deadline), 0
+        client, place = self._client, (self.topic, PARTITION)
+
+        def leader() -> Optional[int]:
+            client.refresh_leaders([self.topic], deadline)
+            return client.leader(place)
+
+        producer_id, epoch = self._producer.producer_id, self._producer.epoch
+        for built in build_batches(records, NO_CODEC, producer_id, epoch, self._sequence, BATCH_BYTES):
+            request = ProduceRequest([(place, (built.data,))], PRODUCE_TIMEOUT_MS)
+            code = _error_code(client.retry(request, leader, _error_code, deadline))
+            if code not in (OK, DUPLICATE_SEQUENCE):
+                raise ClusterError(f"{client.alias}: {error_name(code)}", "the principal needs Write on the topic")
+            self._sequence = next_sequence(self._sequence, built.record_count)
 
     def arrivals(self, seconds: float) -> Sequence[Record]:
         """The records that are written within the next `seconds`; none if the topic does not exist.
 
         Raises ClusterError if the topic cannot be read, BatchError if it is corrupt.
         """
-        deadline = time.monotonic() + seconds + self._answer_seconds
-        place = (self.topic, PARTITION)
-        with log_client(self._config, "consumer", deadline) as client:
+
+        def read(client: LogClient) -> Sequence[Record]:
+            place = (self.topic, PARTITION)
+            end = log_ends(client, [place]).get(place)
+            if end is None:
+                raise Disconnected(f"{client.alias}: {name_of(place)} has no leader")
+            time.sleep(seconds)
+            return list(_records(client, place, end, READ_UNCOMMITTED))
+
+        return _read(self._config, self.topic, seconds + self._answer_seconds, read, list)
+
+
+def whole_topic(
+    config: ClusterConfig, topic: str, partitions: int, answer_seconds: float = ANSWER_SECONDS
+) -> Sequence[KeyValue]:
+    """Keys and values of all committed records, partition after partition; `None` for a null key or value.
+
+    Raises ClusterError if a partition was not read to its end, BatchError if it is corrupt.
+    """
+
+    def read(client: LogClient) -> Sequence[KeyValue]:
+        places = [(topic, number) for number in range(partitions)]
+        return [key_and_value(each) for place in places for each in _records(client, place, 0, READ_COMMITTED)]
+
+    return _read(config, topic, answer_seconds, read)
+
+
+def _read(
+    config: ClusterConfig,
+    topic: str,
+    answer_seconds: float,
+    read: Callable[[LogClient], T],
+    absent: Optional[Callable[[], T]] = None,
+) -> T:
+    """What `read` makes of a client that has the topic's leaders, called again after a lost connection; `absent()` if
+    no topic exists. Without `absent` the topic is known to exist."""
+    deadline = time.monotonic() + answer_seconds
+    with log_client(config, "consumer", deadline) as client:
+        while True:
             try:
-                end = log_ends(client, [place]).get(place) if self._exists(client, deadline) else None
-                if end is None:
-                    return []
-                time.sleep(seconds)
-                entries = log_entries(client, place, end, READ_UNCOMMITTED)
-                return [record for raw, _, is_data in entries if is_data for record in read_records(raw)]
+                if absent is not None and not _exists(client, topic):
+                    return absent()
+                client.refresh_leaders([topic], deadline)
+                return read(client)
             except Disconnected as error:
-                raise ClusterError(f"{error}: {self.topic} was not read", "check that its leader is up") from error
+                if time.monotonic() > deadline:
+                    raise ClusterError(
+                        f"{error}: {topic} was not read to its end", "check that its leader is up"
+                    ) from error
+            time.sleep(PAUSE_SECONDS)
 
-    def _exists(self, client: LogClient, deadline: float) -> bool:
-        asked = MetadataRequest.MetadataRequestTopic(name=self.topic)
-        request = MetadataRequest(topics=[asked], allow_auto_topic_creation=False, max_version=9)
-        code = client.call(None, request).topics[0].error_code
-        if code == UNKNOWN_TOPIC:
-            return False
-        if code != OK and not for_code(code).retriable:
-            raise ClusterError(
-                f"{client.alias}: cannot read {self.topic}: {for_code(code).message}",
-                "grant Describe and Read on this topic",
-            )
-        client.refresh_leaders([self.topic], deadline)
-        return True
 
-    def _records(self, client: LogClient) -> Iterator[Record]:
-        for raw, _, is_data in log_entries(client, (self.topic, PARTITION), 0, READ_UNCOMMITTED):
-            yield from read_records(raw) if is_data else ()
+def _exists(client: LogClient, topic: str) -> bool:
+    asked = MetadataRequest.MetadataRequestTopic(name=topic)
+    request = MetadataRequest(topics=[asked], allow_auto_topic_creation=False, max_version=9)
+    code = client.call(None, request).topics[0].error_code
+    if code not in (OK, UNKNOWN_TOPIC) and not is_retriable(code):
+        raise ClusterError(
+            f"{client.alias}: cannot read {topic}: {error_name(code)}", "grant Describe and Read on this topic"
+        )
+    return bool(code != UNKNOWN_TOPIC)
+
+
+def _records(client: LogClient, place: TopicPartition, start: int, isolation: int) -> Iterator[Record]:
+    for raw, _, is_data in log_entries(client, place, start, isolation):
+        yield from read_records(raw) if is_data else ()
 
 
 def _last_values(records: Iterable[Record]) -> Mapping[bytes, bytes]:
@@ -231,7 +237,7 @@ def _last_values(records: Iterable[Record]) -> Mapping[bytes, bytes]:
     return found
 
 
-def key_and_value(record: Record) -> Tuple[Optional[bytes], Optional[bytes]]:
+def key_and_value(record: Record) -> KeyValue:
     """A record's key and value; `None` for a null one."""
     key, at = _bytes(record.body, 0)
     new, _ = _bytes(record.body, at)
@@ -241,30 +247,3 @@ def key_and_value(record: Record) -> Tuple[Optional[bytes], Optional[bytes]]:
 def _bytes(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
     length, at = decode_varint(body, at)
     return (body[at : at + length] if length >= 0 else None), at + max(length, 0)
-
-
-KeyValue = Tuple[Optional[bytes], Optional[bytes]]
-
-
-def whole_topic(
-    config: ClusterConfig, topic: str, partitions: int, answer_seconds: float = ANSWER_SECONDS
-) -> Sequence[KeyValue]:
-    """Keys and values of all committed records, partition after partition; `None` for a null key or value.
-
-    Raises ClusterError if a partition was not read to its end, BatchError if it is corrupt.
-    """
-    deadline = time.monotonic() + answer_seconds
-    with log_client(config, "consumer", deadline) as client:
-        while True:
-            try:
-                client.refresh_leaders([topic], deadline)
-                return [each for number in range(partitions) for each in _partition(client, topic, number)]
-            except Disconnected as error:
-                if time.monotonic() > deadline:
-                    raise ClusterError(f"{error}: {topic} was not read to its end", "has it leaders?") from error
-            time.sleep(PAUSE_SECONDS)
-
-
-def _partition(client: LogClient, topic: str, number: int) -> List[KeyValue]:
-    entries = log_entries(client, (topic, number), 0, READ_COMMITTED)
-    return [key_and_value(record) for raw, _, is_data in entries if is_data for record in read_records(raw)]

@@ -19,7 +19,7 @@ from kafka.admin import (
     ResourcePatternFilter,
     ResourceType,
 )
-from kafka.errors import AuthorizationError, KafkaError, RequestTimedOutError, SecurityDisabledError, for_code
+from kafka.errors import AuthorizationError, RequestTimedOutError, SecurityDisabledError, for_code
 from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
@@ -34,7 +34,7 @@ from mirror_lib.facts import (
     TopicPartition,
 )
 from mirror_lib.kafka.admin_client import ClusterConnection
-from mirror_lib.kafka.connection import error_name, printed_id
+from mirror_lib.kafka.connection import chunks, error_name, printed_id
 from mirror_lib.kafka.groups import ClusterGroups, operation_names
 from mirror_lib.kafka.offsets import NO_LEADER, ClusterOffsets
 from mirror_lib.kafka.wire import manager_of
@@ -90,8 +90,8 @@ class ClusterTopics(ClusterOffsets):
         silent, patient_until = list(names), time.monotonic() + AGREED_SECONDS
         while silent:
             failed: Dict[str, int] = {}
-            for start in range(0, len(silent), TOPICS_PER_REQUEST):
-                known, errors = self._topic_configs(silent[start : start + TOPICS_PER_REQUEST], keys)
+            for names_asked in chunks(silent, TOPICS_PER_REQUEST):
+                known, errors = self._topic_configs(names_asked, keys)
                 found.update(known)
                 failed.update(errors)
             # Metadata of a new topic reaches each broker at a different time; the queried broker may not have it yet.
@@ -139,8 +139,7 @@ class ClusterTopics(ClusterOffsets):
         `None` if the brokers do not report operations (before Kafka 2.3, KIP-430). A topic that the principal may not
         describe is excluded."""
         found: Dict[str, Optional[FrozenSet[str]]] = {}
-        for start in range(0, len(names), TOPICS_PER_REQUEST):
-            some_names = names[start : start + TOPICS_PER_REQUEST]
+        for some_names in chunks(names, TOPICS_PER_REQUEST):
             if not self._knows(MetadataRequest, NAMES_OPERATIONS):
                 found.update(dict.fromkeys(some_names))
                 continue
@@ -157,20 +156,14 @@ class ClusterTopics(ClusterOffsets):
                     found[topic.name] = operation_names(topic.authorized_operations)
         return found
 
-    def _answered(self, request: Any) -> Any:
-        (answer,) = self._exchange([(None, request)])
-        if isinstance(answer, KafkaError):
-            raise answer
-        return answer
-
     def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
         """Validate `create_topics` without creating anything.
 
         By topic: the broker's reason for a refusal, or `None`, and the configs that the topic would have. Brokers
         before Kafka 2.4 report no configs."""
         found: Dict[str, Tuple[Optional[str], Mapping[str, str]]] = {}
-        for start in range(0, len(specs), TOPICS_PER_REQUEST):
-            wanted = {each.name: _new_topic(each) for each in specs[start : start + TOPICS_PER_REQUEST]}
+        for some_specs in chunks(specs, TOPICS_PER_REQUEST):
+            wanted = {each.name: _new_topic(each) for each in some_specs}
             validate = partial(self._client.create_topics, wanted, validate_only=True, raise_errors=False)
             for topic in self._ask("validate topics", "Create on topics", validate)["topics"]:
                 reason = None
@@ -238,17 +231,9 @@ class ClusterTopics(ClusterOffsets):
         self, names: Sequence[str], keys: Optional[Sequence[str]]
     ) -> Tuple[Mapping[str, Optional[TopicConfigs]], Mapping[str, int]]:
         """The configs that one request returns, as `topic_configs` does, and the error codes of the other topics."""
-        kind = DescribeConfigsRequest.DescribeConfigsResource
-        wanted = keys and list(keys)
-        resources = [kind(resource_type=TOPIC, resource_name=name, configuration_keys=wanted) for name in names]
-
-        def describe() -> Any:
-            # The admin client builds a dictionary for each entry, which takes longer than everything else here.
-            (answer,) = self._exchange([(None, DescribeConfigsRequest(resources=resources))])
-            if isinstance(answer, KafkaError):
-                raise answer
-            return answer
-
+        # The admin client builds a dictionary for each entry, which takes longer than everything else here.
+        request = DescribeConfigsRequest(resources=[(TOPIC, name, keys and list(keys)) for name in names])
+        describe = partial(self._answered, request)
         answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
         found: Dict[str, Optional[TopicConfigs]] = {
             each.resource_name: {
@@ -361,67 +346,36 @@ class ClusterAcls(ClusterConnection):
 
     def create_topic_acls(self, acls: Sequence[AclBinding]) -> AclOutcomes:
         """Create ACLs. By ACL: `None` if it exists now, including if it existed before, else the broker's reason."""
-
-        def request(some: Sequence[AclBinding]) -> Any:
-            of_one = CreateAclsRequest.AclCreation
-            return CreateAclsRequest(
-                creations=[
-                    of_one(
-                        resource_type=ResourceType.TOPIC,
-                        resource_name=acl.topic,
-                        resource_pattern_type=ACLResourcePatternType[acl.pattern_type],
-                        principal=acl.principal,
-                        host=acl.host,
-                        operation=ACLOperation[acl.operation],
-                        permission_type=ACLPermissionType[acl.permission],
-                    )
-                    for acl in some
-                ],
-                # Version 0 has no pattern type: a prefixed ACL would become a literal one.
-                min_version=1,
-            )
-
-        return self._order_acls("create ACLs", acls, request, "results")
+        # Version 0 has no pattern type: a prefixed ACL would become a literal one.
+        return self._order_acls(
+            "create ACLs", acls, lambda fields: CreateAclsRequest(creations=fields, min_version=1), "results"
+        )
 
     def delete_topic_acls(self, acls: Sequence[AclBinding]) -> AclOutcomes:
         """Delete exactly these ACLs. By ACL: `None` if it no longer exists, else the broker's reason."""
-
-        def request(some: Sequence[AclBinding]) -> Any:
-            of_one = DeleteAclsRequest.DeleteAclsFilter
-            return DeleteAclsRequest(
-                filters=[
-                    of_one(
-                        resource_type_filter=ResourceType.TOPIC,
-                        resource_name_filter=acl.topic,
-                        pattern_type_filter=ACLResourcePatternType[acl.pattern_type],
-                        principal_filter=acl.principal,
-                        host_filter=acl.host,
-                        operation=ACLOperation[acl.operation],
-                        permission_type=ACLPermissionType[acl.permission],
-                    )
-                    for acl in some
-                ],
-                min_version=1,
-            )
-
-        return self._order_acls("delete ACLs", acls, request, "filter_results")
+        return self._order_acls(
+            "delete ACLs", acls, lambda fields: DeleteAclsRequest(filters=fields, min_version=1), "filter_results"
+        )
 
     def _order_acls(
-        self, asked: str, acls: Sequence[AclBinding], request: Callable[[Sequence[AclBinding]], Any], results: str
+        self, asked: str, acls: Sequence[AclBinding], request: Callable[[Sequence[Any]], Any], results: str
     ) -> AclOutcomes:
         outcomes: Dict[AclBinding, Optional[str]] = {}
-        for first in range(0, len(acls), ACLS_PER_REQUEST):
-            some = acls[first : first + ACLS_PER_REQUEST]
+        for some_acls in chunks(acls, ACLS_PER_REQUEST):
 
-            def attempt(some: Sequence[AclBinding] = some) -> List[Optional[str]]:
+            def attempt(some_acls: Sequence[AclBinding] = some_acls) -> List[Optional[str]]:
                 # The admin client's own method does not report which of several ACLs the broker refused.
-                (answer,) = self._exchange([(None, request(some))])
-                if isinstance(answer, KafkaError):
-                    raise answer
+                answer = self._answered(request(list(map(_fields, some_acls))))
                 return [_outcome(each) for each in getattr(answer, results)]
 
-            outcomes.update(zip(some, self._ask(asked, "Alter on the cluster", attempt)))
+            outcomes.update(zip(some_acls, self._ask(asked, "Alter on the cluster", attempt)))
         return outcomes
+
+
+def _fields(acl: AclBinding) -> Tuple[Any, ...]:
+    """A topic ACL as CreateAcls and DeleteAcls have it."""
+    pattern, operation = ACLResourcePatternType[acl.pattern_type], ACLOperation[acl.operation]
+    return ResourceType.TOPIC, acl.topic, pattern, acl.principal, acl.host, operation, ACLPermissionType[acl.permission]
 
 
 def _outcome(result: Any) -> Optional[str]:

@@ -83,13 +83,8 @@ class ClusterConnection:
         DescribeCluster returns the same, but kafka-python 3.0.12 cannot parse the responses of Kafka 2.8 to 3.6.
         """
 
-        def question() -> Any:
-            (answer,) = self._exchange([(None, MetadataRequest(topics=[], allow_auto_topic_creation=False))])
-            if isinstance(answer, KafkaError):
-                raise answer
-            return answer
-
-        return self._ask("describe the cluster", "Describe on the cluster", question)
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        return self._ask("describe the cluster", "Describe on the cluster", lambda: self._answered(request))
 
     def missing_for_fence(self) -> Tuple[str, ...]:
         """Kafka's names of the requests that a fence needs and the brokers do not accept, or not in a late enough
@@ -134,6 +129,13 @@ class ClusterConnection:
 
         manager.run(at_once)
         return [answers[number] for number in range(len(requests))]
+
+    def _answered(self, request: Any) -> Any:
+        """Send to any broker, and return the response. Raises KafkaError."""
+        (answer,) = self._exchange([(None, request)])
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
 
     def _ask(self, asked: str, right: str, question: Callable[[], Answer]) -> Answer:
         """Call `question` until it succeeds, fails with an error that is not retriable, or the time is up."""

@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from functools import lru_cache
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from kafka.errors import KafkaError, for_code
 from kafka.future import Future as KafkaFuture
@@ -35,6 +35,7 @@ TRANSACTION_KEY = 1
 HEARING_SECONDS = 0.1
 
 Future = Any
+Item = TypeVar("Item")
 
 # Options of <malloc.h>. Blocks of up to `_FROM_HEAP_BYTES` (the most that glibc accepts) come from the heap. The heap
 # shrinks when `_KEPT_BYTES` at its end are free, so a process keeps at most that much unused.
@@ -328,3 +329,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Dict[str, List[int]]:
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
     return topics
+
+
+def chunks(items: Sequence[Item], size: int) -> List[Sequence[Item]]:
+    """`items` in parts of at most `size`."""
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -37,7 +37,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection
-from mirror_lib.kafka.connection import by_topic
+from mirror_lib.kafka.connection import by_topic, chunks
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -305,7 +305,7 @@ class GroupCoordinators(ClusterConnection):
 
     def _coordinator_answers(self, groups: Sequence[str]) -> Iterable[Tuple[Sequence[str], Any]]:
         many = self._knows(FindCoordinatorRequest, MANY_COORDINATORS)
-        shares = _chunks(groups, GROUPS_PER_REQUEST if many else 1)
+        shares = chunks(groups, GROUPS_PER_REQUEST if many else 1)
         requests = [
             FindCoordinatorRequest(coordinator_keys=share, min_version=MANY_COORDINATORS)
             if many
@@ -318,15 +318,11 @@ class GroupCoordinators(ClusterConnection):
         by_node: Dict[int, List[str]] = {}
         for group in groups:
             by_node.setdefault(self._coordinators[group], []).append(group)
-        return ((node, share) for node, of_node in by_node.items() for share in _chunks(of_node, size))
+        return ((node, share) for node, of_node in by_node.items() for share in chunks(of_node, size))
 
 
 def _silence(groups: Sequence[str], error: KafkaError) -> Outcomes:
     return dict.fromkeys(groups, Failure(error, answered=False))
-
-
-def _chunks(groups: Sequence[str], size: int) -> List[Sequence[str]]:
-    return [groups[start : start + size] for start in range(0, len(groups), size)]
 
 
 Reasons = Mapping[TopicPartition, Optional[str]]
@@ -341,71 +337,54 @@ DESCRIBE = "Describe on the group to this principal"
 # than POSITION_BYTES there, in addition to its names and its metadata.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
-Field = Dict[str, Any]
+# ConsumerGroupDescribe (KIP-848), which the library does not have: of each structure its fields' names and types, with
+# `?` where null is allowed. Version 1 only adds the member type: classic or not.
+API_KEY, VERSION = 69, 0
+_REQUEST = ("GroupIds []string", "IncludeAuthorizedOperations bool")
+_RESPONSE = ("ThrottleTimeMs int32", "Groups []Group")
+_STRUCTURES: Dict[str, Tuple[str, ...]] = {
+    "Group": (
+        *("ErrorCode int16", "ErrorMessage string?", "GroupId string", "GroupState string", "GroupEpoch int32"),
+        *("AssignmentEpoch int32", "AssignorName string", "Members []Member", "AuthorizedOperations int32"),
+    ),
+    "Member": (
+        *("MemberId string", "InstanceId string?", "RackId string?", "MemberEpoch int32", "ClientId string"),
+        *("ClientHost string", "SubscribedTopicNames []string", "SubscribedTopicRegex string?"),
+        *("Assignment Assignment", "TargetAssignment Assignment"),
+    ),
+    "Assignment": ("TopicPartitions []TopicPartitions",),
+    "TopicPartitions": ("TopicId uuid", "TopicName string", "Partitions []int32"),
+}
 
-API_KEY = 69
-# Version 1 only adds the member type: classic or not.
-VERSION = 0
+
+def _field(line: str) -> Dict[str, Any]:
+    name, kind = line.rstrip("?").split()
+    field: Dict[str, Any] = {"name": name, "type": kind, "versions": "0+"}
+    if line.endswith("?"):
+        field.update(nullableVersions="0+", default="null")
+    inner = _STRUCTURES.get(kind.replace("[]", ""))
+    if inner:
+        field["fields"] = list(map(_field, inner))
+    return field
 
 
-def _field(name: str, kind: str, *fields: Field) -> Field:
-    return {"name": name, "type": kind, "versions": "0+", **({"fields": list(fields)} if fields else {})}
-
-
-def _nullable(name: str) -> Field:
-    return {**_field(name, "string"), "nullableVersions": "0+", "default": "null"}
-
-
-def _message(kind: str, fields: List[Field]) -> Any:
+def _message(kind: str, lines: Sequence[str]) -> Any:
     schema = {
         "apiKey": API_KEY,
         "type": kind,
         "name": f"ConsumerGroupDescribe{kind.title()}",
         "validVersions": str(VERSION),
         "flexibleVersions": "0+",
-        "fields": fields,
+        "fields": list(map(_field, lines)),
     }
     # The library loads a message class's schema from its own file of that name; `json_patch` replaces the schema.
     replaced = {"json_patch": classmethod(lambda _class, _file: schema)}
     return type(ApiMessage)(f"DescribeGroups{kind.title()}", (ApiMessage,), replaced)
 
 
-def _assignment(name: str) -> Field:
-    partitions = [_field("TopicId", "uuid"), _field("TopicName", "string"), _field("Partitions", "[]int32")]
-    return _field(name, "Assignment", _field("TopicPartitions", "[]TopicPartitions", *partitions))
-
-
-_MEMBER = [
-    _field("MemberId", "string"),
-    _nullable("InstanceId"),
-    _nullable("RackId"),
-    _field("MemberEpoch", "int32"),
-    _field("ClientId", "string"),
-    _field("ClientHost", "string"),
-    _field("SubscribedTopicNames", "[]string"),
-    _nullable("SubscribedTopicRegex"),
-    _assignment("Assignment"),
-    _assignment("TargetAssignment"),
-]
-_GROUP = [
-    _field("ErrorCode", "int16"),
-    _nullable("ErrorMessage"),
-    _field("GroupId", "string"),
-    _field("GroupState", "string"),
-    _field("GroupEpoch", "int32"),
-    _field("AssignmentEpoch", "int32"),
-    _field("AssignorName", "string"),
-    _field("Members", "[]Member", *_MEMBER),
-    _field("AuthorizedOperations", "int32"),
-]
-
-ConsumerGroupDescribeRequest = _message(
-    "request", [_field("GroupIds", "[]string"), _field("IncludeAuthorizedOperations", "bool")]
-)
+ConsumerGroupDescribeRequest = _message("request", _REQUEST)
 # The library finds this class by its API key, and parses responses with it.
-ConsumerGroupDescribeResponse = _message(
-    "response", [_field("ThrottleTimeMs", "int32"), _field("Groups", "[]DescribedGroup", *_GROUP)]
-)
+ConsumerGroupDescribeResponse = _message("response", _RESPONSE)
 
 
 class ClusterGroups(GroupCoordinators):

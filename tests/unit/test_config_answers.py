@@ -29,7 +29,7 @@ class Brokers(ClusterTopics):
         known = self._known.pop(0) if len(self._known) > 1 else self._known[0]
         codes = {
             name: self._errors.get(name, OK) if name in known else UNKNOWN_TOPIC
-            for name in (each.resource_name for each in request.resources)
+            for _, name, _ in request.resources
         }
         results = [SimpleNamespace(resource_name=name, error_code=code, configs=[]) for name, code in codes.items()]
         return [SimpleNamespace(results=results)]

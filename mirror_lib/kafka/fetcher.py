@@ -246,9 +246,10 @@ ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMIT
 
 
 def log_ends(
-    client: LogClient, partitions: Iterable[TopicPartition], isolation: int = READ_UNCOMMITTED
+    client: LogClient, partitions: Iterable[TopicPartition], isolation: int = READ_UNCOMMITTED, timestamp: int = LATEST
 ) -> Mapping[TopicPartition, int]:
     """The end of each partition's log, with one request to each broker; without partitions whose leader gives none.
+    With the `timestamp` EARLIEST it is the start.
 
     The end is the high watermark, which just after an election may be lower than an acknowledged offset. With
     `READ_COMMITTED` it is the last stable offset. Raises `Disconnected`.
@@ -259,7 +260,7 @@ def log_ends(
         if node is not None:
             by_node.setdefault(node, []).append(partition)
     # Sent in parallel: round trips may be long, and there may be many brokers.
-    asked = [client.send(node, list_offsets_request(of_node, LATEST, isolation)) for node, of_node in by_node.items()]
+    asked = [client.send(node, list_offsets_request(each, timestamp, isolation)) for node, each in by_node.items()]
     return {
         (topic.name, part.partition_index): part.offset
         for answer in map(client.answer, asked)

@@ -12,7 +12,6 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequ
 
 from kafka import TopicPartition as KafkaPartition
 from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
-from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ClusterConfig
@@ -29,6 +28,7 @@ from mirror_lib.kafka.fetcher import (
     fetch_request,
     fetched,
     list_offsets_request,
+    log_ends,
 )
 from mirror_lib.kafka.log_reader import entries
 from mirror_lib.kafka.record_batch import Record
@@ -311,89 +311,64 @@ def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) 
         return FirstRecords({}, frozenset())
     deadline = time.monotonic() + PATIENCE_SECONDS
     with log_client(config, "consumer", deadline) as client:
-        return _Search(client, offsets).run(deadline)
+        search = _Search(offsets)
+        while search.open and time.monotonic() < deadline:
+            try:
+                search.round(client)
+            except Disconnected as error:
+                log.info("%s", error)
+                time.sleep(PAUSE_SECONDS)
+        if search.open:
+            log.info("%s: no record found yet for %d offsets", client.alias, len(search.open))
+    return FirstRecords(search.found, frozenset(search.without), frozenset(search.stamped))
 
 
 class _Search:
     """Searches forward from an offset of each partition, until it finds a record or the log's end."""
 
-    def __init__(self, client: LogClient, offsets: Mapping[TopicPartition, int]) -> None:
-        self._client = client
-        self._open: Dict[TopicPartition, int] = dict(offsets)
-        self._started = False
-        self._found: Dict[TopicPartition, Record] = {}
-        self._without: Set[TopicPartition] = set()
-        self._stamped: Set[TopicPartition] = set()
+    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.open: Dict[TopicPartition, int] = dict(offsets)
+        self.found: Dict[TopicPartition, Record] = {}
+        self.without: Set[TopicPartition] = set()
+        self.stamped: Set[TopicPartition] = set()
+        self._from_start = False
 
-    def run(self, deadline: float) -> FirstRecords:
-        while self._open and time.monotonic() < deadline:
-            try:
-                self._round()
-            except Disconnected as error:
-                log.info("%s", error)
-                time.sleep(PAUSE_SECONDS)
-        if self._open:
-            log.info("%s: no record found yet for %d offsets", self._client.alias, len(self._open))
-        return FirstRecords(self._found, frozenset(self._without), frozenset(self._stamped))
-
-    def _round(self) -> None:
-        self._client.refresh_leaders({topic for topic, _ in self._open}, time.monotonic())
-        shares: Dict[int, List[TopicPartition]] = {}
-        for partition in list(self._open):
-            leader = self._client.leader(partition)
-            if leader is None:
-                del self._open[partition]  # unknown, or without a leader now
-            else:
-                shares.setdefault(leader, []).append(partition)
-        if not self._started:
-            for node, partitions in shares.items():
-                self._move_to_log_starts(node, partitions)
-            self._started = True
+    def round(self, client: LogClient) -> None:
+        client.refresh_leaders({topic for topic, _ in self.open}, time.monotonic())
+        shares: Dict[Optional[int], List[TopicPartition]] = {}
+        for partition in self.open:
+            shares.setdefault(client.leader(partition), []).append(partition)
+        for partition in shares.pop(None, []):
+            del self.open[partition]  # unknown, or without a leader now
+        if not self._from_start:  # retention has removed the records at earlier offsets
+            starts = log_ends(client, self.open, timestamp=EARLIEST)
+            self.open.update({each: max(self.open[each], start) for each, start in starts.items()})
+            self._from_start = True
         for node, partitions in shares.items():
-            self._fetch(node, {partition: self._open[partition] for partition in partitions})
+            positions = {partition: self.open[partition] for partition in partitions}
+            request = fetch_request(positions, READ_UNCOMMITTED, ANSWER_BYTES, PARTITION_BYTES, max_wait_ms=0)
+            self._answered(client, fetched(client.call(node, request), READ_UNCOMMITTED))
 
-    def _move_to_log_starts(self, node: int, partitions: Sequence[TopicPartition]) -> None:
-        """Replace offsets that retention has removed by the log start."""
-        of_topic = ListOffsetsRequest.ListOffsetsTopic
-        topics: Dict[str, List[Any]] = {}
-        for topic, number in partitions:
-            asked = of_topic.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=EARLIEST)
-            topics.setdefault(topic, []).append(asked)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=READ_UNCOMMITTED,
-            topics=[of_topic(name=topic, partitions=asked) for topic, asked in topics.items()],
-            max_version=5,
-        )
-        for topic in self._client.call(node, request).topics:
-            for each in (each for each in topic.partitions if each.error_code == OK):
-                partition = (topic.name, each.partition_index)
-                self._open[partition] = max(self._open[partition], each.offset)
-
-    def _fetch(self, node: int, positions: Mapping[TopicPartition, int]) -> None:
-        request = fetch_request(positions, READ_UNCOMMITTED, ANSWER_BYTES, PARTITION_BYTES, max_wait_ms=0)
-        answers = fetched(self._client.call(node, request), READ_UNCOMMITTED)
+    def _answered(self, client: LogClient, answers: Mapping[TopicPartition, Fetched]) -> None:
         # One empty partition may only wait for its turn with a large batch. If all are empty, none of them waits.
         nothing = not any(len(each.data) for each in answers.values())
         for partition, answer in answers.items():
-            record, position, stamped = None, positions[partition], False
-            unreadable = False
             try:
-                record, position, stamped = _first_record(answer, positions[partition])
+                record, position, stamped = _first_record(answer, self.open[partition])
             except BatchError as error:
-                log.info("%s: no record of %s-%d: %s", self._client.alias, *partition, error)
-                unreadable = True
-            self._open[partition] = position
-            refused = unreadable or (answer.error_code != OK and not is_retriable(answer.error_code))
+                log.info("%s: no record of %s: %s", client.alias, name_of(partition), error)
+                del self.open[partition]
+                continue
+            self.open[partition] = position
             at_end = answer.error_code == OK and position >= answer.end
-            ended = at_end or (answer.error_code == OK and nothing)
-            if record is not None or refused or ended:
-                del self._open[partition]
             if record is not None:
-                self._found[partition] = record
-                self._stamped.update([partition] if stamped else [])
-            elif at_end and not unreadable:
-                self._without.add(partition)
+                self.found[partition] = record
+                self.stamped.update([partition] if stamped else [])
+            elif at_end:
+                self.without.add(partition)
+            refused = answer.error_code != OK and not is_retriable(answer.error_code)
+            if record is not None or refused or at_end or (answer.error_code == OK and nothing):
+                del self.open[partition]
 
 
 def _first_record(answer: Fetched, position: int) -> Tuple[Optional[Record], int, bool]:

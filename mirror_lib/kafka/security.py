@@ -16,10 +16,10 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlencode
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
@@ -267,7 +267,7 @@ def ready_options(options: Mapping[str, Any]) -> Dict[str, Any]:
     ready = dict(options)
     settings: Optional[TlsSettings] = ready.pop("tls", None)
     if settings is not None:
-        ready["ssl_context"] = _context(settings, _ages(settings))
+        ready["ssl_context"] = tls_context(settings)
     if isinstance(ready.get("sasl_kerberos_name"), KerberosLogin):
         kerberos_library()
     login = ready.get("sasl_oauth_token_provider")
@@ -279,17 +279,16 @@ def ready_options(options: Mapping[str, Any]) -> Dict[str, Any]:
 def _token_source(login: Union[OauthLogin, MskLogin]) -> TokenSource:
     if isinstance(login, MskLogin):
         return msk_source(login)
-    settings = login.tls
-    if settings is None:
-        return oauth_source(login, None)
-    _context(settings, _ages(settings))  # raises here instead of at a login if a store cannot be opened
-    return oauth_source(login, lambda: _context(settings, _ages(settings)))
+    context = None if login.tls is None else partial(tls_context, login.tls)
+    if context is not None:
+        context()  # raises here instead of at a login if a store cannot be opened
+    return oauth_source(login, context)
 
 
-def _ages(settings: TlsSettings) -> Tuple[float, ...]:
-    """Modification times of the store files: a renewed file is opened again."""
+def tls_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context for these settings, made again when a store file was renewed. Raises `ConfigError`."""
     paths = [Path(each.location) for each in (settings.trusted, settings.own) if each is not None and each.location]
-    return tuple(path.stat().st_mtime for path in paths if path.exists())
+    return _context(settings, tuple(path.stat().st_mtime for path in paths if path.exists()))
 
 
 @lru_cache(maxsize=16)
@@ -304,7 +303,10 @@ def _context(settings: TlsSettings, ages: Tuple[float, ...]) -> ssl.SSLContext:
             context.set_ciphers(":".join(settings.ciphers))
         except ssl.SSLError:
             raise ConfigError("ssl.cipher.suites: this machine's OpenSSL knows none of them") from None
-    opened = _opened([(each, each is settings.own) for each in (settings.trusted, settings.own) if each is not None])
+    stores = [(each, each is settings.own) for each in (settings.trusted, settings.own) if each is not None]
+    in_java = [each for each in stores if each[0].kind != PEM]
+    opened = dict(zip(in_java, open_java_stores(in_java)))  # by one JVM
+    opened.update({each: _open_pem(*each) for each in stores if each[0].kind == PEM})
     if settings.trusted is None:
         context.load_default_certs()
     else:
@@ -334,13 +336,6 @@ def _prove(context: ssl.SSLContext, store: Store, opened: Opened) -> None:
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or "its password is wrong or missing"
         raise ConfigError(f"the key store {_named(store)} cannot be used: {reason}", "check ssl.key.password") from None
-
-
-def _opened(stores: Sequence[Tuple[Store, bool]]) -> Mapping[Tuple[Store, bool], Opened]:
-    """Each store, with its key if the pair's second value is True. One JVM opens all Java stores."""
-    in_java = [(store, with_key) for store, with_key in stores if store.kind != PEM]
-    in_pem = [(store, with_key) for store, with_key in stores if store.kind == PEM]
-    return {**dict(zip(in_java, open_java_stores(in_java))), **{each: _open_pem(*each) for each in in_pem}}
 
 
 def _open_pem(store: Store, with_key: bool) -> Opened:

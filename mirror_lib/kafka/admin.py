@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from kafka.admin import (
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ConfigResource,
-    ConfigSourceType,
-    ResourcePatternFilter,
-    ResourceType,
-)
+from kafka.admin import ACLOperation, ACLPermissionType, ACLResourcePatternType, ConfigSourceType, ResourceType
 from kafka.errors import AuthorizationError, RequestTimedOutError, SecurityDisabledError, for_code
-from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import (
+    CreateAclsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+    DescribeConfigsRequest,
+    DescribeLogDirsRequest,
+    IncrementalAlterConfigsRequest,
+)
 from kafka.protocol.metadata import MetadataRequest
 
 from mirror_lib.config.model import ReplicationFlow
@@ -34,17 +34,23 @@ from mirror_lib.facts import (
     TopicPartition,
 )
 from mirror_lib.kafka.admin_client import ClusterConnection
-from mirror_lib.kafka.connection import chunks, error_name, printed_id
+from mirror_lib.kafka.connection import (
+    NO_LEADER,
+    REQUEST_TIMEOUT_MS,
+    chunks,
+    error_name,
+    metadata_request,
+    printed_id,
+)
 from mirror_lib.kafka.groups import ClusterGroups, operation_names
-from mirror_lib.kafka.offsets import NO_LEADER, ClusterOffsets
-from mirror_lib.kafka.wire import manager_of
+from mirror_lib.kafka.offsets import ClusterOffsets
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
 
 TopicOutcomes = Mapping[str, Optional[str]]
-ErrorCodes = Iterable[Tuple[str, int, Optional[str]]]
-Send = Callable[[Sequence[str]], ErrorCodes]
+# Of the broker's outcome for each of these topics: name, error code and error message.
+Send = Callable[[Sequence[str]], Sequence[Any]]
 
 # A KRaft controller refuses requests for more than 10,000 partitions; a response on 200 topics' configs is about 2 MB.
 PARTITIONS_PER_REQUEST = 5000
@@ -53,6 +59,7 @@ TOPICS_PER_REQUEST = 200
 AGREED_SECONDS, ASKED_AGAIN_SECONDS = 10.0, 0.1
 
 TOPIC = 2  # Kafka's number for this kind of resource
+SET, DELETE = 0, 1  # and for changes of a config
 OK, UNKNOWN_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS = 0, 3, 36, 37
 PROBE_TOPIC = "mirror-probe"
 # The first version of MetadataRequest that has operations (KIP-430).
@@ -121,17 +128,23 @@ class ClusterTopics(ClusterOffsets):
                     return frozenset(configs)
         except ClusterError as error:
             log.debug("%s: no configs of an existing topic: %s", self.alias, error)
-        probe = {PROBE_TOPIC: {"num_partitions": 1, "replication_factor": 1}}
-        validate = partial(self._client.create_topics, probe, validate_only=True, raise_errors=False)
-        return frozenset(self._ask("validate a topic", "Create on topics", validate)["topics"][0].get("configs") or ())
+        validate = partial(self._created, [NewTopic(PROBE_TOPIC, 1, 1)], validate_only=True)
+        (topic,) = self._ask("validate a topic", "Create on topics", validate)
+        return frozenset(each.name for each in topic.configs or ())
+
+    def _created(self, specs: Sequence[NewTopic], validate_only: bool = False) -> Sequence[Any]:
+        topics = [
+            (each.name, each.partitions, each.replication_factor, (), list(each.configs.items())) for each in specs
+        ]
+        request = CreateTopicsRequest(topics=topics, timeout_ms=REQUEST_TIMEOUT_MS, validate_only=validate_only)
+        return self._by_controller(request, "topics")
 
     def release(self) -> str:
         """The newest Kafka release whose request versions the brokers accept, such as `3.2`.
 
         The brokers may run a newer release.
         """
-        version = manager_of(self._client).broker_version_data.broker_version
-        return ".".join(map(str, version[:2]))
+        return self._client.release()
 
     def topic_operations(self, names: Sequence[str]) -> Mapping[str, Optional[FrozenSet[str]]]:
         """The operations that this principal may do on each topic, by Kafka's names such as `READ`.
@@ -140,16 +153,11 @@ class ClusterTopics(ClusterOffsets):
         describe is excluded."""
         found: Dict[str, Optional[FrozenSet[str]]] = {}
         for some_names in chunks(names, TOPICS_PER_REQUEST):
-            if not self._knows(MetadataRequest, NAMES_OPERATIONS):
+            if not self._client.accepts(MetadataRequest, NAMES_OPERATIONS):
                 found.update(dict.fromkeys(some_names))
                 continue
-            request = MetadataRequest(
-                topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in some_names],
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=True,
-                min_version=NAMES_OPERATIONS,
-                max_version=12,
-            )
+            operations = {"include_topic_authorized_operations": True, "min_version": NAMES_OPERATIONS}
+            request = metadata_request(some_names, **operations)
             answer = self._ask("list topics", "Describe on the topics", partial(self._answered, request))
             for topic in answer.topics:
                 if topic.error_code == OK:
@@ -163,42 +171,42 @@ class ClusterTopics(ClusterOffsets):
         before Kafka 2.4 report no configs."""
         found: Dict[str, Tuple[Optional[str], Mapping[str, str]]] = {}
         for some_specs in chunks(specs, TOPICS_PER_REQUEST):
-            wanted = {each.name: _new_topic(each) for each in some_specs}
-            validate = partial(self._client.create_topics, wanted, validate_only=True, raise_errors=False)
-            for topic in self._ask("validate topics", "Create on topics", validate)["topics"]:
+            validate = partial(self._created, some_specs, validate_only=True)
+            for topic in self._ask("validate topics", "Create on topics", validate):
                 reason = None
-                if topic["error_code"] not in (OK, TOPIC_EXISTS):
-                    reason = topic.get("error_message") or error_name(topic["error_code"])
-                configs = {name: str(each["value"]) for name, each in (topic.get("configs") or {}).items()}
-                found[topic["name"]] = (reason, configs)
+                if topic.error_code not in (OK, TOPIC_EXISTS):
+                    reason = topic.error_message or error_name(topic.error_code)
+                found[topic.name] = (reason, {each.name: str(each.value) for each in topic.configs or ()})
         return found
 
     def log_sizes(self, topics: Sequence[str]) -> Optional[Mapping[TopicPartition, int]]:
         """Bytes of each partition's log, from its largest replica; `None` if Describe on the cluster is not granted."""
         sizes: Dict[TopicPartition, int] = {}
-        read = partial(self._client.describe_log_dirs, list(topics))
         try:
+            found = self._describe_topics(topics)
+            asked = [(each.name, [part.partition_index for part in each.partitions]) for each in found]
+            requests = [(node, DescribeLogDirsRequest(topics=asked)) for node in self._client.nodes()]
+            read = partial(self._all_answered, requests)
             answers = self._ask("describe log folders", "Describe on the cluster", read)
         except ClusterError as error:
             log.info("%s: %s", self.alias, error)
             return None
-        folders = [folder for answer in answers for folder in answer["log_dirs"]]
-        if any(folder["error_code"] for folder in folders) or not folders:
+        folders = [folder for answer in answers for folder in answer.results]
+        if any(folder.error_code for folder in folders) or not folders:
             return None
         for folder in folders:
-            for topic in folder["topics"]:
-                for part in topic["partitions"]:
-                    at = (topic["name"], part["partition_index"])
-                    sizes[at] = max(sizes.get(at, 0), part["partition_size"])
+            for topic in folder.topics:
+                for part in topic.partitions:
+                    at = (topic.name, part.partition_index)
+                    sizes[at] = max(sizes.get(at, 0), part.partition_size)
         return sizes
 
     def create_topics(self, specs: Sequence[NewTopic]) -> TopicOutcomes:
         """Create topics and wait until they have leaders. By name: `None` if the topic exists now, else the reason."""
-        orders = {spec.name: _new_topic(spec) for spec in specs}
+        wanted = {spec.name: spec for spec in specs}
 
-        def send(names: Sequence[str]) -> ErrorCodes:
-            answer = self._client.create_topics({name: orders[name] for name in names}, raise_errors=False)
-            return [(each["name"], each["error_code"], each["error_message"]) for each in answer["topics"]]
+        def send(names: Sequence[str]) -> Sequence[Any]:
+            return self._created([wanted[name] for name in names])
 
         sizes = {spec.name: spec.partitions for spec in specs}
         outcomes = self._order("create topics", "Create on the topic or the cluster", sizes, send, TOPIC_EXISTS)
@@ -207,9 +215,10 @@ class ClusterTopics(ClusterOffsets):
     def create_partitions(self, counts: Mapping[str, int]) -> TopicOutcomes:
         """Grow topics and wait for the leaders. By name: `None` if the topic has its `counts`, else the reason."""
 
-        def send(names: Sequence[str]) -> ErrorCodes:
-            answer = self._client.create_partitions({name: counts[name] for name in names}, raise_errors=False)
-            return [(each.name, each.error_code, each.error_message) for each in answer.results]
+        def send(names: Sequence[str]) -> Sequence[Any]:
+            topics = [(name, counts[name], None) for name in names]
+            request = CreatePartitionsRequest(topics=topics, timeout_ms=REQUEST_TIMEOUT_MS, validate_only=False)
+            return self._by_controller(request, "results")
 
         outcomes = self._order("add partitions", "Alter on the topic", counts, send, INVALID_PARTITIONS)
         return self._led(outcomes, counts)
@@ -220,18 +229,20 @@ class ClusterTopics(ClusterOffsets):
         By name: `None` on success, else the broker's reason.
         """
         resources = [
-            ConfigResource("TOPIC", name, {key: ("DELETE" if new is None else "SET", new) for key, new in one.items()})
+            (TOPIC, name, [(key, SET if value is not None else DELETE, value) for key, value in one.items()])
             for name, one in changes.items()
         ]
-        alter = partial(self._client.alter_configs, resources, raise_on_unknown=False, incremental=True)
+        alter = partial(self._answered, IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
         answer = self._ask("alter topic configs", "AlterConfigs on the topics", alter)
-        return {name: None if outcome == "OK" else outcome for name, outcome in answer.get("topic", {}).items()}
+        return {
+            each.resource_name: str(for_code(each.error_code)(each.error_message)) if each.error_code else None
+            for each in answer.responses
+        }
 
     def _topic_configs(
         self, names: Sequence[str], keys: Optional[Sequence[str]]
     ) -> Tuple[Mapping[str, Optional[TopicConfigs]], Mapping[str, int]]:
         """The configs that one request returns, as `topic_configs` does, and the error codes of the other topics."""
-        # The admin client builds a dictionary for each entry, which takes longer than everything else here.
         request = DescribeConfigsRequest(resources=[(TOPIC, name, keys and list(keys)) for name in names])
         describe = partial(self._answered, request)
         answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
@@ -258,14 +269,14 @@ class ClusterTopics(ClusterOffsets):
 
         def attempt() -> None:
             for names in _requests({name: size for name, size in sizes.items() if name not in outcomes}):
-                for name, code, message in send(names):
-                    error = for_code(code)
-                    if code in (OK, already):
-                        outcomes[name] = None
+                for each in send(names):
+                    error = for_code(each.error_code)
+                    if each.error_code in (OK, already):
+                        outcomes[each.name] = None
                     elif issubclass(error, AuthorizationError):
-                        outcomes[name] = f"not allowed to {asked}: grant {right} to this principal"
-                    elif not error.retriable or code == UNKNOWN_TOPIC:
-                        outcomes[name] = f"{error.message}: {message or error.description}"
+                        outcomes[each.name] = f"not allowed to {asked}: grant {right} to this principal"
+                    elif not error.retriable or each.error_code == UNKNOWN_TOPIC:
+                        outcomes[each.name] = f"{error.message}: {each.error_message or error.description}"
             if outcomes.keys() != sizes.keys():
                 raise RequestTimedOutError
 
@@ -301,14 +312,6 @@ def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
         yield group
 
 
-def _new_topic(spec: NewTopic) -> Dict[str, Any]:
-    return {
-        "num_partitions": spec.partitions,
-        "replication_factor": spec.replication_factor,
-        "configs": dict(spec.configs),
-    }
-
-
 def _topic_description(answer: Any) -> TopicDescription:
     leaderless = sorted(each.partition_index for each in answer.partitions if each.leader_id == NO_LEADER)
     topic_id = printed_id(answer.topic_id)
@@ -325,8 +328,6 @@ AclOutcomes = Mapping[AclBinding, Optional[str]]
 
 # A KRaft controller accepts at most 10,000 changes in one request.
 ACLS_PER_REQUEST = 1000
-_TOPICS = ResourcePatternFilter(ResourceType.TOPIC, None, ACLResourcePatternType.ANY)
-_ALL_OF_TOPICS = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, _TOPICS)
 
 
 class ClusterAcls(ClusterConnection):
@@ -335,12 +336,25 @@ class ClusterAcls(ClusterConnection):
     def topic_acls(self) -> Optional[FrozenSet[AclBinding]]:
         """Every topic ACL; `None` if the cluster has no authorizer. Raises ClusterError if Describe is not granted."""
 
+        request = DescribeAclsRequest(
+            resource_type_filter=ResourceType.TOPIC,
+            resource_name_filter=None,
+            pattern_type_filter=ACLResourcePatternType.ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=ACLOperation.ANY,
+            permission_type=ACLPermissionType.ANY,
+            min_version=1,
+        )
+
         def question() -> Optional[FrozenSet[AclBinding]]:
-            try:
-                found, _ = self._client.describe_acls(_ALL_OF_TOPICS)
-            except SecurityDisabledError:
+            answer = self._answered(request)
+            error = for_code(answer.error_code)
+            if error is SecurityDisabledError:
                 return None
-            return frozenset(map(_binding, found))
+            if answer.error_code:
+                raise error(answer.error_message)
+            return frozenset(_binding(topic, acl) for topic in answer.resources for acl in topic.acls)
 
         return self._ask("list ACLs", "Describe on the cluster", question)
 
@@ -364,7 +378,6 @@ class ClusterAcls(ClusterConnection):
         for some_acls in chunks(acls, ACLS_PER_REQUEST):
 
             def attempt(some_acls: Sequence[AclBinding] = some_acls) -> List[Optional[str]]:
-                # The admin client's own method does not report which of several ACLs the broker refused.
                 answer = self._answered(request(list(map(_fields, some_acls))))
                 return [_outcome(each) for each in getattr(answer, results)]
 
@@ -388,15 +401,14 @@ def _outcome(result: Any) -> Optional[str]:
     return f"{error.message}: {result.error_message or error.description}"
 
 
-def _binding(acl: Any) -> AclBinding:
-    pattern = acl.resource_pattern
+def _binding(topic: Any, acl: Any) -> AclBinding:
     return AclBinding(
-        topic=pattern.resource_name,
-        pattern_type=pattern.pattern_type.name,
+        topic=topic.resource_name,
+        pattern_type=ACLResourcePatternType(topic.pattern_type).name,
         principal=acl.principal,
         host=acl.host,
-        operation=acl.operation.name,
-        permission=acl.permission_type.name,
+        operation=ACLOperation(acl.operation).name,
+        permission=ACLPermissionType(acl.permission_type).name,
     )
 
 

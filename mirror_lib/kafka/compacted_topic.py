@@ -11,13 +11,11 @@ import time
 from contextlib import ExitStack
 from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from kafka.protocol.metadata import MetadataRequest
-
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import Cluster, NewTopic, TopicPartition
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
-from mirror_lib.kafka.connection import Disconnected, LogClient, error_name, is_retriable, name_of
+from mirror_lib.kafka.connection import Disconnected, LogClient, error_name, is_retriable, metadata_request, name_of
 from mirror_lib.kafka.fencing import idempotent_producer
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import log_entries
@@ -211,9 +209,7 @@ def _read(
 
 
 def _exists(client: LogClient, topic: str) -> bool:
-    asked = MetadataRequest.MetadataRequestTopic(name=topic)
-    request = MetadataRequest(topics=[asked], allow_auto_topic_creation=False, max_version=9)
-    code = client.call(None, request).topics[0].error_code
+    code = client.call(None, metadata_request([topic])).topics[0].error_code
     if code not in (OK, UNKNOWN_TOPIC) and not is_retriable(code):
         raise ClusterError(
             f"{client.alias}: cannot read {topic}: {error_name(code)}", "grant Describe and Read on this topic"

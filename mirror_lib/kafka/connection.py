@@ -1,6 +1,6 @@
-"""Sends raw requests to one cluster's brokers, and finds partition leaders and transaction coordinators.
+"""Sends requests to one cluster's brokers, and finds partition leaders and transaction coordinators.
 
-Single-threaded: a lane's source client and target client share one `Network`.
+A lane is single-threaded: its source client and target client share one `Network`.
 """
 
 from __future__ import annotations
@@ -8,19 +8,43 @@ from __future__ import annotations
 import base64
 import ctypes
 import logging
+import math
 import sys
 import time
 import uuid
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
-from kafka.errors import KafkaError, for_code
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    UnknownBrokerIdError,
+    for_code,
+)
 from kafka.future import Future as KafkaFuture
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from mirror_lib.errors import ClusterError, LoginError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.security import LoginRefused, ready_options
+from mirror_lib.kafka.kerberos import KerberosError
+from mirror_lib.kafka.security import LoginRefused, ready_options, refusal
 from mirror_lib.kafka.wire import BrokerConnections, BrokerLoop
 
 log = logging.getLogger(__name__)
@@ -31,8 +55,12 @@ REQUEST_TIMEOUT_MS = 30_000
 # Above it the client fails requests at once. Requests for all lanes may be in flight together; the producer has its own
 # limit.
 MAX_IN_FLIGHT = 100
-TRANSACTION_KEY = 1
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+# From this version on one request finds many coordinators (KIP-699).
+MANY_COORDINATORS, COORDINATORS_PER_REQUEST = 4, 1000
 HEARING_SECONDS = 0.1
+NO_LEADER = -1
+LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 
 Future = Any
 Item = TypeVar("Item")
@@ -63,12 +91,30 @@ class Disconnected(Exception):
     """A request got no response: whether the broker acted on it is unknown."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Why a group, transactional id or broker has no result. `answered`: a broker returned the error; False if no
+    response came."""
+
+    error: KafkaError
+    answered: bool = True
+
+    @classmethod
+    def of(cls, code: int) -> Failure:
+        """The failure of a Kafka error code."""
+        return cls(for_code(code)())
+
+
 class Network:
-    """The event loop that the clients of one lane share."""
+    """The event loop that the clients of one lane share, or that of one admin connection, in a thread."""
 
     def __init__(self) -> None:
         keep_freed_memory()
         self.selector = BrokerLoop(slow_task_threshold_secs=0)
+
+    def start(self) -> None:
+        """Run the loop in a thread of its own from now on: requests go by `LogClient.exchange` only."""
+        self.selector.start()
 
     def poll(self, timeout_ms: float) -> None:
         """Send and receive once; returns as soon as something arrives."""
@@ -83,8 +129,20 @@ class Network:
         self.selector.close()
 
 
+class _Topic(NamedTuple):
+    """A topic in the last Metadata response about it: its leaders by partition number, and when it came."""
+
+    topic_id: Optional[uuid.UUID]
+    leaders: Mapping[int, int]
+    at: float
+
+
+_UNKNOWN = _Topic(None, {}, -math.inf)
+
+
 class LogClient:
-    """Connections to the brokers of one cluster. `options` come from `config.client_options`.
+    """Connections to the brokers of one cluster, for admin requests and for records. `options` come from
+    `config.client_options`.
 
     Raises `ConfigError` if a key store in them cannot be opened.
     """
@@ -92,9 +150,12 @@ class LogClient:
     def __init__(self, network: Network, alias: str, options: Mapping[str, Any]) -> None:
         self.alias = alias
         self.network = network
+        servers = options["bootstrap_servers"]
+        self.place = f"the cluster {alias} at {servers if isinstance(servers, str) else ','.join(servers)}"
         self._manager = BrokerConnections(
             network.selector,
             **{
+                # Reconnects soon to a restarted broker; the library's default is up to half a minute.
                 "reconnect_backoff_max_ms": 1000,
                 "request_timeout_ms": REQUEST_TIMEOUT_MS,
                 **ready_options(options),
@@ -102,21 +163,76 @@ class LogClient:
                 "max_in_flight_requests_per_connection": MAX_IN_FLIGHT,
             },
         )
-        self._leaders: Dict[TopicPartition, int] = {}
-        self._topic_ids: Dict[str, uuid.UUID] = {}
+        self._topics: Dict[str, _Topic] = {}
+        self._coordinators: Dict[Tuple[int, str], int] = {}
 
     def connect(self, deadline: float) -> None:
         """Read the cluster's brokers. `deadline` is in `time.monotonic()` seconds. Raises `ClusterError`."""
+        patience = max(0.001, deadline - time.monotonic())
         try:
-            self._manager.bootstrap(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000))
+            self._manager.bootstrap(timeout_ms=1000 * patience)
         except LoginRefused as error:
-            raise LoginError(f"{self.alias}: {error.args[0]}", "check its sasl.* and ssl.* properties") from error
+            raise LoginError(f"cannot log in to {self.place}: {error.args[0]}", LOGIN_HINT) from error
         except KafkaError as error:
-            last = f"; the last attempt: {self._manager.last_failure}" if self._manager.last_failure else ""
+            last = self._manager.last_failure
+            reason = f"no answer in {patience:.0f} s" if isinstance(error, KafkaTimeoutError) else type(error).__name__
             raise ClusterError(
-                f"{self.alias}: no broker answers{last}",
-                "check bootstrap.servers, credentials and the network",
+                f"cannot reach {self.place}: {reason}" + (f"; the last attempt: {last}" if last else ""),
+                "check bootstrap.servers, security.protocol and the credentials, and that a broker is up",
             ) from error
+
+    def refused(self) -> Optional[str]:
+        """Why no broker accepts this client's login; `None` while one may."""
+        return self._manager.refused()
+
+    def nodes(self) -> List[int]:
+        """The node ids of the brokers in the last metadata response."""
+        return [broker.node_id for broker in self._manager.cluster.brokers()]
+
+    def versions(self, request: Any) -> Tuple[int, int]:
+        """The lowest and highest version of a kind of request that the brokers accept; (0, -1) for none."""
+        low, high = self._manager.broker_version_data.api_versions.get(request.API_KEY, (0, -1))
+        return int(low), int(high)
+
+    def accepts(self, request: Any, version: int) -> bool:
+        """Whether the brokers accept this kind of request in this version."""
+        low, high = self.versions(request)
+        return low <= version <= high
+
+    def release(self) -> str:
+        """The newest Kafka release whose request versions the brokers accept, such as `3.2`."""
+        return ".".join(map(str, self._manager.broker_version_data.broker_version[:2]))
+
+    def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        """Send to all brokers in parallel, and to each broker one request after another; `None` is any broker.
+
+        Returns the responses in the order of `requests`, a KafkaError in place of a missing one."""
+        manager, answers = self._manager, {}
+
+        async def send(node: Optional[int], request: Any) -> Any:
+            try:
+                if node is not None and manager.cluster.broker_metadata(node) is None:
+                    await manager.cluster.refresh_metadata()
+                return await manager.send(request, node_id=node)
+            except UnknownBrokerIdError as error:
+                return NodeNotReadyError(*error.args)
+            except (KafkaError, KerberosError, OSError) as error:
+                reason = refusal(error)
+                if reason is not None and not manager.refused():
+                    return NodeNotReadyError(reason)
+                return error if isinstance(error, KafkaError) else KafkaConnectionError(error)
+
+        async def in_turn(node: Optional[int]) -> None:
+            for number, (to, request) in enumerate(requests):
+                if to == node:
+                    answers[number] = await send(node, request)
+
+        async def at_once() -> None:
+            for conversation in [manager.call_soon(in_turn, node) for node in {to for to, _ in requests}]:
+                await conversation
+
+        manager.run(at_once)
+        return [answers[number] for number in range(len(requests))]
 
     def advertised(self) -> List[Tuple[str, int]]:
         """The brokers' advertised addresses in the last metadata response."""
@@ -139,7 +255,7 @@ class LogClient:
     def answers(self, timeout_ms: float) -> bool:
         """Whether any broker answers a small request within that time."""
         try:
-            self.call(None, _metadata_request(()), timeout_ms)
+            self.call(None, metadata_request(()), timeout_ms)
         except Disconnected as error:
             log.debug("%s", error)
             return False
@@ -177,17 +293,43 @@ class LogClient:
         return bool(self._manager.throttle.left(time.monotonic()))
 
     def leader(self, partition: TopicPartition) -> Optional[int]:
-        """Node id of the partition's leader, as of the last `refresh_leaders`."""
-        return self._leaders.get(partition)
+        """Node id of the partition's leader, as of the last Metadata response."""
+        node = self._topics.get(partition[0], _UNKNOWN).leaders.get(partition[1], NO_LEADER)
+        return None if node == NO_LEADER else node
+
+    def is_led(self, partition: TopicPartition, seconds: float) -> bool:
+        """Whether a Metadata response of the last `seconds` has a leader of the partition."""
+        return self.leader(partition) is not None and time.monotonic() - self._topics[partition[0]].at < seconds
+
+    def is_known(self, partition: TopicPartition) -> bool:
+        """Whether the partition existed at the last Metadata response, with or without a leader."""
+        return partition[1] in self._topics.get(partition[0], _UNKNOWN).leaders
+
+    def forget_leaders(self, topics: Iterable[str]) -> None:
+        """Make `is_led` ask for the leaders of these topics again."""
+        for topic in topics:
+            known = self._topics.get(topic, _UNKNOWN)
+            self._topics[topic] = _Topic(known.topic_id, known.leaders, -math.inf)
 
     def is_another(self, topic: str, topic_id: str) -> bool:
-        """Whether `topic` had another id at the last `refresh_leaders`; False if either id is unknown."""
-        return bool(topic_id and topic in self._topic_ids) and topic_id != printed_id(self._topic_ids[topic])
+        """Whether `topic` had another id at the last Metadata response; False if either id is unknown."""
+        known = self._topics.get(topic, _UNKNOWN).topic_id
+        return bool(topic_id and known) and topic_id != printed_id(known)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, uuid.UUID]:
-        """The ids of `topics` at the last `refresh_leaders`; empty if one of them is unknown."""
-        known = {topic: self._topic_ids[topic] for topic in topics if topic in self._topic_ids}
+        """The ids of `topics` at the last Metadata response; empty if one of them is unknown."""
+        ids = {topic: self._topics.get(topic, _UNKNOWN).topic_id for topic in topics}
+        known = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
         return known if len(known) == len(topics) else {}
+
+    def learn(self, answer: Any) -> None:
+        """Record the ids and leaders of the topics in a Metadata response."""
+        now = time.monotonic()
+        for topic in answer.topics:
+            # With an error the topic is perhaps deleted, and the name may soon belong to another one.
+            partitions = [] if topic.error_code else topic.partitions
+            leaders = {each.partition_index: each.leader_id for each in partitions}
+            self._topics[topic.name] = _Topic(topic.topic_id if printed_id(topic.topic_id) else None, leaders, now)
 
     def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
         """Read the leaders of all partitions of `topics`; waits for elections until `deadline`.
@@ -209,7 +351,7 @@ class LogClient:
 
     def ask_ids(self, topics: Iterable[str]) -> Future:
         """Request the ids of topics, without waiting."""
-        return self.send(None, _metadata_request(topics))
+        return self.send(None, metadata_request(topics))
 
     def read_topic_ids(self, asked: Future) -> Dict[str, str]:
         """The response to `ask_ids`: the printed ids of the topics that exist. Raises `Disconnected`."""
@@ -218,30 +360,47 @@ class LogClient:
 
     def _learn_leaders(self, topics: List[str], wanted: Optional[Collection[TopicPartition]]) -> bool:
         try:
-            answer = self.call(None, _metadata_request(topics))
+            self.learn(self.call(None, metadata_request(topics)))
         except Disconnected as error:
             log.info("%s", error)
             self._manager.cluster.request_update()
             return False
-        complete = True
-        for topic in answer.topics:
-            self._topic_ids.pop(topic.name, None)
-            if printed_id(topic.topic_id):
-                self._topic_ids[topic.name] = topic.topic_id
-            if topic.error_code:  # perhaps deleted; the name may soon belong to another topic, so forget its leaders
-                self._leaders = {each: node for each, node in self._leaders.items() if each[0] != topic.name}
-            for partition in topic.partitions:
-                key = (topic.name, partition.partition_index)
-                if partition.leader_id >= 0:
-                    self._leaders[key] = partition.leader_id
-                else:
-                    self._leaders.pop(key, None)
-                    complete = complete and wanted is not None and key not in wanted
-        known = {broker.node_id for broker in self._manager.cluster.brokers()}
-        if not set(self._leaders.values()) <= known:
+        leaders = {(topic, number): node for topic in topics for number, node in self._topics[topic].leaders.items()}
+        if not {node for node in leaders.values() if node != NO_LEADER} <= set(self.nodes()):
             self._manager.cluster.request_update()
-            complete = False
-        return complete
+            return False
+        return all(node != NO_LEADER or (wanted is not None and each not in wanted) for each, node in leaders.items())
+
+    def coordinators(self, names: Iterable[str], key_type: int) -> Dict[str, Union[int, Failure]]:
+        """Node ids of the coordinators of groups, or of transactional ids; those found are cached."""
+        wanted = list(names)
+        unknown = [name for name in wanted if (key_type, name) not in self._coordinators]
+        many = self.accepts(FindCoordinatorRequest, MANY_COORDINATORS)
+        failures: Dict[str, Failure] = {}
+        shares = chunks(unknown, COORDINATORS_PER_REQUEST if many else 1)
+        requests = [
+            FindCoordinatorRequest(key_type=key_type, coordinator_keys=share, min_version=MANY_COORDINATORS)
+            if many
+            else FindCoordinatorRequest(key_type=key_type, key=share[0], max_version=MANY_COORDINATORS - 1)
+            for share in shares
+        ]
+        for share, answer in zip(shares, self.exchange([(None, request) for request in requests])):
+            if isinstance(answer, KafkaError):
+                failures.update(dict.fromkeys(share, Failure(answer, answered=False)))
+                continue
+            # Before version MANY_COORDINATORS the response is for one name, without a list and without a key.
+            for each in answer.coordinators or [answer]:
+                name = each.key if answer.coordinators else share[0]
+                if each.error_code:
+                    failures[name] = Failure.of(each.error_code)
+                else:
+                    self._coordinators[key_type, name] = each.node_id
+        return {name: failures.get(name) or self._coordinators[key_type, name] for name in wanted}
+
+    def forget_coordinators(self, names: Iterable[str], key_type: int) -> None:
+        """Look these up again: the coordinator may have moved."""
+        for name in names:
+            self._coordinators.pop((key_type, name), None)
 
     def coordinator(self, transactional_id: str, deadline: float) -> int:
         """Node id of the transaction coordinator. On a new cluster this request creates `__transaction_state`.
@@ -263,9 +422,8 @@ class LogClient:
         node: Callable[[], Optional[int]],
         error_code: Callable[[Any], int],
         deadline: float,
-        extra: Tuple[int, ...] = (),
     ) -> Any:
-        """Repeat a request until the response's error is neither retriable nor in `extra`; each try calls `node`.
+        """Repeat a request until the response's error is not retriable; each try calls `node`.
 
         The response may contain an error that is not retriable. Raises `ClusterError` at the deadline.
         """
@@ -277,10 +435,9 @@ class LogClient:
                 last = error
             else:
                 code = error_code(answer)
-                error_type = for_code(code)
-                if code == 0 or not (error_type.retriable or code in extra):
+                if not is_retriable(code):
                     return answer
-                last = error_type.__name__
+                last = for_code(code).__name__
             time.sleep(0.02)
         raise ClusterError(f"{self.alias}: {type(request).__name__} kept failing: {last}", "check the brokers' logs")
 
@@ -289,12 +446,10 @@ class LogClient:
         self._manager.close()
 
 
-def _metadata_request(topics: Iterable[str]) -> Any:
-    return MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
-        allow_auto_topic_creation=False,
-        max_version=12,
-    )
+def metadata_request(topics: Optional[Iterable[str]], **fields: Any) -> Any:
+    """The request for these topics' ids and leaders, or all topics'; the response has the brokers too."""
+    named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    return MetadataRequest(topics=named, allow_auto_topic_creation=False, max_version=12, **fields)
 
 
 def _failed(error: Exception) -> Future:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from dataclasses import dataclass
 from typing import (
     Any,
     Callable,
@@ -32,12 +31,10 @@ from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-from kafka.protocol.metadata import FindCoordinatorRequest
 
-from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
-from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection
-from mirror_lib.kafka.connection import by_topic, chunks
+from mirror_lib.kafka.admin_client import ClusterConnection
+from mirror_lib.kafka.connection import GROUP_KEY, Failure, by_topic, chunks
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -67,19 +64,6 @@ _REASONS = {
     "OFFSET_METADATA_TOO_LARGE": "the metadata is longer than the brokers' offset.metadata.max.bytes",
     "GROUP_ID_NOT_FOUND": "this group is not a consumer group",
 }
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a group or broker has no result. `answered`: a broker returned the error; False if no response came."""
-
-    error: KafkaError
-    answered: bool = True
-
-    @classmethod
-    def of(cls, code: int) -> Failure:
-        """The failure of a Kafka error code."""
-        return cls(for_code(code)())
 
 
 def may_pass(outcome: Any) -> bool:
@@ -212,119 +196,12 @@ def classic_assignment(written: Optional[bytes]) -> FrozenSet[TopicPartition]:
 # A coordinator that moves or loads is mostly available sooner. Otherwise the other groups do not wait any longer.
 COORDINATOR_SECONDS = 10.0
 GROUPS_PER_REQUEST = 1000
-# From this version on one request finds the coordinators of many groups (KIP-699).
-MANY_COORDINATORS = 4
 
 Asked = TypeVar("Asked", str, int)
 # By group: the parsed response, or a Failure.
 Outcomes = Mapping[str, Any]
 Request = Callable[[Sequence[str]], Any]
 Reading = Callable[[Any, Sequence[str]], Outcomes]
-
-
-class GroupCoordinators(ClusterConnection):
-    """A connection that caches the coordinator of each group."""
-
-    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
-        super().__init__(config, answer_seconds)
-        self._coordinators: Dict[str, int] = {}
-
-    def _ask_for_groups(
-        self,
-        asked: str,
-        right: str,
-        groups: Sequence[str],
-        request: Request,
-        reading: Reading,
-        groups_per_request: int = GROUPS_PER_REQUEST,
-        again: Callable[[], bool] = lambda: True,
-    ) -> Tuple[Outcomes, Mapping[str, Failure]]:
-        """Send a `request` to each coordinator for its groups, and parse the responses by group with `reading`.
-
-        Returns the results by group, and the failures that persisted. `again` is called before each retry.
-        """
-
-        def once(waiting: Sequence[str]) -> Outcomes:
-            outcomes = dict(self._find_coordinators(waiting))
-            shares = list(self._shares([group for group in waiting if group not in outcomes], groups_per_request))
-            answers = self._exchange([(node, request(share)) for node, share in shares])
-            for (_, share), answer in zip(shares, answers):
-                silent = isinstance(answer, KafkaError)
-                outcomes.update(_silence(share, answer) if silent else reading(answer, share))
-            for group in (each for each, outcome in outcomes.items() if isinstance(outcome, Failure)):
-                self._coordinators.pop(group, None)
-            return outcomes
-
-        return self._settle(asked, right, list(dict.fromkeys(groups)), once, again)
-
-    def _settle(
-        self,
-        asked: str,
-        right: str,
-        names: Sequence[Asked],
-        once: Callable[[Sequence[Asked]], Mapping[Asked, Any]],
-        again: Callable[[], bool] = lambda: True,
-    ) -> Tuple[Mapping[Asked, Any], Mapping[Asked, Failure]]:
-        """Repeat `once` for the names without a result or a final failure, as long as `again` returns True.
-
-        Retries until the connection's deadline if no broker responds, else for COORDINATOR_SECONDS. Returns the results
-        and the failures.
-        """
-        outcomes: Dict[Asked, Any] = {}
-        patient_until = time.monotonic() + COORDINATOR_SECONDS
-
-        def attempt() -> None:
-            if outcomes and not again():
-                return
-            outcomes.update(once([name for name in names if name not in outcomes or may_pass(outcomes[name])]))
-            error = blocking_error(list(outcomes.values()), time.monotonic() < patient_until)
-            if error is not None:
-                raise error
-
-        if names:
-            self._ask(asked, right, attempt)
-        failed = {name: each for name, each in outcomes.items() if isinstance(each, Failure)}
-        return {name: each for name, each in outcomes.items() if name not in failed}, failed
-
-    def _find_coordinators(self, groups: Sequence[str]) -> Mapping[str, Failure]:
-        """Look up the coordinators that are not cached. Returns the groups for which the look-up failed."""
-        unknown = [group for group in groups if group not in self._coordinators]
-        failures: Dict[str, Failure] = {}
-        for share, answer in self._coordinator_answers(unknown):
-            if isinstance(answer, KafkaError):
-                failures.update(_silence(share, answer))
-                continue
-            # Before version MANY_COORDINATORS the response is for one group, without a list and without a key.
-            for each in answer.coordinators or [answer]:
-                group = each.key if answer.coordinators else share[0]
-                if each.error_code:
-                    failures[group] = Failure.of(each.error_code)
-                else:
-                    self._coordinators[group] = each.node_id
-        return failures
-
-    def _coordinator_answers(self, groups: Sequence[str]) -> Iterable[Tuple[Sequence[str], Any]]:
-        many = self._knows(FindCoordinatorRequest, MANY_COORDINATORS)
-        shares = chunks(groups, GROUPS_PER_REQUEST if many else 1)
-        requests = [
-            FindCoordinatorRequest(coordinator_keys=share, min_version=MANY_COORDINATORS)
-            if many
-            else FindCoordinatorRequest(key=share[0], max_version=MANY_COORDINATORS - 1)
-            for share in shares
-        ]
-        return zip(shares, self._exchange([(None, request) for request in requests]))
-
-    def _shares(self, groups: Sequence[str], size: int) -> Iterable[Tuple[int, Sequence[str]]]:
-        by_node: Dict[int, List[str]] = {}
-        for group in groups:
-            by_node.setdefault(self._coordinators[group], []).append(group)
-        return ((node, share) for node, of_node in by_node.items() for share in chunks(of_node, size))
-
-
-def _silence(groups: Sequence[str], error: KafkaError) -> Outcomes:
-    return dict.fromkeys(groups, Failure(error, answered=False))
-
-
 Reasons = Mapping[TopicPartition, Optional[str]]
 Again = Callable[[], bool]
 
@@ -387,7 +264,7 @@ ConsumerGroupDescribeRequest = _message("request", _REQUEST)
 ConsumerGroupDescribeResponse = _message("response", _RESPONSE)
 
 
-class ClusterGroups(GroupCoordinators):
+class ClusterGroups(ClusterConnection):
     """Lists and describes consumer groups, and reads, commits and deletes their offsets.
 
     Every method raises ClusterError if no broker answers.
@@ -396,15 +273,76 @@ class ClusterGroups(GroupCoordinators):
     _unlisted: Mapping[str, Failure] = {}
     _undescribed: Mapping[str, Failure] = {}
 
+    def _ask_for_groups(
+        self,
+        asked: str,
+        groups: Sequence[str],
+        request: Request,
+        reading: Reading,
+        groups_per_request: int = GROUPS_PER_REQUEST,
+        again: Again = lambda: True,
+    ) -> Tuple[Outcomes, Mapping[str, Failure]]:
+        """Send a `request` to each coordinator for its groups, and parse the responses by group with `reading`.
+
+        Returns the results by group, and the failures that persisted. `again` is called before each retry.
+        """
+
+        def once(waiting: Sequence[str]) -> Outcomes:
+            outcomes: Dict[str, Any] = {}
+            by_node: Dict[int, List[str]] = {}
+            for group, found in self._client.coordinators(waiting, GROUP_KEY).items():
+                if isinstance(found, Failure):
+                    outcomes[group] = found
+                else:
+                    by_node.setdefault(found, []).append(group)
+            shares = [(node, share) for node, own in by_node.items() for share in chunks(own, groups_per_request)]
+            answers = self._client.exchange([(node, request(share)) for node, share in shares])
+            for (_, share), answer in zip(shares, answers):
+                silent = isinstance(answer, KafkaError)
+                outcomes.update(dict.fromkeys(share, Failure(answer, False)) if silent else reading(answer, share))
+            failed = [group for group, outcome in outcomes.items() if isinstance(outcome, Failure)]
+            self._client.forget_coordinators(failed, GROUP_KEY)
+            return outcomes
+
+        return self._settle(asked, list(dict.fromkeys(groups)), once, again)
+
+    def _settle(
+        self,
+        asked: str,
+        names: Sequence[Asked],
+        once: Callable[[Sequence[Asked]], Mapping[Asked, Any]],
+        again: Again = lambda: True,
+    ) -> Tuple[Mapping[Asked, Any], Mapping[Asked, Failure]]:
+        """Repeat `once` for the names without a result or a final failure, as long as `again` returns True.
+
+        Retries until the connection's deadline if no broker responds, else for COORDINATOR_SECONDS. Returns the results
+        and the failures.
+        """
+        outcomes: Dict[Asked, Any] = {}
+        patient_until = time.monotonic() + COORDINATOR_SECONDS
+
+        def attempt() -> None:
+            if outcomes and not again():
+                return
+            outcomes.update(once([name for name in names if name not in outcomes or may_pass(outcomes[name])]))
+            error = blocking_error(list(outcomes.values()), time.monotonic() < patient_until)
+            if error is not None:
+                raise error
+
+        if names:
+            self._ask(asked, DESCRIBE, attempt)
+        failed = {name: each for name, each in outcomes.items() if isinstance(each, Failure)}
+        return {name: each for name, each in outcomes.items() if name not in failed}, failed
+
     def group_names(self) -> Sequence[str]:
         """Consumer groups, sorted: classic, KIP-848 and simple groups; no share, streams or Connect groups."""
 
         def once(brokers: Sequence[int]) -> Mapping[int, Any]:
-            answers = self._exchange([(broker, ListGroupsRequest()) for broker in brokers])
+            answers = self._client.exchange([(broker, ListGroupsRequest()) for broker in brokers])
             return dict(zip(brokers, map(_listed, answers)))
 
         brokers = [each.node_id for each in self._live_cluster().brokers]
-        listed, failed = self._settle("list groups", DESCRIBE, brokers, once)
+        listed, failed = self._settle("list groups", brokers, once)
         self._unlisted = {str(broker): each for broker, each in failed.items()}
         self._name("groups of brokers not listed", self._unlisted)
         return sorted({each.group_id for groups in listed.values() for each in groups if is_consumer_group(each)})
@@ -423,13 +361,13 @@ class ClusterGroups(GroupCoordinators):
             return ConsumerGroupDescribeRequest(group_ids=list(names), include_authorized_operations=False)
 
         found, failed = self._ask_for_groups(
-            "describe groups", DESCRIBE, groups, classic, lambda answer, _: described(answer, classic_group)
+            "describe groups", groups, classic, lambda answer, _: described(answer, classic_group)
         )
         # DescribeGroups does not find KIP-848 groups, and ConsumerGroupDescribe does not find classic ones.
         absent = [group for group, each in found.items() if each is None]
-        if absent and self._knows(ConsumerGroupDescribeRequest, 0):
+        if absent and self._client.accepts(ConsumerGroupDescribeRequest, 0):
             more, failed_too = self._ask_for_groups(
-                "describe groups", DESCRIBE, absent, newer, lambda answer, _: described(answer, consumer_group)
+                "describe groups", absent, newer, lambda answer, _: described(answer, consumer_group)
             )
             found, failed = {**found, **more}, {**failed, **failed_too}
         self._undescribed = failed
@@ -441,7 +379,7 @@ class ClusterGroups(GroupCoordinators):
 
         `None` if it may not describe the group, or if the brokers do not report operations (before Kafka 2.3,
         KIP-430)."""
-        if not self._knows(DescribeGroupsRequest, NAMES_OPERATIONS):
+        if not self._client.accepts(DescribeGroupsRequest, NAMES_OPERATIONS):
             return dict.fromkeys(groups)
 
         def request(names: Sequence[str]) -> Any:
@@ -452,7 +390,7 @@ class ClusterGroups(GroupCoordinators):
             said = {each.group_id: (each.error_code, each.authorized_operations) for each in answer.groups}
             return {group: Failure.of(code) if code else operation_names(bits) for group, (code, bits) in said.items()}
 
-        found, failed = self._ask_for_groups("describe groups", DESCRIBE, groups, request, reading)
+        found, failed = self._ask_for_groups("describe groups", groups, request, reading)
         return {**dict.fromkeys(failed), **found}
 
     def undescribed_groups(self) -> Sequence[str]:
@@ -465,7 +403,7 @@ class ClusterGroups(GroupCoordinators):
         A group whose coordinator did not answer is excluded. Offsets of open transactions are not included, nor offsets
         of topics that this principal may not describe.
         """
-        many = self._knows(OffsetFetchRequest, MANY_OFFSETS)
+        many = self._client.accepts(OffsetFetchRequest, MANY_OFFSETS)
 
         def request(names: Sequence[str]) -> Any:
             if not many:
@@ -480,7 +418,7 @@ class ClusterGroups(GroupCoordinators):
             return {group.group_id: committed(group) for group in answer.groups}
 
         size = GROUPS_PER_REQUEST if many else 1
-        found, failed = self._ask_for_groups("read committed offsets", DESCRIBE, groups, request, reading, size)
+        found, failed = self._ask_for_groups("read committed offsets", groups, request, reading, size)
         self._name("no committed offsets of groups", failed)
         return found
 
@@ -558,7 +496,7 @@ class ClusterGroups(GroupCoordinators):
         def reading(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
             return {names[0]: ordered(answer, partitions)}
 
-        done, failed = self._ask_for_groups(asked, DESCRIBE, [group], request, reading, again=again)
+        done, failed = self._ask_for_groups(asked, [group], request, reading, again=again)
         if group in failed:
             return dict.fromkeys(partitions, reason(failed[group].error, right))
         codes: Mapping[TopicPartition, int] = done[group]

@@ -1,24 +1,33 @@
 """Looks up log start and end offsets, and record timestamps at offsets, with one request to each broker.
 
-Partition leaders are cached, because looking them up costs more than looking up the offsets.
+The client's cached leaders are used, because looking them up costs more than looking up the offsets.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from kafka import TopicPartition as KafkaPartition
-from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
-from kafka.protocol.metadata import MetadataRequest
+from kafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
+from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import BatchError
 from mirror_lib.facts import ActiveProducer, OffsetRange, TopicPartition
-from mirror_lib.kafka.admin_client import ANSWER_SECONDS, ClusterConnection, log_client
-from mirror_lib.kafka.connection import Disconnected, LogClient, is_retriable, name_of
+from mirror_lib.kafka.admin_client import ClusterConnection, log_client
+from mirror_lib.kafka.connection import (
+    NO_LEADER,
+    TRANSACTION_KEY,
+    Disconnected,
+    LogClient,
+    by_topic,
+    is_retriable,
+    metadata_request,
+    name_of,
+)
 from mirror_lib.kafka.fetcher import (
     EARLIEST,
     ISOLATION,
@@ -45,8 +54,6 @@ Offsets = Mapping[TopicPartition, OffsetRange]
 # A time (or -2 for the start, -1 for the end) and an isolation level.
 Question = Tuple[int, int]
 
-NO_LEADER = -1
-
 
 def agreed_leaders(reported: Iterable[Sequence[Any]]) -> Dict[TopicPartition, int]:
     """Node ids of the leaders with the highest leader epoch, from every broker's list of MetadataResponseTopic.
@@ -72,11 +79,6 @@ def agreed_leaders(reported: Iterable[Sequence[Any]]) -> Dict[TopicPartition, in
 class ClusterOffsets(ClusterConnection):
     """Looks up the offsets of many partitions. Methods raise ClusterError if no broker answers."""
 
-    def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
-        super().__init__(config, answer_seconds)
-        # Node id, and when a broker reported it.
-        self._leaders: Dict[TopicPartition, Tuple[int, float]] = {}
-
     def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
         """Log start and end by partition, with a few requests to each broker.
 
@@ -96,48 +98,76 @@ class ClusterOffsets(ClusterConnection):
         Empty before Kafka 2.8, or if Read on one of the topics is not granted.
         """
         try:
-            found = self._client.describe_producers([KafkaPartition(*each) for each in partitions])
-            ids = sorted({each.producer_id for state in found.values() for each in state.active_producers})
-            named = self._client.list_transactions(producer_id_filters=ids) if ids else {}
-        except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
+            states = self._producers(partitions)
+            names = self._transactional_ids(sorted({each.producer_id for state in states.values() for each in state}))
+            open_ids = {
+                names[each.producer_id]
+                for state in states.values()
+                for each in state
+                if each.current_txn_start_offset >= 0 and each.producer_id in names
+            }
+            begun = self._begun(sorted(open_ids))
+        except KafkaError as error:
             log.debug("%s: producers are not known: %s", self.alias, error)
             return {}
-        names = {each.producer_id: each.transactional_id for listed in named.values() for each in listed}
-        open_ids = {
-            names[each.producer_id]
-            for state in found.values()
-            for each in state.active_producers
-            if each.current_transaction_start_offset >= 0 and each.producer_id in names
-        }
-        begun = self._begun(sorted(open_ids))
         return {
-            (at.topic, at.partition): [
+            at: [
                 ActiveProducer(
                     each.producer_id,
                     each.last_sequence,
                     each.last_timestamp,
-                    None if each.current_transaction_start_offset < 0 else each.current_transaction_start_offset,
+                    None if each.current_txn_start_offset < 0 else each.current_txn_start_offset,
                     names.get(each.producer_id),
-                    begun.get((each.producer_id, at)) if each.current_transaction_start_offset >= 0 else None,
+                    begun.get((each.producer_id, at)) if each.current_txn_start_offset >= 0 else None,
                 )
-                for each in state.active_producers
+                for each in state
             ]
-            for at, state in found.items()
+            for at, state in states.items()
         }
 
-    def _begun(self, transactional_ids: Sequence[str]) -> Mapping[Tuple[int, KafkaPartition], int]:
+    def _producers(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Sequence[Any]]:
+        by_leader = self._by_leader(partitions, math.inf)
+        if sum(map(len, by_leader.values())) < len(partitions):
+            raise UnknownTopicOrPartitionError
+        requests = [
+            (node, DescribeProducersRequest(topics=list(by_topic(of_node).items())))
+            for node, of_node in by_leader.items()
+        ]
+        topics = [topic for answer in self._all_answered(requests) for topic in answer.topics]
+        found = {(topic.name, part.partition_index): part for topic in topics for part in topic.partitions}
+        for part in found.values():
+            if part.error_code:
+                raise for_code(part.error_code)(part.error_message)
+        return {at: part.active_producers for at, part in found.items()}
+
+    def _transactional_ids(self, producer_ids: Sequence[int]) -> Mapping[int, str]:
+        """The transactional ids of those producers that have one."""
+        requests = [
+            (node, ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids)))
+            for node in self._client.nodes()
+        ]
+        answers = self._all_answered(requests) if producer_ids else []
+        for answer in answers:
+            if answer.error_code:
+                raise for_code(answer.error_code)
+        return {each.producer_id: each.transactional_id for answer in answers for each in answer.transaction_states}
+
+    def _begun(self, transactional_ids: Sequence[str]) -> Mapping[Tuple[int, TopicPartition], int]:
         """By producer and partition, when the ongoing transaction began (ms since 1970). A transaction that its
         coordinator does not show is excluded."""
-        try:
-            described = self._client.describe_transactions(transactional_ids) if transactional_ids else {}
-        except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
-            log.debug("%s: the start of open transactions is not known: %s", self.alias, error)
-            return {}
+        by_node: Dict[int, List[str]] = {}
+        for name, node in self._client.coordinators(transactional_ids, TRANSACTION_KEY).items():
+            if isinstance(node, int):
+                by_node.setdefault(node, []).append(name)
+        requests = [(node, DescribeTransactionsRequest(transactional_ids=names)) for node, names in by_node.items()]
+        answers = [each for each in self._client.exchange(requests) if not isinstance(each, KafkaError)]
         return {
-            (each.producer_id, at): each.transaction_start_time_ms
-            for each in described.values()
-            for at in each.topic_partitions
-            if each.transaction_start_time_ms > 0
+            (each.producer_id, (topic.topic, number)): each.transaction_start_time_ms
+            for answer in answers
+            for each in answer.transaction_states
+            for topic in each.topics
+            for number in topic.partitions
+            if not each.error_code and each.transaction_start_time_ms > 0
         }
 
     def sure_offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Offsets:
@@ -148,14 +178,14 @@ class ClusterOffsets(ClusterConnection):
         names = sorted({topic for topic, _ in partitions})
         by_leader: Dict[int, List[TopicPartition]] = {}
         try:
-            (any_ones,) = self._reported(names, [None])
-            reported = self._reported(names, sorted(broker.node_id for broker in any_ones.brokers))
+            nodes = sorted(broker.node_id for broker in self._answered(metadata_request(names)).brokers)
+            reported = self._all_answered([(node, metadata_request(names)) for node in nodes])
             leaders = agreed_leaders([answer.topics for answer in reported])
             for each in partitions:
                 if each in leaders:
                     by_leader.setdefault(leaders[each], []).append(each)
             starts, ends = self._answers(by_leader, _questions(isolation_level))
-        except (KafkaError, RuntimeError, OSError) as error:  # see `_ask`
+        except KafkaError as error:
             log.warning("%s: not all brokers answered with the log ends of %s: %s", self.alias, some(names), error)
             return {}
         unsure = [name_of(each) for each in partitions if each not in ends]
@@ -178,28 +208,11 @@ class ClusterOffsets(ClusterConnection):
         """Kafka's MetadataResponseTopic of each of `names`, or of all topics; it has the partitions' leaders."""
         return self._ask("list topics", "Describe on the topics", lambda: self._metadata(names))
 
-    def _metadata(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
-        # The admin client's method also requests each topic's authorized operations, the costliest part for a broker.
-        (answer,) = self._reported(names, [None])
-        now = time.monotonic()
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                self._leaders[(topic.name, partition.partition_index)] = (partition.leader_id, now)
-        topics_found: Sequence[Any] = answer.topics
-        return topics_found
-
-    def _reported(self, names: Optional[Sequence[str]], nodes: Sequence[Optional[int]]) -> Sequence[Any]:
-        """The metadata response of each of these brokers for the topics; node `None` is any broker."""
-
-        def request() -> Any:
-            topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-            return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-
-        answers = self._exchange([(node, request()) for node in nodes])
-        for answer in answers:
-            if isinstance(answer, KafkaError):
-                raise answer
-        return answers
+    def _metadata(self, names: Optional[Iterable[str]]) -> Sequence[Any]:
+        answer = self._answered(metadata_request(names))
+        self._client.learn(answer)
+        topics: Sequence[Any] = answer.topics
+        return topics
 
     def _offsets(
         self, asked: str, partitions: Sequence[TopicPartition], questions: Sequence[Question]
@@ -217,23 +230,16 @@ class ClusterOffsets(ClusterConnection):
         self, partitions: Sequence[TopicPartition], patient_until: float
     ) -> Mapping[int, Sequence[TopicPartition]]:
         """The partitions with a leader, by the leader's node id."""
-        unknown, now = (NO_LEADER, 0.0), time.monotonic()
-        old = {
-            topic
-            for topic, number in partitions
-            for leader, learnt_at in [self._leaders.get((topic, number), unknown)]
-            if leader == NO_LEADER or now - learnt_at > LEADERS_LAST_SECONDS
-        }
+        old = sorted({each[0] for each in partitions if not self._client.is_led(each, LEADERS_LAST_SECONDS)})
         if old:
-            for key in [key for key in self._leaders if key[0] in old]:
-                del self._leaders[key]
-            self._metadata(sorted(old))
+            self._metadata(old)
         by_leader: Dict[int, List[TopicPartition]] = {}
         for each in partitions:
-            if each in self._leaders:
-                by_leader.setdefault(self._leaders[each][0], []).append(each)
-        if by_leader.pop(NO_LEADER, None) and time.monotonic() < patient_until:
-            raise LeaderNotAvailableError
+            leader = self._client.leader(each)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(each)
+            elif self._client.is_known(each) and time.monotonic() < patient_until:
+                raise LeaderNotAvailableError
         return by_leader
 
     def _answers(
@@ -244,7 +250,7 @@ class ClusterOffsets(ClusterConnection):
             for timestamp, isolation in questions
             for node, partitions in by_leader.items()
         ]
-        answers = self._exchange(requests)
+        answers = self._client.exchange(requests)
         found: List[Dict[TopicPartition, int]] = []
         for start in range(0, len(answers), len(by_leader) or 1):
             found.append({})
@@ -255,19 +261,15 @@ class ClusterOffsets(ClusterConnection):
     def _taken(self, answer: Any, partitions: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:
         """Offsets by partition. Raises the first error, and drops the cached leaders of the failed partitions."""
         if isinstance(answer, KafkaError):
-            self._forget(partitions)
+            self._client.forget_leaders({topic for topic, _ in partitions})
             raise answer
         parts = [((topic.name, part.partition_index), part) for topic in answer.topics for part in topic.partitions]
         failed = {name: part.error_code for name, part in parts if part.error_code}
         if failed:
-            self._forget(list(failed))
+            self._client.forget_leaders({topic for topic, _ in failed})
             name, code = next(iter(failed.items()))
             raise for_code(code)(f"{name[0]}-{name[1]}")
         return {name: part.offset for name, part in parts}
-
-    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
-        for each in partitions:
-            self._leaders.pop(each, None)
 
 
 def _questions(isolation_level: str) -> Sequence[Question]:

@@ -26,7 +26,6 @@ from kafka.errors import (
     NodeNotReadyError,
     SaslAuthenticationFailedError,
 )
-from kafka.net.compat import KafkaNetClient
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
@@ -473,12 +472,6 @@ def _give_up(connection: Any) -> None:
         connection.close(KafkaTimeoutError("the server does not answer"))
 
 
-def admin_connections(**options: Any) -> Any:
-    """The argument `kafka_client` of `KafkaAdminClient`, with `BrokerConnections`."""
-    network = BrokerLoop(**options)
-    return KafkaNetClient(net=network, manager=BrokerConnections(network, **options))
-
-
 class Views(Bytes):  # type: ignore[misc]  # kafka-python has no types
     """Byte strings that are views of the response; the library copies each."""
 
@@ -590,22 +583,6 @@ class ScramMechanism(SaslMechanismScram):  # type: ignore[misc]  # kafka-python 
                 "cluster, and find out who answers at this address"
             )
         return super().receive(auth_bytes)  # type: ignore[no-any-return]  # kafka-python has no types
-
-
-def manager_of(client: Any) -> Any:
-    """The `BrokerConnections` of an admin client, or of the result of `admin_connections`."""
-    return client._manager
-
-
-def forget_controller(client: Any) -> None:
-    """Make an admin client look up the controller again: it keeps sending to one that does not take its login."""
-    client._controller_id = None
-
-
-def stop(connections: Any) -> None:
-    """Close the result of `admin_connections` after a failed client: the library leaves its thread and connections."""
-    connections.close()
-    connections._net.stop()
 
 
 register_sasl_mechanism("GSSAPI", KerberosMechanism, overwrite=True)

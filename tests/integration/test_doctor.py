@@ -13,7 +13,7 @@ import pytest
 from mirror_lib.cli import main
 from mirror_lib.facts import NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
-from tests.lab.guarded import GuardedBroker, guarded_cluster, login_config
+from tests.lab.guarded import GuardedBroker, admin_of, guarded_cluster, login_config
 from tests.lab.one_flow import until
 from tests.lab.rights_page import Right, grant, granted, rights, take
 
@@ -51,8 +51,7 @@ def doctor(brokers: Brokers, folder: Path, capsys: pytest.CaptureFixture[str]) -
 
 def allow(broker: GuardedBroker, wanted: List[Right]) -> None:
     """Grant these to the mirror and nothing else."""
-    with KafkaCluster(login_config(broker, "admin")) as cluster:
-        admin = cluster._client
+    with admin_of(broker) as admin:
         for old in granted(admin, "mirror"):
             take(admin, old)
         grant(admin, list({repr(each): each.acl("mirror") for each in wanted}.values()))

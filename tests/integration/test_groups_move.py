@@ -354,8 +354,13 @@ class CutLine(KafkaCluster):
 
     meanwhile: Optional[Callable[[], object]] = None
 
-    def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
-        answers = super()._exchange(requests)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._sent = self._client.exchange
+        self._client.exchange = self._cut  # type: ignore[method-assign]
+
+    def _cut(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        answers = self._sent(requests)
         if self.meanwhile is None or not any(isinstance(request, OffsetCommitRequest) for _, request in requests):
             return answers
         happens, self.meanwhile = self.meanwhile, None

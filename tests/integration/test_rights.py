@@ -12,7 +12,6 @@ from typing import Callable, Iterator, List
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
@@ -23,7 +22,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, whole_topic
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.takeover.origin import parse_origin, read_left
-from tests.lab.guarded import GuardedBroker, client_settings, guarded_cluster, login_config
+from tests.lab.guarded import GuardedBroker, admin_of, client_settings, guarded_cluster, login_config
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 from tests.lab.rights_page import Right, further_rights, grant, granted, rights, take
@@ -65,20 +64,14 @@ class Pair:
     def broker(self, cluster: str) -> GuardedBroker:
         return self.a if cluster == "A" else self.b
 
-    def admin(self, cluster: str) -> KafkaAdminClient:
-        return KafkaAdminClient(
-            bootstrap_servers=self.broker(cluster).bootstrap, security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN", sasl_plain_username="admin", sasl_plain_password="admin-secret",
-        )  # fmt: skip
-
     def exactly(self, wanted: List[Right]) -> None:
         """Grant these and nothing else."""
         for cluster in "AB":
-            admin = self.admin(cluster)
-            for old in granted(admin, "mirror"):
-                take(admin, old)
-            grant(admin, list({repr(each): each.acl("mirror") for each in wanted if each.cluster == cluster}.values()))
-            admin.close()
+            with admin_of(self.broker(cluster)) as admin:
+                for old in granted(admin, "mirror"):
+                    take(admin, old)
+                acls = {repr(each): each.acl("mirror") for each in wanted if each.cluster == cluster}
+                grant(admin, list(acls.values()))
 
     def mirror(
         self, command: str, *options: str, state: str = "state", config: str = CONFIG, expected: int = 0
@@ -318,7 +311,7 @@ def test_a_missing_right_is_named(
             return f"{error} {caplog.text}"
 
     until(lambda: sentence not in reported(), 20)  # the authorizer learns of it a moment later
-    admin = pair.admin(cluster)
+    admin = admin_of(pair.broker(cluster))
     take(admin, right.acl("mirror"))
     admin.close()
     until(lambda: sentence in reported(), 20)

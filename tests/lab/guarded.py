@@ -78,13 +78,17 @@ def client_settings(user: str) -> Dict[str, str]:
     }
 
 
-def allow(broker: GuardedBroker, name: str, operation: ACLOperation, kind: ResourceType = ResourceType.TOPIC) -> None:
-    """Grant `mirror` one operation on one topic or group."""
-    client = KafkaAdminClient(
+def admin_of(broker: KafkaBroker) -> KafkaAdminClient:
+    """The library's client, logged in as `admin`; close it, or use it as a context manager."""
+    return KafkaAdminClient(
         bootstrap_servers=broker.bootstrap, security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN",
         sasl_plain_username="admin", sasl_plain_password="admin-secret",
     )  # fmt: skip
+
+
+def allow(broker: GuardedBroker, name: str, operation: ACLOperation, kind: ResourceType = ResourceType.TOPIC) -> None:
+    """Grant `mirror` one operation on one topic or group."""
     pattern = ResourcePattern(kind, name)
-    granted = client.create_acls([ACL("User:mirror", "*", operation, ACLPermissionType.ALLOW, pattern)])
-    client.close()
+    with admin_of(broker) as client:
+        granted = client.create_acls([ACL("User:mirror", "*", operation, ACLPermissionType.ALLOW, pattern)])
     assert granted["failed"] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple, cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.facts import readable, unreadable
 from mirror_lib.kafka import admin as topics
 from mirror_lib.kafka.admin import OK, UNKNOWN_TOPIC, ClusterTopics
-from mirror_lib.kafka.connection import error_name
+from mirror_lib.kafka.connection import LogClient, error_name
 
 TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR = 29, 7, -1
 
@@ -23,6 +23,7 @@ class Brokers(ClusterTopics):
     def __init__(self, answers: List[Sequence[str]], there: Sequence[str], **errors: int) -> None:
         self.alias, self._answer_seconds = "B", 1.0
         self._known, self._there, self._errors = answers, there, errors
+        self._client = cast(LogClient, SimpleNamespace(exchange=self._exchange))
 
     def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
         ((_, request),) = requests
@@ -68,3 +69,15 @@ def test_brokers_that_keep_disagreeing_are_told_of(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(topics, "AGREED_SECONDS", 0.2)
     with pytest.raises(ClusterError, match="B: cannot read the configs of new: UNKNOWN_TOPIC_OR_PARTITION"):
         Brokers([["old"]], ["old", "new"]).topic_configs(["old", "new"])
+
+
+def test_error_of_the_program_ends_a_request_at_once() -> None:
+    asked = []
+
+    def wrong() -> None:
+        asked.append(1)
+        raise RuntimeError("a mistake")
+
+    with pytest.raises(RuntimeError):
+        Brokers([["old"]], ["old"])._ask("list topics", "Describe", wrong)
+    assert len(asked) == 1

@@ -13,8 +13,8 @@ from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetFetchResponse
 
 from mirror_lib.facts import CommittedOffset
+from mirror_lib.kafka.connection import Failure
 from mirror_lib.kafka.groups import (
-    Failure,
     blocking_error,
     classic_group,
     committed,

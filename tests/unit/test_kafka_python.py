@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Set
 
 import pytest
-from kafka import KafkaAdminClient
 from kafka.admin._cluster import ClusterAdminMixin
-from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeClusterResponse
 from kafka.protocol.data_container import DataContainer
 from kafka.protocol.parser import KafkaProtocol
@@ -60,9 +58,6 @@ INHERITED: Dict[type, Iterable[str]] = {
 }
 # What is used of the library's objects from outside, and the classes that have it.
 OUTSIDE: Dict[str, Iterable[type]] = {
-    "_controller_id": (KafkaAdminClient,),
-    "_manager": (KafkaAdminClient, KafkaNetClient),
-    "_net": (KafkaNetClient,),
     "_ident": (KafkaProtocol,),
     "_struct": (DataContainer,),
     "_type": (SimpleField,),

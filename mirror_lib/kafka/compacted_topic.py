@@ -18,7 +18,7 @@ from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient, error_name, is_retriable, metadata_request, name_of
 from mirror_lib.kafka.fencing import idempotent_producer
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
-from mirror_lib.kafka.log_reader import log_entries
+from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
 from mirror_lib.kafka.record_batch import Producer, decode_varint, encode_varint, next_sequence
 from mirror_lib.kafka.reencoder import NO_HEADERS, Record, build_batches, read_records
@@ -218,7 +218,7 @@ def _exists(client: LogClient, topic: str) -> bool:
 
 
 def _records(client: LogClient, place: TopicPartition, start: int, isolation: int) -> Iterator[Record]:
-    for raw, _, is_data in log_entries(client, place, start, isolation):
+    for raw, _, is_data in LogEntries(client, place, start, isolation):
         yield from read_records(raw) if is_data else ()
 
 

@@ -246,7 +246,7 @@ class LogClient:
         try:
             return self._manager.send(request, node_id=node)
         except KafkaError as error:
-            return _failed(error)
+            return KafkaFuture().failure(error)
 
     def call(self, node: Optional[int], request: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
         """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
@@ -331,23 +331,21 @@ class LogClient:
             leaders = {each.partition_index: each.leader_id for each in partitions}
             self._topics[topic.name] = _Topic(topic.topic_id if printed_id(topic.topic_id) else None, leaders, now)
 
-    def refresh_leaders(self, topics: Iterable[str], deadline: float) -> None:
-        """Read the leaders of all partitions of `topics`; waits for elections until `deadline`.
+    def refresh_leaders(
+        self, topics: Iterable[str], deadline: float, wanted: Optional[Collection[TopicPartition]] = None
+    ) -> None:
+        """Read the leaders of all partitions of `topics`; waits for elections until `deadline`, of the partitions
+        `wanted` only if they are given.
 
         A topic that does not exist has no leader afterwards. Raises `ClusterError` when no broker answers.
         """
-        self._await_leaders(topics, deadline, None)
+        names = sorted(set(topics))
+        while not self._learn_leaders(names, wanted) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def refresh_leaders_of(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """The same for the topics of `partitions`, but waits for elections of these partitions only."""
-        self._await_leaders((topic for topic, _ in partitions), deadline, partitions)
-
-    def _await_leaders(
-        self, topics: Iterable[str], deadline: float, partitions: Optional[Collection[TopicPartition]]
-    ) -> None:
-        wanted = sorted(set(topics))
-        while not self._learn_leaders(wanted, partitions) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        self.refresh_leaders((topic for topic, _ in partitions), deadline, partitions)
 
     def ask_ids(self, topics: Iterable[str]) -> Future:
         """Request the ids of topics, without waiting."""
@@ -365,7 +363,8 @@ class LogClient:
             log.info("%s", error)
             self._manager.cluster.request_update()
             return False
-        leaders = {(topic, number): node for topic in topics for number, node in self._topics[topic].leaders.items()}
+        asked = [(topic, self._topics.get(topic, _UNKNOWN).leaders) for topic in topics]
+        leaders = {(topic, number): node for topic, of_topic in asked for number, node in of_topic.items()}
         if not {node for node in leaders.values() if node != NO_LEADER} <= set(self.nodes()):
             self._manager.cluster.request_update()
             return False
@@ -450,10 +449,6 @@ def metadata_request(topics: Optional[Iterable[str]], **fields: Any) -> Any:
     """The request for these topics' ids and leaders, or all topics'; the response has the brokers too."""
     named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
     return MetadataRequest(topics=named, allow_auto_topic_creation=False, max_version=12, **fields)
-
-
-def _failed(error: Exception) -> Future:
-    return KafkaFuture().failure(error)
 
 
 def printed_id(topic_id: Any) -> str:

@@ -67,7 +67,6 @@ _REASONS = {
 
 
 def may_pass(outcome: Any) -> bool:
-    """Whether `outcome` is a retriable Failure."""
     return isinstance(outcome, Failure) and bool(outcome.error.retriable)
 
 
@@ -126,7 +125,6 @@ def classic_group(group: Any) -> Optional[ConsumerGroup]:
 
 
 def consumer_group(group: Any) -> Optional[ConsumerGroup]:
-    """One group of ConsumerGroupDescribe (KIP-848)."""
     members = (
         GroupMember(each.member_id, each.client_id, each.client_host, _assigned(each.assignment))
         for each in group.members
@@ -354,20 +352,20 @@ class ClusterGroups(ClusterConnection):
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
         """State and members by group, without absent groups."""
 
-        def classic(names: Sequence[str]) -> Any:
-            return DescribeGroupsRequest(groups=list(names), include_authorized_operations=False)
-
-        def newer(names: Sequence[str]) -> Any:
-            return ConsumerGroupDescribeRequest(group_ids=list(names), include_authorized_operations=False)
-
         found, failed = self._ask_for_groups(
-            "describe groups", groups, classic, lambda answer, _: described(answer, classic_group)
+            "describe groups",
+            groups,
+            lambda names: DescribeGroupsRequest(groups=names, include_authorized_operations=False),
+            lambda answer, _: described(answer, classic_group),
         )
         # DescribeGroups does not find KIP-848 groups, and ConsumerGroupDescribe does not find classic ones.
         absent = [group for group, each in found.items() if each is None]
         if absent and self._client.accepts(ConsumerGroupDescribeRequest, 0):
             more, failed_too = self._ask_for_groups(
-                "describe groups", absent, newer, lambda answer, _: described(answer, consumer_group)
+                "describe groups",
+                absent,
+                lambda names: ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False),
+                lambda answer, _: described(answer, consumer_group),
             )
             found, failed = {**found, **more}, {**failed, **failed_too}
         self._undescribed = failed
@@ -382,15 +380,14 @@ class ClusterGroups(ClusterConnection):
         if not self._client.accepts(DescribeGroupsRequest, NAMES_OPERATIONS):
             return dict.fromkeys(groups)
 
-        def request(names: Sequence[str]) -> Any:
-            options = {"include_authorized_operations": True, "min_version": NAMES_OPERATIONS}
-            return DescribeGroupsRequest(groups=list(names), **options)
-
         def reading(answer: Any, _: Sequence[str]) -> Mapping[str, Any]:
             said = {each.group_id: (each.error_code, each.authorized_operations) for each in answer.groups}
             return {group: Failure.of(code) if code else operation_names(bits) for group, (code, bits) in said.items()}
 
-        found, failed = self._ask_for_groups("describe groups", groups, request, reading)
+        options = {"include_authorized_operations": True, "min_version": NAMES_OPERATIONS}
+        found, failed = self._ask_for_groups(
+            "describe groups", groups, lambda names: DescribeGroupsRequest(groups=names, **options), reading
+        )
         return {**dict.fromkeys(failed), **found}
 
     def undescribed_groups(self) -> Sequence[str]:
@@ -408,8 +405,7 @@ class ClusterGroups(ClusterConnection):
         def request(names: Sequence[str]) -> Any:
             if not many:
                 return OffsetFetchRequest(group_id=names[0], topics=None, min_version=2, max_version=MANY_OFFSETS - 1)
-            of_group = OffsetFetchRequest.OffsetFetchRequestGroup
-            asked = [of_group(group_id=name, topics=None) for name in names]
+            asked = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
             return OffsetFetchRequest(groups=asked, min_version=MANY_OFFSETS, max_version=LAST_WITH_TOPIC_NAMES)
 
         def reading(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
@@ -442,19 +438,16 @@ class ClusterGroups(ClusterConnection):
 
     def _commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Again) -> Reasons:
         of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
-
-        def commit(topic: str, partition: int) -> Any:
-            return of_topic.OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=offsets[topic, partition].offset,
+        parts: Dict[str, List[Any]] = {}
+        for (topic, number), at in offsets.items():
+            part = of_topic.OffsetCommitRequestPartition(
+                partition_index=number,
+                committed_offset=at.offset,
                 committed_leader_epoch=-1,
-                committed_metadata=offsets[topic, partition].metadata,
+                committed_metadata=at.metadata,
             )
-
-        topics = [
-            of_topic(name=topic, partitions=[commit(topic, number) for number in numbers])
-            for topic, numbers in by_topic(offsets).items()
-        ]
+            parts.setdefault(topic, []).append(part)
+        topics = [of_topic(name=topic, partitions=of_one) for topic, of_one in parts.items()]
 
         def request(names: Sequence[str]) -> Any:
             return OffsetCommitRequest(
@@ -475,12 +468,7 @@ class ClusterGroups(ClusterConnection):
         """Delete committed offsets. By partition: `None` if no offset is committed now, else the broker's reason.
 
         `again` as in `commit_offsets`."""
-        of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
-        of_partition = of_topic.OffsetDeleteRequestPartition
-        topics = [
-            of_topic(name=topic, partitions=[of_partition(partition_index=number) for number in numbers])
-            for topic, numbers in by_topic(partitions).items()
-        ]
+        topics = [(topic, [(number,) for number in numbers]) for topic, numbers in by_topic(partitions).items()]
         return self._order_to_group(
             "delete offsets", "Delete", group, partitions,
             lambda names: OffsetDeleteRequest(group_id=names[0], topics=topics), again,
@@ -493,10 +481,9 @@ class ClusterGroups(ClusterConnection):
         if not partitions:
             return {}
 
-        def reading(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
-            return {names[0]: ordered(answer, partitions)}
-
-        done, failed = self._ask_for_groups(asked, [group], request, reading, again=again)
+        done, failed = self._ask_for_groups(
+            asked, [group], request, lambda answer, _: {group: ordered(answer, partitions)}, again=again
+        )
         if group in failed:
             return dict.fromkeys(partitions, reason(failed[group].error, right))
         codes: Mapping[TopicPartition, int] = done[group]

@@ -67,7 +67,7 @@ class LostTail(RefusedError):
 class LogEntries(Iterator[Entry]):
     """Iterates over the entries from `start` on; `end` is the end of the log as the last answer gave it.
 
-    `first` is an earlier fetch response from `start` on; if it reaches its `end`, no request is sent.
+    `first` is an earlier fetch response from `start` on, by `glances`; if it reaches its `end`, no request is sent.
     If retention has removed `start`, iteration starts at the log start, and `expired` is true.
     Raises `Disconnected` if the leader does not answer, `LostTail` if the log ends before `start`,
     `ClusterError` if the broker refuses.
@@ -170,13 +170,6 @@ class LogEntries(Iterator[Entry]):
         self.expired = True
 
 
-def log_entries(
-    client: LogClient, partition: TopicPartition, start: int, isolation: int, first: Optional[Fetched] = None
-) -> LogEntries:
-    """Entries of `partition` from `start` on, as a reader of `isolation` sees them. `first` comes from `glances`."""
-    return LogEntries(client, partition, start, isolation, first)
-
-
 def markers_until(
     client: LogClient, partition: TopicPartition, start: int, end: int, first: Optional[Fetched] = None
 ) -> int:
@@ -186,7 +179,7 @@ def markers_until(
     Raises what `LogEntries` raises.
     """
     at = start
-    for _, header, _ in log_entries(client, partition, start, READ_UNCOMMITTED, first):
+    for _, header, _ in LogEntries(client, partition, start, READ_UNCOMMITTED, first):
         if at >= end or header is None or not header.control or header.base_offset > at:
             break
         at = max(at, header.next_offset)

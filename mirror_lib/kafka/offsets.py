@@ -245,18 +245,12 @@ class ClusterOffsets(ClusterConnection):
     def _answers(
         self, by_leader: Mapping[int, Sequence[TopicPartition]], questions: Sequence[Question]
     ) -> Sequence[Dict[TopicPartition, int]]:
-        requests = [
-            (node, list_offsets_request(partitions, timestamp, isolation))
-            for timestamp, isolation in questions
-            for node, partitions in by_leader.items()
-        ]
-        answers = self._client.exchange(requests)
-        found: List[Dict[TopicPartition, int]] = []
-        for start in range(0, len(answers), len(by_leader) or 1):
-            found.append({})
-            for node, answer in zip(by_leader, answers[start : start + len(by_leader)]):
-                found[-1].update(self._taken(answer, by_leader[node]))
-        return found or [{} for _ in questions]
+        asked = [(number, node) for number in range(len(questions)) for node in by_leader]
+        requests = [(node, list_offsets_request(by_leader[node], *questions[number])) for number, node in asked]
+        found: List[Dict[TopicPartition, int]] = [{} for _ in questions]
+        for (number, node), answer in zip(asked, self._client.exchange(requests)):
+            found[number].update(self._taken(answer, by_leader[node]))
+        return found
 
     def _taken(self, answer: Any, partitions: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:
         """Offsets by partition. Raises the first error, and drops the cached leaders of the failed partitions."""

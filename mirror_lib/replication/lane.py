@@ -29,7 +29,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, by_topic, name_of
 from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, idempotent_producer, refresh
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, log_ends
-from mirror_lib.kafka.log_reader import LostTail, log_entries
+from mirror_lib.kafka.log_reader import LogEntries, LostTail
 from mirror_lib.kafka.producer import Appender
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication.partition import RemotePartition
@@ -240,7 +240,7 @@ class Lanes(Generic[Part]):
         for each in partitions:
             if ends.get(each.remote, -1) < each.downstream:
                 try:
-                    next(log_entries(self._target, each.remote, each.downstream, READ_UNCOMMITTED), None)
+                    next(LogEntries(self._target, each.remote, each.downstream, READ_UNCOMMITTED), None)
                 except LostTail as error:
                     each.lose_tail(str(error))
 

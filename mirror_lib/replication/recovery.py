@@ -12,7 +12,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, log_ends
-from mirror_lib.kafka.log_reader import Entry, LogEntries, entries, glances, log_entries
+from mirror_lib.kafka.log_reader import Entry, LogEntries, entries, glances
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import COPIED_AGAIN, Position
 from mirror_lib.replication.partition import PartitionCopy
@@ -129,10 +129,10 @@ class Recovery:
         copy.recover(log_start, remote.end if settled.downstream_offset is None else settled.downstream_offset, 0)
 
     def _source_entries(self, copy: PartitionCopy, first: Optional[Fetched] = None) -> LogEntries:
-        return log_entries(self._source, copy.source, copy.acknowledged, self._isolation, first)
+        return LogEntries(self._source, copy.source, copy.acknowledged, self._isolation, first)
 
     def _remote_entries(self, copy: PartitionCopy, first: Optional[Fetched] = None) -> LogEntries:
-        return log_entries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED, first)
+        return LogEntries(self._target, copy.remote, copy.downstream, READ_UNCOMMITTED, first)
 
 
 def may_hold_records(found: Optional[Fetched]) -> bool:

@@ -15,7 +15,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
-from mirror_lib.kafka.log_reader import Entry, LostTail, log_entries
+from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail
 from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
 from mirror_lib.kafka.reencoder import Built, RecordTooLarge, build_batches, cut, read_records
 from mirror_lib.ledger.intervals import Run, Runs
@@ -172,7 +172,7 @@ class RowPartition(RemotePartition[Outgoing]):
             return
         task, end = self.task, required_ends(client, [self.remote])[self.remote]
         try:
-            entries = log_entries(client, self.remote, task.downstream_offset, READ_UNCOMMITTED)
+            entries = LogEntries(client, self.remote, task.downstream_offset, READ_UNCOMMITTED)
             if provenance is None:
                 entries.begin()
                 self.downstream = end

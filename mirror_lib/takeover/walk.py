@@ -14,7 +14,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import LogClient
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED
-from mirror_lib.kafka.log_reader import log_entries
+from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.record_batch import Record, decode_varint
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import Position
@@ -251,16 +251,16 @@ class KafkaPartitionLogs:
         raise max(failures, key=lambda each: each.downstream_offset)
 
     def _walk(self, anchor: Position, restarts: Restarts, isolation: int, of_one_record: bool) -> Proven:
-        remote = log_entries(self._target, self._at_target, anchor.downstream_offset, READ_COMMITTED)
+        remote = LogEntries(self._target, self._at_target, anchor.downstream_offset, READ_COMMITTED)
 
         def open_source(offset: int) -> Records:
-            return Records(log_entries(self._source, self._at_source, offset, isolation), offset)
+            return Records(LogEntries(self._source, self._at_source, offset, isolation), offset)
 
         return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts, of_one_record)
 
     def source_records(self, start: int, until: int) -> Sequence[Record]:
         """The source's records from upstream offset `start` until before `until`, aborted ones included."""
-        records = Records(log_entries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
+        records = Records(LogEntries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
         found: List[Record] = []
         record = records.record()
         while record is not None and record.offset < until:
@@ -281,14 +281,14 @@ class KafkaPartitionLogs:
         original = self.source_record(upstream_offset)
         if original is None:
             return None
-        remote = Records(log_entries(self._target, self._at_target, 0, READ_COMMITTED), 0)
+        remote = Records(LogEntries(self._target, self._at_target, 0, READ_COMMITTED), 0)
         copy = remote.record()
         if copy is not None and not remote.log_append_time and original.timestamp >= 0:
             # A copy has its original's time, so what is before the first of that time is none.
             start = self._first_of(original.timestamp)
             if not 0 <= start < before:
                 return None
-            remote = Records(log_entries(self._target, self._at_target, start, READ_COMMITTED), start)
+            remote = Records(LogEntries(self._target, self._at_target, start, READ_COMMITTED), start)
             copy = remote.record()
         while copy is not None and copy.offset < before:
             if is_copy(original, copy, remote.log_append_time):
@@ -298,4 +298,4 @@ class KafkaPartitionLogs:
 
 
 def _first(client: LogClient, partition: TopicPartition, start: int, isolation: int) -> Optional[Record]:
-    return Records(log_entries(client, partition, start, isolation), start).record()
+    return Records(LogEntries(client, partition, start, isolation), start).record()

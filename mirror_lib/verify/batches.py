@@ -23,7 +23,7 @@ from mirror_lib.errors import MirrorError
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.kafka.fetcher import ISOLATION
-from mirror_lib.kafka.log_reader import LogEntries, log_entries
+from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.record_batch import DELETE_HORIZON, TRANSACTIONAL, BatchHeader, checked_payload
 from mirror_lib.ledger.intervals import Numbers, PartitionMap, Run, woven
 from mirror_lib.log_lines import format_worker_entries
@@ -257,8 +257,8 @@ def _read_at_last(
 
 
 def _read(here: LogClient, there: LogClient, piece: Piece, isolation: int) -> Optional[Equal]:
-    ours = log_entries(here, (piece.topic, piece.partition), piece.source[0], isolation)
-    theirs = log_entries(there, (piece.remote_topic, piece.partition), piece.remote[0], 0)
+    ours = LogEntries(here, (piece.topic, piece.partition), piece.source[0], isolation)
+    theirs = LogEntries(there, (piece.remote_topic, piece.partition), piece.remote[0], 0)
     found = compare_batches(piece, ours, theirs)
     # A newly elected leader may not report its log's end yet, and retention may have removed the start.
     whole = ours.end >= piece.source[1] and theirs.end >= piece.tail_until and not (ours.expired or theirs.expired)

@@ -23,7 +23,7 @@ from mirror_lib.kafka.fetcher import (
     fetched,
     log_ends,
 )
-from mirror_lib.kafka.log_reader import GLANCE_BYTES, LogEntries, glances, log_entries
+from mirror_lib.kafka.log_reader import GLANCE_BYTES, LogEntries, glances
 from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
@@ -71,8 +71,8 @@ def test_a_glance_at_many_logs_hides_nothing(
     found = {}
     for partition in seen:
         start = positions[partition]
-        alone = batches(log_entries(client, partition, start, READ_UNCOMMITTED))
-        assert batches(log_entries(client, partition, start, READ_UNCOMMITTED, seen[partition])) == alone
+        alone = batches(LogEntries(client, partition, start, READ_UNCOMMITTED))
+        assert batches(LogEntries(client, partition, start, READ_UNCOMMITTED, seen[partition])) == alone
         found[partition[1]] = len(alone[0])
     assert found == {EMPTY: 0, SMALL: 1, ALL_READ: 0, LONG: 20}
 

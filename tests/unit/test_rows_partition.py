@@ -149,7 +149,7 @@ class Driven:
         self, monkeypatch: pytest.MonkeyPatch, log: Log, provenance: Optional[Provenance] = PROVENANCE
     ) -> Driven:
         monkeypatch.setattr("mirror_lib.rows.partition.required_ends", lambda client, remotes: {REMOTE: log.end})
-        monkeypatch.setattr("mirror_lib.rows.partition.log_entries", lambda *given: log)
+        monkeypatch.setattr("mirror_lib.rows.partition.LogEntries", lambda *given: log)
         client: Any = None
         self.lane.sequence = 0
         self.lane.fenced()

@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetcher import KNOWS_NEAREST, READ_UNCOMMITTED
-from mirror_lib.kafka.log_reader import LogEntries, log_entries
+from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.wire import FetchAnswer
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.reconcile import Records, reconcile
@@ -34,7 +34,7 @@ def entries_of(log: Dict[int, bytes]) -> LogEntries:
         assert version < KNOWS_NEAREST  # a later one may be sent to another replica
         return fetch_answer(version, end, next((raw for last, raw in log.items() if last >= position), b""))
 
-    return log_entries(Leader(answer), PARTITION, 0, READ_UNCOMMITTED)  # type: ignore[arg-type]
+    return LogEntries(Leader(answer), PARTITION, 0, READ_UNCOMMITTED)  # type: ignore[arg-type]
 
 
 def test_messages_of_the_old_formats_are_each_read_once() -> None:
@@ -53,4 +53,4 @@ def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:
 def test_an_answer_that_only_holds_an_error_is_not_the_end_of_the_log() -> None:
     leader = Leader(lambda position, version: FetchAnswer(error_code=-1, responses=[]))
     with pytest.raises(Disconnected):
-        next(log_entries(leader, PARTITION, 0, READ_UNCOMMITTED))  # type: ignore[arg-type]
+        next(LogEntries(leader, PARTITION, 0, READ_UNCOMMITTED))  # type: ignore[arg-type]

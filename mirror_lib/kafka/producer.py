@@ -1,7 +1,7 @@
 """Sends record batches to the target with up to five requests in flight to each broker, and reports acknowledgements.
 
 A request has at most one batch of each partition, so the broker distinguishes a retry from a new batch and keeps the
-order (KIP-98, KIP-360). Batches are not copied into the request. Uses versions 3 to 8 of the Produce API.
+order (KIP-98, KIP-360). A batch is copied once, when its request is sent. Uses versions 3 to 8 of the Produce API.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ProduceRequest:
         )
 
     def encode(self, framed: bool = True, header: bool = True) -> Tuple[Buffer, ...]:
-        """The request in pieces; the batches' bytes are not copied."""
+        """The request in pieces, which the connection joins."""
         topics: Dict[str, List[Tuple[int, Batch]]] = {}
         for (topic, number), batch in self._batches:
             topics.setdefault(topic, []).append((number, batch))

@@ -244,8 +244,10 @@ def test_pieces_arrive_in_order_however_slowly_they_are_taken(line: Line) -> Non
     sent = [(b"%d." % number) * (1 + 200 * number) for number in range(300)]
     transport.set_protocol(Connection(0))
     transport.resume_reading()
-    transport.write(tuple(sent[:299]))
-    transport.write(tuple(sent[299:]))
+    parser = FrameProtocol()
+    parser.bytes_to_send += [tuple(sent[:150]), *sent[150:299]]
+    transport.write(parser.send_bytes())
+    transport.write(sent[299])
     expected, found = b"".join(sent), bytearray()
     theirs.setblocking(False)
     while len(found) < len(expected):

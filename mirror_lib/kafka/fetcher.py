@@ -293,14 +293,15 @@ def list_offsets_request(
     From version 5 on a new leader returns an error while it does not know its log's end (KIP-207).
     """
     kind = ListOffsetsRequest.ListOffsetsTopic
-    by_topic: Dict[str, List[Any]] = {}
-    for topic, number in partitions:
-        part = kind.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp)
-        by_topic.setdefault(topic, []).append(part)
+
+    def part(number: int) -> Any:
+        return kind.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=timestamp)
+
+    topics = by_topic(partitions).items()
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation,
-        topics=[kind(name=topic, partitions=parts) for topic, parts in by_topic.items()],
+        topics=[kind(name=topic, partitions=list(map(part, numbers))) for topic, numbers in topics],
         min_version=2 if isolation else 0,
         max_version=max_version,
     )

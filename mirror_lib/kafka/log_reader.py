@@ -56,6 +56,8 @@ GLANCES_PER_REQUEST = 1000
 OFFSET_OUT_OF_RANGE = 1
 # How long tiered storage may take to return data.
 STORE_SECONDS = 30.0
+# How long a broker may answer without data because a quota is used up; one such answer lasts seconds at most.
+THROTTLED_SECONDS = 120.0
 
 
 class LostTail(RefusedError):
@@ -138,8 +140,10 @@ class LogEntries(Iterator[Entry]):
         request = fetch_request(
             {self._partition: self._position}, self._isolation, TAIL_FETCH_BYTES, TAIL_FETCH_BYTES, max_wait_ms
         )
-        answer = client.call(node, request)
+        answer, until = client.call(node, request), time.monotonic() + THROTTLED_SECONDS
         while is_throttled_empty(answer):  # the broker delays the next request until the quota allows it
+            if time.monotonic() > until:
+                raise Disconnected(f"{client.alias}: {name}: a quota has left no data for {THROTTLED_SECONDS:.0f} s")
             answer = client.call(node, request)
         found = fetched(answer, self._isolation).get(self._partition)
         if found is None:

@@ -56,8 +56,8 @@ class ProduceRequest:
             client_id=client_id,
         )
 
-    def encode(self, framed: bool = True, header: bool = True) -> Tuple[Buffer, ...]:
-        """The request in pieces, which the connection joins."""
+    def encode(self, framed: bool = True, header: bool = True) -> bytes:
+        """The whole request."""
         topics: Dict[str, List[Tuple[int, Batch]]] = {}
         for (topic, number), batch in self._batches:
             topics.setdefault(topic, []).append((number, batch))
@@ -69,8 +69,7 @@ class ProduceRequest:
             for number, batch in parts:
                 pieces += [between + _PART.pack(number, sum(map(len, batch))), *batch]
                 between = b""
-        pieces[0] = _I32.pack(sum(map(len, pieces))) + bytes(pieces[0])
-        return tuple(pieces)
+        return b"".join([_I32.pack(sum(map(len, pieces))), *pieces])
 
 
 IN_FLIGHT = 5

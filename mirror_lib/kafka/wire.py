@@ -201,7 +201,6 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
-        self.bytes_to_send: List[Any] = []
         self._beginning = memoryview(bytearray(BEGINNING_BYTES))
         self._begun = 0
         self._arena = bytearray()
@@ -260,11 +259,6 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]  # kafka-python has no
         if len(self._arena) < size or not _is_free(self._arena):
             self._arena = bytearray(-(-min(size, most) // ARENA_STEP_BYTES) * ARENA_STEP_BYTES)
         return memoryview(self._arena)[:size]
-
-    def send_bytes(self) -> bytes:
-        """All waiting requests, joined; a request may have several pieces."""
-        waiting, self.bytes_to_send = self.bytes_to_send, []
-        return b"".join(piece for each in waiting for piece in (each if isinstance(each, tuple) else (each,)))
 
 
 def _is_free(arena: bytearray) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import List, cast
 
 import pytest
 
-from mirror_lib.kafka.connection import LogClient
+from mirror_lib.kafka import log_reader
+from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.wire import FetchAnswer
@@ -42,3 +44,15 @@ def test_records_after_an_empty_answer_are_read(empty: List[int]) -> None:
 def test_offsets_without_a_record_are_believed_after_as_many_answers_as_the_fetcher_demands() -> None:
     assert read([], gap_from=3) == [0]
     assert read(list(range(EMPTY_ANSWERS))) == []
+
+
+def test_broker_that_never_stops_throttling_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "THROTTLED_SECONDS", 0.1)
+    until = time.monotonic() + 5
+
+    def answer(position: int, version: int) -> FetchAnswer:
+        assert time.monotonic() < until, "the reader asks for ever"
+        return FetchAnswer(throttle_time_ms=1000, error_code=0, session_id=0, responses=[])
+
+    with pytest.raises(Disconnected):
+        next(LogEntries(cast(LogClient, Leader(answer)), PARTITION, 0, READ_UNCOMMITTED))

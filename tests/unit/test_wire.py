@@ -81,7 +81,7 @@ def test_an_answer_that_is_cut_off_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 9))
-def test_a_request_in_pieces_is_what_kafkas_own_class_reads(version: int) -> None:
+def test_a_request_of_batches_in_pieces_is_what_kafkas_own_class_reads(version: int) -> None:
     batches: List[Tuple[TopicPartition, Tuple[bytes, ...]]] = [
         (("orders", 1), (b"head", b"payload")),
         (("orders", 7), (b"built",)),
@@ -90,7 +90,7 @@ def test_a_request_in_pieces_is_what_kafkas_own_class_reads(version: int) -> Non
     request = ProduceRequest(batches, 30_000)
     request.API_VERSION = version
     request.with_header(5, "mirror")
-    whole = b"".join(request.encode())
+    whole = request.encode()
     assert struct.unpack_from(">ihhi", whole) == (len(whole) - 4, 0, version, 5)
     read = KafkasProduceRequest.decode(memoryview(whole)[4 + 8 + 2 + len("mirror") :], version=version)
     assert (read.transactional_id, read.acks, read.timeout_ms) == (None, -1, 30_000)
@@ -244,10 +244,8 @@ def test_pieces_arrive_in_order_however_slowly_they_are_taken(line: Line) -> Non
     sent = [(b"%d." % number) * (1 + 200 * number) for number in range(300)]
     transport.set_protocol(Connection(0))
     transport.resume_reading()
-    parser = FrameProtocol()
-    parser.bytes_to_send += [tuple(sent[:150]), *sent[150:299]]
-    transport.write(parser.send_bytes())
-    transport.write(sent[299])
+    for each in sent:
+        transport.write(each)
     expected, found = b"".join(sent), bytearray()
     theirs.setblocking(False)
     while len(found) < len(expected):

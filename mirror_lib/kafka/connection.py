@@ -27,7 +27,6 @@ from typing import (
     Sequence,
     Tuple,
     TypeVar,
-    Union,
 )
 
 from kafka.errors import (
@@ -64,6 +63,7 @@ LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 
 Future = Any
 Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 # Options of <malloc.h>. Blocks of up to `_FROM_HEAP_BYTES` (the most that glibc accepts) come from the heap. The heap
 # shrinks when `_KEPT_BYTES` at its end are free, so a process keeps at most that much unused.
@@ -370,10 +370,10 @@ class LogClient:
             return False
         return all(node != NO_LEADER or (wanted is not None and each not in wanted) for each, node in leaders.items())
 
-    def coordinators(self, names: Iterable[str], key_type: int) -> Dict[str, Union[int, Failure]]:
-        """Node ids of the coordinators of groups, or of transactional ids; those found are cached."""
-        wanted = list(names)
-        unknown = [name for name in wanted if (key_type, name) not in self._coordinators]
+    def coordinators(self, names: Sequence[str], key_type: int) -> Tuple[Dict[str, int], Dict[str, Failure]]:
+        """Node ids of the coordinators of groups, or of transactional ids, and the failed look-ups. Node ids are cached
+        until `forget_coordinators`."""
+        unknown = [name for name in names if (key_type, name) not in self._coordinators]
         many = self.accepts(FindCoordinatorRequest, MANY_COORDINATORS)
         failures: Dict[str, Failure] = {}
         shares = chunks(unknown, COORDINATORS_PER_REQUEST if many else 1)
@@ -394,7 +394,7 @@ class LogClient:
                     failures[name] = Failure.of(each.error_code)
                 else:
                     self._coordinators[key_type, name] = each.node_id
-        return {name: failures.get(name) or self._coordinators[key_type, name] for name in wanted}
+        return {name: self._coordinators[key_type, name] for name in names if name not in failures}, failures
 
     def forget_coordinators(self, names: Iterable[str], key_type: int) -> None:
         """Look these up again: the coordinator may have moved."""
@@ -484,3 +484,13 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Dict[str, List[int]]:
 def chunks(items: Sequence[Item], size: int) -> List[Sequence[Item]]:
     """`items` in parts of at most `size`."""
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Optional[Key]]) -> Dict[Key, List[Item]]:
+    """`items` by their key, such as partitions by their leader; without those whose key is None."""
+    found: Dict[Key, List[Item]] = {}
+    for item in items:
+        of_item = key(item)
+        if of_item is not None:
+            found.setdefault(of_item, []).append(item)
+    return found

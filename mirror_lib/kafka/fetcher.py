@@ -27,7 +27,7 @@ from typing import (
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.connection import Disconnected, Future, LogClient, by_topic, error_name, name_of
+from mirror_lib.kafka.connection import Disconnected, Future, LogClient, by_topic, error_name, grouped, name_of
 from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.record_batch import Buffer
 from mirror_lib.kafka.wire import FetchAnswer, FetchRequestOfViews
@@ -254,13 +254,9 @@ def log_ends(
     The end is the high watermark, which just after an election may be lower than an acknowledged offset. With
     `READ_COMMITTED` it is the last stable offset. Raises `Disconnected`.
     """
-    by_node: Dict[int, List[TopicPartition]] = {}
-    for partition in partitions:
-        node = client.leader(partition)
-        if node is not None:
-            by_node.setdefault(node, []).append(partition)
     # Sent in parallel: round trips may be long, and there may be many brokers.
-    asked = [client.send(node, list_offsets_request(each, timestamp, isolation)) for node, each in by_node.items()]
+    by_leader = grouped(partitions, client.leader).items()
+    asked = [client.send(node, list_offsets_request(each, timestamp, isolation)) for node, each in by_leader]
     return {
         (topic.name, part.partition_index): part.offset
         for answer in map(client.answer, asked)

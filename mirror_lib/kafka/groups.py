@@ -34,7 +34,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection
-from mirror_lib.kafka.connection import GROUP_KEY, Failure, by_topic, chunks
+from mirror_lib.kafka.connection import GROUP_KEY, Failure, by_topic, chunks, grouped
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -286,14 +286,10 @@ class ClusterGroups(ClusterConnection):
         """
 
         def once(waiting: Sequence[str]) -> Outcomes:
-            outcomes: Dict[str, Any] = {}
-            by_node: Dict[int, List[str]] = {}
-            for group, found in self._client.coordinators(waiting, GROUP_KEY).items():
-                if isinstance(found, Failure):
-                    outcomes[group] = found
-                else:
-                    by_node.setdefault(found, []).append(group)
-            shares = [(node, share) for node, own in by_node.items() for share in chunks(own, groups_per_request)]
+            nodes, failures = self._client.coordinators(waiting, GROUP_KEY)
+            outcomes: Dict[str, Any] = {**failures}
+            by_node = grouped(nodes, nodes.get).items()
+            shares = [(node, share) for node, own in by_node for share in chunks(own, groups_per_request)]
             answers = self._client.exchange([(node, request(share)) for node, share in shares])
             for (_, share), answer in zip(shares, answers):
                 silent = isinstance(answer, KafkaError)

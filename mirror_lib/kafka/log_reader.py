@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.connection import REQUEST_TIMEOUT_MS, Disconnected, LogClient, error_name, is_retriable, name_of
+from mirror_lib.kafka.connection import (
+    REQUEST_TIMEOUT_MS,
+    Disconnected,
+    LogClient,
+    chunks,
+    error_name,
+    grouped,
+    is_retriable,
+    name_of,
+)
 from mirror_lib.kafka.fetcher import (
     EARLIEST,
     MAX_WAIT_MS,
@@ -197,14 +206,10 @@ def glances(
 
     Partitions with an error are excluded, and partitions before their end for whose data the response had no room.
     """
-    by_node: Dict[Optional[int], List[TopicPartition]] = {}
-    for partition in positions:
-        by_node.setdefault(client.leader(partition), []).append(partition)
-    by_node.pop(None, None)
     sent = [
-        client.send(node, _glance({each: positions[each] for each in asked[at : at + GLANCES_PER_REQUEST]}, isolation))
-        for node, asked in by_node.items()
-        for at in range(0, len(asked), GLANCES_PER_REQUEST)
+        client.send(node, _glance({each: positions[each] for each in share}, isolation))
+        for node, partitions in grouped(positions, client.leader).items()
+        for share in chunks(partitions, GLANCES_PER_REQUEST)
     ]
     found: Dict[TopicPartition, Fetched] = {}
     for future in sent:

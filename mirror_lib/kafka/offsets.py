@@ -24,6 +24,7 @@ from mirror_lib.kafka.connection import (
     Disconnected,
     LogClient,
     by_topic,
+    grouped,
     is_retriable,
     metadata_request,
     name_of,
@@ -155,11 +156,9 @@ class ClusterOffsets(ClusterConnection):
     def _begun(self, transactional_ids: Sequence[str]) -> Mapping[Tuple[int, TopicPartition], int]:
         """By producer and partition, when the ongoing transaction began (ms since 1970). A transaction that its
         coordinator does not show is excluded."""
-        by_node: Dict[int, List[str]] = {}
-        for name, node in self._client.coordinators(transactional_ids, TRANSACTION_KEY).items():
-            if isinstance(node, int):
-                by_node.setdefault(node, []).append(name)
-        requests = [(node, DescribeTransactionsRequest(transactional_ids=names)) for node, names in by_node.items()]
+        nodes, _ = self._client.coordinators(transactional_ids, TRANSACTION_KEY)
+        shares = grouped(nodes, nodes.get).items()
+        requests = [(node, DescribeTransactionsRequest(transactional_ids=names)) for node, names in shares]
         answers = [each for each in self._client.exchange(requests) if not isinstance(each, KafkaError)]
         return {
             (each.producer_id, (topic.topic, number)): each.transaction_start_time_ms
@@ -176,15 +175,11 @@ class ClusterOffsets(ClusterConnection):
         Call it before acting on a log that seems truncated: see `agreed_leaders`.
         """
         names = sorted({topic for topic, _ in partitions})
-        by_leader: Dict[int, List[TopicPartition]] = {}
         try:
             nodes = sorted(broker.node_id for broker in self._answered(metadata_request(names)).brokers)
             reported = self._all_answered([(node, metadata_request(names)) for node in nodes])
             leaders = agreed_leaders([answer.topics for answer in reported])
-            for each in partitions:
-                if each in leaders:
-                    by_leader.setdefault(leaders[each], []).append(each)
-            starts, ends = self._answers(by_leader, _questions(isolation_level))
+            starts, ends = self._answers(grouped(partitions, leaders.get), _questions(isolation_level))
         except KafkaError as error:
             log.warning("%s: not all brokers answered with the log ends of %s: %s", self.alias, some(names), error)
             return {}
@@ -233,14 +228,10 @@ class ClusterOffsets(ClusterConnection):
         old = sorted({each[0] for each in partitions if not self._client.is_led(each, LEADERS_LAST_SECONDS)})
         if old:
             self._metadata(old)
-        by_leader: Dict[int, List[TopicPartition]] = {}
-        for each in partitions:
-            leader = self._client.leader(each)
-            if leader is not None:
-                by_leader.setdefault(leader, []).append(each)
-            elif self._client.is_known(each) and time.monotonic() < patient_until:
-                raise LeaderNotAvailableError
-        return by_leader
+        leaderless = [each for each in partitions if self._client.leader(each) is None]
+        if any(map(self._client.is_known, leaderless)) and time.monotonic() < patient_until:
+            raise LeaderNotAvailableError
+        return grouped(partitions, self._client.leader)
 
     def _answers(
         self, by_leader: Mapping[int, Sequence[TopicPartition]], questions: Sequence[Question]
@@ -331,16 +322,13 @@ class _Search:
 
     def round(self, client: LogClient) -> None:
         client.refresh_leaders({topic for topic, _ in self.open}, time.monotonic())
-        shares: Dict[Optional[int], List[TopicPartition]] = {}
-        for partition in self.open:
-            shares.setdefault(client.leader(partition), []).append(partition)
-        for partition in shares.pop(None, []):
-            del self.open[partition]  # unknown, or without a leader now
+        # Partitions that are unknown, or without a leader now, are not searched.
+        self.open = {each: at for each, at in self.open.items() if client.leader(each) is not None}
         if not self._from_start:  # retention has removed the records at earlier offsets
             starts = log_ends(client, self.open, timestamp=EARLIEST)
             self.open.update({each: max(self.open[each], start) for each, start in starts.items()})
             self._from_start = True
-        for node, partitions in shares.items():
+        for node, partitions in grouped(self.open, client.leader).items():
             positions = {partition: self.open[partition] for partition in partitions}
             request = fetch_request(positions, READ_UNCOMMITTED, ANSWER_BYTES, PARTITION_BYTES, max_wait_ms=0)
             self._answered(client, fetched(client.call(node, request), READ_UNCOMMITTED))

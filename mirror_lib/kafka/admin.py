@@ -70,7 +70,6 @@ class ClusterTopics(ClusterOffsets):
     """Reads, creates, grows and configures topics. Every method raises ClusterError if no broker answers."""
 
     def cluster_id(self) -> str:
-        """The cluster id, as the brokers report it."""
         return str(self._live_cluster().cluster_id)
 
     def broker_count(self) -> int:
@@ -113,7 +112,6 @@ class ClusterTopics(ClusterOffsets):
         return found
 
     def _present(self, names: Sequence[str]) -> Set[str]:
-        """The `names` that are existing topics."""
         return {each.name for each in self._describe_topics(names) if each.error_code == OK} if names else set()
 
     def topic_config_keys(self) -> FrozenSet[str]:

@@ -234,7 +234,6 @@ def _last_values(records: Iterable[Record]) -> Mapping[bytes, bytes]:
 
 
 def key_and_value(record: Record) -> KeyValue:
-    """A record's key and value; `None` for a null one."""
     key, at = _bytes(record.body, 0)
     new, _ = _bytes(record.body, at)
     return key, new

@@ -101,7 +101,6 @@ class Failure:
 
     @classmethod
     def of(cls, code: int) -> Failure:
-        """The failure of a Kafka error code."""
         return cls(for_code(code)())
 
 
@@ -125,7 +124,6 @@ class Network:
         self.selector.poll(timeout_ms=timeout_ms, future=future)
 
     def close(self) -> None:
-        """Close the loop. Close its clients first."""
         self.selector.close()
 
 
@@ -186,7 +184,6 @@ class LogClient:
         return self._manager.refused()
 
     def nodes(self) -> List[int]:
-        """The node ids of the brokers in the last metadata response."""
         return [broker.node_id for broker in self._manager.cluster.brokers()]
 
     def versions(self, request: Any) -> Tuple[int, int]:
@@ -195,7 +192,6 @@ class LogClient:
         return int(low), int(high)
 
     def accepts(self, request: Any, version: int) -> bool:
-        """Whether the brokers accept this kind of request in this version."""
         low, high = self.versions(request)
         return low <= version <= high
 
@@ -253,7 +249,6 @@ class LogClient:
         return self.answer(self.send(node, request), timeout_ms)
 
     def answers(self, timeout_ms: float) -> bool:
-        """Whether any broker answers a small request within that time."""
         try:
             self.call(None, metadata_request(()), timeout_ms)
         except Disconnected as error:
@@ -289,7 +284,6 @@ class LogClient:
         return float(self._manager.throttle.taken(time.monotonic()))
 
     def is_throttled(self) -> bool:
-        """Whether a broker throttles this client now."""
         return bool(self._manager.throttle.left(time.monotonic()))
 
     def leader(self, partition: TopicPartition) -> Optional[int]:
@@ -323,7 +317,6 @@ class LogClient:
         return known if len(known) == len(topics) else {}
 
     def learn(self, answer: Any) -> None:
-        """Record the ids and leaders of the topics in a Metadata response."""
         now = time.monotonic()
         for topic in answer.topics:
             # With an error the topic is perhaps deleted, and the name may soon belong to another one.
@@ -348,7 +341,6 @@ class LogClient:
         self.refresh_leaders((topic for topic, _ in partitions), deadline, partitions)
 
     def ask_ids(self, topics: Iterable[str]) -> Future:
-        """Request the ids of topics, without waiting."""
         return self.send(None, metadata_request(topics))
 
     def read_topic_ids(self, asked: Future) -> Dict[str, str]:
@@ -441,7 +433,6 @@ class LogClient:
         raise ClusterError(f"{self.alias}: {type(request).__name__} kept failing: {last}", "check the brokers' logs")
 
     def close(self) -> None:
-        """Close every connection."""
         self._manager.close()
 
 
@@ -474,7 +465,6 @@ def name_of(partition: TopicPartition) -> str:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Dict[str, List[int]]:
-    """Partition numbers by topic."""
     topics: Dict[str, List[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
@@ -482,7 +472,6 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Dict[str, List[int]]:
 
 
 def chunks(items: Sequence[Item], size: int) -> List[Sequence[Item]]:
-    """`items` in parts of at most `size`."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 

@@ -34,7 +34,6 @@ class TokenBucket:
         self._at = now
 
     def balance(self, now: float) -> float:
-        """Its content."""
         self.spend(0, now)
         return self._balance
 
@@ -89,7 +88,6 @@ class FetchQuota:
         self._reserved = 0
 
     def held_seconds(self) -> float:
-        """For how long the rate has delayed the task."""
         if self._held_from is not None:
             self._count_held(self._clock())
         return self._held_seconds

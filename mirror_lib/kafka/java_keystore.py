@@ -107,7 +107,6 @@ def _said(error: Any) -> str:
 
 @contextmanager
 def _gateway() -> Iterator[Any]:
-    """Py4J's gateway to a JVM that ends with the context."""
     try:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     except ImportError:

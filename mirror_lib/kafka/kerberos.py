@@ -76,14 +76,12 @@ class SecurityContext:
         return _taken(answer)
 
     def wrap(self, message: bytes, encrypt: bool) -> _Message:
-        """The message, signed."""
         answer = _Buffer()
         encrypted, text = c_int(encrypt), _buffer(message)
         _call("gss_wrap", self._context.value, encrypted, c_uint32(0), byref(text), None, byref(answer))
         return _Message(_taken(answer))
 
     def unwrap(self, message: bytes) -> _Message:
-        """The broker's message, after a check of its signature."""
         answer = _Buffer()
         _call("gss_unwrap", self._context.value, byref(_buffer(message)), byref(answer), None, None)
         return _Message(_taken(answer))
@@ -145,7 +143,6 @@ def _status(status: int, kind: int) -> str:
 
 
 def _taken(buffer: _Buffer) -> bytes:
-    """The bytes of a buffer of the library; frees the buffer."""
     content = ctypes.string_at(buffer.value, buffer.length) if buffer.value else b""
     library().gss_release_buffer(byref(c_uint32()), byref(buffer))
     return content

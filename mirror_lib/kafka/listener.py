@@ -52,7 +52,6 @@ def mismatch(host: str, port: int, by_tls: bool) -> Optional[str]:
 
 
 def _answers_in_clear(host: str, port: int) -> bool:
-    """Whether a Kafka broker answers here without TLS."""
     with suppress(OSError), socket.create_connection((host, port), ANSWER_SECONDS) as connection:
         connection.sendall(_API_VERSIONS)
         return connection.recv(8)[4:] == _CORRELATION_ID

@@ -104,7 +104,6 @@ class LogEntries(Iterator[Entry]):
         return self.start
 
     def __next__(self) -> Entry:
-        """The next entry; stops at the end of the log."""
         while True:
             for entry in self._fetched:
                 raw, header, _ = entry

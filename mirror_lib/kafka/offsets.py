@@ -142,7 +142,6 @@ class ClusterOffsets(ClusterConnection):
         return {at: part.active_producers for at, part in found.items()}
 
     def _transactional_ids(self, producer_ids: Sequence[int]) -> Mapping[int, str]:
-        """The transactional ids of those producers that have one."""
         requests = [
             (node, ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids)))
             for node in self._client.nodes()

@@ -44,11 +44,9 @@ class ProduceRequest:
         self.header: Any = None
 
     def expect_response(self) -> bool:
-        """Always True: acks is never 0."""
         return True
 
     def with_header(self, correlation_id: int, client_id: str) -> None:
-        """Set the request header; the connection calls this before it sends."""
         self.header = RequestHeader(
             request_api_key=self.API_KEY,
             request_api_version=self.API_VERSION,
@@ -57,7 +55,6 @@ class ProduceRequest:
         )
 
     def encode(self, framed: bool = True, header: bool = True) -> bytes:
-        """The whole request."""
         topics: Dict[str, List[Tuple[int, Batch]]] = {}
         for (topic, number), batch in self._batches:
             topics.setdefault(topic, []).append((number, batch))
@@ -112,7 +109,6 @@ class Appender:
         self._sent = 0
 
     def idle(self) -> bool:
-        """True when nothing is in flight."""
         return not any(self._in_flight.values())
 
     def pump(self, partitions: Iterable[Appendable]) -> None:

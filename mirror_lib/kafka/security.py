@@ -97,7 +97,6 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python 
             return self._token.text
 
     def extensions(self) -> Dict[str, str]:
-        """The SASL extensions that go to the broker with the token."""
         return dict(self._extensions)
 
     def forget(self) -> None:

@@ -168,7 +168,6 @@ class BulkTlsTransport(_IntoFrames, KafkaSSLTransport):  # type: ignore[misc]  #
 
 
 def made_bulky(transport: Any) -> Any:
-    """Turn a transport of the library into one of these classes."""
     own = {KafkaTCPTransport: BulkTransport, KafkaSSLTransport: BulkTlsTransport}
     transport.__class__ = own.get(type(transport), type(transport))
     return transport
@@ -182,17 +181,14 @@ class Frame:
         self._at = 0
 
     def read(self, nbytes: Optional[int] = None) -> Any:
-        """The next `nbytes` bytes, or a view of all remaining ones."""
         start = self._at
         self._at = len(self._view) if nbytes is None else min(start + nbytes, len(self._view))
         return self._view[start:] if nbytes is None else bytes(self._view[start : self._at])
 
     def seek(self, at: int) -> None:
-        """Continue reading at `at`."""
         self._at = at
 
     def tell(self) -> int:
-        """The current position."""
         return self._at
 
 
@@ -283,7 +279,6 @@ class Throttle:
         self._until = until
 
     def asked_for(self) -> float:
-        """All throttle seconds that brokers have reported so far."""
         return self._seconds
 
     def taken(self, now: float) -> float:
@@ -315,11 +310,9 @@ class BrokerConnection(KafkaConnection):  # type: ignore[misc]  # kafka-python h
             self._muted_until = max(self._muted_until, now + seconds)
 
     def hears(self) -> bool:
-        """Whether a large response is arriving."""
         return bool(self.connected and self.parser.is_busy())
 
     def connection_made(self, transport: Any) -> None:
-        """As the library's."""
         super().connection_made(transport)
         self.parser: Any = FrameProtocol(
             client_id=self.config["client_id"],
@@ -356,7 +349,6 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         super().__init__(network, **options)
 
     def hears(self, node_id: Any = None) -> bool:
-        """Whether a large response of this broker is arriving; of any broker if None."""
         found = self._conns.values() if node_id is None else [self._conns[node_id]] if node_id in self._conns else []
         return any(each.hears() for each in found)
 
@@ -440,7 +432,6 @@ class Views(Bytes):  # type: ignore[misc]  # kafka-python has no types
 
     @classmethod
     def emit_decode_from(cls, ctx: Any, var_name: str, indent: str, compact: bool = False) -> None:
-        """As the library's."""
         size = ctx.next_var("ln")
         if compact:
             UnsignedVarInt32.emit_decode_from(ctx, size, indent)
@@ -482,7 +473,6 @@ class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-
     """The library's Fetch request, but its response is a `FetchAnswer`."""
 
     def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:
-        """As the library's."""
         super().with_header(correlation_id=correlation_id, client_id=client_id)
         self._header: Any = _Header(self._header, self.API_VERSION)
 
@@ -522,7 +512,6 @@ class KerberosMechanism(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-pyt
         self._next_token = self._client_ctx.step(None)
 
     def auth_details(self) -> str:
-        """As the library's."""
         return f"Authenticated to {self.auth_id} via SASL / GSSAPI"
 
 

@@ -62,7 +62,7 @@ _CLASS = re.compile(r"^sasl\.jaas\.config$|\.class$")
 
 
 def kafka_python_options(props: Mapping[str, str]) -> Dict[str, object]:
-    """Keyword arguments for kafka-python's admin client and connection manager, from Java names.
+    """Keyword arguments for kafka-python's connection manager, from Java names.
 
     They can be pickled: no store is opened and no token requested yet. `tls`, a Kerberos login and a token login are
     for `log.login.ready_options`. They may hold passwords. Raises `ConfigError` where a property cannot be honoured.

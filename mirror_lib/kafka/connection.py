@@ -196,7 +196,6 @@ class LogClient:
         return low <= version <= high
 
     def release(self) -> str:
-        """The newest Kafka release whose request versions the brokers accept, such as `3.2`."""
         return ".".join(map(str, self._manager.broker_version_data.broker_version[:2]))
 
     def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:

@@ -11,9 +11,18 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, readable, unreadable
-from mirror_lib.ledger.records import PARTITIONS_ADDED, TOPIC_ADDED, Incident, LedgerRow, LedgerRuns, PartitionKey
+from mirror_lib.ledger.records import (
+    COPIED_AGAIN,
+    DATA_LOST,
+    OFFSETS_SKIPPED,
+    PARTITIONS_ADDED,
+    TOPIC_ADDED,
+    Incident,
+    LedgerRow,
+    LedgerRuns,
+    PartitionKey,
+)
 from mirror_lib.replication.messages import KeptPartition, PartitionReport, TaskReport
-from mirror_lib.replication.rejections import PASSED
 from mirror_lib.text import counted
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
@@ -23,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # A change of a config takes a moment to reach the brokers.
 CHANGED_SECONDS, PAUSE_SECONDS = 5.0, 0.1
+# The incidents of a partition that continues.
+PASSED = (DATA_LOST, OFFSETS_SKIPPED, COPIED_AGAIN)
 # Partition and offsets of an event of a whole topic.
 _WHOLE_TOPIC = (-1, -1, -1)
 

@@ -10,11 +10,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import (
     AbstractSet,
-    Callable,
     Collection,
     Dict,
     Iterable,
-    List,
     Mapping,
     NamedTuple,
     Optional,
@@ -36,7 +34,6 @@ from mirror_lib.ledger.records import (
     TopicPair,
 )
 from mirror_lib.replication.copied_topics import CopiedPartition
-from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log, loss_hint
 from mirror_lib.replication.start_rules import (
     Action,
@@ -167,33 +164,6 @@ def read_metadata(metadata: str) -> Optional[OffsetMetadata]:
     """Parse committed offset metadata; `None` if this product did not write it."""
     match = _METADATA.fullmatch(metadata)
     return OffsetMetadata(match.group(2), match.group(3), int(match.group(1))) if match else None
-
-
-class SourceEndOffsets:
-    """The ends of the source's logs as last reported, at first by the `ranges` of a batch. A partition without a report
-    since then keeps its lag."""
-
-    def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._ranges = {each.source: each for each in ranges if each.refused is None}
-
-    def left(
-        self,
-        parts: Iterable[PartitionReport],
-        stopped: Collection[PartitionKey],
-        ahead: Callable[[Range], Range],
-    ) -> List[Range]:
-        """The ranges still to copy after these reports, of all partitions that have not `stopped`. `ahead` moves the
-        start of a range to its partition's present position."""
-        for part in parts:
-            known = self._ranges.get(part.source)
-            if known is not None and part.source_end >= 0:
-                self._ranges[part.source] = replace(known, end=part.source_end)
-        return [ahead(each) for each in self._ranges.values() if each.key not in stopped]
-
-
-def next_offsets(ranges: Iterable[Range]) -> Dict[TopicPartition, int]:
-    """Where the copy of each source partition with more to come resumes."""
-    return {each.source: max(each.start.upstream_offset, each.log_start) for each in ranges if each.behind}
 
 
 @dataclass(frozen=True)

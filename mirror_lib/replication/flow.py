@@ -11,6 +11,7 @@ import logging
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
@@ -23,12 +24,12 @@ from mirror_lib.facts import Cluster, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
-from mirror_lib.replication.copy_ranges import Range, SourceCluster, SourceEndOffsets, next_offsets
+from mirror_lib.replication.copy_ranges import Range, SourceCluster
+from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.flow_rate import FlowRate, rate_limited
-from mirror_lib.replication.flow_state import Commit, FlowState, end_if_lost, judged_by_topics, snapshot_of
+from mirror_lib.replication.flow_state import Commit, Lag, Partitions, end_if_lost, judged_by_topics, metrics_of
 from mirror_lib.replication.journal import BatchRef, Journal
-from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport
-from mirror_lib.replication.positions import Partitions, Positions, SourceProgress
+from mirror_lib.replication.messages import NO_END, PartitionReport, TaskPlan, TaskReport
 from mirror_lib.replication.stage import CancellableStage, most_slots, run_tasks, task_slots
 from mirror_lib.replication.tail import (
     CHECK_SECONDS,
@@ -42,7 +43,6 @@ from mirror_lib.replication.tail import (
     falls_behind,
     refuse_stalled,
     tail_tasks,
-    tailed,
 )
 from mirror_lib.replication.totals import Totals, counted_as_copied
 from mirror_lib.spark.jobs import named
@@ -121,49 +121,30 @@ class FlowContext:
     group: Optional[GroupProgress] = None
 
 
-class FlowMirror:
-    """Copies a flow cycle by cycle. Not thread-safe: one caller at a time.
+class Mirror(ABC):
+    """What a flow's driver process does in both engines. Not thread-safe: one caller at a time.
 
     Construction reads the ledger, and creates or grows remote topics; raises `ClusterError`, `StateError`.
     """
 
     def __init__(self, context: FlowContext) -> None:
-        config, flow = context.config, context.flow
-        self.flow = flow
-        # True once the flow tails: a tail does not wait for its commits.
-        self._in_background = False
-        # A run that ends by itself still has to copy what the source held when the batch began.
-        self._endless = config.trigger != AVAILABLE_NOW
-        self._totals = context.totals
-        self._name = config.name
+        self.flow = context.flow
+        self._name = context.config.name
+        self._source, self._target = context.source, context.target
+        self._journal = context.journal
         self._watcher = context.watcher
         self._stop = context.stop
-        self._journal = context.journal
-        self._source = context.source
-        self._topics = TopicWatch(flow, config.flows, context.source, context.target)
+        self._totals = context.totals
+        self._topics = TopicWatch(context.flow, context.config.flows, context.source, context.target)
         self._topics.refresh()
-        self._positions = Positions(flow, context.source, context.target, context.journal)
-        self._state = FlowState(flow, self._positions)
-        self._progress = SourceProgress(context.group)
-        self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
-        self._known_ends = SourceEndOffsets()
-        self._rate = FlowRate(flow.max_bytes_per_second)
-        self._topics_due = Every(TOPICS_SECONDS)
-        self._cycles = self._failed_tails = 0
-        # Until a first stage has passed, records that come between two stages wait several times as long.
-        self._is_cold = True
-        # What is copied and not yet appended to the ledger.
-        self._owed: Optional[Tuple[Commit, BatchRef]] = None
-        # The last stage, and how long it took, until its metrics are given out.
-        self._unshown: Optional[Tuple[Commit, BatchRef, float]] = None
 
+    @abstractmethod
     def has_history(self) -> bool:
         """True if the ledger has rows of this flow."""
-        return self._positions.known > 0
 
+    @abstractmethod
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that are stopped, as of the last batch."""
-        return list(self._state.stopped.parts.values())
 
     def sources(self) -> Sequence[TopicPartition]:
         """The source partitions that the flow copies."""
@@ -172,6 +153,53 @@ class FlowMirror:
     def blocked(self) -> Sequence[str]:
         """One sentence for each selected topic that cannot be copied at present."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
+
+    def _refreshed(self, batch: BatchRef) -> Partitions:
+        """The partitions to copy, once the news about their topics are recorded."""
+        partitions = self._topics.refresh()
+        self._journal.note(self._topics.take_news(self._journal.topics), batch)
+        return partitions
+
+    def _count(self, reports: Sequence[TaskReport], filtered: Optional[int] = None) -> None:
+        """Add the reports of a stage to the run's totals."""
+        parts = (part for report in reports for part in report.partitions)
+        recovered = sum(report.recovered for report in reports)
+        self._totals.add(parts, recovered, self._topics.plan.uncounted, filtered)
+
+    def _watch(self, metrics: FlowMetrics, held: Optional[str], filtered: Optional[int] = None) -> None:
+        """Show metrics. `held` names the limit that delayed the cycle."""
+        waiting, stopped = held or metrics.waiting, len(self.stopped())
+        self._watcher(replace(metrics, waiting=waiting, stopped=stopped, filtered=filtered))
+
+
+class FlowMirror(Mirror):
+    """Copies a flow cycle by cycle."""
+
+    def __init__(self, context: FlowContext) -> None:
+        super().__init__(context)
+        flow = context.flow
+        # True once the flow tails: a tail does not wait for its commits.
+        self._in_background = False
+        # A run that ends by itself still has to copy what the source held when the batch began.
+        self._endless = context.config.trigger != AVAILABLE_NOW
+        self._driver = FlowDriver(flow, context.source, context.target, context.journal, context.group)
+        self._state = self._driver.state
+        self._ids = LaneIds(flow.name, context.journal if flow.shared_remote_topics else None)
+        self._rate = FlowRate(flow.max_bytes_per_second)
+        self._topics_due = Every(TOPICS_SECONDS)
+        self._cycles = self._failed_tails = 0
+        # Until a first stage has passed, records that come between two stages wait several times as long.
+        self._is_cold = True
+        # The last stage, and how long it took, until its metrics are given out.
+        self._unshown: Optional[Tuple[Commit, BatchRef, float]] = None
+
+    def has_history(self) -> bool:
+        """See `Mirror`."""
+        return self._driver.has_history()
+
+    def stopped(self) -> Sequence[PartitionReport]:
+        """See `Mirror`."""
+        return self._state.stopped()
 
     def leaderless(self) -> bool:
         """Whether a source partition that Spark's source would read has no leader now."""
@@ -185,48 +213,41 @@ class FlowMirror:
         Raises `FencedError` if another driver fenced this one, `ClusterError` if a cluster stays unavailable.
         """
         self._in_background = self._in_background or tail is not None
-        partitions, ranges = self._catch_up(spark, batch)
+        self._catch_up(spark, batch)
         again = Every(LEFT_OUT_SECONDS)
         while tail is not None and not self._stop.is_set():
-            todo = tailed(ranges, self._state.stopped.parts, self._positions.ahead)
+            todo = [replace(each, end=NO_END) for each in self._state.going()]
             tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
             steady = False
             if todo and tasks:
-                steady = self._tail(spark, partitions, todo, batch, tail, tasks)
-            elif not todo and self._state.stopped.some_may_resume():
+                steady = self._tail(spark, todo, batch, tail, tasks)
+            elif not todo and self._state.some_may_resume():
                 self._journal.written()
-                self._state.stopped.wait(self._stop.is_set)
+                self._stop.wait(LEFT_OUT_SECONDS)
             else:
                 break  # the trigger brings what comes
-            if not self._stop.is_set() and (not steady or (self._state.stopped.some_may_resume() and again.due())):
-                partitions, ranges = self._catch_up(spark, batch)
+            if not self._stop.is_set() and (not steady or (self._state.some_may_resume() and again.due())):
+                self._catch_up(spark, batch)
         self._write_owed()
         self._journal.written()  # nothing may come for long
 
-    def _catch_up(self, spark: SparkSession, batch: BatchRef) -> Tuple[Partitions, Sequence[Range]]:
+    def _catch_up(self, spark: SparkSession, batch: BatchRef) -> None:
         self._write_owed()
-        partitions = self._topics.refresh()
-        self._journal.note(self._topics.take_news(self._journal.topics), batch)
-        ranges = self._positions.ranges(partitions, batch)
-        self._known_ends = SourceEndOffsets(ranges)
-        self._progress.begun(partitions, ranges)
-        self._state.stopped.begin(partitions, ranges)
+        self._driver.begin(self._refreshed(batch), batch)
         idle_cycles = cycles = 0
         while not self._stop.is_set():
-            left = map(self._positions.ahead, ranges)
-            todo = [each for each in left if each.behind and each.key not in self._state.stopped.parts]
+            todo = self._state.todo()
             if not todo:
                 break
             cycles += 1
-            idle_cycles = 0 if self._cycle(spark, partitions, todo, batch) else idle_cycles + 1
-            partitions = self._topics.partitions
+            idle_cycles = 0 if self._cycle(spark, todo, batch) else idle_cycles + 1
+            self._state.copied = self._topics.partitions  # their size limits may have been re-read
             if idle_cycles >= STUCK_CYCLES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_cycles} cycles", "see the executors' logs")
         if not cycles:
-            self._watch([], [], batch, 0.0)
-        return partitions, ranges
+            self._show([], {}, batch, 0.0)
 
-    def _cycle(self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef) -> bool:
+    def _cycle(self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef) -> bool:
         """Run one cycle over every lane with records to copy; False if no position moved."""
         started, began = time.monotonic(), time.time()
         flow = self.flow
@@ -234,26 +255,18 @@ class FlowMirror:
             # The share of a task that waits for a slot would stay unused.
             flow = replace(flow, tasks_max=min(flow.tasks_max, max(1, task_slots(spark))))
         with named(spark, self._job_name("copy")):
-            reports = self._learned(run_tasks(spark, self._plans(flow, partitions, todo, began)))
-        commit = self._state.apply(reports, partitions, began)
-        self._commit(commit, partitions, batch, later=self._in_background)
-        self._write_owed()
-        stopped, ahead = self._state.stopped.parts, self._positions.ahead
-        going = [ahead(each) for each in todo if each.key not in stopped]
-        left = self._known_ends.left(commit.parts.values(), stopped, ahead) if self._endless else going
-        self._watch(reports, left, batch, time.monotonic() - started)
+            reports = self._learned(run_tasks(spark, self._plans(flow, todo, began)))
+        commit = self._state.apply(reports, began)
+        self._driver.commit(commit, batch, in_background=self._in_background)
+        self._count(reports)
+        lag = self._state.lag(None if self._endless else [each.key for each in todo])
+        self._show(reports, lag, batch, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
         # A flow that a rate or a quota delayed is not stuck.
         return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
 
     def _tail(
-        self,
-        spark: SparkSession,
-        partitions: Partitions,
-        todo: Sequence[Range],
-        batch: BatchRef,
-        tail: Tail,
-        tasks: int,
+        self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef, tail: Tail, tasks: int
     ) -> bool:
         """Run one stage that copies new records for `tail.seconds`, the first one less. True if the next one may follow
         at once.
@@ -262,7 +275,7 @@ class FlowMirror:
         a cancelled or failed stage has appended is on the remote logs, where the next start of its lanes finds it.
         """
         began, started = time.time(), time.monotonic()
-        plans = self._plans(replace(self.flow, tasks_max=tasks), partitions, todo, began)
+        plans = self._plans(replace(self.flow, tasks_max=tasks), todo, began)
         seconds = min(tail.seconds, FIRST_STAGE_SECONDS) if self._is_cold else tail.seconds
         plans = [replace(plan, tails=True, max_seconds=seconds) for plan in plans]
         # A later look might hold up the next stage.
@@ -281,9 +294,9 @@ class FlowMirror:
         try:
             reports = self._learned(stage.reports())
         except ClusterError as error:
-            self._state.let_go(plans, [], partitions)
+            self._state.let_go(plans)
             if self._stop.is_set():
-                self._close(spark, partitions, todo, batch, time.monotonic() - started)
+                self._close(spark, todo, batch, time.monotonic() - started)
                 return False
             self._failed_tails += 1
             if self._failed_tails >= STUCK_CYCLES:
@@ -293,44 +306,36 @@ class FlowMirror:
         self._failed_tails, self._is_cold = 0, False
         if any(part.stopped for report in reports for part in report.partitions):
             self._topics.present()  # perhaps its topic was re-created since the last look
-        reports = judged_by_topics(reports, partitions, self._topics.partitions)
-        commit = self._state.apply(reports, partitions, began)
-        self._commit(commit, partitions, batch, later=most_slots(spark) > tasks * tail.flows)
-        self._state.let_go(plans, reports, partitions)
+        copied = self._state.copied
+        reports = judged_by_topics(reports, copied, self._topics.partitions)
+        commit = self._state.apply(reports, began)
+        self._driver.commit(commit, batch, later=most_slots(spark) > tasks * tail.flows)
+        self._count(reports)
         self._unshown = commit, batch, time.monotonic() - started
         if not commit.plain:
             self._write_owed()
         end_if_lost(self.flow.name, commit)
-        steady = commit.plain and self._topics.partitions == partitions
+        steady = commit.plain and self._topics.partitions == copied
         return steady and not falls_behind(tasks, self.flow.tasks_max, reports)
 
-    def _close(
-        self, spark: SparkSession, partitions: Partitions, todo: Sequence[Range], batch: BatchRef, seconds: float
-    ) -> None:
+    def _close(self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef, seconds: float) -> None:
         """After the run's end cancelled a stage of `seconds`: fence its lanes, and commit what it appended."""
         began = time.time()
-        plans = [replace(plan, max_seconds=0.0) for plan in self._plans(self.flow, partitions, todo, began)]
+        plans = [replace(plan, max_seconds=0.0) for plan in self._plans(self.flow, todo, began)]
         with named(spark, self._job_name("close")):
             reports = self._learned(run_tasks(spark, plans))
-        reports = [counted_as_copied(report, seconds) for report in reports]
-        commit = self._state.apply(reports, partitions, began)
-        self._commit(commit, partitions, batch)
-        self._show(commit, batch, seconds)
+        commit = self._state.apply([counted_as_copied(report, seconds) for report in reports], began)
+        self._driver.commit(commit, batch)
+        self._count(commit.reports)
+        self._show(commit.reports, self._state.lag(), batch, seconds)
         end_if_lost(self.flow.name, commit)
 
     def _job_name(self, what: str) -> str:
         self._cycles += 1
         return f"{self.flow.name}: {what}, cycle {self._cycles}"
 
-    def _show(self, commit: Commit, batch: BatchRef, seconds: float) -> None:
-        """The metrics of a stage that tailed."""
-        left = self._known_ends.left(commit.parts.values(), self._state.stopped.parts, self._positions.ahead)
-        self._watch(commit.reports, left, batch, seconds)
-
-    def _plans(
-        self, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
-    ) -> List[TaskPlan]:
-        plans = self._state.plans(self._name, flow, partitions, todo, began)
+    def _plans(self, flow: ReplicationFlow, todo: Sequence[Range], began: float) -> List[TaskPlan]:
+        plans = self._state.plans(self._name, flow, todo, began)
         return self._rate.shared(self._ids.reported(plans))
 
     def _learned(self, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
@@ -338,38 +343,17 @@ class FlowMirror:
         self._rate.learn(reports)
         return recheck_size_limits(self.flow.name, self._topics, reports)
 
-    def _commit(self, commit: Commit, partitions: Partitions, batch: BatchRef, *, later: bool = False) -> None:
-        """Take `commit`, and append it to the ledger; if `later`, and where that may wait, `_write_owed` appends it."""
-        # Incidents first: a crash in between records one twice, and never moves past records in silence.
-        self._journal.note(commit.incidents, batch)
-        may_wait = commit.plain and not self._progress.waits_for_ledger()
-        if later and may_wait:
-            self._owed = commit, batch
-        else:
-            self._journal.append(commit.rows, batch, commit.runs)
-        self._state.take(commit)
-        self._progress.moved(partitions, commit.moves)
-        parts = (part for report in commit.reports for part in report.partitions)
-        recovered = sum(report.recovered for report in commit.reports)
-        self._totals.add(parts, recovered, self._topics.plan.uncounted)
-
     def _write_owed(self) -> None:
-        """Begin to append, in a thread, what `_commit` left for later, and give out the metrics of the last stage, for
-        which the next one does not wait. Call it before other writes to the ledger."""
-        owed, self._owed = self._owed, None
-        if owed is not None:
-            commit, batch = owed
-            self._journal.append(commit.rows, batch, commit.runs, in_background=True)
+        """Begin to append what the last commit left for later, and give out the metrics of the last stage, for which
+        the next one does not wait. Call it before other writes to the ledger."""
+        self._driver.write_owed()
         unshown, self._unshown = self._unshown, None
         if unshown is not None:
-            self._show(*unshown)
+            commit, batch, seconds = unshown
+            self._show(commit.reports, self._state.lag(), batch, seconds)
 
-    def _watch(
-        self, reports: Sequence[TaskReport], going: Sequence[Range], batch: BatchRef, seconds: float
-    ) -> None:
+    def _show(self, reports: Sequence[TaskReport], lag: Lag, batch: BatchRef, seconds: float) -> None:
         held_seconds = max((report.held_seconds for report in reports), default=0.0)
         held = rate_limited(self.flow.max_bytes_per_second, held_seconds, seconds)
-        stopped = len(self._state.stopped.parts)
-        left = {each.source: each.behind for each in going}
-        now = (self.flow.name, reports, left, batch.batch_id, seconds, stopped, held, next_offsets(going))
-        self._watcher(snapshot_of(*now, self._topics.plan.uncounted))
+        name, uncounted = self.flow.name, self._topics.plan.uncounted
+        self._watch(metrics_of(name, batch.batch_id, reports, lag, seconds, uncounted), held)

@@ -1,53 +1,45 @@
-"""The state of a flow in one driver: `FlowState.apply(reports)` returns the `Commit` that is to be recorded.
+"""The state of a flow on its driver: one `PartitionState` for each partition, and the lanes. Pure.
 
-It has the positions, the state that each lane passes to its next cycle, the assignment of lanes to tasks, and the
-stopped partitions. `apply` changes nothing; `take` updates the state with a commit, when the flow has recorded it.
+`FlowState.apply(reports)` computes the `Commit` that is to be recorded, and changes nothing. `take` updates the state
+with a commit that the flow has recorded.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, replace
-from typing import Callable, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.records import DATA_LOST, Incident, LedgerRow, LedgerRuns, PartitionKey, Position
+from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.ledger.records import (
+    DATA_LOST,
+    OFFSETS_SKIPPED,
+    Incident,
+    LedgerRow,
+    LedgerRuns,
+    PartitionKey,
+    Position,
+)
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, counted_only, farthest_back
-from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copied_topics import PASSED, CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.journal import position_row
-from mirror_lib.replication.messages import (
-    PartitionReport,
-    TaskPlan,
-    TaskReport,
-    lane_of,
-)
-from mirror_lib.replication.positions import Partitions, Positions
-from mirror_lib.replication.rejections import Rejections
-from mirror_lib.replication.tail import CHECK_SECONDS, LEFT_OUT_SECONDS
+from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport, lane_of
 from mirror_lib.replication.task_plans import LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
 
 UNLISTED = "one of its clusters answers with no offsets of it; check that the partition has a leader"
 
-
-def not_begun(partitions: Partitions, ranges: Sequence[Range]) -> Dict[PartitionKey, PartitionReport]:
-    """Reports of the partitions that are refused or whose offsets are unknown. They are not copied, so they must not
-    count as caught up."""
-    decided = {each.key for each in ranges}
-    stopped = {key: of_unlisted(copied) for key, copied in partitions.items() if key not in decided}
-    stopped.update(
-        {each.key: refusal_of(partitions[each.key], each.refused, each.code) for each in ranges if each.refused}
-    )
-    return stopped
+Partitions = Mapping[PartitionKey, CopiedPartition]
+# By source partition the upstream offset at which its copy resumes, and the offset at which it is caught up.
+Lag = Mapping[TopicPartition, Tuple[int, int]]
 
 
 def of_unlisted(copied: CopiedPartition) -> PartitionReport:
-    """The report of a partition whose offsets are unknown."""
+    """The report of a partition whose offsets are unknown. It is not copied, so it must not count as caught up."""
     return replace(_report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}"), code="MIR-210")
 
 
@@ -69,137 +61,244 @@ def _report(copied: CopiedPartition, reason: str) -> PartitionReport:
     )
 
 
-class StoppedPartitions:
-    """One flow's stopped partitions in one process. `parts` are the reports with which they stopped."""
+@dataclass(frozen=True)
+class PartitionState:
+    """One partition on the driver, an immutable value. Partitions of deleted topics keep theirs.
 
-    def __init__(self, flow: str) -> None:
-        self._flow = flow
-        self.parts: Dict[PartitionKey, PartitionReport] = {}
+    `position` is the ledger's until it is `decided` from both logs, then this driver's: in the ledger, or at the next
+    commit. `range` is the decision of the current batch, and `stop` the report with which it stopped in this batch.
+    `doubted`: a lane's last appends could not be reported, so the remote log may have more records. `alike`: its topics
+    have no ids, and both logs had the last recorded record since the topics were last not listed.
 
-    def begin(self, partitions: Partitions, ranges: Sequence[Range]) -> None:
-        """Try all partitions again, except refused ones: they stay refused until an operator restarts the run. More
-        attempts would fence their lanes in every batch."""
-        refused = {key: part for key, part in self.parts.items() if part.refused and key in partitions}
-        found = not_begun(partitions, ranges)
-        self.parts = {**found, **refused}
-        for part in (part for key, part in found.items() if key not in refused):
-            log.error("%s: %s", self._flow, part.stopped)
+    `source_end` is the end of the source's log by the last answer. `served` is the cycle in which it last got records.
+    Records before the upstream offset `isolate_until` are written one by one. `noted_at` is the offset of its last
+    stop that was reported to the operator. `offered` is what its source's group was last offered.
+    """
 
-    def stop(self, key: PartitionKey, part: PartitionReport) -> None:
-        """Do not copy this partition further in this batch."""
-        self.parts[key] = part
-        log.error("%s: %s", self._flow, part.stopped)
+    position: Optional[Position] = None
+    decided: bool = False
+    doubted: bool = False
+    alike: bool = False
+    range: Optional[Range] = None
+    stop: Optional[PartitionReport] = None
+    source_end: int = -1
+    served: int = 0
+    isolate_until: int = -1
+    noted_at: Optional[int] = None
+    offered: Optional[CommittedOffset] = None
 
-    def some_may_resume(self) -> bool:
-        """Whether a later attempt may succeed for some of them."""
-        return any(not part.refused for part in self.parts.values())
+    @property
+    def ahead(self) -> Range:
+        """The rest of its range, from its position on. It must have both."""
+        assert self.range is not None and self.position is not None
+        return replace(self.range, start=self.position)
 
-    def wait(self, ended: Callable[[], bool]) -> None:
-        """Return when another attempt is due, or the batch has `ended`."""
-        until = time.monotonic() + LEFT_OUT_SECONDS
-        while not ended() and time.monotonic() < until:
-            time.sleep(CHECK_SECONDS)
+    @property
+    def goes(self) -> bool:
+        """Whether it is copied in this batch, and has not stopped."""
+        return self.range is not None and self.stop is None
+
+    @property
+    def behind(self) -> bool:
+        """Whether it has more to copy in this batch."""
+        return self.goes and self.range is not None and self.at.upstream_offset < self.range.end
+
+    @property
+    def at(self) -> Position:
+        """Its position; it must have one."""
+        assert self.position is not None
+        return self.position
+
+    def after(self, part: PartitionReport, cycle: int, skips: bool) -> PartitionState:
+        """The state once the report of a cycle is recorded. With `skips`, records that the target refuses are skipped:
+        the refused batch is sent again one record at a time first, so only the refused record is skipped."""
+        upstream = part.rejected_until if self._skips(part, skips) else part.position
+        position, doubted = Position(upstream, part.downstream_offset), part.sequence is None
+        source_end = part.source_end if part.source_end >= 0 else self.source_end
+        if part.stopped is None and not part.records:
+            same = (position, doubted, source_end) == (self.position, self.doubted, self.source_end)
+            return self if same else replace(self, position=position, doubted=doubted, source_end=source_end)
+        continues = _continues(part, skips)
+        stops = part.stopped is not None and not continues
+        return replace(
+            self,
+            position=position,
+            doubted=doubted,
+            source_end=source_end,
+            stop=part if stops else self.stop,
+            served=cycle if part.records else self.served,
+            isolate_until=max(self.isolate_until, part.rejected_until) if continues else self.isolate_until,
+            noted_at=part.position if stops else self.noted_at,
+        )
+
+    def incidents(self, part: PartitionReport, skips: bool) -> List[Incident]:
+        """The incidents of a report for the operator. A partition that stays stopped is reported once."""
+        passed = [each for each in part.incidents if each.kind in PASSED]
+        if self._skips(part, skips):
+            skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")
+            return [*passed, Incident(OFFSETS_SKIPPED, *skipped)]
+        if part.stopped is None or _continues(part, skips):
+            return passed
+        return [] if self.noted_at == part.position else list(part.incidents)
+
+    def _skips(self, part: PartitionReport, skips: bool) -> bool:
+        return skips and part.rejected_from is not None and part.rejected_from < self.isolate_until
 
 
-BySource = Mapping[TopicPartition, CopiedPartition]
+def _continues(part: PartitionReport, skips: bool) -> bool:
+    """Whether a stopped partition continues in the next cycle: sent one by one, or with the refused record skipped."""
+    return skips and part.rejected_from is not None
 
 
 @dataclass(frozen=True)
 class Commit:
-    """The result of reports: what must be recorded, and the state of `FlowState` once it is.
+    """The result of reports: what must be recorded, and the state once it is.
 
-    `moves` are the changed positions, which the ledger has once it has `runs` and `rows`. `parts` are the reports by
-    partition key, `stops` the stopped ones. `checked` are the partitions whose lane has read the end of the remote log.
+    `moves` are the changed positions, which the ledger has once it has `runs` and `rows`. `partitions` are the changed
+    states.
     """
 
     reports: Sequence[TaskReport]
     runs: Sequence[LedgerRuns]
     rows: Sequence[LedgerRow]
-    moves: Mapping[PartitionKey, Position]
     incidents: Sequence[Incident]
-    parts: Mapping[PartitionKey, PartitionReport]
-    rejections: Rejections
+    moves: Mapping[PartitionKey, Position]
+    partitions: Mapping[PartitionKey, PartitionState]
     lanes: Mapping[int, LaneState]
-    stops: Mapping[PartitionKey, PartitionReport]
-    checked: FrozenSet[PartitionKey]
+
+    @property
+    def parts(self) -> Iterable[PartitionReport]:
+        """The reports by partition."""
+        return (part for report in self.reports for part in report.partitions)
 
     @property
     def plain(self) -> bool:
         """Whether every partition continued, and only positions changed."""
-        ended = any(part.stopped is not None for part in self.parts.values())
+        ended = any(part.stopped is not None for part in self.parts)
         return not (ended or self.incidents or any(report.fenced for report in self.reports))
 
 
 class FlowState:
-    """The state of one flow. Not thread-safe. `positions` must have decided on every reported partition."""
+    """The state of one flow. Not thread-safe. `partitions` has all states, and `copied` what is copied now."""
 
-    def __init__(self, flow: ReplicationFlow, positions: Positions) -> None:
-        self.positions = positions
-        self.stopped = StoppedPartitions(flow.name)
-        self._rejections = Rejections(flow.on_error == "skip")
+    def __init__(self, flow: ReplicationFlow, recorded: Mapping[PartitionKey, Position]) -> None:
+        self._flow = flow
+        self._skips = flow.on_error == "skip"
+        self.partitions: Dict[PartitionKey, PartitionState] = {key: PartitionState(at) for key, at in recorded.items()}
+        self.copied: Partitions = {}
+        self._by_source: Mapping[TopicPartition, PartitionKey] = {}
         self._lanes: Mapping[int, LaneState] = {}
-        # The cycle in which each partition last got records.
-        self._served: Dict[PartitionKey, int] = {}
         self._cycles = 0
 
-    def plans(
-        self, mirror: str, flow: ReplicationFlow, partitions: Partitions, todo: Sequence[Range], began: float
-    ) -> List[TaskPlan]:
+    def of(self, key: PartitionKey) -> PartitionState:
+        """The state of a partition, also of one that is unknown."""
+        return self.partitions.get(key, UNKNOWN)
+
+    def key_of(self, source: TopicPartition) -> PartitionKey:
+        """The key of a source partition that is copied."""
+        return self._by_source[source]
+
+    def of_source(self, source: TopicPartition) -> PartitionState:
+        """The state of a source partition that is copied."""
+        return self.partitions[self._by_source[source]]
+
+    def change(self, key: PartitionKey, **fields: object) -> None:
+        """Replace fields of one partition's state."""
+        self.partitions[key] = replace(self.of(key), **fields)  # type: ignore[arg-type]
+
+    def begin(self, copied: Partitions, ranges: Sequence[Range]) -> None:
+        """Begin a batch over `copied`, as `ranges` decide. All partitions are tried again, except refused ones: they
+        stay refused until an operator restarts the run. More attempts would fence their lanes in every batch."""
+        self.copied = copied
+        self._by_source = {each.source: key for key, each in copied.items()}
+        decided = {each.key: each for each in ranges}
+        for key, each in copied.items():
+            found, known = decided.get(key), self.of(key)
+            stop = known.stop if known.stop is not None and known.stop.refused else None
+            if stop is None and (found is None or found.refused):
+                stop = of_unlisted(each) if found is None else refusal_of(each, found.refused or "", found.code)
+                log.error("%s: %s", self._flow.name, stop.stopped)
+            self.partitions[key] = replace(known, range=found, stop=stop, source_end=-1 if found is None else found.end)
+
+    def stop(self, key: PartitionKey, part: PartitionReport) -> None:
+        """Do not copy this partition further in this batch."""
+        self.change(key, stop=part)
+        log.error("%s: %s", self._flow.name, part.stopped)
+
+    def stopped(self) -> List[PartitionReport]:
+        """The reports with which partitions have stopped."""
+        return [each.stop for each in self.partitions.values() if each.stop is not None]
+
+    def some_may_resume(self) -> bool:
+        """Whether a later attempt may succeed for some of the stopped partitions."""
+        return any(not part.refused for part in self.stopped())
+
+    def todo(self) -> List[Range]:
+        """What this batch has still to copy."""
+        return [each.ahead for each in self.partitions.values() if each.behind]
+
+    def going(self) -> List[Range]:
+        """The ranges of all partitions that have not stopped, from their positions on."""
+        return [each.ahead for each in self.partitions.values() if each.goes]
+
+    def lag(self, keys: Optional[Collection[PartitionKey]] = None) -> Lag:
+        """The upstream offset at which the copy of each partition resumes, and the end of its source's log by the last
+        answer; with `keys` only of these, up to the end of this batch. Without stopped partitions."""
+        found: Dict[TopicPartition, Tuple[int, int]] = {}
+        for each in self.partitions.values() if keys is None else map(self.of, keys):
+            if each.range is not None and each.stop is None:
+                at = max(each.at.upstream_offset, each.range.log_start)
+                found[each.range.source] = at, each.source_end if keys is None else each.range.end
+        return found
+
+    def plans(self, mirror: str, flow: ReplicationFlow, todo: Sequence[Range], began: float) -> List[TaskPlan]:
         """The tasks of a cycle over `todo` that began at `began` (seconds since 1970). `mirror` is the name in the
         file."""
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         # Under a rate limit, or over a slow line, a cycle may reach few of many partitions.
-        in_turn = sorted(todo, key=lambda each: self._served.get(each.key, 0))
-        return plan_tasks(mirror, flow, partitions, in_turn, lanes, self._rejections.isolate_until)
+        in_turn = sorted(todo, key=lambda each: self.partitions[each.key].served)
+        return plan_tasks(mirror, flow, self.copied, in_turn, lanes, lambda key: self.partitions[key].isolate_until)
 
-    def isolate_until(self, key: PartitionKey) -> int:
-        """The upstream offset before which records of a partition are written one by one; -1 for none."""
-        return self._rejections.isolate_until(key)
-
-    def apply(self, reports: Sequence[TaskReport], partitions: Partitions, began: float = 0.0) -> Commit:
-        """Compute the commit of a cycle that started at `began`, by the reports of its tasks; the last report of a
-        partition counts. Pure: `take` updates the state."""
-        by_source = {each.source: each for each in partitions.values()}
-        parts = {by_source[part.source].key: part for report in reports for part in report.partitions}
-        rejections = self._rejections
+    def apply(self, reports: Sequence[TaskReport], began: float = 0.0) -> Commit:
+        """Compute the commit of a cycle that started at `began`, by the reports of its tasks. Pure: `take` updates the
+        state."""
         moves: Dict[PartitionKey, Position] = {}
+        changed: Dict[PartitionKey, PartitionState] = {}
         incidents: List[Incident] = []
-        for key, part in parts.items():
-            # The position is after rejected records that are skipped.
-            position = Position(rejections.position(key, part), part.downstream_offset)
-            if position != self.positions.at(key):
-                moves[key] = position
-            incidents += rejections.incidents(key, part)
-        runs = _ledger_runs(reports, by_source)
-        return Commit(
-            reports=reports,
-            runs=runs,
-            rows=_position_rows(moves, runs, partitions),
-            moves=moves,
-            incidents=incidents,
-            parts=parts,
-            rejections=rejections.after(parts),
-            lanes=_handed_over(self._lanes, reports, began),
-            stops={key: part for key, part in parts.items() if part.stopped and not rejections.continues(part)},
-            checked=frozenset(key for key, part in parts.items() if part.sequence is not None),
-        )
+        for part in (part for report in reports for part in report.partitions):
+            key = self._by_source[part.source]
+            before = self.partitions[key]
+            after = before.after(part, self._cycles + 1, self._skips)
+            if after is not before:
+                changed[key] = after
+            if after.at != before.position:
+                moves[key] = after.at
+            incidents += before.incidents(part, self._skips)
+        syncs = [each for report in reports for each in report.syncs]
+        runs = [self.copied[self._by_source[each.topic, each.partition]].ledger_runs(each.flat) for each in syncs]
+        rows = _position_rows(moves, runs, self.copied)
+        return Commit(reports, runs, rows, incidents, moves, changed, _handed_over(self._lanes, reports, began))
 
     def take(self, commit: Commit) -> None:
         """Update the state with a commit that is recorded, or will be before anything that depends on it."""
-        for key, position in commit.moves.items():
-            self.positions.move(key, position)
-        self.positions.trust(commit.checked)
-        self._rejections, self._lanes = commit.rejections, commit.lanes
+        for key, each in commit.partitions.items():
+            if each.stop is not None and each.stop is not self.partitions[key].stop:
+                log.error("%s: %s", self._flow.name, each.stop.stopped)
+        self.partitions.update(commit.partitions)
+        self._lanes = commit.lanes
         self._cycles += 1
-        self._served.update((key, self._cycles) for key, part in commit.parts.items() if part.records)
-        for key, part in commit.stops.items():
-            self.stopped.stop(key, part)
 
-    def let_go(self, plans: Sequence[TaskPlan], reports: Sequence[TaskReport], partitions: Partitions) -> None:
-        """A task that failed may still run on an executor: fence its lanes again, as after a failed attempt."""
-        lanes, sources = unsure(plans, reports)
+    def let_go(self, plans: Sequence[TaskPlan]) -> None:
+        """The tasks of a failed stage may still run on executors: fence their lanes again, as after a failed
+        attempt."""
+        tasks = [task for plan in plans for task in plan.tasks]
+        lanes = {task.lane for task in tasks}
         self._lanes = {lane: state for lane, state in self._lanes.items() if lane not in lanes}
-        self.positions.doubt(key for key, each in partitions.items() if each.source in sources)
+        for task in tasks:
+            self.change(self._by_source[task.source], doubted=True)
+
+
+UNKNOWN = PartitionState()
 
 
 def judged_by_topics(
@@ -218,14 +317,6 @@ def judged_by_topics(
     return [replace(report, partitions=tuple(map(judged, report.partitions))) for report in reports]
 
 
-def unsure(plans: Sequence[TaskPlan], reports: Sequence[TaskReport]) -> Tuple[Set[int], Set[TopicPartition]]:
-    """The lanes and the source partitions that a failed task may still write."""
-    tasks = [task for plan in plans for task in plan.tasks]
-    parts = [part for report in reports for part in report.partitions]
-    lanes = {task.lane for task in tasks} - {lane_of(*part.remote) for part in parts}
-    return lanes, {task.source for task in tasks} - {part.source for part in parts if part.sequence is not None}
-
-
 def _handed_over(
     lanes: Mapping[int, LaneState], reports: Sequence[TaskReport], began: float
 ) -> Mapping[int, LaneState]:
@@ -240,37 +331,51 @@ def _handed_over(
     return after
 
 
-def end_if_lost(flow: str, outcome: Commit) -> None:
+def _position_rows(
+    moves: Mapping[PartitionKey, Position], runs: Sequence[LedgerRuns], copied: Partitions
+) -> List[LedgerRow]:
+    """Rows for positions that are not the end of a range: after a gap at the end of a range, or an abort marker."""
+    ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
+    return [position_row(copied[key], at) for key, at in moves.items() if (key, at) not in ends]
+
+
+def fenced(flow: str) -> FencedError:
+    """The error of a flow of which another driver has fenced a lane."""
+    return FencedError(
+        f"{flow}: another driver fenced this flow. This driver stops; no record is lost or doubled",
+        "let one driver run each flow, or give the mirrors different names",
+    )
+
+
+def end_if_lost(flow: str, commit: Commit) -> None:
     """Raise the error that ends the flow's run: `ClusterError` if a remote log lost records, `FencedError` if another
     driver fenced a lane."""
-    lost = [part.stopped for part in outcome.parts.values() if part.lost_tail]
+    lost = [part.stopped for part in commit.parts if part.lost_tail]
     if lost:
         raise ClusterError(f"{flow}: {lost[0]}", "the next start copies the lost records again", code="MIR-207")
-    if any(report.fenced for report in outcome.reports):
-        raise FencedError(
-            f"{flow}: another driver fenced this flow. This driver stops; no record is lost or doubled",
-            "let one driver run each flow, or give the mirrors different names",
-        )
+    if any(report.fenced for report in commit.reports):
+        raise fenced(flow)
 
 
-def snapshot_of(
+def metrics_of(
     flow: str,
-    reports: Sequence[TaskReport],
-    left: Mapping[TopicPartition, int],
     batch_id: int,
+    reports: Sequence[TaskReport],
+    lag: Lag,
     seconds: float,
-    stopped: int,
-    held: Optional[str] = None,
-    next_offsets: Optional[Mapping[TopicPartition, int]] = None,
     uncounted: Collection[str] = (),
+    newest: Optional[Mapping[TopicPartition, int]] = None,
 ) -> FlowMetrics:
-    """The metrics of a cycle that took `seconds`. `left` upstream offsets remain of each source partition, from
-    `next_offsets` on. `stopped` counts the stopped partitions, and `held` names the limit that delayed the cycle.
+    """The metrics of a cycle that took `seconds`. `lag` is as of `FlowState`, and `newest` the timestamps (ms) of the
+    last records copied of source partitions, by default those of `reports`.
+
     `behind_seconds` is the age of the last record copied of the partition with the largest lag. Lag and topics are
-    those of topics that are not in `uncounted`."""
+    those of topics that are not in `uncounted`.
+    """
     parts = [part for report in reports for part in report.partitions if part.topic not in uncounted]
-    left = counted_only(left, uncounted)
-    times = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
+    if newest is None:
+        newest = {part.source: part.last_timestamp for part in parts if part.last_timestamp > 0}
+    left = counted_only({source: max(0, end - at) for source, (at, end) in lag.items()}, uncounted)
     to_come = sum(left.values())
     return FlowMetrics(
         flow=flow,
@@ -280,26 +385,12 @@ def snapshot_of(
         seconds=seconds,
         copy_seconds=max((report.seconds for report in reports), default=0.0),
         behind_records=to_come,
-        behind_seconds=farthest_back(left, times),
+        behind_seconds=farthest_back(left, newest),
         recovered=sum(report.recovered for report in reports),
-        stopped=stopped,
-        waiting=held or (COPYING if to_come else WAITING),
+        stopped=0,
+        waiting=COPYING if to_come else WAITING,
         source_throttled_seconds=max((report.source_throttled_seconds for report in reports), default=0.0),
         target_throttled_seconds=max((report.target_throttled_seconds for report in reports), default=0.0),
         topics=by_topic(left, [(part.topic, part.records, part.bytes) for part in parts]),
-        next_offsets=counted_only(next_offsets or {}, uncounted),
+        next_offsets={source: lag[source][0] for source, count in left.items() if count},
     )
-
-
-def _ledger_runs(reports: Sequence[TaskReport], by_source: BySource) -> List[LedgerRuns]:
-    # An unanswered report is repeated in the task's last report.
-    syncs = dict.fromkeys(syncs for report in reports for syncs in report.syncs)
-    return [by_source[(each.topic, each.partition)].ledger_runs(each.flat) for each in syncs]
-
-
-def _position_rows(
-    moves: Mapping[PartitionKey, Position], runs: Sequence[LedgerRuns], partitions: Partitions
-) -> List[LedgerRow]:
-    """Rows for positions that are not the end of a range: after a gap at the end of a range, or an abort marker."""
-    ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
-    return [position_row(partitions[key], at) for key, at in moves.items() if (key, at) not in ends]

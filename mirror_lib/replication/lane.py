@@ -37,7 +37,7 @@ from mirror_lib.replication.partition import RemotePartition
 # How long a lane that is fenced again retries an unavailable coordinator.
 REFENCE_SECONDS = 120.0
 
-Part = TypeVar("Part", bound=RemotePartition[Any])
+Part = TypeVar("Part", bound=RemotePartition)
 
 
 class Source(Protocol):

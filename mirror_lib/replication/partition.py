@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Deque, Dict, Generic, Hashable, List, Optional, Protocol, Tuple, TypeVar
+from typing import Any, Deque, Dict, Hashable, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError, FencedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.connection import Disconnected, error_name, name_of
+from mirror_lib.kafka.connection import Disconnected, error_name, is_retriable, name_of
 from mirror_lib.kafka.fencing import FENCED
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.producer import Acknowledgement, Batch
@@ -27,39 +27,39 @@ from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import DATA_LOST, PARTITION_STOPPED, Incident
 from mirror_lib.replication.encoder import Encoder, Outgoing
 from mirror_lib.replication.messages import PartitionReport, PartitionTask
-from mirror_lib.replication.rejections import FOREIGN_WRITER, OF_THE_TOPIC, REJECTED, why_not_fetched, why_rejected
+
+# Errors by which the target refuses one batch: the partition stops, the flow continues.
+REJECTED = {
+    10: "the batch is larger than the remote topic's max.message.bytes",
+    18: "the batch is larger than the remote topic's segment.bytes",
+    29: "not authorised to write; the target principal needs Write on the remote topic",
+    32: "a timestamp is outside the remote topic's message.timestamp.before.max.ms or .after.max.ms",
+    44: "the target's policy refuses the record",
+    76: "the target does not take this compression codec",
+    87: "the target refuses a record, for example one without a key in a compacted topic",
+}
+TOPIC_AUTHORIZATION_FAILED = 29
+# Not about a record, so no record is skipped for it: the batch may be accepted once an ACL is granted.
+OF_THE_TOPIC = frozenset([TOPIC_AUTHORIZATION_FAILED])
+FOREIGN_WRITER = (
+    "the batch expected at offset {} of {} was written at {}, so another producer writes to this remote topic; stop "
+    "that one, or set shared.remote.topics: true if several flows may share the topic"
+)
+OFFSET_OUT_OF_RANGE = 1
 
 
-class Appended(Protocol):
-    """A record batch to append. `runs` are the upstream offset and record count of each stretch without a gap;
-    `next_upstream` is the upstream offset after it."""
-
-    @property
-    def pieces(self) -> Batch:
-        """Its bytes."""
-
-    @property
-    def record_count(self) -> int:
-        """How many records it has."""
-
-    @property
-    def runs(self) -> Tuple[Tuple[int, int], ...]:
-        """See the class."""
-
-    @property
-    def next_upstream(self) -> int:
-        """See the class."""
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes."""
-
-    @property
-    def last_timestamp(self) -> int:
-        """Its newest timestamp (ms), by which the target computes the age of its producer."""
+def why_rejected(code: int, message: str) -> str:
+    """The reason for a batch that the target refused with a code of `REJECTED`, and perhaps a `message`."""
+    return f"{REJECTED[code]}: {message}" if message else REJECTED[code]
 
 
-Queued = TypeVar("Queued", bound=Appended)
+def why_not_fetched(code: int) -> Optional[str]:
+    """Why a partition cannot be fetched from; None if a later fetch may succeed."""
+    if code == TOPIC_AUTHORIZATION_FAILED:
+        return "not authorised to fetch; the source principal needs Read on the topic"
+    if code == OFFSET_OUT_OF_RANGE or not is_retriable(code):
+        return f"cannot fetch: {error_name(code)}"
+    return None
 
 
 class State(Enum):
@@ -72,7 +72,7 @@ class State(Enum):
     STOPPED = "it stops in this task"
 
 
-class RemotePartition(ABC, Generic[Queued]):
+class RemotePartition(ABC):
     """One remote partition of a lane. `source` names it in messages and incidents. `downstream` is the offset of the
     next acknowledged record, and `sequence` its producer sequence, set if a producer was handed over with it.
     `shared`: others write to it too. Without a `transactional_id` its lane fences no process."""
@@ -104,8 +104,8 @@ class RemotePartition(ABC, Generic[Queued]):
         self._expected = downstream
         # The busy partitions of its task; it joins them itself, and `Lanes` removes it.
         self.busy_ones: Dict[Any, None] = {}
-        self._queue: Deque[Queued] = deque()
-        self._in_flight: Deque[Tuple[Queued, int]] = deque()
+        self._queue: Deque[Outgoing] = deque()
+        self._in_flight: Deque[Tuple[Outgoing, int]] = deque()
         self._proven = False
         self._final_report: Optional[Tuple[str, int, int]] = None
         self._of_last_batch: Optional[int] = None
@@ -137,7 +137,7 @@ class RemotePartition(ABC, Generic[Queued]):
         self._in_flight.clear()
         self.queued_bytes = 0
 
-    def put(self, outgoing: Queued) -> None:
+    def put(self, outgoing: Outgoing) -> None:
         """Queue a batch after the queued ones; its sequence continues theirs."""
         self._queue.append(outgoing)
         self.queued_bytes += outgoing.size
@@ -199,14 +199,11 @@ class RemotePartition(ABC, Generic[Queued]):
             self._of_last_batch = outgoing.last_timestamp
             self.records += outgoing.record_count
             self.bytes += outgoing.size
-            self._settled()
             self._stop_if_drained()
 
-    def _accepted(self, outgoing: Queued, base_offset: int) -> None:
+    @abstractmethod
+    def _accepted(self, outgoing: Outgoing, base_offset: int) -> None:
         """A batch is on the remote log, starting at `base_offset`."""
-
-    def _settled(self) -> None:
-        """An accepted batch is completely accounted for."""
 
     @abstractmethod
     def _stands(self) -> int:
@@ -277,7 +274,7 @@ ENDING = (State.DRAINING, State.STOPPED)
 QUEUE_BYTES = 4 * 1024 * 1024
 
 
-class PartitionCopy(RemotePartition[Outgoing]):
+class PartitionCopy(RemotePartition):
     """Copies one partition's range. The lane feeds it; `Fetchable` and `Appendable` describe its interface."""
 
     def __init__(self, task: PartitionTask, transactional_id: Optional[str] = None) -> None:
@@ -373,8 +370,6 @@ class PartitionCopy(RemotePartition[Outgoing]):
         self.acknowledged = outgoing.next_upstream
         self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
         self.seconds = time.monotonic() - self._started_at
-
-    def _settled(self) -> None:
         self._pass_gap()
 
     def _stands(self) -> int:

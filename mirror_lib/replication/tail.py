@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import Callable, Collection, Iterable, List
+from dataclasses import dataclass
+from typing import Iterable
 
 from mirror_lib.errors import StalledError
-from mirror_lib.ledger.records import PartitionKey
-from mirror_lib.replication.copy_ranges import Range
-from mirror_lib.replication.messages import NO_END, TaskReport
+from mirror_lib.replication.messages import TaskReport
 
 # How soon a stage ends that must end.
 CHECK_SECONDS = 0.1
@@ -44,12 +42,6 @@ def tail_tasks(slots: int, flows: int, tasks_max: int) -> int:
     """
     shared = (slots - 1) // max(1, flows)
     return min(tasks_max, shared if shared or slots < flows else 1)
-
-
-def tailed(ranges: Iterable[Range], stopped: Collection[PartitionKey], ahead: Callable[[Range], Range]) -> List[Range]:
-    """The ranges of a stage that tails: all partitions that are not stopped, from their positions, without an end."""
-    going = [each for each in ranges if each.refused is None and each.key not in stopped]
-    return [replace(ahead(each), end=NO_END) for each in going]
 
 
 def falls_behind(tasks: int, tasks_max: int, reports: Iterable[TaskReport]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -21,18 +21,15 @@ from pyspark.sql import functions as F
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
+from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import TokenBucket
 from mirror_lib.ledger.records import OffsetSyncs
-from mirror_lib.metrics import FlowMetrics
-from mirror_lib.replication.copied_topics import TopicWatch
-from mirror_lib.replication.flow import FlowContext
+from mirror_lib.replication.flow import FlowContext, Mirror
 from mirror_lib.replication.flow_rate import rate_limited
-from mirror_lib.replication.flow_state import snapshot_of
+from mirror_lib.replication.flow_state import Lag, Partitions, fenced, metrics_of
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
-from mirror_lib.replication.positions import Partitions
+from mirror_lib.replication.messages import TaskReport, nothing_copied
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneState
 from mirror_lib.rows.origin import Provenance, origin_cluster
@@ -143,21 +140,12 @@ class Reading(NamedTuple):
     most_offsets: int
 
 
-class RowMirror(ABC):
-    """Copies one row flow. Not thread-safe: one caller at a time. Construction reads the ledger and creates or grows
-    remote topics; raises `ClusterError`, `StateError`, `ConfigError`, `RefusedError`."""
+class RowMirror(Mirror):
+    """Copies one row flow. Construction also raises `ConfigError` and `RefusedError`."""
 
     def __init__(self, context: FlowContext) -> None:
-        flow, config = context.flow, context.config
-        self.flow = flow
-        self._name = config.name
+        flow = context.flow
         self._change = flow.change or RecordChange()
-        self._journal = context.journal
-        self._source, self._target = context.source, context.target
-        self._watcher = context.watcher
-        self._stop = context.stop
-        self._totals = context.totals
-        self._group = context.group
         fault = placement_fault(context.spark, flow)
         if fault is not None:
             raise RefusedError(
@@ -165,8 +153,7 @@ class RowMirror(ABC):
                 "compute partitions from fields of the record, such as the key",
                 code="MIR-318",
             )
-        self._topics = TopicWatch(flow, config.flows, context.source, context.target)
-        self._topics.refresh()
+        super().__init__(context)
         self._quota = RowQuota(flow)
         self._held: Dict[LaneKey, LaneState] = {}
         self._counts: Dict[str, int] = {}
@@ -180,15 +167,10 @@ class RowMirror(ABC):
         if not self._change.provenance:
             log.warning(AT_LEAST_ONCE, flow.name)
 
-    def blocked(self) -> Sequence[str]:
-        """One sentence for each selected topic that cannot be copied at present."""
-        return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
-
     def begin(self, batch: BatchRef) -> Optional[Reading]:
         """Read both clusters and decide where each partition resumes. Returns what the flow's query must read, or
         `None` if every partition is stopped. All prerequisites of the copy are then in the ledger."""
-        self._partitions = self._topics.refresh()
-        self._journal.note(self._topics.take_news(self._journal.topics), batch)
+        self._partitions = self._refreshed(batch)
         self._begun_at = time.monotonic()
         self._look_up_counts()
         starts = self._begin(batch)
@@ -258,25 +240,16 @@ class RowMirror(ABC):
         if offsets is not None and not self._stop.is_set():
             self._quota.pay(offsets, time.monotonic() - started)
 
-    @abstractmethod
-    def has_history(self) -> bool:
-        """True if it was copied before."""
-
-    @abstractmethod
-    def stopped(self) -> Sequence[PartitionReport]:
-        """The partitions that are stopped."""
-
-    def sources(self) -> Sequence[TopicPartition]:
-        """The source partitions that the flow copies."""
-        return self._topics.plan.sources()
-
-    @abstractmethod
     def behind(self) -> bool:
         """Whether the source had more at the last check than is copied now."""
+        return any(at < end for at, end in self._lag().values())
 
-    @abstractmethod
     def show_end(self) -> None:
         """Show the flow's metrics. Call it when the query has ended, or there was nothing to read."""
+        self._show([], BatchRef("", -1), 0.0)
+
+    @abstractmethod
+    def _lag(self) -> Lag: ...
 
     @abstractmethod
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]: ...
@@ -331,23 +304,19 @@ class RowMirror(ABC):
             seconds=seconds,
         )
 
-    def _counted(
-        self,
-        reports: Sequence[TaskReport],
-        left: Mapping[TopicPartition, int],
-        following: Mapping[TopicPartition, int],
-        batch: BatchRef,
-        seconds: float,
-        filtered: Optional[int],
-        stopped: int = 0,
-    ) -> FlowMetrics:
-        """Add the reports of a stage to the run's totals, and return the flow's metrics: see `snapshot_of`."""
-        uncounted, held = self._topics.plan.uncounted, self._quota.word(seconds)
-        parts = (part for report in reports for part in report.partitions)
-        self._totals.add(parts, sum(report.recovered for report in reports), uncounted, filtered)
-        name, number = self.flow.name, batch.batch_id
-        snapshot = snapshot_of(name, reports, left, number, seconds, stopped, held, following, uncounted)
-        return replace(snapshot, filtered=filtered)
+    def _show(
+        self, found: Sequence[RowsReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
+    ) -> None:
+        """Add the reports of a stage to the run's totals, and show the flow's metrics. `filtered`: see
+        `FlowMetrics`."""
+        reports = [self._task_report(report, seconds) for report in found]
+        self._count(reports, filtered)
+        newest: Dict[TopicPartition, int] = {}
+        for topic, number, at in (each for report in found for lane in report.lanes for each in lane.newest):
+            newest[(topic, number)] = max(at, newest.get((topic, number), -1))
+        name, uncounted = self.flow.name, self._topics.plan.uncounted
+        metrics = metrics_of(name, batch.batch_id, reports, self._lag(), seconds, uncounted, newest)
+        self._watch(metrics, self._quota.word(seconds), filtered)
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)
@@ -411,10 +380,7 @@ class RowMirror(ABC):
     def _is_whole(self, found: Sequence[RowsReport]) -> bool:
         """Whether all tasks completed. Raises the error that ends the flow."""
         if any(report.fenced for report in found):
-            raise FencedError(
-                f"{self.flow.name}: another driver fenced this flow. This driver stops; no record is lost or doubled",
-                "let one driver run each flow, or give the mirrors different names",
-            )
+            raise fenced(self.flow.name)
         for report in found:
             for (topic, number), offset, reason in report.failed:
                 raise MirrorError(

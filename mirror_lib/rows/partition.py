@@ -123,7 +123,7 @@ def _foreign(remote: TopicPartition, offset: int, has_origin: bool) -> str:
     )
 
 
-class RowPartition(RemotePartition[Outgoing]):
+class RowPartition(RemotePartition):
     """A remote partition in one task; it is its own lane. `RowSource` feeds it, `Lanes` drives it. `ranges` are the
     micro-batch's."""
 

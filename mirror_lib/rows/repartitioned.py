@@ -7,7 +7,7 @@ that the ledger and both logs allow.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame
@@ -15,14 +15,13 @@ from pyspark.sql import DataFrame
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, LogPosition, RangePositions
-from mirror_lib.metrics import counted_only, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
+from mirror_lib.replication.driver import source_logs
 from mirror_lib.replication.flow import FlowContext
-from mirror_lib.replication.flow_state import of_unlisted
+from mirror_lib.replication.flow_state import Lag, of_unlisted
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.positions import source_logs
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import (
     Action,
@@ -94,7 +93,38 @@ def refuse_new_remote_topics(known: RangePositions, partitions: Sequence[CopiedP
 
 
 ORDER = ("remote_topic", "remote_partition", "source_topic", "source_partition", "source_offset")
-LogPositions = Dict[TopicPartition, LogPosition]
+
+
+@dataclass
+class LogState:
+    """The position of a source partition, or the end of a remote one. Partitions that are no longer copied keep theirs.
+
+    The ledger has it up to the offset `recorded`. Micro-batches that are not in the ledger yet brought a remote
+    partition `records` since. `copied` is the source partition, or one that feeds the remote topic. `end` is the end of
+    the source's log at the last check, if the source reported it.
+    """
+
+    at: LogPosition
+    recorded: int
+    copied: Optional[CopiedPartition] = None
+    records: int = 0
+    end: Optional[int] = None
+
+    @property
+    def offset(self) -> int:
+        """The next offset."""
+        return self.at.offset
+
+    def move(self, offset: int) -> None:
+        """Remember a new offset, which the ledger does not have yet."""
+        self.at = self.at._replace(offset=offset)
+
+
+LogStates = Dict[TopicPartition, LogState]
+
+
+def _states(positions: Mapping[TopicPartition, LogPosition]) -> LogStates:
+    return {place: LogState(at, at.offset) for place, at in positions.items()}
 
 
 class RepartitioningMirror(RowMirror):
@@ -102,21 +132,12 @@ class RepartitioningMirror(RowMirror):
 
     def __init__(self, context: FlowContext) -> None:
         super().__init__(context)
+        self._group = context.group
         self._starts = Starts(self.flow, self._source)
         self._ledger = self._journal.range_positions()
-        # The positions of source partitions, and the ends of remote ones. The topic's id belongs to a position: under
-        # another id of the same name it is of a deleted topic.
-        self._positions: LogPositions = dict(self._ledger.sources)
-        self._at: LogPositions = dict(self._ledger.remotes)
-        # By source partition, and one of them by remote topic: also those that the flow no longer copies.
-        self._named: Dict[TopicPartition, CopiedPartition] = {}
-        self._fed: Dict[str, CopiedPartition] = {}
-        # For micro-batches that are not in the ledger yet: both kinds of positions before them, and the number of their
-        # records in each remote partition.
-        self._before: Optional[Tuple[LogPositions, LogPositions]] = None
-        self._brought: Dict[TopicPartition, int] = {}
-        self._ends: Dict[TopicPartition, int] = {}
-        self._without_answer: List[TopicPartition] = []
+        # The topic's id belongs to a position: under another id of the same name it is of a deleted topic.
+        self._sources, self._remotes = _states(self._ledger.sources), _states(self._ledger.remotes)
+        self._without_answer: List[CopiedPartition] = []
         self._dead_letters_at: Dict[int, int] = {}
         dead = self._change.dead_letter_topic
         if dead is not None:
@@ -125,84 +146,87 @@ class RepartitioningMirror(RowMirror):
                 self._dead_letters_at[number] = max(at, self._dead_letters_at.get(number, 0))
 
     def has_history(self) -> bool:
-        """True if it was copied before."""
+        """See `Mirror`."""
         return bool(self._ledger.pairs)
 
     def stopped(self) -> Sequence[PartitionReport]:
         """The partitions that the source did not report at the last check. Any other stopped partition ends the
         flow."""
-        return [of_unlisted(self._named[source]) for source in self._without_answer]
+        return [of_unlisted(each) for each in self._without_answer]
 
-    def behind(self) -> bool:
-        """Whether the source had more at the last check than is copied now."""
-        return any(self._left().values())
-
-    def show_end(self) -> None:
-        """See `RowMirror`."""
-        self._show([], BatchRef("", -1), 0.0)
+    def _lag(self) -> Lag:
+        return {source: (each.offset, each.end) for source, each in self._sources.items() if each.end is not None}
 
     def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
         partitions = {each.source: each for each in self._partitions.values()}
-        self._named.update(partitions)
-        self._fed.update((each.remote_topic, each) for each in partitions.values())
         refuse_new_remote_topics(self._ledger, list(partitions.values()))
-        new = [each for source, each in partitions.items() if source not in self._positions]
+        known = {source: each.at for source, each in self._sources.items()}
+        new = [each for source, each in partitions.items() if source not in known]
         starts = self._starts.of(new)
         waiting = self._starts.without_answer(new, starts)
-        known = {source: start.upstream_offset for source, start in starts.items()}
-        known.update((source, self._positions[source].offset) for source in partitions if source in self._positions)
-        logs = source_logs(self._source, sorted(partitions), known, self.flow.isolation_level)
+        stands = {source: start.upstream_offset for source, start in starts.items()}
+        stands.update((source, known[source].offset) for source in partitions if source in known)
+        logs = source_logs(self._source, sorted(partitions), stands, self.flow.isolation_level)
         logs = {source: log for source, log in logs.items() if source not in waiting}
-        self._without_answer = [source for source in sorted(partitions) if source not in logs]
-        latest = self.flow.auto_offset_reset == "latest"
-        begun = beginnings(self._positions, partitions, logs, starts, latest)
-        sources = {
+        self._without_answer = [partitions[source] for source in sorted(partitions) if source not in logs]
+        begun = beginnings(known, partitions, logs, starts, self.flow.auto_offset_reset == "latest")
+        begins = {
             source: LogPosition(partitions[source].source_topic_id, at)
             for source, at in begun.items()
-            if source not in self._positions
+            if source not in known
         }
-        self._anchor(sources, self._new_remotes(), batch)
-        self._ends = {source: log.end for source, log in logs.items()}
+        self._anchor(begins, self._new_remotes(), batch)
+        for source, each in self._sources.items():
+            each.end = logs[source].end if source in logs else None
         self._offer()
-        return {source: self._positions[source].offset for source in logs}
+        return {source: self._sources[source].offset for source in logs}
 
-    def _anchor(self, sources: LogPositions, remotes: LogPositions, batch: BatchRef) -> None:
+    def _anchor(
+        self,
+        sources: Mapping[TopicPartition, LogPosition],
+        remotes: Mapping[TopicPartition, LogPosition],
+        batch: BatchRef,
+    ) -> None:
         """Record where these partitions start, before anything is copied: the next run starts there too."""
-        self._positions.update(sources)
-        self._at.update(remotes)
-        if self._before is not None:
-            self._before = {**self._before[0], **sources}, {**self._before[1], **remotes}
-        rows = [self._source_row(source, at.offset) for source, at in sources.items()]
-        rows += [self._remote_row(remote, at.offset) for remote, at in remotes.items()]
+        self._sources.update(_states(sources))
+        self._remotes.update(_states(remotes))
+        for copied in self._partitions.values():
+            if copied.source in self._sources:
+                self._sources[copied.source].copied = copied
+        feeding = {copied.remote_topic: copied for copied in self._partitions.values()}
+        for (topic, _), each in self._remotes.items():
+            each.copied = feeding.get(topic, each.copied)
+        rows = [self._source_row(source) for source in sources]
+        rows += [self._remote_row(remote) for remote in remotes]
         self._journal.append(rows, batch)
 
-    def _source_row(self, source: TopicPartition, begin: int) -> LedgerRow:
-        """The row of a source partition that advanced from `begin` to its present position."""
-        row = self._named[source].ledger_row(begin, 0, 0)
-        until = self._positions[source].offset
-        return replace(row, remote_partition=NO_PARTITION, upstream_until=until, downstream_until=0)
+    def _source_row(self, source: TopicPartition) -> LedgerRow:
+        """The row of a source partition that advanced from its recorded position to the present one."""
+        each = self._sources[source]
+        row = _copied(each).ledger_row(each.recorded, 0, 0)
+        return replace(row, remote_partition=NO_PARTITION, upstream_until=each.offset, downstream_until=0)
 
-    def _remote_row(self, remote: TopicPartition, begin: int, count: int = 0) -> LedgerRow:
-        """The row of a remote partition that got `count` records from `begin` to its present end."""
-        row = self._fed[remote[0]].ledger_row(0, begin, count)
-        until = self._at[remote].offset
+    def _remote_row(self, remote: TopicPartition) -> LedgerRow:
+        """The row of a remote partition that got records from its recorded end to the present one."""
+        each = self._remotes[remote]
+        row = _copied(each).ledger_row(0, each.recorded, each.records)
         return replace(
-            row, partition=NO_PARTITION, remote_partition=remote[1], upstream_until=0, downstream_until=until
+            row, partition=NO_PARTITION, remote_partition=remote[1], upstream_until=0, downstream_until=each.offset
         )
 
-    def _new_remotes(self) -> LogPositions:
+    def _new_remotes(self) -> Mapping[TopicPartition, LogPosition]:
         """The ends of the remote partitions that are not in the ledger. Other writers' records in a shared one are not
         read. Raises `ClusterError`, and `RefusedError` if a remote topic was re-created."""
         there, flow = self._target.topics(), self.flow
         names = {each.remote_topic for each in self._partitions.values()}
-        for (name, _), known in self._at.items():
-            if name in names and known.topic_id != there[name].topic_id:
+        for (name, _), known in self._remotes.items():
+            if name in names and known.at.topic_id != there[name].topic_id:
                 raise RefusedError(
                     f"{flow.name}: the remote topic {name} was deleted and created again",
                     "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
                     code="MIR-316",
                 )
-        new = [(name, n) for name in names for n in range(self._counts[name]) if (name, n) not in self._at]
+        new = [(name, n) for name in names for n in range(self._counts[name]) if (name, n) not in self._remotes]
         reported = self._target.offsets(new, "read_uncommitted")
         for topic, number in new:
             if (topic, number) not in reported:
@@ -226,19 +250,19 @@ class RepartitioningMirror(RowMirror):
         return bool(self._without_answer)
 
     def _ranges(self, ends: Mapping[TopicPartition, int]) -> Dict[TopicPartition, Tuple[int, int]]:
-        stands = {source: self._positions[source].offset for source in ends}
+        stands = {source: self._sources[source].offset for source in ends}
         return {source: (at, ends[source]) for source, at in stands.items() if at < ends[source]}
 
     def _idle(self) -> Ranges:
         # Source partitions without a row in this micro-batch may have had some in an earlier attempt's.
-        return {source: (at.offset, at.offset) for source, at in self._positions.items()}
+        return {source: (each.offset, each.offset) for source, each in self._sources.items()}
 
     def _lanes(self, ranges: Ranges) -> List[LaneTask]:
         limits, shared = self._topics.limits, self.flow.shared_remote_topics
         names = {each.remote_topic for each in self._partitions.values()}
         lanes = [
             LaneTask(place, None, self._transactional_id(place), at.offset, limits[place[0]], shared=shared)
-            for place, at in self._at.items()
+            for place, at in self._remotes.items()
             if place[0] in names
         ]
         dead = self._change.dead_letter_topic
@@ -263,32 +287,32 @@ class RepartitioningMirror(RowMirror):
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in every for each in lane.part.incidents]
         self._journal.note(skipped, batch)
-        before = self._before or (dict(self._positions), dict(self._at))
         for source, (_, end) in ranges.items():
-            self._positions[source] = self._positions[source]._replace(offset=end)
+            self._sources[source].move(end)
         for lane in (lane for lane in every if not self._is_dead(lane.remote)):
+            remote = self._remotes[lane.remote]
             if not lane.ahead:
-                self._at[lane.remote] = self._at[lane.remote]._replace(offset=lane.part.downstream_offset)
-            self._brought[lane.remote] = self._brought.get(lane.remote, 0) + lane.recovered + lane.part.records
-        if any(lane.ahead for lane in every):
-            # An earlier attempt went further. Until this one has reached its end, no other task may start after it.
-            self._before = before
-        else:
+                remote.move(lane.part.downstream_offset)
+            remote.records += lane.recovered + lane.part.records
+        # An earlier attempt may have gone further. Until this one has reached its end, no other task may start after
+        # it.
+        if not any(lane.ahead for lane in every):
             dead = (lane for lane in every if self._is_dead(lane.remote))
-            rows = [*self._range_rows(*before), *self._dead_letter_rows(dead, ranges)]
-            self._before, self._brought = None, {}
+            rows = [*self._range_rows(), *self._dead_letter_rows(dead, ranges)]
+            for each in (*self._sources.values(), *self._remotes.values()):
+                each.recorded, each.records = each.offset, 0
             self._journal.append(rows, batch, in_background=self._group is None)
             self._offer()
         self._show(found, batch, seconds, filtered)
 
-    def _range_rows(self, sources: LogPositions, remotes: LogPositions) -> Iterator[LedgerRow]:
-        """The ranges from these positions to the present ones as ledger rows."""
-        for source, at in sources.items():
-            if self._positions[source] != at:
-                yield self._source_row(source, at.offset)
-        for remote, at in remotes.items():
-            if self._at[remote] != at:
-                yield self._remote_row(remote, at.offset, self._brought.get(remote, 0))
+    def _range_rows(self) -> Iterator[LedgerRow]:
+        """The ranges that the ledger does not have yet."""
+        for source, each in self._sources.items():
+            if each.offset != each.recorded:
+                yield self._source_row(source)
+        for remote, each in self._remotes.items():
+            if each.offset != each.recorded:
+                yield self._remote_row(remote)
 
     def _dead_letter_rows(self, lanes: Iterable[LaneReport], ranges: Ranges) -> Iterator[LedgerRow]:
         """Rows for the offset from which the dead letter topic's partitions must be read back."""
@@ -296,7 +320,7 @@ class RepartitioningMirror(RowMirror):
         for lane in lanes:
             topic, number = lane.remote
             self._dead_letters_at[number] = lane.part.downstream_offset
-            dead = replace(self._named[source], remote_topic=topic, remote_topic_id=self._dead_topic_id())
+            dead = replace(_copied(self._sources[source]), remote_topic=topic, remote_topic_id=self._dead_topic_id())
             row = dead.ledger_row(ranges[source][1], lane.part.downstream_offset, 0)
             yield replace(row, remote_partition=number)
 
@@ -304,21 +328,10 @@ class RepartitioningMirror(RowMirror):
         """Offer the positions in the ledger to the flow's group on the source, if it has one."""
         if self._group is not None:
             copied = {each.source for each in self._partitions.values()}
-            at = {source: CommittedOffset(at.offset, "") for source, at in self._positions.items() if source in copied}
+            at = {source: CommittedOffset(self._sources[source].offset) for source in copied & self._sources.keys()}
             self._group.offer(at)
 
-    def _left(self) -> Dict[TopicPartition, int]:
-        return {source: max(0, end - self._positions[source].offset) for source, end in self._ends.items()}
 
-    def _show(
-        self, found: Sequence[RowsReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
-    ) -> None:
-        newest: Dict[TopicPartition, int] = {}
-        for topic, partition, at in (each for report in found for lane in report.lanes for each in lane.newest):
-            newest[(topic, partition)] = max(at, newest.get((topic, partition), -1))
-        left = self._left()
-        following = {source: self._positions[source].offset for source, count in left.items() if count}
-        reports = [self._task_report(report, seconds) for report in found]
-        snapshot = self._counted(reports, left, following, batch, seconds, filtered)
-        oldest = farthest_back(counted_only(left, self._topics.plan.uncounted), newest)
-        self._watcher(replace(snapshot, behind_seconds=oldest))
+def _copied(each: LogState) -> CopiedPartition:
+    assert each.copied is not None
+    return each.copied

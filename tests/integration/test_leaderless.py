@@ -16,7 +16,7 @@ from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.replication import flow_state as stopped
+from mirror_lib.replication import flow as engine
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.second_broker import second_broker
@@ -163,7 +163,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stopped, "LEFT_OUT_SECONDS", 2.0)
+    monkeypatch.setattr(engine, "LEFT_OUT_SECONDS", 2.0)
     flow = OneFlow(source_cluster, target, topic_name("quiet"), tmp_path, trigger="1 second")
     flow.fill(20)
     leaders = reassigned(flow, [[2]] * 3)

@@ -25,7 +25,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, by_topic
 from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_rate import rate_limited
-from mirror_lib.replication.flow_state import snapshot_of
+from mirror_lib.replication.flow_state import metrics_of
 from tests.lab.one_flow import until
 
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
@@ -164,14 +164,14 @@ def test_beyond_the_bound_topics_with_the_most_lag_are_exported_and_the_others_c
 
 def at_its_bound() -> FlowMetrics:
     """Of a cycle that a rate limit held back."""
-    return snapshot_of("A->B", [], {("orders", 0): 5}, 1, 2.0, 0, rate_limited(5_000_000, 1.5, 2.0))
+    return replace(CYCLE, waiting=rate_limited(5_000_000, 1.5, 2.0) or "")
 
 
 @pytest.mark.parametrize(
     ("snapshot", "state"),
     [
-        (snapshot_of("A->B", [], {}, 1, 1.0, 0), "waiting_for_records"),
-        (snapshot_of("A->B", [], {("orders", 0): 5}, 1, 1.0, 0), "copying"),
+        (metrics_of("A->B", 1, [], {}, 1.0), "waiting_for_records"),
+        (metrics_of("A->B", 1, [], {("orders", 0): (0, 5)}, 1.0), "copying"),
         (at_its_bound(), "rate_limited"),
         (replace(CYCLE, waiting="something new"), "other"),
     ],

@@ -13,10 +13,9 @@ from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.producer import Acknowledgement
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.intervals import Run
-from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.replication.flow_state import PartitionState
 from mirror_lib.replication.messages import NO_END
 from mirror_lib.replication.partition import PartitionCopy
-from mirror_lib.replication.rejections import Rejections
 from tests.unit.logs import Rec, batch_of, fetched, task_of
 
 REMOTE = ("A.orders", 0)
@@ -152,16 +151,19 @@ def test_rejected_record_stops_the_partition_once_all_before_it_is_acknowledged(
 
 
 def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -> None:
-    copy, skips, key = started(), Rejections(skips=True), PartitionKey("s", "r", "orders", 0)
+    copy = started()
     copy.take(0, False, three_batches())
     send_all(copy)
     answer(copy, -1, 29)
     report = copy.report()
     assert not report.refused and "needs Write on the remote topic" in str(report.stopped)
     # Not when it is tried again either.
-    assert not skips.continues(report) and not skips.after({key: report}).continues(report)
-    assert (skips.position(key, report), skips.isolate_until(key)) == (0, -1)
-    assert [(each.kind, each.from_offset) for each in skips.incidents(key, report)] == [("partition stopped", 0)]
+    state = PartitionState()
+    for cycle in (1, 2):
+        state = state.after(report, cycle, True)
+        assert (state.stop, state.at.upstream_offset, state.isolate_until) == (report, 0, -1)
+    incidents = PartitionState().incidents(report, True)
+    assert [(each.kind, each.from_offset) for each in incidents] == [("partition stopped", 0)]
 
 
 def test_unknown_answer_makes_the_lane_look_again() -> None:

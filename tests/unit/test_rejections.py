@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirror_lib.ledger.records import Incident, PartitionKey
+from mirror_lib.ledger.records import Incident
+from mirror_lib.replication.flow_state import PartitionState
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.rejections import Rejections
 
-KEY = PartitionKey("s", "r", "orders", 0)
 STOP = Incident("partition stopped", "orders", 0, 10, 30, "too large")
 
 
@@ -42,53 +41,50 @@ def stopped_for_another_reason() -> PartitionReport:
     )
 
 
-def test_refused_batch_stops_its_partition_and_is_told_once() -> None:
-    rejections = Rejections(skips=False)
-    assert not rejections.continues(part())
-    assert rejections.position(KEY, part()) == 10
-    assert rejections.incidents(KEY, part()) == [STOP]
-    assert rejections.after({KEY: part()}).incidents(KEY, part()) == []
+def after(*parts: PartitionReport, skips: bool) -> PartitionState:
+    state = PartitionState()
+    for each in parts:
+        state = state.after(each, 1, skips)
+    return state
 
 
-def test_partition_that_stops_again_later_is_told_again() -> None:
-    rejections = Rejections(skips=False)
-    rejections = rejections.after({KEY: part()})
-    assert rejections.incidents(KEY, part(position=20)) == [STOP]
+def upstream(state: PartitionState) -> int:
+    return state.at.upstream_offset
+
+
+def test_refused_batch_stops_its_partition_and_is_reported_once() -> None:
+    stopped = after(part(), skips=False)
+    assert stopped.stop == part() and upstream(stopped) == 10
+    assert PartitionState().incidents(part(), False) == [STOP]
+    assert stopped.incidents(part(), False) == []
+
+
+def test_partition_that_stops_again_later_is_reported_again() -> None:
+    assert after(part(), skips=False).incidents(part(position=20), False) == [STOP]
 
 
 def test_refused_batch_is_sent_again_one_record_at_a_time_before_any_is_skipped() -> None:
-    rejections = Rejections(skips=True)
-    assert rejections.isolate_until(KEY) == -1
-    assert rejections.position(KEY, part()) == 10
-    assert rejections.incidents(KEY, part()) == []
-    assert rejections.continues(part())
-    assert rejections.after({KEY: part()}).isolate_until(KEY) == 30
+    assert PartitionState().isolate_until == -1
+    assert PartitionState().incidents(part(), True) == []
+    again = after(part(), skips=True)
+    assert (upstream(again), again.stop, again.isolate_until) == (10, None, 30)
 
 
-def test_only_the_refused_record_is_skipped_and_written_down() -> None:
-    rejections = Rejections(skips=True).after({KEY: part()})
+def test_only_the_refused_record_is_skipped_and_recorded() -> None:
     alone = part(position=17, rejected_from=17, rejected_until=18)
-    assert rejections.position(KEY, alone) == 18
-    [incident] = rejections.incidents(KEY, alone)
+    [incident] = after(part(), skips=True).incidents(alone, True)
     assert (incident.kind, incident.from_offset, incident.until_offset) == ("offsets skipped", 17, 18)
-    assert rejections.continues(alone)
-    assert rejections.after({KEY: alone}).isolate_until(KEY) == 30
+    skipped = after(part(), alone, skips=True)
+    assert (upstream(skipped), skipped.stop, skipped.isolate_until) == (18, None, 30)
 
 
-def test_rows_that_were_left_out_before_a_skipped_record_are_told_with_it() -> None:
-    rejections = Rejections(skips=True).after({KEY: part()})
+def test_rows_that_were_skipped_before_a_refused_record_are_reported_with_it() -> None:
     row = Incident("offsets skipped", "orders", 0, 12, 13, "no number")
     alone = replace(part(position=17, rejected_from=17, rejected_until=18), incidents=(row, STOP))
-    assert [each.from_offset for each in rejections.incidents(KEY, alone)] == [12, 17]
-
-
-def test_other_partitions_are_not_slowed_down() -> None:
-    rejections = Rejections(skips=True).after({KEY: part()})
-    assert rejections.isolate_until(PartitionKey("s", "r", "orders", 1)) == -1
+    assert [each.from_offset for each in after(part(), skips=True).incidents(alone, True)] == [12, 17]
 
 
 def test_what_is_no_refusal_of_a_record_is_never_skipped() -> None:
-    rejections = Rejections(skips=True)
-    assert not rejections.continues(stopped_for_another_reason())
-    assert rejections.position(KEY, stopped_for_another_reason()) == 10
-    assert rejections.incidents(KEY, stopped_for_another_reason()) == [STOP]
+    stopped = after(stopped_for_another_reason(), skips=True)
+    assert stopped.stop == stopped_for_another_reason() and upstream(stopped) == 10
+    assert PartitionState().incidents(stopped_for_another_reason(), True) == [STOP]

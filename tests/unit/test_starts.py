@@ -1,10 +1,10 @@
-"""Where a partition that was never copied begins, and what is committed to the source's group."""
+"""Where a partition that was never copied begins."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence, Set
+from typing import Any, Mapping, Sequence, Set
 
 import pytest
 
@@ -12,13 +12,10 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.kafka.group_progress import GroupProgress
-from mirror_lib.ledger.records import Position
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.read import with_starts
 from mirror_lib.replication.copied_topics import CopiedPartition
-from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Range, Start, Starts, metadata_of
-from mirror_lib.replication.positions import SourceProgress
+from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Start, Starts, metadata_of
 from mirror_lib.topics.plan import CopiedTopic
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
@@ -103,62 +100,6 @@ def test_group_of_which_nobody_tells_where_it_stands_is_not_taken_for_one_withou
     source.silent = {"g"}
     with pytest.raises(ClusterError, match="A: cannot read the committed offsets of group g"):
         Starts(SHARED, source).of([ORDERS])  # type: ignore[arg-type]
-
-
-class Group(GroupProgress):
-    """Records what it gets, and how."""
-
-    def __init__(self) -> None:
-        self.reported: List[str] = []
-
-    def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.reported += [f"offer {each}" for each in _shown(offsets)]
-
-    def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.reported += [f"withdraw {each}" for each in _shown(offsets)]
-
-    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.reported += [f"commit {each}" for each in _shown(offsets)]
-
-
-def _shown(offsets: Mapping[TopicPartition, CommittedOffset]) -> List[str]:
-    return [f"{topic}-{number} {at.offset} {at.metadata}" for (topic, number), at in offsets.items()]
-
-
-def test_beginning_that_only_this_ledger_knows_is_committed_before_anything_is_copied() -> None:
-    group, partitions = Group(), {each.key: each for each in (ORDERS, MORE)}
-    progress = SourceProgress(group)
-    begun = [
-        Range(ORDERS.key, Position(40, 7), 90, anchor=True),
-        Range(MORE.key, Position(5, 6), 90),
-    ]
-    progress.begun(partitions, begun)
-    progress.begun(partitions, begun)
-    moves = {ORDERS.key: Position(90, 57)}
-    progress.moved(partitions, moves)
-    assert group.reported == [
-        f"commit orders-0 40 {metadata_of(OffsetMetadata('orders', 'remote-1', 7))}",
-        f"offer orders-1 5 {metadata_of(OffsetMetadata('orders', 'remote-1', 6))}",
-        f"offer orders-0 90 {metadata_of(OffsetMetadata('orders', 'remote-1', 57))}",
-    ]
-
-
-def test_progress_of_a_partition_that_is_copied_no_more_is_taken_back_and_told_anew_if_it_comes_again() -> None:
-    group, both = Group(), {each.key: each for each in (ORDERS, MORE)}
-    progress = SourceProgress(group)
-    progress.begun(both, [Range(each.key, Position(40, 7), 90) for each in (ORDERS, MORE)])
-    progress.moved(both, {ORDERS.key: Position(90, 57)})
-    group.reported.clear()
-    progress.begun({MORE.key: MORE}, [Range(MORE.key, Position(40, 7), 90)])
-    progress.begun(both, [Range(ORDERS.key, Position(90, 57), 90)])
-    note = metadata_of(OffsetMetadata("orders", "remote-1", 57))
-    assert group.reported == [f"withdraw orders-0 90 {note}", f"offer orders-0 90 {note}"]
-
-
-def test_refused_partition_is_not_told_of() -> None:
-    group = Group()
-    SourceProgress(group).begun({ORDERS.key: ORDERS}, [Range(ORDERS.key, Position(40, 7), 90, refused="no")])
-    assert group.reported == []
 
 
 def test_plan_notes_the_offsets_before_the_start_of_a_new_topic(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, Iterable, Optional, cast
+from typing import Any, Optional
 
 import pytest
 
@@ -14,9 +14,8 @@ from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, Partitio
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, judged_by_topics
-from mirror_lib.replication.messages import NO_END, PartitionReport, TaskReport
-from mirror_lib.replication.positions import Positions
-from mirror_lib.replication.tail import Every, falls_behind, tail_tasks, tailed
+from mirror_lib.replication.messages import PartitionReport, TaskReport
+from mirror_lib.replication.tail import Every, falls_behind, tail_tasks
 from mirror_lib.replication.totals import counted_as_copied
 
 SYNCS = OffsetSyncs("orders", 0, array("q", (9, 9, 1)).tobytes())
@@ -37,12 +36,6 @@ def test_flows_share_all_slots_but_one_or_have_one_each(slots: int, flows: int, 
     assert tail_tasks(slots, flows, tasks_max) == tasks
 
 
-def test_everything_that_can_go_on_is_tailed_from_where_it_stands() -> None:
-    caught_up, refused = Range(KEY, Position(7, 9), 7), Range(OTHER, Position(0, 0), 5, refused="its log was truncated")
-    assert tailed([caught_up, refused], (), lambda each: each) == [Range(KEY, Position(7, 9), NO_END)]
-    assert tailed([caught_up], [KEY], lambda each: each) == []
-
-
 def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
     copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
     partitions = {each.key: each for each in copied}
@@ -57,36 +50,46 @@ def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
     assert judged.partitions[0].incidents == (lost,)
 
 
-def test_what_reports_come_to_is_known_only_once_it_is_recorded() -> None:
-    """So a journal that cannot be written leaves a driver with what it knew."""
+@pytest.fixture
+def state() -> FlowState:
+    """Of a flow that skips refused records, and has just begun with two partitions."""
     copied = [CopiedPartition("orders", "A.orders", number, "a", "b", 1000) for number in (0, 1)]
-    partitions, stands = {each.key: each for each in copied}, Stands()
     flow: Any = SimpleNamespace(name="A->B", on_error="skip")
-    state = FlowState(flow, cast(Positions, stands))
+    state = FlowState(flow, {KEY: Position(0, 0), OTHER: Position(0, 0)})
+    state.begin({each.key: each for each in copied}, [Range(KEY, Position(0, 0), 7), Range(OTHER, Position(0, 0), 0)])
+    return state
+
+
+def test_reports_change_the_state_only_once_they_are_recorded(state: FlowState) -> None:
+    """So a journal that cannot be written leaves a driver with what it knew."""
     refused = replace(report("too large").partitions[0], rejected_from=10, rejected_until=30)
     stopped = replace(report().partitions[1], stopped="cannot fetch")
-    reported = [replace(report(), partitions=(refused, stopped))]
-    first, second = (state.apply(reported, partitions, 5.0) for _ in range(2))
-    assert first == second
-    assert (stands.now, state.stopped.parts, state.isolate_until(copied[0].key)) == ({}, {}, -1)
+    reported, before = [replace(report(), partitions=(refused, stopped))], dict(state.partitions)
+    first, second = (state.apply(reported, 5.0) for _ in range(2))
+    assert first == second and state.partitions == before
     state.take(first)
-    assert stands.now == {copied[0].key: Position(10, 10), copied[1].key: Position(20, 20)}
-    assert (list(state.stopped.parts), state.isolate_until(copied[0].key)) == ([copied[1].key], 30)
-    assert state.apply(reported, partitions, 5.0).moves == {copied[0].key: Position(30, 10)}
+    assert first.moves == {KEY: Position(10, 10), OTHER: Position(20, 20)}
+    assert {key: each.position for key, each in state.partitions.items()} == first.moves
+    assert (state.stopped(), state.of(KEY).isolate_until) == ([stopped], 30)
+    assert state.apply(reported, 5.0).moves == {KEY: Position(30, 10)}
 
 
-class Stands:
-    def __init__(self) -> None:
-        self.now: Dict[PartitionKey, Position] = {}
+def test_partitions_that_have_not_stopped_are_copied_from_their_positions(state: FlowState) -> None:
+    assert state.todo() == [Range(KEY, Position(0, 0), 7)]
+    state.take(state.apply([report()], 5.0))
+    assert state.todo() == []  # both are past the end of the batch
+    assert state.going() == [Range(KEY, Position(10, 10), 7), Range(OTHER, Position(20, 20), 0)]
+    state.take(state.apply([report("cannot fetch")], 5.0))
+    assert state.going() == [Range(OTHER, Position(20, 20), 0)]
 
-    def at(self, key: PartitionKey) -> Position:
-        return self.now.get(key, Position(0, 0))
 
-    def move(self, key: PartitionKey, position: Position) -> None:
-        self.now[key] = position
-
-    def trust(self, keys: Iterable[PartitionKey]) -> None:
-        assert set(keys) <= set(self.now)
+def test_refused_partition_stays_stopped_and_others_are_tried_again(state: FlowState) -> None:
+    refused, failed = replace(report("gone").partitions[0], refused=True), replace(report().partitions[1], stopped="x")
+    state.take(state.apply([replace(report(), partitions=(refused, failed))], 5.0))
+    assert state.stopped() == [refused, failed] and state.some_may_resume()
+    state.begin(state.copied, [Range(KEY, Position(10, 10), 7), Range(OTHER, Position(20, 20), 0)])
+    assert state.stopped() == [refused] and not state.some_may_resume()
+    assert [each.key for each in state.going()] == [OTHER]
 
 
 @pytest.mark.parametrize(("tasks", "left", "behind"), [(1, 101, True), (1, 100, False), (4, 10_000, False)])

@@ -1,0 +1,223 @@
+"""A running driver: what a lane could not report is decided on as at the start of a run, and what its group gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Dict, List, Mapping, Optional, Sequence, cast
+
+import pytest
+
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.values import OffsetChoice
+from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.kafka.group_progress import GroupProgress
+from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
+from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.copy_ranges import OffsetMetadata, Range, SourceCluster, metadata_of
+from mirror_lib.replication.driver import FlowDriver
+from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.messages import PartitionReport, nothing_copied
+
+ORDERS = CopiedPartition("orders", "A.orders", 0, "source-1", "remote-1", 1_000_000)
+KEY, STOOD = ORDERS.key, Position(200, 50)
+BATCH = BatchRef("", -1)
+
+
+class Logs:
+    """A cluster with one partition, whose log can be changed. `stale` is what a broker says of it that was cut off from
+    the others, `silent` that not all of them can be asked."""
+
+    def __init__(self, log_start: int, end: int) -> None:
+        self.log = OffsetRange(log_start, end)
+        self.stale: Optional[OffsetRange] = None
+        self.silent = False
+        self.of_time: Dict[TopicPartition, int] = {}
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
+    ) -> Dict[TopicPartition, int]:
+        return self.of_time
+
+    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Dict[TopicPartition, OffsetRange]:
+        return {each: self.stale or self.log for each in partitions}
+
+    def sure_offsets(
+        self, partitions: Sequence[TopicPartition], isolation_level: str
+    ) -> Dict[TopicPartition, OffsetRange]:
+        return {} if self.silent else {each: self.log for each in partitions}
+
+
+class Rows:
+    """A ledger that knows one partition, and takes everything."""
+
+    folder = "/state"
+
+    def __init__(self, stood: Position = STOOD) -> None:
+        self._stood = stood
+
+    def positions(self) -> Mapping[PartitionKey, Position]:
+        return {KEY: self._stood}
+
+    def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
+        pass
+
+    def append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: object = (), **how: bool) -> None:
+        pass
+
+    def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
+        return {}
+
+
+class Standing:
+    """Positions of a driver that has decided on the partition once, and moved it to 210."""
+
+    def __init__(self) -> None:
+        cluster = ClusterConfig("A", {"bootstrap.servers": "a:1"})
+        flow = ReplicationFlow(cluster, ClusterConfig("B", {"bootstrap.servers": "b:1"}))
+        self.source, target = Logs(100, 500), Logs(0, 300)
+        clusters = cast(SourceCluster, self.source), cast(Cluster, target)
+        self.driver = FlowDriver(flow, *clusters, cast(Journal, Rows()))
+        self.decide()
+        self.driver.state.change(KEY, position=Position(210, 60))
+
+    def decide(self) -> Range:
+        self.driver.begin({KEY: ORDERS}, BATCH)
+        decided = self.driver.state.of(KEY).range
+        assert decided is not None
+        return decided
+
+    def report(self, sequence: Optional[int]) -> None:
+        """A cycle whose lane has read the remote log up to its end, if it knows its next `sequence`."""
+        part = PartitionReport("orders", "A.orders", 0, 210, 60, sequence, -1)
+        state = self.driver.state
+        state.take(state.apply([replace(nothing_copied(0), partitions=(part,))]))
+
+
+@pytest.fixture
+def standing() -> Standing:
+    return Standing()
+
+
+def test_what_left_the_source_before_it_was_copied_is_refused_at_once(standing: Standing) -> None:
+    standing.source.log = OffsetRange(260, 500)
+    assert "offsets 210 to 259 left the source's log" in (standing.decide().refused or "")
+
+
+def test_what_left_the_source_after_a_lane_could_not_report_is_looked_for_behind_the_fence(standing: Standing) -> None:
+    standing.report(sequence=None)
+    standing.source.log = OffsetRange(260, 500)
+    assert standing.decide() == Range(KEY, Position(210, 60), 500, log_start=260)
+    assert standing.driver.state.of(KEY).position == Position(210, 60)
+
+
+def test_lane_that_has_looked_and_reported_is_believed(standing: Standing) -> None:
+    standing.report(sequence=None)
+    assert standing.decide() == Range(KEY, Position(210, 60), 500)
+    standing.report(sequence=1)
+    standing.source.log = OffsetRange(260, 500)
+    assert standing.decide().refused is not None
+
+
+def test_source_that_seems_to_be_cut_off_is_believed_only_where_all_brokers_agree_on_its_leader(
+    standing: Standing,
+) -> None:
+    standing.source.stale = OffsetRange(100, 150)
+    assert standing.decide() == Range(KEY, Position(210, 60), 500)
+    standing.source.silent = True
+    standing.driver.begin({KEY: ORDERS}, BATCH)
+    assert [each.code for each in standing.driver.state.stopped()] == ["MIR-210"]
+    standing.source.silent, standing.source.log = False, OffsetRange(100, 150)
+    assert "it was truncated" in (standing.decide().refused or "")
+
+
+BY_TIME = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), start_position=OffsetChoice(timestamp=1))
+NEW = CopiedPartition("payments", "A.payments", 0, "source-2", "remote-2", 1_000_000)
+
+
+def test_partition_whose_leader_does_not_tell_where_a_time_is_begins_once_it_does_and_nowhere_else() -> None:
+    source, target = Logs(100, 500), Logs(0, 0)
+    driver = FlowDriver(BY_TIME, cast(SourceCluster, source), cast(Cluster, target), cast(Journal, Rows()))
+    driver.begin({NEW.key: NEW}, BATCH)
+    assert driver.state.going() == [] and driver.state.some_may_resume()
+    source.of_time = {NEW.source: 300}
+    driver.begin({NEW.key: NEW}, BATCH)
+    (begun,) = driver.state.going()
+    assert begun.start.upstream_offset == 300
+
+
+class Group(GroupProgress):
+    """Records what it gets, and how."""
+
+    def __init__(self) -> None:
+        self.reported: List[str] = []
+
+    def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.reported += [f"offer {each}" for each in _shown(offsets)]
+
+    def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.reported += [f"withdraw {each}" for each in _shown(offsets)]
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self.reported += [f"commit {each}" for each in _shown(offsets)]
+
+
+def _shown(offsets: Mapping[TopicPartition, CommittedOffset]) -> List[str]:
+    return [f"{topic}-{number} {at.offset} {at.metadata}" for (topic, number), at in offsets.items()]
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+@pytest.fixture
+def reporting(group: Group) -> FlowDriver:
+    """A driver of a flow that starts new partitions at the end of their logs, and commits to `group`."""
+    flow = replace(BY_TIME, start_position=None, auto_offset_reset="latest")
+    clusters = cast(SourceCluster, Logs(100, 500)), cast(Cluster, Logs(0, 0))
+    return FlowDriver(flow, *clusters, cast(Journal, Rows(Position(200, 0))), group)
+
+
+BOTH = {KEY: ORDERS, NEW.key: NEW}
+
+
+def note(downstream: int, of: CopiedPartition = ORDERS) -> str:
+    return metadata_of(OffsetMetadata(of.remote_topic, of.remote_topic_id, downstream))
+
+
+def moved(driver: FlowDriver, position: int, downstream: int) -> None:
+    part = PartitionReport("orders", "A.orders", 0, position, downstream, 1, -1, records=1)
+    driver.commit(driver.state.apply([replace(nothing_copied(0), partitions=(part,))]), BATCH)
+
+
+def test_start_that_only_this_ledger_has_is_committed_before_anything_is_copied(
+    reporting: FlowDriver, group: Group
+) -> None:
+    reporting.begin(BOTH, BATCH)
+    reporting.begin(BOTH, BATCH)
+    moved(reporting, 210, 57)
+    assert group.reported == [
+        f"commit payments-0 500 {note(0, NEW)}",
+        f"offer orders-0 200 {note(0)}",
+        f"offer orders-0 210 {note(57)}",
+    ]
+
+
+def test_progress_of_a_partition_that_is_no_longer_copied_is_withdrawn_and_offered_again_if_it_returns(
+    reporting: FlowDriver, group: Group
+) -> None:
+    reporting.begin(BOTH, BATCH)
+    moved(reporting, 210, 57)
+    group.reported.clear()
+    reporting.begin({NEW.key: NEW}, BATCH)
+    reporting.begin(BOTH, BATCH)
+    assert group.reported == [f"withdraw orders-0 210 {note(57)}", f"offer orders-0 210 {note(57)}"]
+
+
+def test_progress_of_a_refused_partition_is_not_offered(group: Group) -> None:
+    flow, source = replace(BY_TIME, start_position=None), Logs(201, 500)
+    clusters = cast(SourceCluster, source), cast(Cluster, Logs(0, 0))
+    driver = FlowDriver(flow, *clusters, cast(Journal, Rows(Position(600, 0))), group)
+    driver.begin({KEY: ORDERS}, BATCH)
+    assert [each.refused for each in driver.state.stopped()] == [True]
+    assert group.reported == []

@@ -34,7 +34,7 @@ from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import Stop
 from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
 from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, Tail, refuse_stalled, tail_tasks
@@ -459,16 +459,16 @@ def incomplete_copy(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorErro
     reason = _unfinished(mirror)
     if reason is None:
         return None
-    refused = [part.code for part in mirror.stopped() if part.refused]
+    refused = [stop.code for stop in mirror.stopped() if stop.refused]
     if refused:
         return RefusedError(reason, code=refused[0] or None)
-    way, codes = way_out(mirror.stopped()), [part.code for part in mirror.stopped()][:1]
+    way, codes = way_out(mirror.stopped()), [stop.code for stop in mirror.stopped()][:1]
     return MirrorError(reason, way, code="MIR-206" if way is not None else "".join(codes) or "MIR-205")
 
 
-def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
+def way_out(stopped: Sequence[Stop]) -> Optional[str]:
     """The settings to change if partitions stopped at records on which the flow's change fails; `None` if none did."""
-    if not any(part.fails for part in stopped):
+    if not any(stop.fails for stop in stopped):
         return None
     return "name a dead.letter.topic for records that cannot be changed, or skip them by on.error: skip"
 
@@ -476,7 +476,7 @@ def way_out(stopped: Sequence[PartitionReport]) -> Optional[str]:
 def _unfinished(mirror: Union[FlowMirror, RowMirror]) -> Optional[str]:
     stopped, blocked = mirror.stopped(), mirror.blocked()
     if stopped:
-        return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0].stopped}"
+        return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0]}"
     if blocked:
         return f"{mirror.flow.name}: {counted(len(blocked), 'topic')} cannot be copied; the first: {blocked[0]}"
     return None

@@ -200,9 +200,13 @@ def _limit(configs: Optional[TopicConfigs]) -> int:
     return int(entry.value) if entry is not None and entry.value else KAFKA_DEFAULT_MAX_MESSAGE_BYTES
 
 
+def _is_rejected(part: PartitionReport) -> bool:
+    return part.stopped is not None and part.stopped.rejected is not None
+
+
 def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
     """Check the topics whose batches were refused. `topics.partitions` may have other limits afterwards."""
-    refused = {part.topic for report in reports for part in report.partitions if part.rejected_from is not None}
+    refused = {part.topic for report in reports for part in report.partitions if _is_rejected(part)}
     before = topics.partitions
     if not refused:
         return reports
@@ -215,11 +219,11 @@ def recheck_size_limits(flow: str, topics: TopicWatch, reports: Sequence[TaskRep
     other = {each.source for each in before.values() if each.max_message_bytes != limits[each.source]}
 
     def reported(part: PartitionReport) -> PartitionReport:
-        if part.rejected_from is None or (part.topic, part.partition) not in other:
+        if not _is_rejected(part) or part.source not in other:
             return part
         # The position is already past the offsets of these incidents, so they must still be recorded.
         passed = tuple(each for each in part.incidents if each.kind in PASSED)
-        return replace(part, stopped=None, rejected_from=None, rejected_until=-1, incidents=passed)
+        return replace(part, stopped=None, incidents=passed)
 
     found: List[TaskReport] = [replace(each, partitions=tuple(map(reported, each.partitions))) for each in reports]
     return found

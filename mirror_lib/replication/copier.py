@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from typing import Collection, FrozenSet, List, Mapping, Optional, Sequence
+from typing import Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.facts import TopicPartition
@@ -20,7 +20,7 @@ from mirror_lib.kafka.fetcher import ISOLATION, Fetcher
 from mirror_lib.ledger.records import OffsetSyncs
 from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.replication.lane import Lanes
-from mirror_lib.replication.messages import TaskPlan, TaskReport
+from mirror_lib.replication.messages import Stop, TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
 from mirror_lib.replication.recovery import Recovery
 
@@ -240,20 +240,22 @@ class LaneCopier:
         if looked:
             return  # the copies have moved since they were planned
         waiting = [copy for copy in copies if _may_be_refused(copy, ends.get(copy.remote, -1))]
-        counted, said = self._recovery.records, {copy.source: "" for copy in waiting}
+        counted = self._recovery.records
+        again: Dict[TopicPartition, Stop] = {}
         # Another process may still append, and what it appends may be on the source a moment later than it was read.
         # Twice the same reason is about records that stay.
         for _ in range(2):
             probes = {copy.source: PartitionCopy(copy.task, None) for copy in waiting}
             if probes:
                 self._recovery.recover(list(probes.values()), lambda probe: None)
-            waiting = [copy for copy in waiting if probes[copy.source].refused]
-            again = {copy.source: probes[copy.source].stopped or "" for copy in waiting}
-            sure, said = [copy for copy in waiting if again[copy.source] == said[copy.source]], again
+            said, stops = again, {copy.source: probes[copy.source].stopped for copy in waiting}
+            again = {source: stop for source, stop in stops.items() if stop is not None and stop.refused}
+            waiting = [copy for copy in waiting if copy.source in again]
+            sure = [copy for copy in waiting if again[copy.source] == said.get(copy.source)]
         self._recovery.records = counted
         for copy in sure:
             incident = probes[copy.source].incidents[-1]
-            copy.refuse(incident.reason, incident.from_offset, code=probes[copy.source].code)
+            copy.refuse(incident.reason, incident.from_offset, code=again[copy.source].code)
 
     def _own(self, copy: PartitionCopy) -> Optional[FrozenSet[int]]:
         """Where other flows write to the remote topic too: the producer ids of its lane, also of ended processes."""

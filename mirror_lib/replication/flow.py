@@ -29,7 +29,7 @@ from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.flow_rate import FlowRate, rate_limited
 from mirror_lib.replication.flow_state import Commit, Lag, Partitions, end_if_lost, judged_by_topics, metrics_of
 from mirror_lib.replication.journal import BatchRef, Journal
-from mirror_lib.replication.messages import NO_END, PartitionReport, TaskPlan, TaskReport
+from mirror_lib.replication.messages import NO_END, Stop, TaskPlan, TaskReport
 from mirror_lib.replication.stage import CancellableStage, most_slots, run_tasks, task_slots
 from mirror_lib.replication.tail import (
     CHECK_SECONDS,
@@ -143,8 +143,8 @@ class Mirror(ABC):
         """True if the ledger has rows of this flow."""
 
     @abstractmethod
-    def stopped(self) -> Sequence[PartitionReport]:
-        """The partitions that are stopped, as of the last batch."""
+    def stopped(self) -> Sequence[Stop]:
+        """Why partitions are stopped as of the last batch, one value for each."""
 
     def sources(self) -> Sequence[TopicPartition]:
         """The source partitions that the flow copies."""
@@ -197,7 +197,7 @@ class FlowMirror(Mirror):
         """See `Mirror`."""
         return self._driver.has_history()
 
-    def stopped(self) -> Sequence[PartitionReport]:
+    def stopped(self) -> Sequence[Stop]:
         """See `Mirror`."""
         return self._state.stopped()
 

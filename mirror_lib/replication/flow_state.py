@@ -26,7 +26,7 @@ from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, counted_
 from mirror_lib.replication.copied_topics import PASSED, CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.journal import position_row
-from mirror_lib.replication.messages import PartitionReport, TaskPlan, TaskReport, lane_of
+from mirror_lib.replication.messages import PartitionReport, Stop, TaskPlan, TaskReport, lane_of
 from mirror_lib.replication.task_plans import LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
@@ -38,27 +38,9 @@ Partitions = Mapping[PartitionKey, CopiedPartition]
 Lag = Mapping[TopicPartition, Tuple[int, int]]
 
 
-def of_unlisted(copied: CopiedPartition) -> PartitionReport:
-    """The report of a partition whose offsets are unknown. It is not copied, so it must not count as caught up."""
-    return replace(_report(copied, f"{copied.topic}-{copied.partition}: {UNLISTED}"), code="MIR-210")
-
-
-def refusal_of(copied: CopiedPartition, reason: str, code: str) -> PartitionReport:
-    """The report of a partition that stops for safety until an operator has acted."""
-    return replace(_report(copied, reason), refused=True, code=code)
-
-
-def _report(copied: CopiedPartition, reason: str) -> PartitionReport:
-    return PartitionReport(
-        topic=copied.topic,
-        remote_topic=copied.remote_topic,
-        partition=copied.partition,
-        position=-1,
-        downstream_offset=-1,
-        sequence=0,
-        last_timestamp=-1,
-        stopped=reason,
-    )
+def unlisted(copied: CopiedPartition) -> Stop:
+    """The stop of a partition whose offsets are unknown. It is not copied, so it must not count as caught up."""
+    return Stop(f"{copied.topic}-{copied.partition}: {UNLISTED}", "MIR-210")
 
 
 @dataclass(frozen=True)
@@ -66,7 +48,7 @@ class PartitionState:
     """One partition on the driver, an immutable value. Partitions of deleted topics keep theirs.
 
     `position` is the ledger's until it is `decided` from both logs, then this driver's: in the ledger, or at the next
-    commit. `range` is the decision of the current batch, and `stop` the report with which it stopped in this batch.
+    commit. `range` is the decision of the current batch, and `stop` is set if it stopped in this batch.
     `doubted`: a lane's last appends could not be reported, so the remote log may have more records. `alike`: its topics
     have no ids, and both logs had the last recorded record since the topics were last not listed.
 
@@ -80,7 +62,7 @@ class PartitionState:
     doubted: bool = False
     alike: bool = False
     range: Optional[Range] = None
-    stop: Optional[PartitionReport] = None
+    stop: Optional[Stop] = None
     source_end: int = -1
     served: int = 0
     isolate_until: int = -1
@@ -112,42 +94,40 @@ class PartitionState:
     def after(self, part: PartitionReport, cycle: int, skips: bool) -> PartitionState:
         """The state once the report of a cycle is recorded. With `skips`, records that the target refuses are skipped:
         the refused batch is sent again one record at a time first, so only the refused record is skipped."""
-        upstream = part.rejected_until if self._skips(part, skips) else part.position
+        rejected, skipped = self._rejected(part, skips)
+        upstream = rejected[1] if rejected is not None and skipped else part.position
         position, doubted = Position(upstream, part.downstream_offset), part.sequence is None
         source_end = part.source_end if part.source_end >= 0 else self.source_end
         if part.stopped is None and not part.records:
             same = (position, doubted, source_end) == (self.position, self.doubted, self.source_end)
             return self if same else replace(self, position=position, doubted=doubted, source_end=source_end)
-        continues = _continues(part, skips)
-        stops = part.stopped is not None and not continues
+        stop = part.stopped if rejected is None else None
         return replace(
             self,
             position=position,
             doubted=doubted,
             source_end=source_end,
-            stop=part if stops else self.stop,
+            stop=stop or self.stop,
             served=cycle if part.records else self.served,
-            isolate_until=max(self.isolate_until, part.rejected_until) if continues else self.isolate_until,
-            noted_at=part.position if stops else self.noted_at,
+            isolate_until=self.isolate_until if rejected is None else max(self.isolate_until, rejected[1]),
+            noted_at=self.noted_at if stop is None else part.position,
         )
 
     def incidents(self, part: PartitionReport, skips: bool) -> List[Incident]:
         """The incidents of a report for the operator. A partition that stays stopped is reported once."""
         passed = [each for each in part.incidents if each.kind in PASSED]
-        if self._skips(part, skips):
-            skipped = (part.topic, part.partition, part.rejected_from or 0, part.rejected_until, part.stopped or "")
-            return [*passed, Incident(OFFSETS_SKIPPED, *skipped)]
-        if part.stopped is None or _continues(part, skips):
+        rejected, skipped = self._rejected(part, skips)
+        if rejected is not None and skipped:
+            return [*passed, Incident(OFFSETS_SKIPPED, *part.source, *rejected, str(part.stopped))]
+        if part.stopped is None or rejected is not None:
             return passed
         return [] if self.noted_at == part.position else list(part.incidents)
 
-    def _skips(self, part: PartitionReport, skips: bool) -> bool:
-        return skips and part.rejected_from is not None and part.rejected_from < self.isolate_until
-
-
-def _continues(part: PartitionReport, skips: bool) -> bool:
-    """Whether a stopped partition continues in the next cycle: sent one by one, or with the refused record skipped."""
-    return skips and part.rejected_from is not None
+    def _rejected(self, part: PartitionReport, skips: bool) -> Tuple[Optional[Tuple[int, int]], bool]:
+        """The offsets that the target refused, if the partition continues in the next cycle: sent one by one, or with
+        the refused record skipped; and whether it is skipped."""
+        rejected = part.stopped.rejected if skips and part.stopped is not None else None
+        return rejected, rejected is not None and rejected[0] < self.isolate_until
 
 
 @dataclass(frozen=True)
@@ -216,22 +196,22 @@ class FlowState:
             found, known = decided.get(key), self.of(key)
             stop = known.stop if known.stop is not None and known.stop.refused else None
             if stop is None and (found is None or found.refused):
-                stop = of_unlisted(each) if found is None else refusal_of(each, found.refused or "", found.code)
-                log.error("%s: %s", self._flow.name, stop.stopped)
+                stop = unlisted(each) if found is None else Stop(str(found.refused), found.code, refused=True)
+                log.error("%s: %s", self._flow.name, stop)
             self.partitions[key] = replace(known, range=found, stop=stop, source_end=-1 if found is None else found.end)
 
-    def stop(self, key: PartitionKey, part: PartitionReport) -> None:
+    def stop(self, key: PartitionKey, stop: Stop) -> None:
         """Do not copy this partition further in this batch."""
-        self.change(key, stop=part)
-        log.error("%s: %s", self._flow.name, part.stopped)
+        self.change(key, stop=stop)
+        log.error("%s: %s", self._flow.name, stop)
 
-    def stopped(self) -> List[PartitionReport]:
-        """The reports with which partitions have stopped."""
+    def stopped(self) -> List[Stop]:
+        """Why partitions have stopped, one value for each."""
         return [each.stop for each in self.partitions.values() if each.stop is not None]
 
     def some_may_resume(self) -> bool:
         """Whether a later attempt may succeed for some of the stopped partitions."""
-        return any(not part.refused for part in self.stopped())
+        return any(not stop.refused for stop in self.stopped())
 
     def todo(self) -> List[Range]:
         """What this batch has still to copy."""
@@ -283,7 +263,7 @@ class FlowState:
         """Update the state with a commit that is recorded, or will be before anything that depends on it."""
         for key, each in commit.partitions.items():
             if each.stop is not None and each.stop is not self.partitions[key].stop:
-                log.error("%s: %s", self._flow.name, each.stop.stopped)
+                log.error("%s: %s", self._flow.name, each.stop)
         self.partitions.update(commit.partitions)
         self._lanes = commit.lanes
         self._cycles += 1
@@ -312,7 +292,7 @@ def judged_by_topics(
         if (part.topic, part.partition) not in gone:
             return part
         lost = tuple(each for each in part.incidents if each.kind == DATA_LOST)
-        return replace(part, stopped=None, refused=False, lost_tail=False, incidents=lost, sequence=None)
+        return replace(part, stopped=None, incidents=lost, sequence=None)
 
     return [replace(report, partitions=tuple(map(judged, report.partitions))) for report in reports]
 
@@ -350,7 +330,7 @@ def fenced(flow: str) -> FencedError:
 def end_if_lost(flow: str, commit: Commit) -> None:
     """Raise the error that ends the flow's run: `ClusterError` if a remote log lost records, `FencedError` if another
     driver fenced a lane."""
-    lost = [part.stopped for part in commit.parts if part.lost_tail]
+    lost = [part.stopped for part in commit.parts if part.stopped is not None and part.stopped.lost_tail]
     if lost:
         raise ClusterError(f"{flow}: {lost[0]}", "the next start copies the lost records again", code="MIR-207")
     if any(report.fenced for report in commit.reports):

@@ -6,11 +6,9 @@ transactional id, whatever `tasks.max` is.
 
 from __future__ import annotations
 
-import json
 import zlib
-from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Dict, FrozenSet, Mapping, Optional, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, FrozenSet, Mapping, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import RateQuota
@@ -30,24 +28,6 @@ MOST_SYNCS = 250_000
 
 # The end of a partition that is tailed: its lane continues until the cycle's time is up.
 NO_END = 2**63 - 1
-
-
-def to_text(report: TaskReport) -> str:
-    """A task's report as one line of JSON, as Spark brings it to the driver."""
-    bare = asdict(replace(report, syncs=()))
-    syncs = [(each.topic, each.partition, b64encode(each.flat).decode("ascii")) for each in report.syncs]
-    return json.dumps({**bare, "syncs": syncs})
-
-
-def from_text(text: str) -> TaskReport:
-    """Parse a line that `to_text` wrote."""
-    fields: Dict[str, Any] = json.loads(text)
-    producers, partitions = fields.pop("producers"), fields.pop("partitions")
-    return TaskReport(
-        **{**fields, "syncs": tuple(OffsetSyncs(topic, n, b64decode(flat)) for topic, n, flat in fields["syncs"])},
-        producers={int(lane): Producer(**producer) for lane, producer in producers.items()},
-        partitions=tuple(map(partition_report, partitions)),
-    )
 
 
 def only_news(report: TaskReport, plan: TaskPlan) -> TaskReport:
@@ -75,12 +55,6 @@ def unmoved(task: PartitionTask) -> PartitionReport:
         last_timestamp=-1,
         source_end=task.upstream_offset,
     )
-
-
-def partition_report(fields: Dict[str, Any]) -> PartitionReport:
-    """Build a partition's report from its JSON fields."""
-    incidents = fields.pop("incidents")
-    return PartitionReport(**fields, incidents=tuple(Incident(**incident) for incident in incidents))
 
 
 class KeptPartition:
@@ -175,17 +149,33 @@ class TaskPlan:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """Why a partition stopped, with the code if it has its own.
+
+    `refused`: for safety, not by a failure, until an operator has acted. `lost_tail`: the remote log lost acknowledged
+    records. `fails`: at a record on which the flow's change fails. `rejected`: the first and the end of the upstream
+    offsets that the target refused.
+    """
+
+    reason: str
+    code: str = ""
+    refused: bool = False
+    lost_tail: bool = False
+    fails: bool = False
+    rejected: Optional[Tuple[int, int]] = None
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True)
 class PartitionReport(KeptPartition):
-    """The position of a partition after a cycle. `stopped` is the reason it is stopped, None if it is not. `refused`
-    means that the reason is safety, not failure, and `code` is the code of the refusal. `lost_tail` means that the
-    remote log lost acknowledged records. The target refused the upstream offsets from `rejected_from` to
-    `rejected_until` (exclusive).
+    """The position of a partition after a cycle; `stopped` if it is stopped.
 
     Every source record before `position` was copied or does not exist. `downstream_offset` is the end of the
     acknowledged records on the remote log; `sequence` is the producer's next one, None if it is unknown. `source_end`
     is the end of the source's log by the last answer, -1 without one. `seconds` is from the first fetch to the last
     acknowledgement. `recovered` records, with `recovered_bytes` in their batches, were found on the remote log.
-    `fails`: it stopped at a record on which the flow's change fails.
     """
 
     topic: str
@@ -199,14 +189,8 @@ class PartitionReport(KeptPartition):
     records: int = 0
     bytes: int = 0
     seconds: float = 0.0
-    stopped: Optional[str] = None
-    refused: bool = False
-    lost_tail: bool = False
-    rejected_from: Optional[int] = None
-    rejected_until: int = -1
+    stopped: Optional[Stop] = None
     incidents: Tuple[Incident, ...] = ()
-    fails: bool = False
-    code: str = ""
     recovered: int = 0
     recovered_bytes: int = 0
 

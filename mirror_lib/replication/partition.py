@@ -12,8 +12,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import replace
-from enum import Enum
-from typing import Any, Deque, Dict, Hashable, List, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Deque, Dict, Hashable, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError, FencedError
 from mirror_lib.facts import TopicPartition
@@ -26,7 +26,7 @@ from mirror_lib.kafka.reencoder import RecordTooLarge
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import DATA_LOST, PARTITION_STOPPED, Incident
 from mirror_lib.replication.encoder import Encoder, Outgoing
-from mirror_lib.replication.messages import PartitionReport, PartitionTask
+from mirror_lib.replication.messages import PartitionReport, PartitionTask, Stop
 
 # Errors by which the target refuses one batch: the partition stops, the flow continues.
 REJECTED = {
@@ -62,16 +62,6 @@ def why_not_fetched(code: int) -> Optional[str]:
     return None
 
 
-class State(Enum):
-    """The state of a remote partition. It moves down this list by its own methods. It returns to the first state only
-    when its lane is fenced."""
-
-    RECOVERING = "the end of the remote log is not known yet"
-    COPYING = "batches are queued and appended"
-    DRAINING = "the queued batches are appended, then it stops"
-    STOPPED = "it stops in this task"
-
-
 class RemotePartition(ABC):
     """One remote partition of a lane. `source` names it in messages and incidents. `downstream` is the offset of the
     next acknowledged record, and `sequence` its producer sequence, set if a producer was handed over with it.
@@ -87,16 +77,12 @@ class RemotePartition(ABC):
         sequence: Optional[int],
         shared: bool,
     ) -> None:
-        self.state = State.RECOVERING
         self.source, self.remote = source, remote
         self.lane, self.transactional_id = lane, transactional_id
         self.producer: Optional[Producer] = None
         self.downstream, self.sequence = downstream, sequence or 0
         self._handed_over = sequence is not None
-        self.stopped: Optional[str] = None
-        self.refused = self.lost_tail = self.fails = False
-        self.code = ""
-        self.rejected: Tuple[Optional[int], int] = (None, -1)
+        self.stopped: Optional[Stop] = None
         self.incidents: List[Incident] = []
         self.last_timestamp = -1
         self.records = self.bytes = self.queued_bytes = 0
@@ -107,7 +93,8 @@ class RemotePartition(ABC):
         self._queue: Deque[Outgoing] = deque()
         self._in_flight: Deque[Tuple[Outgoing, int]] = deque()
         self._proven = False
-        self._final_report: Optional[Tuple[str, int, int]] = None
+        # How it stops once the queued batches are acknowledged.
+        self._final: Optional[Callable[[], None]] = None
         self._of_last_batch: Optional[int] = None
 
     def continues(self, end: int) -> bool:
@@ -115,21 +102,16 @@ class RemotePartition(ABC):
         return self._handed_over
 
     def fenced(self) -> None:
-        """A marker with the present time is on the remote log, after all appended records. Records before the marker
-        are still to be found out."""
+        """A marker with the present time is on the remote log, after all appended records."""
         self._of_last_batch = None
-        if self.stopped is None:
-            self.state = State.RECOVERING
 
     def start(self, producer: Producer) -> None:
         """Append as `producer` from `downstream` on, with `sequence`. Drops queued and in-flight batches: the remote
         log was re-read since, or nothing was in flight."""
         self.producer = producer
-        if self.stopped is None:
-            self.state = State.COPYING
         self._expected = self.downstream
         self.drop()
-        self._proven, self._final_report = False, None
+        self._proven, self._final = False, None
 
     def drop(self) -> None:
         """Drop queued and in-flight batches: the connection is gone, and no answer will come."""
@@ -142,6 +124,11 @@ class RemotePartition(ABC):
         self._queue.append(outgoing)
         self.queued_bytes += outgoing.size
         self.busy_ones[self] = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has stopped, or will once the queued batches are appended."""
+        return self.stopped is not None or self._final is not None
 
     @property
     def waits(self) -> bool:
@@ -209,41 +196,38 @@ class RemotePartition(ABC):
     def _stands(self) -> int:
         """The upstream offset at which it would stop now."""
 
-    def drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
+    def drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1, fails: bool = False) -> None:
         """Stop once all records before `from_offset` are acknowledged: skipping one record must not skip others."""
-        if self.stopped is None:
-            self.state = State.DRAINING
-        self._final_report = (reason, from_offset, until_offset)
+        self._final = partial(self.stop, reason, from_offset, until_offset, fails=fails)
         self._stop_if_drained()
 
     def _stop_if_drained(self) -> None:
-        if self._final_report is not None and not self._queue and not self._in_flight and self.stopped is None:
-            self.stop(*self._final_report)
+        if self._final is not None and not self._queue and not self._in_flight and self.stopped is None:
+            self._final()
 
-    def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
+    def stop(self, reason: str, from_offset: int, until_offset: int = -1, **how: Any) -> None:
         """Stop this partition; the others continue. Without `until_offset` the offset is only the place. With it, just
-        the records from `from_offset` to `until_offset` block the partition, and may be skipped."""
-        self.state = State.STOPPED
-        self.rejected = (None, -1) if until_offset < 0 else (from_offset, until_offset)
-        self.stopped = f"{name_of(self.source)} at offset {from_offset}: {reason}"
+        the records from `from_offset` to `until_offset` block the partition, and may be skipped. `how`: see `Stop`."""
+        rejected = None if until_offset < 0 else (from_offset, until_offset)
+        sentence = f"{name_of(self.source)} at offset {from_offset}: {reason}"
+        self.stopped = Stop(sentence, rejected=rejected, **how)
         self.incidents.append(Incident(PARTITION_STOPPED, *self.source, from_offset, until_offset, reason))
 
     def refuse(self, reason: str, at: Optional[int] = None, *, code: str) -> None:
         """Stop for safety, by default at the present offset: continuing could lose or duplicate records."""
-        self.refused, self.code = True, code
-        self.stop(reason, self._stands() if at is None else at)
+        self.stop(reason, self._stands() if at is None else at, refused=True, code=code)
 
     def lose_tail(self, reason: str) -> None:
         """Stop because acknowledged records are gone from the remote log. The next start of the flow repairs it."""
-        self.lost_tail, self.code = True, "MIR-312"
-        self.stop(reason, self._stands())
+        self.stop(reason, self._stands(), lost_tail=True, code="MIR-312")
 
     def forgettable(self, before: float) -> bool:
         """True if the target may soon forget the producer: the last batch has no timestamp after `before` (ms).
 
         False after a refusal or a truncated log, which are left unchanged, and without a transactional id.
         """
-        left_alone = self.refused or self.lost_tail or self.transactional_id is None
+        stop = self.stopped
+        left_alone = self.transactional_id is None or (stop is not None and (stop.refused or stop.lost_tail))
         return self._of_last_batch is not None and self._of_last_batch < before and not left_alone
 
     def report(self, known: bool = True) -> PartitionReport:
@@ -259,17 +243,10 @@ class RemotePartition(ABC):
             records=self.records,
             bytes=self.bytes,
             stopped=self.stopped,
-            refused=self.refused,
-            lost_tail=self.lost_tail,
-            rejected_from=self.rejected[0],
-            rejected_until=self.rejected[1],
             incidents=tuple(self.incidents),
-            fails=self.fails,
-            code=self.code,
         )
 
 
-ENDING = (State.DRAINING, State.STOPPED)
 # Enough for five produce requests in flight, and small enough for lanes with many partitions.
 QUEUE_BYTES = 4 * 1024 * 1024
 
@@ -305,19 +282,19 @@ class PartitionCopy(RemotePartition):
 
     def hungry(self) -> bool:
         """True while the range is not completely fetched and the queue has space."""
-        return self.state not in ENDING and self.fetch_position < self.task.end and self.queued_bytes < QUEUE_BYTES
+        return not self.ends and self.fetch_position < self.task.end and self.queued_bytes < QUEUE_BYTES
 
     def full(self) -> bool:
         """True while only the full queue prevents a fetch."""
-        return self.state not in ENDING and self.fetch_position < self.task.end and self.queued_bytes >= QUEUE_BYTES
+        return not self.ends and self.fetch_position < self.task.end and self.queued_bytes >= QUEUE_BYTES
 
     def finished(self, no_more: bool) -> bool:
         """True when nothing is queued or in flight, and all is fetched or no more shall be fetched (`no_more`)."""
         if self.busy:
             return False
-        if self.state is State.DRAINING:
+        if self._final is not None and self.stopped is None:
             return no_more and not self._queue
-        return no_more or self.state is State.STOPPED or self.fetch_position >= self.task.end
+        return no_more or self.stopped is not None or self.fetch_position >= self.task.end
 
     def take(self, position: int, gap: bool, found: Fetched) -> int:
         """Encode a fetch answer; return the number of record stretches in it. `gap`: the answer has no records because
@@ -326,7 +303,7 @@ class PartitionCopy(RemotePartition):
         Raises `Disconnected` if the leader must be looked up again.
         """
         encoder, runs = self._encoder, 0
-        if encoder is None or self.state is State.STOPPED or position != encoder.position:
+        if encoder is None or self.stopped is not None or position != encoder.position:
             return 0  # an answer to a request from before a recovery
         if found.error_code:
             self._fetch_error(found.error_code)
@@ -337,25 +314,20 @@ class PartitionCopy(RemotePartition):
                 self.put(outgoing)
                 runs += len(outgoing.runs)
         except RecordTooLarge as error:
-            self.reject(error.upstream_offset, str(error))
+            self.drain_then_stop(str(error), error.upstream_offset, error.upstream_offset + 1)
         except BatchError as error:
             self.drain_then_stop(str(error), encoder.position)
         if gap and encoder.position == position:
             encoder.position = max(position, min(found.end, self.task.end))
-        if self.state is not State.DRAINING:
+        if not self.ends:
             self._gap_end = encoder.position
             self._pass_gap()
         return runs
 
     def _pass_gap(self) -> None:
         """Move past a gap, once no batch before it is queued or in flight."""
-        if not self._queue and not self.waits and self.state is not State.STOPPED:
+        if not self._queue and not self.waits and self.stopped is None:
             self.acknowledged = max(self.acknowledged, self._gap_end)
-
-    def reject(self, upstream_offset: int, reason: str) -> None:
-        """Stop at a record that cannot be sent, once all records before it are acknowledged: skipping it must not skip
-        others."""
-        self.drain_then_stop(reason, upstream_offset, upstream_offset + 1)
 
     def _fetch_error(self, code: int) -> None:
         reason = why_not_fetched(code)

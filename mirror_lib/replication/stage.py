@@ -1,7 +1,8 @@
-"""Runs one Spark stage of lane tasks: no shuffle, one action, one JSON report from each task."""
+"""Runs one Spark stage of lane tasks: no shuffle, one action, one report from each task."""
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from dataclasses import replace
 from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
@@ -11,13 +12,13 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from mirror_lib.replication.copier import copy_lanes
-from mirror_lib.replication.messages import TaskPlan, TaskReport, from_text, only_news, to_text, with_unmoved
+from mirror_lib.replication.messages import TaskPlan, TaskReport, only_news, with_unmoved
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, named, shipped
 from mirror_lib.threads import BackgroundCall
 
-REPORT = "report"
+REPORT_DDL = "report binary"
 # Without a limit of executors there is no limit of slots.
 MANY = 2**31 - 1
 
@@ -51,11 +52,11 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
     bare = tuple(replace(plan, source_options={}, target_options={}) for plan in plans)
     try:
         with shipped(spark, bare, secret) as held:
-            rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(held), f"{REPORT} string").collect()
+            rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(held), REPORT_DDL).collect()
     except Exception as error:
         raise stage_error(plans[0].flow, spark, error) from error
     by_task = {plan.task: plan for plan in plans}
-    return [with_unmoved(report, by_task[report.task]) for report in (from_text(row[REPORT]) for row in rows)]
+    return [with_unmoved(report, by_task[report.task]) for report in (pickle.loads(row.report) for row in rows)]
 
 
 class CancellableStage:
@@ -92,8 +93,12 @@ def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.Recor
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 plan = replace(plans.value[index], **plans.secret)
-                report = to_text(only_news(copy_lanes(plan, attempt), plan))
-                yield pa.RecordBatch.from_arrays([pa.array([report], pa.string())], names=[REPORT])
+                yield reported(only_news(copy_lanes(plan, attempt), plan))
         forget_archives()
 
     return copy
+
+
+def reported(report: object) -> pa.RecordBatch:
+    """The row of REPORT_DDL that brings a task's report to the driver."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])

@@ -66,7 +66,7 @@ class LaneState:
         kept = dict.fromkeys(self.sequences, 0) if fresh else dict(self.sequences)
         for part in partitions:
             remote = (part.remote_topic, part.partition)
-            if part.refused or part.sequence is None:
+            if part.sequence is None or (part.stopped is not None and part.stopped.refused):
                 # The end of its remote log is unknown: the next copy must read it again.
                 kept.pop(remote, None)
             else:

@@ -13,9 +13,9 @@ from mirror_lib.replication.copied_topics import CopiedPartition, recheck_size_l
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.flow import FlowContext
-from mirror_lib.replication.flow_state import Lag, end_if_lost, refusal_of
+from mirror_lib.replication.flow_state import Lag, end_if_lost
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport, TaskReport, nothing_copied
+from mirror_lib.replication.messages import PartitionReport, Stop, TaskReport, nothing_copied
 from mirror_lib.replication.reconcile import left_the_log, loss_hint
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
@@ -40,7 +40,7 @@ class KeptMirror(RowMirror):
         """See `Mirror`."""
         return self._driver.has_history()
 
-    def stopped(self) -> Sequence[PartitionReport]:
+    def stopped(self) -> Sequence[Stop]:
         """See `Mirror`."""
         return self._state.stopped()
 
@@ -62,8 +62,8 @@ class KeptMirror(RowMirror):
             lost = Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)
             self._driver.pass_loss(each.key, lost, Position(each.log_start, at.downstream_offset), batch)
         else:
-            copied = self._partitions[each.key]
-            self._state.stop(each.key, refusal_of(copied, f"{reason}; {loss_hint(copied.topic)}", "MIR-310"))
+            reason = f"{reason}; {loss_hint(each.key.source_topic)}"
+            self._state.stop(each.key, Stop(reason, "MIR-310", refused=True))
 
     def _left_out(self) -> bool:
         return self._state.some_may_resume()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
@@ -22,7 +22,7 @@ from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.encoder import Outgoing
 from mirror_lib.replication.messages import PartitionReport
-from mirror_lib.replication.partition import RemotePartition, State
+from mirror_lib.replication.partition import RemotePartition
 from mirror_lib.replication.recovery import required_ends, up_to
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
@@ -215,7 +215,7 @@ class RowPartition(RemotePartition):
     def take(self, source: TopicPartition, rows: RowColumns, failures: Sequence[Tuple[int, str]]) -> None:
         """Encode and queue the rows that are not on the remote log yet. The rows of a source partition come in its
         order. A failure stops a lane of one source partition after the rows before it, unless failures are skipped."""
-        if self.state is not State.COPYING:
+        if self.ends:
             return
         begin, end = self._ranges[source]
         try:
@@ -228,8 +228,7 @@ class RowPartition(RemotePartition):
         if failed and not self._skips:
             offset, reason = failed[0]
             self._append(source, rows.within(begin, offset))
-            self.fails = True
-            self.drain_then_stop(reason, offset)
+            self.drain_then_stop(reason, offset, fails=True)
             return
         self.incidents += [Incident(OFFSETS_SKIPPED, *source, at, at + 1, reason) for at, reason in failed]
         self._append(source, rows)
@@ -310,11 +309,11 @@ class RowPartition(RemotePartition):
     def _stands(self) -> int:
         return max(0, self._acknowledged)
 
-    def stop(self, reason: str, from_offset: int, until_offset: int = -1) -> None:
+    def stop(self, reason: str, from_offset: int, until_offset: int = -1, **how: Any) -> None:
         """See `RemotePartition`. Upstream offsets are of the source partition of the oldest batch in flight."""
         if self.task.source is None and self._sources:
             self.source = self._sources[0]
-        super().stop(reason, from_offset, until_offset)
+        super().stop(reason, from_offset, until_offset, **how)
 
     def doubt(self) -> None:
         """The result of its fence is unknown: the next task must check."""

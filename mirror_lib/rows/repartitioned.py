@@ -19,9 +19,9 @@ from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.driver import source_logs
 from mirror_lib.replication.flow import FlowContext
-from mirror_lib.replication.flow_state import Lag, of_unlisted
+from mirror_lib.replication.flow_state import Lag, unlisted
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import Stop
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import (
     Action,
@@ -149,10 +149,10 @@ class RepartitioningMirror(RowMirror):
         """See `Mirror`."""
         return bool(self._ledger.pairs)
 
-    def stopped(self) -> Sequence[PartitionReport]:
+    def stopped(self) -> Sequence[Stop]:
         """The partitions that the source did not report at the last check. Any other stopped partition ends the
         flow."""
-        return [of_unlisted(each) for each in self._without_answer]
+        return [unlisted(each) for each in self._without_answer]
 
     def _lag(self) -> Lag:
         return {source: (each.offset, each.end) for source, each in self._sources.items() if each.end is not None}
@@ -279,11 +279,11 @@ class RepartitioningMirror(RowMirror):
         self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
     ) -> None:
         every = [lane for report in found for lane in report.lanes]
-        for part in (lane.part for lane in every):
-            if part.stopped is not None:
-                kind = RefusedError if part.refused or part.lost_tail else MirrorError
-                hint = None if part.refused else "see dead.letter.topic"
-                raise kind(f"{self.flow.name}: {part.stopped}", hint, code=part.code or "MIR-205")
+        for stop in (lane.part.stopped for lane in every):
+            if stop is not None:
+                kind = RefusedError if stop.refused or stop.lost_tail else MirrorError
+                hint = None if stop.refused else "see dead.letter.topic"
+                raise kind(f"{self.flow.name}: {stop}", hint, code=stop.code or "MIR-205")
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in every for each in lane.part.incidents]
         self._journal.note(skipped, batch)

@@ -12,12 +12,11 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from mirror_lib.log_lines import format_worker_entries
+from mirror_lib.replication.stage import REPORT_DDL, reported
 from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
 from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, shipped
-
-REPORT_DDL = "report binary"
 
 # Spark passes rows to Python in groups of so many. Since 4.0 it also limits the bytes of a group. Earlier releases get
 # small groups, so that large records do not exhaust the executor's memory.
@@ -44,7 +43,7 @@ def append_rows(rows: DataFrame, plan: RowsPlan) -> List[RowsReport]:
             found = rows.mapInArrow(_appender(held), REPORT_DDL).collect()
     except Exception as error:
         raise stage_error(plan.flow, rows.sparkSession, error) from error
-    return [pickle.loads(row["report"]) for row in found]
+    return [pickle.loads(row.report) for row in found]
 
 
 def _appender(plan: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -54,6 +53,6 @@ def _appender(plan: Shipped[RowsPlan]) -> Callable[[Batches], Iterator[pa.Record
         number, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         report = RowWriter(replace(plan.value, **plan.secret), number, retried=attempt > 0).run(batches)
         forget_archives()
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+        yield reported(report)
 
     return append

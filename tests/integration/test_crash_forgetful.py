@@ -21,6 +21,7 @@ from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
 from tests.lab.one_lane import LaneProcess, next_plan, standing_still, task_plans
+from tests.lab.stops import stop_of
 
 pytestmark = pytest.mark.long
 
@@ -161,7 +162,7 @@ def test_what_somebody_else_wrote_behind_old_records_stops_the_partition(flow: O
         foreign.produce(flow.remote_topic, b"foreign", partition=1)
         foreign.flush()
         report = wake().report()
-    assert [part.refused for part in report.partitions] == [False, True, False]
+    assert [stop_of(part).refused for part in report.partitions] == [False, True, False]
     assert [part.records for part in report.partitions] == [EARLY] * flow.partitions
 
 

@@ -20,6 +20,7 @@ from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
 from tests.lab.one_lane import next_plan, standing_still, task_plans
+from tests.lab.stops import stop_of
 
 # Copied by the successor before the zombie wakes up, and after that.
 EARLY, LATE = 400, 200
@@ -217,7 +218,7 @@ def test_partition_that_stays_refused_gets_no_marker(flow: OneFlow, monkeypatch:
         """How many offsets the remote partition grew by."""
         before, report = end(), copy_lanes(start, 0)
         parts = {part.partition: part for part in report.partitions}
-        assert [parts[number].code for number in range(3)] == ["", "MIR-313", ""] and parts[1].refused
+        assert [stop_of(parts[number]).code for number in range(3)] == ["", "MIR-313", ""] and stop_of(parts[1]).refused
         assert [parts[number].position for number in range(3)] == [EARLY + LATE, EARLY, EARLY + LATE]
         return end() - before
 

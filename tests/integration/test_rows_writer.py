@@ -21,6 +21,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 from tests.lab.readers import lies, origin_of, read_topic
 from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of, syncs_of, with_lanes
+from tests.lab.stops import stop_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ def attempt(
 
 
 def stopped(report: RowsReport) -> List[str]:
-    return [lane.part.stopped for lane in report.lanes if lane.part.stopped is not None]
+    return [str(lane.part.stopped) for lane in report.lanes if lane.part.stopped is not None]
 
 
 def test_stages_behind_one_another_leave_an_exact_copy_and_fence_once(flow: OneFlow, spark: SparkSession) -> None:
@@ -124,7 +125,7 @@ def test_row_that_fails_stops_its_partition_there_or_is_left_out(flow: OneFlow, 
     lanes = lanes_of([report])
     assert [lane.part.position for lane in lanes] == [RECORDS, 70, RECORDS]
     assert stopped(report) == [f"{flow.topic}-1 at offset 70: no number"]
-    assert [lane.remote[1] for lane in lanes if lane.part.fails] == [1]
+    assert [lane.remote[1] for lane in lanes if stop_of(lane.part).fails] == [1]
     later = replace(next_plan(plan, lanes[1:2], RECORDS), skips=True)
     again = attempt(flow, spark, later, failure=change)
     (lane,) = [each for each in again.lanes if each.remote[1] == 1]
@@ -184,7 +185,7 @@ def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_n
     lanes = lanes_of([attempt(flow, spark, with_lanes(plan_of(flow, RECORDS), shared=True))])
     assert [(lane.recovered, lane.part.records) for lane in lanes] == [(0, RECORDS)] * 3
     alone = attempt(flow, spark, plan_of(flow, RECORDS))
-    assert len(stopped(alone)) == 3 and all(lane.part.refused for lane in alone.lanes)
+    assert len(stopped(alone)) == 3 and all(stop_of(lane.part).refused for lane in alone.lanes)
 
 
 @pytest.mark.long
@@ -223,7 +224,7 @@ def test_record_that_is_too_large_for_its_remote_topic_stops_behind_those_before
     plan = with_lanes(plan_of(flow, RECORDS), max_message_bytes=1_000)
     lanes = lanes_of([attempt(flow, spark, plan, value="if(offset = 33, repeat('x', 2000), value)")])
     parts = [lane.part for lane in lanes]
-    assert [(part.position, part.rejected_from, part.rejected_until) for part in parts] == [(33, 33, 34)] * 3
+    assert [(part.position, stop_of(part).rejected) for part in parts] == [(33, (33, 34))] * 3
     assert flow.copies() == 3 * 33
 
 
@@ -248,7 +249,7 @@ def test_second_row_of_a_record_is_refused_also_where_it_comes_later(flow: OneFl
     report = RowWriter(plan, 0, False).run([rows[0], rows[0].slice(49), *rows[1:]])
     (reported,) = stopped(report)
     assert f"{flow.topic}-0 at offset 49: the flow gives more than one record of it" in reported
-    assert report.lanes[0].part.refused
+    assert stop_of(report.lanes[0].part).refused
 
 
 @pytest.mark.long
@@ -293,7 +294,7 @@ def test_remote_log_that_lost_its_tail_is_told_before_anything_is_appended(
 ) -> None:
     lost = with_lanes(plan_of(flow, RECORDS), downstream_offset=7)
     report = attempt(flow, spark, lost)
-    assert [(lane.part.lost_tail, lane.part.position) for lane in report.lanes] == [(True, 0)] * 3
+    assert [(stop_of(lane.part).lost_tail, lane.part.position) for lane in report.lanes] == [(True, 0)] * 3
     assert flow.copies() == 0
 
 

@@ -17,6 +17,7 @@ from tests.lab.dataset import COMPACT_QUICKLY, set_configs, wait_compacted
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.readers import read_topic
+from tests.lab.stops import stop_of
 
 pytestmark = pytest.mark.long
 
@@ -70,5 +71,5 @@ def test_source_that_was_cleaned_behind_a_crash_is_gone_on_with(flow: OneFlow) -
 def test_stranger_on_the_remote_log_of_a_cleaned_source_is_refused(flow: OneFlow) -> None:
     append(flow.target, flow.remote_topic, [b"stranger"])
     (part,) = next_life(flow).partitions
-    assert part.refused and "is not the source's next one" in (part.stopped or "")
+    assert stop_of(part).refused and "is not the source's next one" in str(part.stopped)
     assert copies(flow)[COPIED:] == [b"stranger"]

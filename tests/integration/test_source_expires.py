@@ -16,6 +16,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 from tests.lab.readers import Log, read_topic
+from tests.lab.stops import stop_of
 
 pytestmark = pytest.mark.long
 
@@ -61,8 +62,8 @@ def test_nothing_is_lost_where_all_that_expired_was_copied(flow: OneFlow) -> Non
 def test_what_was_not_copied_is_refused_by_its_offsets(flow: OneFlow) -> None:
     expire(flow, COPIED + 50)
     (part,) = copy_lanes(plan(flow), 1).partitions
-    assert part.refused
-    assert "offsets 200 to 249 left the source's log before they were copied" in (part.stopped or "")
+    assert stop_of(part).refused
+    assert "offsets 200 to 249 left the source's log before they were copied" in str(part.stopped)
     assert flow.copies() == COPIED
 
 

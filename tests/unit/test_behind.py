@@ -13,7 +13,7 @@ from mirror_lib.metrics import FlowMetrics, farthest_back
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, Lag, metrics_of
-from mirror_lib.replication.messages import PartitionReport, nothing_copied
+from mirror_lib.replication.messages import PartitionReport, Stop, nothing_copied
 
 DAY = 86_400.0
 ARCHIVE, LIVE = ("archive", 0), ("live", 0)
@@ -106,7 +106,7 @@ def test_partition_without_news_keeps_its_lag() -> None:
     assert left() == {ARCHIVE: 50, LIVE: 0}
     assert left(reported(20, 25)) == {ARCHIVE: 50, LIVE: 5}
     assert left(reported(22, -1)) == {ARCHIVE: 50, LIVE: 3}  # without an answer about its end
-    assert left(replace(part(ARCHIVE, -1), stopped="too large")) == {LIVE: 3}
+    assert left(replace(part(ARCHIVE, -1), stopped=Stop("too large"))) == {LIVE: 3}
 
 
 def test_flow_that_places_records_anew_is_as_far_behind_as_the_partition_that_is_farthest_back() -> None:

@@ -17,7 +17,7 @@ from mirror_lib.copy_job import incomplete_copy
 from mirror_lib.errors import ClusterError, FencedError, MirrorError, RefusedError
 from mirror_lib.kafka.log_reader import LostTail
 from mirror_lib.ledger.records import INCIDENT_KINDS
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import Stop
 from tests.lab.checkout import ROOT
 
 ENTRIES = entries()
@@ -139,10 +139,10 @@ class _Mirror:
     class flow:
         name = "A->B"
 
-    def __init__(self, *stopped: PartitionReport) -> None:
+    def __init__(self, *stopped: Stop) -> None:
         self._stopped = stopped
 
-    def stopped(self) -> List[PartitionReport]:
+    def stopped(self) -> List[Stop]:
         return list(self._stopped)
 
     def blocked(self) -> List[str]:
@@ -150,8 +150,8 @@ class _Mirror:
 
 
 def test_run_ends_with_the_code_of_the_first_partition_that_was_refused() -> None:
-    failed = PartitionReport("a", "A.a", 0, 1, 1, 0, -1, stopped="a-0: too large")
-    refused = PartitionReport("a", "A.a", 1, 1, 1, 0, -1, stopped="a-1: gone", refused=True, code="MIR-310")
+    failed = Stop("a-0: too large")
+    refused = Stop("a-1: gone", "MIR-310", refused=True)
     error = incomplete_copy(_Mirror(failed, refused))  # type: ignore[arg-type]
     assert isinstance(error, RefusedError) and error.code == "MIR-310"
     other = incomplete_copy(_Mirror(failed))  # type: ignore[arg-type]

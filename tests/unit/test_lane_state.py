@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import List
 
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS, PartitionReport
+from mirror_lib.replication.messages import EPOCH_KEPT_SECONDS, PartitionReport, Stop
 from mirror_lib.replication.task_plans import FENCE_LASTS_SECONDS, LaneState
 
 FIRST, NEXT_EPOCH = Producer(4711, 1), Producer(4711, 2)
@@ -99,5 +99,5 @@ def test_lane_is_asked_about_after_the_clock_went_back() -> None:
 
 def test_partition_that_was_refused_is_looked_at_again_before_anything_is_written() -> None:
     orders, payments = parts(orders=10, payments=5)
-    state = LaneState().after(FIRST, [replace(orders, refused=True), payments], NOW)
+    state = LaneState().after(FIRST, [replace(orders, stopped=Stop("x", refused=True)), payments], NOW)
     assert state.sequences == {("A.payments", 0): 5}

@@ -16,6 +16,7 @@ from mirror_lib.ledger.intervals import Run
 from mirror_lib.replication.flow_state import PartitionState
 from mirror_lib.replication.messages import NO_END
 from mirror_lib.replication.partition import PartitionCopy
+from tests.lab.stops import stop_of
 from tests.unit.logs import Rec, batch_of, fetched, task_of
 
 REMOTE = ("A.orders", 0)
@@ -82,7 +83,8 @@ def test_batch_that_landed_elsewhere_stops_the_partition_for_safety() -> None:
     send_all(copy)
     answer(copy, 1)
     report = copy.report()
-    assert report.refused and "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
+    assert stop_of(report).refused
+    assert "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
     assert (len(copy.syncs), report.position) == (0, 0)
 
 
@@ -113,41 +115,41 @@ def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
     answer(copy, -1, 10)
     answer(copy, -1, 45)
     report = copy.report()
-    assert (report.rejected_from, report.rejected_until, report.position) == (20, 40, 20)
-    assert not report.refused and "max.message.bytes" in str(report.stopped)
+    assert (stop_of(report).rejected, report.position) == ((20, 40), 20)
+    assert not stop_of(report).refused and "max.message.bytes" in str(report.stopped)
     assert copy.finished(False)
 
 
 def test_rejection_of_before_a_recovery_is_forgotten() -> None:
     copy = started()
     copy.take(0, False, three_batches())
-    copy.reject(60, "too large")
+    copy.drain_then_stop("too large", 60, 61)
     copy.start(Producer(4711, 0))
-    assert copy.report().rejected_from is None
+    assert stop_of(copy.report()).rejected is None
     copy.take(0, False, Fetched(29, 60, 0, (), b""))
-    assert copy.report().stopped is not None and copy.report().rejected_from is None
+    assert copy.report().stopped is not None and stop_of(copy.report()).rejected is None
 
 
 def test_stop_for_safety_before_a_rejected_record_skips_nothing() -> None:
     copy = started()
     copy.take(0, False, three_batches())
-    copy.reject(60, "too large")
+    copy.drain_then_stop("too large", 60, 61)
     send_all(copy)
     answer(copy, 1)
     report = copy.report()
-    assert (report.refused, report.rejected_from, report.position) == (True, None, 0)
+    assert (stop_of(report).refused, stop_of(report).rejected, report.position) == (True, None, 0)
 
 
 def test_rejected_record_stops_the_partition_once_all_before_it_is_acknowledged() -> None:
     copy = started()
     copy.take(0, False, three_batches())
-    copy.reject(60, "too large")
+    copy.drain_then_stop("too large", 60, 61)
     assert copy.report().stopped is None
     for base in (0, 20, 40):
         send_all(copy)
         answer(copy, base)
     report = copy.report()
-    assert (report.rejected_from, report.rejected_until, report.position) == (60, 61, 60)
+    assert (stop_of(report).rejected, report.position) == ((60, 61), 60)
 
 
 def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -> None:
@@ -156,12 +158,12 @@ def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -
     send_all(copy)
     answer(copy, -1, 29)
     report = copy.report()
-    assert not report.refused and "needs Write on the remote topic" in str(report.stopped)
+    assert not stop_of(report).refused and "needs Write on the remote topic" in str(report.stopped)
     # Not when it is tried again either.
     state = PartitionState()
     for cycle in (1, 2):
         state = state.after(report, cycle, True)
-        assert (state.stop, state.at.upstream_offset, state.isolate_until) == (report, 0, -1)
+        assert (state.stop, state.at.upstream_offset, state.isolate_until) == (report.stopped, 0, -1)
     incidents = PartitionState().incidents(report, True)
     assert [(each.kind, each.from_offset) for each in incidents] == [("partition stopped", 0)]
 

@@ -15,6 +15,7 @@ from mirror_lib.kafka.fetcher import READ_COMMITTED
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.replication.partition import PartitionCopy
 from mirror_lib.replication.recovery import Recovery
+from tests.lab.stops import stop_of
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, marker, task_of
 from tests.unit.test_reconcile import cleaned, interrupted
 
@@ -120,12 +121,12 @@ def test_what_was_equal_before_a_refusal_does_not_count_so_that_the_next_start_r
     source, remote = doubtful()
     copy = PartitionCopy(task_of(end=6, sequence=None))
     looked(copy, source, remote)
-    assert copy.refused and "equals one of the source, and compaction removed" in str(copy.stopped)
+    assert stop_of(copy).refused and "equals one of the source, and compaction removed" in str(copy.stopped)
     assert (copy.acknowledged, copy.downstream, len(copy.syncs)) == (0, 0, 0)
     # The control: who went on behind the equal ones would know of no doubt.
     behind = PartitionCopy(replace(task_of(end=6, sequence=None), upstream_offset=3, downstream_offset=1))
     looked(behind, source, remote)
-    assert not behind.refused and behind.acknowledged == 4
+    assert behind.stopped is None and behind.acknowledged == 4
 
 
 def test_what_was_equal_before_a_connection_broke_is_compared_again_with_the_rest() -> None:
@@ -137,4 +138,4 @@ def test_what_was_equal_before_a_connection_broke_is_compared_again_with_the_res
     assert (copy.acknowledged, copy.downstream, len(copy.syncs), copy.incidents) == (0, 0, 0, [])
     remote.batches = whole
     looked(copy, source, remote)
-    assert copy.refused
+    assert stop_of(copy).refused

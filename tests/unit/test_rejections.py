@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mirror_lib.ledger.records import Incident
 from mirror_lib.replication.flow_state import PartitionState
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import PartitionReport, Stop
 
 STOP = Incident("partition stopped", "orders", 0, 10, 30, "too large")
 
@@ -20,9 +20,7 @@ def part(position: int = 10, rejected_from: int = 10, rejected_until: int = 30) 
         downstream_offset=5,
         sequence=0,
         last_timestamp=-1,
-        stopped="orders-0 at offset 10: too large",
-        rejected_from=rejected_from,
-        rejected_until=rejected_until,
+        stopped=Stop("orders-0 at offset 10: too large", rejected=(rejected_from, rejected_until)),
         incidents=(STOP,),
     )
 
@@ -36,7 +34,7 @@ def stopped_for_another_reason() -> PartitionReport:
         downstream_offset=5,
         sequence=0,
         last_timestamp=-1,
-        stopped="orders-0 at offset 10: cannot fetch",
+        stopped=Stop("orders-0 at offset 10: cannot fetch"),
         incidents=(STOP,),
     )
 
@@ -54,7 +52,7 @@ def upstream(state: PartitionState) -> int:
 
 def test_refused_batch_stops_its_partition_and_is_reported_once() -> None:
     stopped = after(part(), skips=False)
-    assert stopped.stop == part() and upstream(stopped) == 10
+    assert stopped.stop == part().stopped and upstream(stopped) == 10
     assert PartitionState().incidents(part(), False) == [STOP]
     assert stopped.incidents(part(), False) == []
 
@@ -86,5 +84,5 @@ def test_rows_that_were_skipped_before_a_refused_record_are_reported_with_it() -
 
 def test_what_is_no_refusal_of_a_record_is_never_skipped() -> None:
     stopped = after(stopped_for_another_reason(), skips=True)
-    assert stopped.stop == stopped_for_another_reason() and upstream(stopped) == 10
+    assert stopped.stop == stopped_for_another_reason().stopped and upstream(stopped) == 10
     assert PartitionState().incidents(stopped_for_another_reason(), True) == [STOP]

@@ -10,10 +10,8 @@ from mirror_lib.replication.messages import (
     NO_END,
     PartitionTask,
     TaskPlan,
-    from_text,
     nothing_copied,
     only_news,
-    to_text,
     with_unmoved,
 )
 from mirror_lib.replication.partition import PartitionCopy
@@ -44,5 +42,5 @@ def test_only_partitions_with_news_travel_and_the_driver_has_all_again() -> None
     report = replace(nothing_copied(0), partitions=parts)
     sent = only_news(report, plan)
     assert [part.partition for part in sent.partitions] == [1, 2, 3, 4, 5]
-    again = with_unmoved(from_text(to_text(sent)), plan)
+    again = with_unmoved(sent, plan)
     assert sorted(again.partitions, key=lambda part: part.partition) == list(parts)

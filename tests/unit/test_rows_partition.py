@@ -22,10 +22,11 @@ from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, PARTITION_STOPPED, Incident
 from mirror_lib.replication.lane import Lanes
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import PartitionReport, Stop
 from mirror_lib.rows.columns import NO_ROWS, RowColumns, columns_of
 from mirror_lib.rows.origin import Provenance, origin_of
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges, RowPartition, Written, read_back
+from tests.lab.stops import stop_of
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
 SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)
@@ -364,8 +365,8 @@ def test_log_with_a_foreign_record_is_refused_and_nothing_is_written(monkeypatch
     log = Log([copies(100, 10), batch_of(101, [Rec(b"v")])])
     lane = Driven().take_over(monkeypatch, log).feed(10, 11).drain()
     part = lane.report().part
-    assert (lane.written, part.refused, part.position, part.sequence) == ([], True, 10, None)
-    assert part.stopped is not None and part.stopped.startswith("orders-0 at offset 10: the record at offset 101")
+    assert (lane.written, stop_of(part).refused, part.position, part.sequence) == ([], True, 10, None)
+    assert str(part.stopped).startswith("orders-0 at offset 10: the record at offset 101")
     assert [each.kind for each in part.incidents] == [PARTITION_STOPPED]
 
 
@@ -374,7 +375,7 @@ def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_m
 ) -> None:
     lane = Driven().take_over(monkeypatch, Log([marker(103)], start=103))
     stopped = lane.part.stopped
-    assert lane.part.refused and stopped is not None and "retention has removed offsets 100 to 102" in stopped
+    assert stop_of(lane.part).refused and "retention has removed offsets 100 to 102" in str(stopped)
     reported = Driven().take_over(monkeypatch, Log([copies(103, 13)], start=103)).feed(12, 13, 14).drain()
     assert (reported.written, reported.part.stopped) == ([(104, 14)], None)
     shared = Driven(replace(TASK, shared=True)).take_over(monkeypatch, Log([marker(103)], start=103)).feed(10).drain()
@@ -384,7 +385,7 @@ def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_m
 def test_log_that_lost_its_tail_stops_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Driven().take_over(monkeypatch, Log([], lost=True)).feed(10).drain()
     part = lane.report().part
-    assert (lane.written, part.lost_tail, part.position) == ([], True, 10)
+    assert (lane.written, stop_of(part).lost_tail, part.position) == ([], True, 10)
 
 
 # --- a lane that continues as the producer it had -------------------------------------------------------------------
@@ -409,9 +410,9 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
     lane.lane.acknowledge(Acknowledgement(REMOTE, 45, -1, ""))  # behind it: out of sequence
     report = lane.report()
     part = report.part
-    assert part.stopped is not None and part.stopped.endswith("compacted topic: no key")
+    assert str(part.stopped).endswith("compacted topic: no key")
     assert (part.position, part.downstream_offset, part.sequence) == (12, 102, None)
-    assert (part.rejected_from, part.rejected_until, part.fails) == (12, 14, False)
+    assert (stop_of(part).rejected, stop_of(part).fails) == ((12, 14), False)
     assert lane.feed(15).lane.ready_bytes() == 0 and not lane.lane.busy
     assert report.syncs == syncs((10, 100, 2))
 
@@ -419,7 +420,7 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
 def test_topic_that_may_not_be_written_to_is_no_records_fault() -> None:
     lane = Driven(KNOWN).go_on().feed(10)
     lane.answer(29)
-    assert (lane.part.rejected_from, lane.part.rejected_until) == (None, -1)
+    assert stop_of(lane.part).rejected is None
     assert lane.part.stopped is not None
 
 
@@ -445,7 +446,7 @@ def test_batch_whose_fate_is_not_known_breaks_the_task(code: int) -> None:
 def test_batch_that_lies_behind_somebody_elses_is_refused_where_nobody_else_may_write() -> None:
     lane = Driven(KNOWN).go_on().feed(10)
     lane.answer(moved=1)
-    assert lane.part.refused and "was written at 101" in (lane.part.stopped or "")
+    assert stop_of(lane.part).refused and "was written at 101" in str(lane.part.stopped)
     shared = Driven(replace(KNOWN, shared=True)).go_on().feed(10)
     shared.answer(moved=1)
     assert (shared.part.stopped, shared.part.downstream_offset) == (None, 102)
@@ -461,7 +462,7 @@ def test_failed_row_stops_a_partition_behind_the_rows_before_it() -> None:
     lane.drain().feed(15).drain()
     part = lane.report().part
     assert lane.written == [(100, 10), (101, 11)]
-    assert (part.position, part.fails, part.stopped) == (12, True, "orders-0 at offset 12: no number")
+    assert (part.position, part.stopped) == (12, Stop("orders-0 at offset 12: no number", fails=True))
     assert part.incidents == (Incident(PARTITION_STOPPED, "orders", 0, 12, -1, "no number"),)
 
 
@@ -469,7 +470,7 @@ def test_failed_row_is_left_out_where_failures_are_skipped() -> None:
     lane = Driven(KNOWN, skips=True).go_on().feed(10, 11, 13, failures=[(12, "no number"), (25, "of later")]).drain()
     part = lane.report().part
     assert [at for _, at in lane.written] == [10, 11, 13]
-    assert (part.position, part.fails, part.stopped) == (20, False, None)
+    assert (part.position, part.stopped) == (20, None)
     assert part.incidents == (Incident(OFFSETS_SKIPPED, "orders", 0, 12, 13, "no number"),)
 
 
@@ -481,8 +482,8 @@ def test_record_that_is_too_large_stops_the_lane_behind_those_before_it() -> Non
         lane.drain()
         part = lane.report().part
         assert lane.written == [(100, 10), (101, 11)]
-        assert (part.position, part.rejected_from, part.rejected_until) == (12, 12, 13)
-        assert part.stopped is not None and part.stopped.startswith("orders-0 at offset 12: ")
+        assert (part.position, stop_of(part).rejected) == (12, (12, 13))
+        assert str(part.stopped).startswith("orders-0 at offset 12: ")
 
 
 def test_record_of_the_same_size_is_written_where_the_topic_takes_it() -> None:
@@ -507,7 +508,7 @@ def test_rows_that_come_twice_or_out_of_order_are_refused(second: Sequence[int])
     lane = Driven(KNOWN).go_on().feed(10, 11)
     lane.feed(*second)
     part = lane.report().part
-    assert part.refused and "more than one record of it for A.orders-0, or out of order" in (part.stopped or "")
+    assert stop_of(part).refused and "more than one record of it for A.orders-0, or out of order" in str(part.stopped)
 
 
 def test_rows_of_several_sources_may_come_in_any_order_among_each_other() -> None:

@@ -12,13 +12,13 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.copied_topics import CopiedPartition, TopicWatch, recheck_size_limits
-from mirror_lib.replication.messages import PartitionReport, TaskReport
+from mirror_lib.replication.messages import PartitionReport, Stop, TaskReport
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 
 LIMIT = "max.message.bytes"
 REFUSED = PartitionReport(
     topic="orders", remote_topic="A.orders", partition=0, position=3, downstream_offset=3, sequence=3, last_timestamp=1,
-    stopped="too large", rejected_from=3, rejected_until=4,
+    stopped=Stop("too large", rejected=(3, 4)),
     incidents=(Incident("partition stopped", "orders", 0, 3, 4, "too large"),),
 )  # fmt: skip
 
@@ -73,7 +73,7 @@ def test_partition_goes_on_with_a_limit_that_was_not_known(
 ) -> None:
     target = Limits(A_orders=at_target)
     topics = watch(at_source, target, known, settings)
-    assert after(topics) == replace(REFUSED, stopped=None, rejected_from=None, rejected_until=-1, incidents=())
+    assert after(topics) == replace(REFUSED, stopped=None, incidents=())
     assert [each.max_message_bytes for each in topics.partitions.values()] == [limit]
     assert target.limits == {"A.orders": limit}
 
@@ -103,6 +103,6 @@ def test_nobody_is_asked_where_nothing_was_refused_and_silence_leaves_it_stopped
     target = Limits(A_orders=2000)
     target.away = True
     topics = watch(5000, target, 2000, {})
-    other = replace(REFUSED, stopped="not authorised", rejected_from=None, rejected_until=-1)
+    other = replace(REFUSED, stopped=Stop("not authorised"))
     assert after(topics, other) == other
     assert after(topics) == REFUSED

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mirror_lib.copy_job import way_out
-from mirror_lib.replication.messages import PartitionReport
+from mirror_lib.replication.messages import Stop
 
-REFUSED = PartitionReport("sales", "A.sales", 0, 10, 10, 0, -1, stopped="sales-0 at offset 10: too large")
+REFUSED = Stop("sales-0 at offset 10: too large")
 
 
 def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_the_ways_out() -> None:
-    failed = replace(REFUSED, stopped="sales-0 at offset 10: where cannot be computed: x > 1", fails=True)
+    failed = Stop("sales-0 at offset 10: where cannot be computed: x > 1", fails=True)
     reported = way_out([REFUSED, failed])
     assert reported is not None and "dead.letter.topic" in reported and "on.error: skip" in reported
 

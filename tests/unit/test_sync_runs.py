@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from typing import Dict, List, Tuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.ledger.intervals import Runs
-from mirror_lib.ledger.records import LedgerRow, LedgerRuns, OffsetSyncs, Position
+from mirror_lib.ledger.records import LedgerRow, LedgerRuns, Position
 from mirror_lib.ledger.run_rows import RunRows, parts
-from mirror_lib.replication.messages import from_text, nothing_copied, to_text
 
 ROW = 24
 
@@ -40,13 +38,6 @@ def test_runs_that_are_taken_back_to_what_they_were_resume_there() -> None:
 
 
 offsets = st.integers(0, 2**61)
-
-
-@given(st.lists(st.tuples(offsets, offsets, st.integers(0, 2**61))))
-def test_a_report_brings_them_to_the_driver_as_they_are(syncs: List[Tuple[int, int, int]]) -> None:
-    reported = [OffsetSyncs("orders", n, runs_of(*own).tobytes()) for n, own in enumerate((syncs, [(7, 8, 9)]))]
-    report = replace(nothing_copied(3), syncs=tuple(reported))
-    assert from_text(to_text(report)) == report
 
 
 def test_ledger_rows_of_a_partition_say_where_the_last_of_them_ends() -> None:

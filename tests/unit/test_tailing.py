@@ -14,7 +14,7 @@ from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, Partitio
 from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, judged_by_topics
-from mirror_lib.replication.messages import PartitionReport, TaskReport
+from mirror_lib.replication.messages import PartitionReport, Stop, TaskReport
 from mirror_lib.replication.tail import Every, falls_behind, tail_tasks
 from mirror_lib.replication.totals import counted_as_copied
 
@@ -23,7 +23,8 @@ KEY, OTHER = PartitionKey("a", "b", "orders", 0), PartitionKey("a", "b", "orders
 
 
 def report(stopped: Optional[str] = None) -> TaskReport:
-    part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=1, stopped=stopped)
+    stop = None if stopped is None else Stop(stopped)
+    part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=1, stopped=stop)
     other = PartitionReport("orders", "A.orders", 1, 20, 20, None, -1)
     return TaskReport(0, {1: Producer(4711, 0)}, False, (part, other), (SYNCS,), 1, 0, 0, 0, 2.0)
 
@@ -62,15 +63,15 @@ def state() -> FlowState:
 
 def test_reports_change_the_state_only_once_they_are_recorded(state: FlowState) -> None:
     """So a journal that cannot be written leaves a driver with what it knew."""
-    refused = replace(report("too large").partitions[0], rejected_from=10, rejected_until=30)
-    stopped = replace(report().partitions[1], stopped="cannot fetch")
+    refused = replace(report().partitions[0], stopped=Stop("too large", rejected=(10, 30)))
+    stopped = replace(report().partitions[1], stopped=Stop("cannot fetch"))
     reported, before = [replace(report(), partitions=(refused, stopped))], dict(state.partitions)
     first, second = (state.apply(reported, 5.0) for _ in range(2))
     assert first == second and state.partitions == before
     state.take(first)
     assert first.moves == {KEY: Position(10, 10), OTHER: Position(20, 20)}
     assert {key: each.position for key, each in state.partitions.items()} == first.moves
-    assert (state.stopped(), state.of(KEY).isolate_until) == ([stopped], 30)
+    assert (state.stopped(), state.of(KEY).isolate_until) == ([stopped.stopped], 30)
     assert state.apply(reported, 5.0).moves == {KEY: Position(30, 10)}
 
 
@@ -84,8 +85,9 @@ def test_partitions_that_have_not_stopped_are_copied_from_their_positions(state:
 
 
 def test_refused_partition_stays_stopped_and_others_are_tried_again(state: FlowState) -> None:
-    refused, failed = replace(report("gone").partitions[0], refused=True), replace(report().partitions[1], stopped="x")
-    state.take(state.apply([replace(report(), partitions=(refused, failed))], 5.0))
+    refused, failed = Stop("gone", refused=True), Stop("cannot fetch")
+    parts = (replace(part, stopped=stop) for part, stop in zip(report().partitions, (refused, failed)))
+    state.take(state.apply([replace(report(), partitions=tuple(parts))], 5.0))
     assert state.stopped() == [refused, failed] and state.some_may_resume()
     state.begin(state.copied, [Range(KEY, Position(10, 10), 7), Range(OTHER, Position(20, 20), 0)])
     assert state.stopped() == [refused] and not state.some_may_resume()

@@ -16,8 +16,8 @@ from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import STARTED_LATER, Incident, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range, SourceCluster, Starts, first_range, refuse_other_mode
+from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import retention_problems, unsized
 from mirror_lib.status.read import partitions_of
 from mirror_lib.takeover.other_writer import OtherWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
@@ -18,11 +18,9 @@ from mirror_lib.ledger.records import (
     PARTITIONS_ADDED,
     TOPIC_ADDED,
     Incident,
-    LedgerRow,
-    LedgerRuns,
     PartitionKey,
 )
-from mirror_lib.replication.messages import KeptPartition, PartitionReport, TaskReport
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, TaskReport
 from mirror_lib.text import counted
 from mirror_lib.topics.plan import TopicPlan
 from mirror_lib.topics.remote_configs import KAFKA_DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
@@ -36,32 +34,6 @@ CHANGED_SECONDS, PAUSE_SECONDS = 5.0, 0.1
 PASSED = (DATA_LOST, OFFSETS_SKIPPED, COPIED_AGAIN)
 # Partition and offsets of an event of a whole topic.
 _WHOLE_TOPIC = (-1, -1, -1)
-
-
-@dataclass(frozen=True)
-class CopiedPartition(KeptPartition):
-    """A source partition with its remote partition, which has the same number."""
-
-    topic: str
-    remote_topic: str
-    partition: int
-    source_topic_id: str
-    remote_topic_id: str
-    max_message_bytes: int
-
-    @property
-    def key(self) -> PartitionKey:
-        """Its identity in the ledger."""
-        return PartitionKey(self.source_topic_id, self.remote_topic_id, self.topic, self.partition)
-
-    def ledger_row(self, upstream_offset: int, downstream_offset: int, record_count: int) -> LedgerRow:
-        """An offset sync of this partition, with the names and ids of both topics."""
-        names = (self.topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
-        return LedgerRow(*names, upstream_offset, downstream_offset, record_count)
-
-    def ledger_runs(self, flat: bytes) -> LedgerRuns:
-        """Many offset syncs of this partition, as `Runs.tobytes` gives them."""
-        return LedgerRuns(self.ledger_row(0, 0, 0), flat)
 
 
 class TopicWatch:

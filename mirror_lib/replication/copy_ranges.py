@@ -33,7 +33,7 @@ from mirror_lib.ledger.records import (
     Position,
     TopicPair,
 )
-from mirror_lib.replication.copied_topics import CopiedPartition
+from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.replication.reconcile import CONTINUE_HINT, left_the_log, loss_hint
 from mirror_lib.replication.start_rules import (
     Action,

@@ -15,7 +15,6 @@ from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartiti
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, PartitionKey, Position
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import (
     Range,
     SourceCluster,
@@ -27,7 +26,8 @@ from mirror_lib.replication.copy_ranges import (
     noted,
 )
 from mirror_lib.replication.flow_state import Commit, FlowState, Partitions
-from mirror_lib.replication.journal import BatchRef, Journal, position_row
+from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.replication.start_rules import unlike
 
 
@@ -127,7 +127,7 @@ class FlowDriver:
         """Move a partition past a loss in its source's log."""
         # The incident first: a crash in between records it twice, and never moves past records silently.
         self._journal.note([lost], batch)
-        self._journal.append([position_row(self.state.copied[key], at)], batch)
+        self._journal.append([self.state.copied[key].position_row(at)], batch)
         self.state.change(key, position=at)
 
     def _drop(self, partitions: Partitions) -> None:
@@ -239,7 +239,7 @@ class FlowDriver:
         first: List[LedgerRow] = []
         for each in (each for each in going if each.anchor):
             rows = first if self.state.of(each.key).position is None else known
-            rows.append(position_row(partitions[each.key], each.start))
+            rows.append(partitions[each.key].position_row(each.start))
         self._journal.append(known, batch)
         # Another driver may have started from another offset. Its start counts, as it may have copied from there on.
         begun = self._journal.begin(first, batch)

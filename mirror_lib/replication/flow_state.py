@@ -23,10 +23,9 @@ from mirror_lib.ledger.records import (
     Position,
 )
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, by_topic, counted_only, farthest_back
-from mirror_lib.replication.copied_topics import PASSED, CopiedPartition
+from mirror_lib.replication.copied_topics import PASSED
 from mirror_lib.replication.copy_ranges import Range
-from mirror_lib.replication.journal import position_row
-from mirror_lib.replication.messages import PartitionReport, Stop, TaskPlan, TaskReport, lane_of
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskPlan, TaskReport, lane_of
 from mirror_lib.replication.task_plans import LaneState, plan_tasks
 
 log = logging.getLogger(__name__)
@@ -316,7 +315,7 @@ def _position_rows(
 ) -> List[LedgerRow]:
     """Rows for positions that are not the end of a range: after a gap at the end of a range, or an abort marker."""
     ends: Set[Tuple[PartitionKey, Position]] = {(each.key, each.end) for each in runs}
-    return [position_row(copied[key], at) for key, at in moves.items() if (key, at) not in ends]
+    return [copied[key].position_row(at) for key, at in moves.items() if (key, at) not in ends]
 
 
 def fenced(flow: str) -> FencedError:

@@ -32,7 +32,6 @@ from mirror_lib.ledger.records import (
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.table_reader import named_folder
 from mirror_lib.log_lines import of_this_flow
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.spark.jobs import named
 from mirror_lib.threads import BackgroundCall
 
@@ -42,39 +41,6 @@ SIGNS_TO_A_CLEANING = 100
 # The outcome of a run that SIGTERM or Ctrl-C ended.
 STOPPED = "stopped"
 NOTHING_LOST = "No data is lost: the next run reads them from the remote log"
-
-
-class SignsOfLife:
-    """Writes a heartbeat every SIGN_SECONDS in its own thread, from `start` to `end`. A failure does not end the copy,
-    unless the table is gone: then `vanished` has the error."""
-
-    def __init__(self, spark: SparkSession, runs: RunTable, run: MirrorRun, progress: Callable[[], Progress]) -> None:
-        self._spark, self._runs, self._run, self._progress = spark, runs, run, progress
-        self._over = threading.Event()
-        self.vanished: Optional[VanishedError] = None
-
-    def start(self) -> None:
-        """Begin; the first heartbeat comes after SIGN_SECONDS."""
-        threading.Thread(target=of_this_flow(self._go), name=f"{self._run.flow} signs of life", daemon=True).start()
-
-    def end(self) -> None:
-        """Write no further heartbeat."""
-        self._over.set()
-
-    def _go(self) -> None:
-        signs = 0
-        while not self._over.wait(SIGN_SECONDS):
-            try:
-                with named(self._spark, f"{self._run.flow}: sign of life"):
-                    self._runs.alive(self._run, self._progress())
-                    if signs % SIGNS_TO_A_CLEANING == 0:
-                        self._runs.drop_old_signs(self._run.flow)
-                signs += 1
-            except VanishedError as error:
-                self.vanished = error
-                return
-            except MirrorError as error:
-                log.info("%s: no sign of life was written: %s", self._run.flow, error)
 
 
 @dataclass(frozen=True)
@@ -108,7 +74,8 @@ class Journal:
         self._positions = BackgroundCall(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._ranges = BackgroundCall(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
         self._begun: Optional[BackgroundCall[None]] = None
-        self._signs: Optional[SignsOfLife] = None
+        self._over = threading.Event()
+        self._vanished: Optional[VanishedError] = None
         self._background: Optional[BackgroundCall[None]] = None
         self._writes_since: Optional[float] = None
 
@@ -119,8 +86,8 @@ class Journal:
 
     def check(self) -> None:
         """Raise `VanishedError` if a heartbeat found its table gone. Callable from any thread."""
-        if self._signs is not None and self._signs.vanished is not None:
-            raise self._signs.vanished
+        if self._vanished is not None:
+            raise self._vanished
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -140,26 +107,40 @@ class Journal:
         return bool(self._runs.open_runs([self._flow]))
 
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
-        """Record the start of `run`: before this returns if `wait`, else before any other row of it is written.
-        `progress` fills the heartbeats and is called in their thread."""
+        """Record the start of `run`: before this returns if `wait`, else before any other row of it is written. Until
+        its end a thread writes a heartbeat every SIGN_SECONDS, filled by `progress`."""
         self._begun = BackgroundCall(f"{self._flow} begins", lambda: self._runs.started(run))
         if wait:
             self._begun.result()
-        self._signs = SignsOfLife(self._spark, self._runs, run, progress)
-        self._signs.start()
+        beat = of_this_flow(lambda: self._beat(run, progress))
+        threading.Thread(target=beat, name=f"{self._flow} signs of life", daemon=True).start()
+
+    def _beat(self, run: MirrorRun, progress: Callable[[], Progress]) -> None:
+        # A failure does not end the copy, unless the table is gone.
+        signs = 0
+        while not self._over.wait(SIGN_SECONDS):
+            try:
+                with named(self._spark, f"{self._flow}: sign of life"):
+                    self._runs.alive(run, progress())
+                    if signs % SIGNS_TO_A_CLEANING == 0:
+                        self._runs.drop_old_signs(self._flow)
+                signs += 1
+            except VanishedError as error:
+                self._vanished = error
+                return
+            except MirrorError as error:
+                log.info("%s: no sign of life was written: %s", self._flow, error)
 
     def run_ends(self, run: MirrorRun, outcome: str, at: Progress) -> None:
         """Record how `run` ended: `outcome` is `ok` or one sentence."""
-        if self._signs is not None:
-            self._signs.end()
+        self._over.set()
         self.written()
         self._runs.ended(run, outcome, at)
         self._runs.merge_files()
 
     def run_abandoned(self, run: MirrorRun, at: Progress) -> None:
         """Record that `run` was stopped, while its thread may still wait for a cluster."""
-        if self._signs is not None:
-            self._signs.end()
+        self._over.set()
         self._runs.ended(run, STOPPED, at)
 
     def positions(self) -> Mapping[PartitionKey, Position]:
@@ -209,9 +190,8 @@ class Journal:
             self._append(rows, batch, runs, number)
 
     def _append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns], number: int) -> None:
-        names = {"run_id": self.run_id, "query_id": batch.query_id}
         with self._writing():
-            self._ledger.append(self._flow, rows, runs, append_number=number, batch_id=batch.batch_id, **names)
+            self._ledger.append(self._flow, rows, runs, append_number=number, run_id=self.run_id, **vars(batch))
         self.wrote = True
         self._upkeep.committed()
 
@@ -225,9 +205,8 @@ class Journal:
         if not rows:
             return {}
         self.written()
-        names = {"run_id": self.run_id, "query_id": batch.query_id}
         with self._writing():
-            return self._ledger.begin(self._flow, rows, batch_id=batch.batch_id, **names)
+            return self._ledger.begin(self._flow, rows, run_id=self.run_id, **vars(batch))
 
     def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
         """Add and log incidents; nothing for none."""
@@ -273,8 +252,7 @@ class Journal:
 
     def stalled(self) -> None:
         """The run has ended and nothing can be written: stop the heartbeats too."""
-        if self._signs is not None:
-            self._signs.end()
+        self._over.set()
 
     def given_up(self) -> None:
         """Like `written`, for a caller that already has an error to report: an error here is only logged."""
@@ -286,8 +264,3 @@ class Journal:
             log.error(
                 "%s: could not commit the last offset ranges to the ledger: %s. %s", self._flow, error, NOTHING_LOST
             )
-
-
-def position_row(copied: CopiedPartition, position: Position) -> LedgerRow:
-    """The row that records a partition's position, without a record of its own."""
-    return copied.ledger_row(position.upstream_offset, position.downstream_offset, 0)

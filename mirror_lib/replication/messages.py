@@ -13,7 +13,7 @@ from typing import Any, FrozenSet, Mapping, Optional, Tuple
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import RateQuota
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.ledger.records import Incident, OffsetSyncs
+from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, OffsetSyncs, PartitionKey, Position
 
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
@@ -76,7 +76,37 @@ class KeptPartition:
 
 
 @dataclass(frozen=True)
-class PartitionTask(KeptPartition):
+class CopiedPartition(KeptPartition):
+    """A source partition with its remote partition, which has the same number."""
+
+    topic: str
+    remote_topic: str
+    partition: int
+    source_topic_id: str
+    remote_topic_id: str
+    max_message_bytes: int
+
+    @property
+    def key(self) -> PartitionKey:
+        """Its identity in the ledger."""
+        return PartitionKey(self.source_topic_id, self.remote_topic_id, self.topic, self.partition)
+
+    def ledger_row(self, upstream_offset: int, downstream_offset: int, record_count: int) -> LedgerRow:
+        """An offset sync of this partition, with the names and ids of both topics."""
+        names = (self.topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
+        return LedgerRow(*names, upstream_offset, downstream_offset, record_count)
+
+    def ledger_runs(self, flat: bytes) -> LedgerRuns:
+        """Many offset syncs of this partition, as `Runs.tobytes` gives them."""
+        return LedgerRuns(self.ledger_row(0, 0, 0), flat)
+
+    def position_row(self, position: Position) -> LedgerRow:
+        """The row that records the partition's position, without a record of its own."""
+        return self.ledger_row(position.upstream_offset, position.downstream_offset, 0)
+
+
+@dataclass(frozen=True)
+class PartitionTask(CopiedPartition):
     """One partition's part of a cycle: copy from `upstream_offset` until at least `end`, or `NO_END`.
 
     `downstream_offset` is the offset of the next record by the ledger. `sequence` is the producer sequence to continue
@@ -86,19 +116,13 @@ class PartitionTask(KeptPartition):
     if the topics' ids have changed since. `unrecorded`: see `Range`.
     """
 
-    topic: str
-    remote_topic: str
-    partition: int
     upstream_offset: int
     downstream_offset: int
     end: int
     sequence: Optional[int]
-    max_message_bytes: int
     shared: bool = False
     isolate_until: int = -1
     log_start: int = 0
-    source_topic_id: str = ""
-    remote_topic_id: str = ""
     unrecorded: str = ""
 
     @property

@@ -10,11 +10,11 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import PartitionKey
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.messages import (
     EPOCH_KEPT_SECONDS,
     MOST_SYNCS,
+    CopiedPartition,
     PartitionReport,
     PartitionTask,
     TaskPlan,
@@ -155,18 +155,13 @@ def _task(
     flow: ReplicationFlow, copied: CopiedPartition, each: Range, lane: LaneState, isolate_until: int
 ) -> PartitionTask:
     return PartitionTask(
-        topic=copied.topic,
-        remote_topic=copied.remote_topic,
-        partition=copied.partition,
+        **vars(copied),
         upstream_offset=each.start.upstream_offset,
         downstream_offset=each.start.downstream_offset,
         end=each.end,
         sequence=lane.sequences.get(copied.remote),
-        max_message_bytes=copied.max_message_bytes,
         shared=flow.shared_remote_topics,
         isolate_until=isolate_until,
         log_start=each.log_start,
-        source_topic_id=copied.source_topic_id,
-        remote_topic_id=copied.remote_topic_id,
         unrecorded=each.unrecorded,
     )

@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import DATA_LOST, DeadLetterPlace, Incident, LedgerRuns, PartitionKey, Position
-from mirror_lib.replication.copied_topics import CopiedPartition, recheck_size_limits
+from mirror_lib.replication.copied_topics import recheck_size_limits
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import Lag, end_if_lost
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import PartitionReport, Stop, TaskReport, nothing_copied
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport, nothing_copied
 from mirror_lib.replication.reconcile import left_the_log, loss_hint
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges

@@ -15,13 +15,12 @@ from pyspark.sql import DataFrame
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, LogPosition, RangePositions
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start, Starts
 from mirror_lib.replication.driver import source_logs
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import Lag, unlisted
 from mirror_lib.replication.journal import BatchRef
-from mirror_lib.replication.messages import Stop
+from mirror_lib.replication.messages import CopiedPartition, Stop
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import (
     Action,

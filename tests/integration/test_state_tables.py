@@ -440,10 +440,10 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     assert table.open_runs([FLOW]) == []
 
     monkeypatch.setattr(signs, "SIGN_SECONDS", 0.1)
-    alive = signs.SignsOfLife(spark, table, run, lambda: Progress(7, 70, 3, 1.5))
-    alive.start()
-    until(lambda: bool(table.open_runs([FLOW])))
-    alive.end()
+    journal = signs.Journal(spark, state, FLOW, run.run_id)
+    journal.run_begins(run, True, lambda: Progress(7, 70, 3, 1.5))
+    until(lambda: delta.toDF().where("kind = 'alive' and records = 7").count() > 0)
+    journal.stalled()
     (found,) = table.open_runs([FLOW, "another->flow"])
     assert (found.flow, found.run_id) == (FLOW, "run-1") and found.last_sign - found.started > 5000
 

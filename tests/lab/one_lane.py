@@ -36,6 +36,8 @@ def task_plans(flow: OneFlow, tasks: int = 1, exactly_once: bool = True) -> List
             downstream_offset=0,
             end=flow.written,
             sequence=None,
+            source_topic_id="",
+            remote_topic_id="",
             max_message_bytes=1_000_000,
         )
         shares.setdefault(task.lane % tasks, []).append(task)

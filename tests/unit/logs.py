@@ -123,6 +123,8 @@ def task_of(**changes: object) -> PartitionTask:
         "downstream_offset": 0,
         "end": 1 << 40,
         "sequence": 0,
+        "source_topic_id": "",
+        "remote_topic_id": "",
         "max_message_bytes": 1 << 20,
         **changes,
     }

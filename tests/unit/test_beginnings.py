@@ -9,8 +9,8 @@ import pytest
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.ledger.records import LogPosition, RangePositions, TopicPair
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Start
+from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.rows.repartitioned import beginnings, refuse_new_remote_topics
 
 ZERO, ONE, TWO = ("orders", 0), ("orders", 1), ("orders", 2)

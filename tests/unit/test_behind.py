@@ -10,10 +10,9 @@ from typing import Any, Dict, Mapping
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import Position
 from mirror_lib.metrics import FlowMetrics, farthest_back
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, Lag, metrics_of
-from mirror_lib.replication.messages import PartitionReport, Stop, nothing_copied
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, nothing_copied
 
 DAY = 86_400.0
 ARCHIVE, LIVE = ("archive", 0), ("live", 0)

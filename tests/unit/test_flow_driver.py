@@ -12,11 +12,10 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import OffsetMetadata, Range, SourceCluster, metadata_of
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.journal import BatchRef, Journal
-from mirror_lib.replication.messages import PartitionReport, nothing_copied
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, nothing_copied
 
 ORDERS = CopiedPartition("orders", "A.orders", 0, "source-1", "remote-1", 1_000_000)
 KEY, STOOD = ORDERS.key, Position(200, 50)

@@ -68,7 +68,7 @@ def test_refused_batch_is_sent_again_one_record_at_a_time_before_any_is_skipped(
     assert (upstream(again), again.stop, again.isolate_until) == (10, None, 30)
 
 
-def test_only_the_refused_record_is_skipped_and_recorded() -> None:
+def test_only_the_refused_record_is_skipped_and_written_down() -> None:
     alone = part(position=17, rejected_from=17, rejected_until=18)
     [incident] = after(part(), skips=True).incidents(alone, True)
     assert (incident.kind, incident.from_offset, incident.until_offset) == ("offsets skipped", 17, 18)

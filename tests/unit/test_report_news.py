@@ -20,7 +20,7 @@ SEQUENCE = 7
 
 
 def task(number: int) -> PartitionTask:
-    return PartitionTask("orders", "A.orders", number, 100, 90, NO_END, SEQUENCE, 1_000_000)
+    return PartitionTask("orders", "A.orders", number, "", "", 1_000_000, 100, 90, NO_END, SEQUENCE)
 
 
 def fetched(end: int) -> Fetched:

@@ -11,8 +11,8 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
-from mirror_lib.replication.copied_topics import CopiedPartition, TopicWatch, recheck_size_limits
-from mirror_lib.replication.messages import PartitionReport, Stop, TaskReport
+from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 
 LIMIT = "max.message.bytes"

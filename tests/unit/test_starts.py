@@ -14,8 +14,8 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.read import with_starts
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Start, Starts, metadata_of
+from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.topics.plan import CopiedTopic
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)

@@ -11,10 +11,9 @@ import pytest
 
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
-from mirror_lib.replication.copied_topics import CopiedPartition
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, judged_by_topics
-from mirror_lib.replication.messages import PartitionReport, Stop, TaskReport
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport
 from mirror_lib.replication.tail import Every, falls_behind, tail_tasks
 from mirror_lib.replication.totals import counted_as_copied
 

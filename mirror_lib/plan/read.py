@@ -16,7 +16,7 @@ from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import STARTED_LATER, Incident, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
-from mirror_lib.replication.copy_ranges import Range, SourceCluster, Starts, first_range, refuse_other_mode
+from mirror_lib.replication.copy_ranges import Found, Range, SourceCluster, Starts, first_range, refuse_other_mode
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import retention_problems, unsized
 from mirror_lib.status.read import partitions_of
@@ -140,9 +140,9 @@ def with_starts(
     for each in partitions:
         log = targets.get(each.remote) if each.remote in remotes else OffsetRange(0, 0)
         if each.source in sources and log is not None:
-            ends = sources[each.source], log, starts.get(each.source)
-            rows, place = known.get(each.topic, {}), named_folder(state)
-            found = first_range(flow, each.key, rows, *ends, remote_topic=each.remote_topic, state=place)
+            logs = sources[each.source], log, starts.get(each.source)
+            here = Found(each.key, each.remote_topic, known.get(each.topic, {}), *logs)
+            found = first_range(flow, here, named_folder(state))
             refused += [found] if found.refused is not None else []
             incidents += [found.incident] if found.incident is not None else []
     if refused:

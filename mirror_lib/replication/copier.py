@@ -240,7 +240,6 @@ class LaneCopier:
         if looked:
             return  # the copies have moved since they were planned
         waiting = [copy for copy in copies if _may_be_refused(copy, ends.get(copy.remote, -1))]
-        counted = self._recovery.records
         again: Dict[TopicPartition, Stop] = {}
         # Another process may still append, and what it appends may be on the source a moment later than it was read.
         # Twice the same reason is about records that stay.
@@ -252,7 +251,6 @@ class LaneCopier:
             again = {source: stop for source, stop in stops.items() if stop is not None and stop.refused}
             waiting = [copy for copy in waiting if copy.source in again]
             sure = [copy for copy in waiting if again[copy.source] == said.get(copy.source)]
-        self._recovery.records = counted
         for copy in sure:
             incident = probes[copy.source].incidents[-1]
             copy.refuse(incident.reason, incident.from_offset, code=again[copy.source].code)
@@ -288,10 +286,6 @@ class LaneCopier:
             fenced=fenced,
             partitions=tuple(copy.report(copy.lane in lanes.producers) for copy in copies),
             syncs=tuple(OffsetSyncs(*copy.source, copy.syncs.tobytes()) for copy in copies if len(copy.syncs)),
-            records=sum(copy.records for copy in copies),
-            bytes=sum(copy.bytes for copy in copies),
-            re_encoded=sum(copy.re_encoded for copy in copies),
-            recovered=self._recovery.records,
             seconds=time.monotonic() - started,
             held_seconds=self._quota.held_seconds(),
             balance=self._quota.balance(),

@@ -121,7 +121,8 @@ class Starts:
         return starts
 
     def _resumed(self, copied: CopiedPartition, start: Start, metadata: str) -> Start:
-        if self._flow.commit_source_group != self._flow_group():
+        choice = self._flow.start_position
+        if choice is None or self._flow.commit_source_group != choice.group:
             return start
         # A group that this mirror commits to has the mirror's offset metadata, or the previous tool's commits.
         note = read_metadata(metadata)
@@ -130,9 +131,6 @@ class Starts:
         if note.remote_topic_id != copied.remote_topic_id:
             return replace(start, recreated=True)
         return replace(start, downstream_offset=note.downstream_offset)
-
-    def _flow_group(self) -> str:
-        return self._flow.start_position.group if self._flow.start_position is not None else ""
 
     def _of_time(self, timestamp: int, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
         wanted = [each.source for each in partitions]
@@ -148,16 +146,10 @@ class OffsetMetadata(NamedTuple):
     downstream_offset: int
 
 
-def metadata_of(note: OffsetMetadata) -> str:
-    """The text that is committed as an offset's metadata."""
-    topic = f"{note.remote_topic}, id {note.remote_topic_id}"
-    return f"mirror: goes on at offset {note.downstream_offset} of remote topic {topic}"
-
-
 def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOffset:
     """The offset and metadata to commit for a partition that resumes at `at`."""
-    metadata = OffsetMetadata(remote_topic, remote_topic_id, at.downstream_offset)
-    return CommittedOffset(at.upstream_offset, metadata_of(metadata))
+    place = f"offset {at.downstream_offset} of remote topic {remote_topic}, id {remote_topic_id}"
+    return CommittedOffset(at.upstream_offset, f"mirror: goes on at {place}")
 
 
 def read_metadata(metadata: str) -> Optional[OffsetMetadata]:
@@ -223,41 +215,69 @@ def refuse_other_mode(
             )
 
 
-def first_range(
-    flow: ReplicationFlow,
-    key: PartitionKey,
-    positions: Mapping[PartitionKey, Position],
-    source: OffsetRange,
-    target: OffsetRange,
-    begin: Optional[Start] = None,
-    unlike: bool = False,
-    remote_topic: str = "",
-    state: str = "",
-) -> Range:
-    """The first decision for a partition in a driver's run, from both logs, by the rules of `start_rules`.
+@dataclass(frozen=True)
+class Found:
+    """What a driver's run finds of a partition at first.
 
-    `positions` are the ledger's of all partitions of the source topic. `begin` is the start that `start.position`
-    gives. It applies only if the partition was never copied. `unlike`: a topic without an id no longer has the last
-    recorded record. `remote_topic` and the folder `state` are for messages.
+    `positions` are the ledger's of all partitions of the source topic; `source` and `target` are both logs. `begin` is
+    the start that `start.position` gives. It applies only if the partition was never copied. `unlike`: a topic without
+    an id no longer has the last recorded record.
     """
-    known = positions.get(key)
+
+    key: PartitionKey
+    remote_topic: str
+    positions: Mapping[PartitionKey, Position]
+    source: OffsetRange
+    target: OffsetRange
+    begin: Optional[Start] = None
+    unlike: bool = False
+
+    @property
+    def known(self) -> Optional[Position]:
+        """The ledger's position of this partition."""
+        return self.positions.get(self.key)
+
+    def case(self, flow: ReplicationFlow) -> Case:
+        """The case of `start_rules`."""
+        key, known = self.key, self.known
+        # The rows of the topic's other partitions matter only if this one has none: a topic may have thousands.
+        others = () if known is not None else self.positions.keys()
+        of_remote = [each for each in others if each.remote_topic_id == key.remote_topic_id != ""]
+        same_number = [each for each in others if each.partition == key.partition]
+        # A re-created topic may have partitions that the old one lacked.
+        new_topic = bool(of_remote) and all(each.source_topic_id != key.source_topic_id for each in others)
+        recreated = self.unlike or new_topic or any(each in of_remote for each in same_number)
+        relatives = bool(same_number) or (self.begin is not None and self.begin.recreated)
+        return Case(
+            Rows.SOME if known is not None or recreated else Rows.OTHER if relatives else Rows.NONE,
+            remote_log(self.target, known, flow.shared_remote_topics),
+            source_log(self.source, known, recreated),
+            topic_ids(key.source_topic_id, key.remote_topic_id),
+            begins_at(flow, self.begin is not None),
+        )
+
+
+def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
+    """The first decision for a partition in a driver's run, from both logs, by the rules of `start_rules`. The folder
+    `state` is for messages."""
+    key, known, begin, source, target = found.key, found.known, found.begin, found.source, found.target
     if known is None and begin is not None and begin.downstream_offset is not None:
         # The offset metadata of a group takes the place of the ledger's row.
         return _begun(flow, key, begin, source, target)
-    case = case_of(flow, key, positions, source, target, begin, unlike)
+    case = found.case(flow)
     rule = rule_of(case)
     if rule.code == "MIR-316":
-        remote = (key.remote_topic_id, key.partition)
-        ends = [at.downstream_offset for old, at in positions.items() if (old.remote_topic_id, old.partition) == remote]
+        remote, rows = (key.remote_topic_id, key.partition), found.positions.items()
+        ends = [at.downstream_offset for old, at in rows if (old.remote_topic_id, old.partition) == remote]
         # An older ledger lacks records of the new topic that follow its rows: those are compared.
         end = min(max([*ends, target.log_start]), target.end)
-        return _source_recreated(flow, key, source, end, unlike)
+        return _source_recreated(flow, key, source, end, found.unlike)
     if known is not None:
         if rule.action is Action.REFILL:
             # The ledger has the upstream offset that belongs at this end: the caller reads it, and `healed` decides.
             return Range(key, known, source.end, void_from=target.end)
         return _resumed(flow, key, known, source, target)
-    names = (key.source_topic, remote_topic, key.partition)
+    names = (key.source_topic, found.remote_topic, key.partition)
     unrecorded = "" if rule.action is Action.BEGIN else unproven(*names, target, state)
     if rule.action is Action.STOP:
         at = Position(source.log_start, target.end)
@@ -276,35 +296,6 @@ def first_range(
         reason = f"the copy starts after what the source held, by {'latest' if begin is None else 'start.position'}"
         return replace(decided, incident=Incident(STARTED_LATER, key.source_topic, key.partition, *skipped, reason))
     return replace(decided, unrecorded=unrecorded)
-
-
-def case_of(
-    flow: ReplicationFlow,
-    key: PartitionKey,
-    positions: Mapping[PartitionKey, Position],
-    source: OffsetRange,
-    target: OffsetRange,
-    begin: Optional[Start] = None,
-    unlike: bool = False,
-) -> Case:
-    """What the run finds for a partition; the arguments are those of `first_range`."""
-    known = positions.get(key)
-    # The rows of the topic's other partitions matter only if this one has none: a topic may have thousands.
-    others = () if known is not None else positions.keys()
-    of_remote = [each for each in others if each.remote_topic_id == key.remote_topic_id != ""]
-    same_number = [each for each in others if each.partition == key.partition]
-    # A re-created topic may have partitions that the old one lacked.
-    new_topic = bool(of_remote) and all(each.source_topic_id != key.source_topic_id for each in others)
-    recreated = unlike or new_topic or any(each in of_remote for each in same_number)
-    relatives = bool(same_number) or (begin is not None and begin.recreated)
-    rows = Rows.SOME if known is not None or recreated else Rows.OTHER if relatives else Rows.NONE
-    return Case(
-        rows,
-        remote_log(target, known, flow.shared_remote_topics),
-        source_log(source, known, recreated),
-        topic_ids(key.source_topic_id, key.remote_topic_id),
-        begins_at(flow, begin is not None),
-    )
 
 
 def next_range(flow: ReplicationFlow, key: PartitionKey, position: Position, source: OffsetRange) -> Range:

@@ -16,6 +16,7 @@ from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import (
+    Found,
     Range,
     SourceCluster,
     Start,
@@ -28,7 +29,7 @@ from mirror_lib.replication.copy_ranges import (
 from mirror_lib.replication.flow_state import Commit, FlowState, Partitions
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import CopiedPartition
-from mirror_lib.replication.start_rules import unlike
+from mirror_lib.replication.start_rules import unlike as records_unlike
 
 
 def source_logs(
@@ -55,6 +56,9 @@ def source_logs(
 
 def _beyond(found: Mapping[TopicPartition, OffsetRange], stands: Mapping[TopicPartition, int]) -> List[TopicPartition]:
     return [each for each, at in stands.items() if each in found and at > found[each].end]
+
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class FlowDriver:
@@ -114,7 +118,8 @@ class FlowDriver:
             rows = commit.rows, batch, [*commit.runs, *runs]
             self._journal.append(*rows, in_background=in_background and may_wait)
         self.state.take(commit)
-        self._offer(commit.moves)
+        if self._group is not None:
+            self._group.offer(self._offers(self.state.copied, commit.moves))
 
     def write_owed(self) -> None:
         """Begin to append, in a thread, what `commit` left for later. Call it before other writes to the ledger."""
@@ -134,8 +139,8 @@ class FlowDriver:
         """Drop the state of partitions that are no longer copied, but their positions."""
         gone = [key for key in self.state.copied if key not in partitions]
         if self._group is not None:
-            offered = {key: self.state.of(key).offered for key in gone}
-            self._group.withdraw(_by_source({key: at for key, at in offered.items() if at is not None}))
+            offered = {self.state.copied[key].source: self.state.of(key).offered for key in gone}
+            self._group.withdraw({source: at for source, at in offered.items() if at is not None})
         for key in gone:
             self.state.change(key, range=None, stop=None, alike=False, offered=None)
 
@@ -157,18 +162,10 @@ class FlowDriver:
             if of(key).decided:
                 ranges.append(next_range(self._flow, key, of(key).at, sources[each.source]))
             elif each.remote in targets:
-                decided = first_range(
-                    self._flow,
-                    key,
-                    known.get(each.topic, {}),
-                    sources[each.source],
-                    targets[each.remote],
-                    starts.get(each.source),
-                    each.topic in recreated,
-                    each.remote_topic,
-                    self._journal.folder,
-                )
-                ranges.append(self._heal(decided, sources[each.source]))
+                logs = sources[each.source], targets[each.remote]
+                begin, unlike = starts.get(each.source), each.topic in recreated
+                found = Found(key, each.remote_topic, known.get(each.topic, {}), *logs, begin, unlike)
+                ranges.append(self._heal(first_range(self._flow, found, self._journal.folder), logs[0]))
         return ranges
 
     def _recheck(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
@@ -195,7 +192,7 @@ class FlowDriver:
         unread, recreated = set(), set()
         for each, at in last.items():
             one, other = ours.records.get(each.source), theirs.records.get(each.remote)
-            if unlike(self._flow, at, one, other, each.remote in theirs.stamped):
+            if records_unlike(self._flow, at, one, other, each.remote in theirs.stamped):
                 recreated.add(each.topic)
             elif (one is None and each.source not in ours.without) or (
                 other is None and each.remote not in theirs.without
@@ -260,26 +257,15 @@ class FlowDriver:
         if self._group is None:
             return
         new = [each for each in ranges if each.refused is None and self.state.of(each.key).offered is None]
-        anchored = _offsets(partitions, {each.key: each.start for each in new if each.anchor})
+        anchored = self._offers(partitions, {each.key: each.start for each in new if each.anchor})
         if anchored:
-            self._group.commit(_by_source(anchored))
-        found = _offsets(partitions, {each.key: each.start for each in new if not each.anchor})
-        self._group.offer(_by_source(found))
-        for key, at in {**anchored, **found}.items():
-            self.state.change(key, offered=at)
+            self._group.commit(anchored)
+        self._group.offer(self._offers(partitions, {each.key: each.start for each in new if not each.anchor}))
 
-    def _offer(self, moves: Mapping[PartitionKey, Position]) -> None:
-        """Offer positions that are in the ledger."""
-        if self._group is not None:
-            found = _offsets(self.state.copied, moves)
-            self._group.offer(_by_source(found))
-            for key, at in found.items():
-                self.state.change(key, offered=at)
-
-
-def _offsets(partitions: Partitions, positions: Mapping[PartitionKey, Position]) -> Dict[PartitionKey, CommittedOffset]:
-    return {key: noted(partitions[key].remote_topic, key.remote_topic_id, at) for key, at in positions.items()}
-
-
-def _by_source(offsets: Mapping[PartitionKey, CommittedOffset]) -> Mapping[TopicPartition, CommittedOffset]:
-    return {(key.source_topic, key.partition): at for key, at in offsets.items()}
+    def _offers(self, partitions: Partitions, positions: Mapping[PartitionKey, Position]) -> Offsets:
+        """What the group gets for these positions, which must be in the ledger."""
+        offers: Dict[TopicPartition, CommittedOffset] = {}
+        for key, at in positions.items():
+            offers[partitions[key].source] = offer = noted(partitions[key].remote_topic, key.remote_topic_id, at)
+            self.state.change(key, offered=offer)
+        return offers

@@ -43,7 +43,6 @@ class Outgoing(NamedTuple):
     runs: Tuple[Run, ...]
     next_upstream: int
     last_timestamp: int
-    re_encoded: bool
 
     @property
     def size(self) -> int:
@@ -104,7 +103,7 @@ class Encoder:
         pieces = rehead(raw, self._producer.producer_id, self._producer.epoch, self._sequence)
         self._sequence = next_sequence(self._sequence, header.record_count)
         runs = ((header.base_offset, header.record_count),)
-        return Outgoing(pieces, header.record_count, runs, header.next_offset, header.max_timestamp, False)
+        return Outgoing(pieces, header.record_count, runs, header.next_offset, header.max_timestamp)
 
     def _wait(self, raw: memoryview, header: Optional[BatchHeader], codec: int) -> None:
         self._waiting.append((raw, header, self.position))
@@ -146,7 +145,7 @@ class Encoder:
         ):
             self._sequence = next_sequence(self._sequence, built.record_count)
             (start, count), header = built.runs[-1], read_header(built.data)
-            yield Outgoing((built.data,), built.record_count, built.runs, start + count, header.max_timestamp, True)
+            yield Outgoing((built.data,), built.record_count, built.runs, start + count, header.max_timestamp)
 
 
 def _to_be_joined(raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:

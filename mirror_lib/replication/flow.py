@@ -163,8 +163,7 @@ class Mirror(ABC):
     def _count(self, reports: Sequence[TaskReport], filtered: Optional[int] = None) -> None:
         """Add the reports of a stage to the run's totals."""
         parts = (part for report in reports for part in report.partitions)
-        recovered = sum(report.recovered for report in reports)
-        self._totals.add(parts, recovered, self._topics.plan.uncounted, filtered)
+        self._totals.add(parts, self._topics.plan.uncounted, filtered)
 
     def _watch(self, metrics: FlowMetrics, held: Optional[str], filtered: Optional[int] = None) -> None:
         """Show metrics. `held` names the limit that delayed the cycle."""

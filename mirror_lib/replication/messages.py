@@ -232,15 +232,26 @@ class TaskReport:
     fenced: bool
     partitions: Tuple[PartitionReport, ...]
     syncs: Tuple[OffsetSyncs, ...]
-    records: int
-    bytes: int
-    re_encoded: int
-    recovered: int
     seconds: float
     held_seconds: float = 0.0
     balance: float = 0.0
     source_throttled_seconds: float = 0.0
     target_throttled_seconds: float = 0.0
+
+    @property
+    def records(self) -> int:
+        """The records that the task copied."""
+        return sum(part.records for part in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the task appended."""
+        return sum(part.bytes for part in self.partitions)
+
+    @property
+    def recovered(self) -> int:
+        """The records that the task found on the remote logs."""
+        return sum(part.recovered for part in self.partitions)
 
     @property
     def was_held(self) -> bool:
@@ -266,4 +277,4 @@ def transactional_id(name: str, flow: str, lane: int) -> str:
 
 def nothing_copied(task: int, fenced: bool = False) -> TaskReport:
     """The report of a task that moved no partition."""
-    return TaskReport(task, {}, fenced, (), (), 0, 0, 0, 0, 0.0)
+    return TaskReport(task, {}, fenced, (), (), 0.0)

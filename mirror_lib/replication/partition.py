@@ -85,7 +85,7 @@ class RemotePartition(ABC):
         self.stopped: Optional[Stop] = None
         self.incidents: List[Incident] = []
         self.last_timestamp = -1
-        self.records = self.bytes = self.queued_bytes = 0
+        self.records = self.bytes = self.queued_bytes = self.recovered = 0
         self._shared = shared
         self._expected = downstream
         # The busy partitions of its task; it joins them itself, and `Lanes` removes it.
@@ -242,6 +242,7 @@ class RemotePartition(ABC):
             last_timestamp=self.last_timestamp,
             records=self.records,
             bytes=self.bytes,
+            recovered=self.recovered,
             stopped=self.stopped,
             incidents=tuple(self.incidents),
         )
@@ -262,7 +263,7 @@ class PartitionCopy(RemotePartition):
         self.syncs = Runs()
         self.lost = False
         self._source_end = -1
-        self.re_encoded = self.recovered = self.recovered_bytes = 0
+        self.recovered_bytes = 0
         self.seconds = self._started_at = 0.0
         self._encoder: Optional[Encoder] = None
         # The end of the last fetched gap: the source has no records from the last queued record up to here.
@@ -340,7 +341,6 @@ class PartitionCopy(RemotePartition):
             self.syncs.append(upstream_offset, base_offset, count)
             base_offset += count
         self.acknowledged = outgoing.next_upstream
-        self.re_encoded += outgoing.record_count if outgoing.re_encoded else 0
         self.seconds = time.monotonic() - self._started_at
         self._pass_gap()
 
@@ -366,6 +366,5 @@ class PartitionCopy(RemotePartition):
             super().report(known),
             source_end=self._source_end,
             seconds=self.seconds,
-            recovered=self.recovered,
             recovered_bytes=self.recovered_bytes,
         )

@@ -31,14 +31,13 @@ EMPTY_HINT = "give the flow an empty remote topic, or a ledger that knows this o
 
 class Recovery:
     """Recovers the partitions of one task over the connections that will append. Every call raises `Disconnected` if a
-    leader does not answer. `records` counts found and unreported records; `isolation` is the source's."""
+    leader does not answer. `isolation` is the source's."""
 
     def __init__(self, source: LogClient, target: LogClient, isolation: int, on_data_loss: str) -> None:
         self._source = source
         self._target = target
         self._isolation = isolation
         self._passes_loss = on_data_loss == "continue"
-        self.records = 0
 
     def recover(self, copies: Sequence[PartitionCopy], own: Callable[[PartitionCopy], Own]) -> None:
         """Move `copies` to the ends of their remote logs, or refuse them. Their lanes must be fenced.
@@ -52,13 +51,13 @@ class Recovery:
         suspect = [copy for copy in copies if copy.remote in written and len(written[copy.remote].data) > MARKER_BYTES]
         ours = glances(self._source, {copy.source: copy.acknowledged for copy in suspect}, self._isolation)
         for copy in copies:
-            found, take_back = self.records, _unchanged(copy)
+            take_back = _unchanged(copy)
             try:
                 self._recover(copy, own(copy), ends[copy.remote], written.get(copy.remote), ours.get(copy.source))
             except (RefusedError, Disconnected) as error:
                 # Records may be equal by chance, as only the rest of the log shows. A copy that resumed from here would
                 # not compare the rest any more.
-                at, self.records = copy.acknowledged, found
+                at = copy.acknowledged
                 take_back()
                 if isinstance(error, Disconnected):
                     raise
@@ -78,14 +77,13 @@ class Recovery:
         self._compare(copy, own, end, source, self._remote_entries(copy, written))
 
     def _compare(self, copy: PartitionCopy, own: Own, end: int, source: LogEntries, remote: LogEntries) -> None:
-        found, name = self.records, name_of(copy.remote)
+        found, name = copy.recovered, name_of(copy.remote)
         written = Records(_counted(own_entries(up_to(remote, end, name), own), copy), copy.downstream)
         start = Position(copy.acknowledged, copy.downstream)
         ours, lost = Records(source, copy.acknowledged), partial(self._lost, copy)
         for match in reconcile(ours, written, name, start, lambda: source.end, lost):
             copy.recover(*match)
-            self.records += match.record_count
-        if self.records == found and remote.expired and not (copy.task.shared and self._nothing_to_copy(copy)):
+        if copy.recovered == found and remote.expired and not (copy.task.shared and self._nothing_to_copy(copy)):
             self._pass_expired(remote, copy)
         copy.downstream = remote.end
 
@@ -125,7 +123,6 @@ class Recovery:
             copy.lose(settled.lost_from, log_start, reason)
         for match in settled.matches:
             copy.recover(*match)
-            self.records += match.record_count
         copy.recover(log_start, remote.end if settled.downstream_offset is None else settled.downstream_offset, 0)
 
     def _source_entries(self, copy: PartitionCopy, first: Optional[Fetched] = None) -> LogEntries:

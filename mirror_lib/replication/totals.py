@@ -36,17 +36,16 @@ class Totals:
     def add(
         self,
         parts: Iterable[PartitionReport],
-        recovered: int,
         uncounted: Collection[str] = (),
         filtered: Optional[int] = None,
     ) -> None:
         """Count one cycle. Topics in `uncounted` are no rows of the table."""
-        self.recovered += recovered
         if filtered is not None:
             self.filtered = (self.filtered or 0) + filtered
         for part in parts:
             self.records += part.records
             self.bytes += part.bytes
+            self.recovered += part.recovered
             if part.topic in uncounted:
                 continue
             sums = self._parts[(part.topic, part.remote_topic, part.partition)]
@@ -74,14 +73,15 @@ class Totals:
 
 def counted_as_copied(report: TaskReport, seconds: float) -> TaskReport:
     """A report about what a stage of this run had appended in `seconds`, before it could report."""
-    parts = tuple(
-        replace(each, records=each.recovered, bytes=each.recovered_bytes, seconds=seconds, recovered=0)
-        if each.recovered
-        else each
-        for each in report.partitions
+    return replace(
+        report,
+        partitions=tuple(
+            replace(each, records=each.recovered, bytes=each.recovered_bytes, seconds=seconds, recovered=0)
+            if each.recovered
+            else each
+            for each in report.partitions
+        ),
     )
-    records, nbytes = sum(each.records for each in parts), sum(each.bytes for each in parts)
-    return replace(report, partitions=parts, records=records, bytes=nbytes, recovered=0)
 
 
 def total_lines(

@@ -297,10 +297,6 @@ class RowMirror(Mirror):
                 for lane in lanes
             ),
             syncs=tuple(OffsetSyncs(*lane.source, lane.syncs) for lane in lanes if lane.source and lane.syncs),
-            records=sum(lane.part.records for lane in lanes),
-            bytes=sum(lane.part.bytes for lane in lanes),
-            re_encoded=sum(lane.part.records for lane in lanes),
-            recovered=sum(lane.recovered for lane in lanes),
             seconds=seconds,
         )
 

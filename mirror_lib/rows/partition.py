@@ -63,14 +63,13 @@ class LaneReport:
     `part` is the report of its `source`; for lanes without one its position has no meaning. A `part.sequence` of `None`
     means that the next task must read the remote log. `ahead`: the remote log has records past the micro-batch, from an
     earlier attempt. `syncs` are the ranges of `source` as `Runs.tobytes` gives them. `newest` is the highest timestamp
-    (ms) by source partition. `recovered` records of the micro-batch were found on the remote log.
+    (ms) by source partition.
     """
 
     remote: TopicPartition
     source: Optional[TopicPartition]
     part: PartitionReport
     producer: Optional[Producer] = None
-    recovered: int = 0
     ahead: bool = False
     syncs: bytes = b""
     newest: Tuple[Tuple[str, int, int], ...] = ()
@@ -144,7 +143,6 @@ class RowPartition(RemotePartition):
         self._sources: Deque[TopicPartition] = deque()
         self._taken: Dict[TopicPartition, int] = {}
         self._known, self._ahead = True, False
-        self._recovered = 0
         self._batch_bytes = task.max_message_bytes - HEADER_SIZE
 
     def continues(self, end: int) -> bool:
@@ -204,13 +202,13 @@ class RowPartition(RemotePartition):
             if count > skipped:
                 self._syncs.append(run.upstream_offset + skipped, run.downstream_offset + skipped, count - skipped)
                 self._acknowledged = max(self._acknowledged, run.upstream_offset + count)
-                self._recovered += count - skipped
+                self.recovered += count - skipped
             if run.upstream_end > self._end:
                 # The next record belongs to a later micro-batch, which must read the log from here on.
                 self.downstream = run.downstream_offset + max(0, count)
                 break
         if self.task.source is None:
-            self._recovered = found.records
+            self.recovered = found.records
 
     def take(self, source: TopicPartition, rows: RowColumns, failures: Sequence[Tuple[int, str]]) -> None:
         """Encode and queue the rows that are not on the remote log yet. The rows of a source partition come in its
@@ -261,7 +259,7 @@ class RowPartition(RemotePartition):
         pieces = new_batch(
             NO_CODEC, count, oldest, newest, producer.producer_id, producer.epoch, self._next_sequence, payload
         )
-        self._put_of(source, Outgoing(pieces, count, rows.runs(), rows.last + 1, newest, True))
+        self._put_of(source, Outgoing(pieces, count, rows.runs(), rows.last + 1, newest))
 
     def _append_one_by_one(self, source: TopicPartition, records: List[Record]) -> None:
         """Queue row by row, if one may be too large, or must be sent alone."""
@@ -285,7 +283,7 @@ class RowPartition(RemotePartition):
     def _put_built(self, source: TopicPartition, built: Built) -> None:
         newest = read_header(built.data).max_timestamp
         self._put_of(
-            source, Outgoing((built.data,), built.record_count, built.runs, sum(built.runs[-1]), newest, True)
+            source, Outgoing((built.data,), built.record_count, built.runs, sum(built.runs[-1]), newest)
         )
 
     def _put_of(self, source: TopicPartition, outgoing: Outgoing) -> None:
@@ -328,7 +326,6 @@ class RowPartition(RemotePartition):
             source=self.task.source,
             part=replace(part, position=self._end if whole else self._acknowledged),
             producer=producer,
-            recovered=self._recovered,
             ahead=self._ahead,
             syncs=self._syncs.tobytes(),
             newest=tuple((*source, at) for source, at in self._newest.items()),

@@ -292,7 +292,7 @@ class RepartitioningMirror(RowMirror):
             remote = self._remotes[lane.remote]
             if not lane.ahead:
                 remote.move(lane.part.downstream_offset)
-            remote.records += lane.recovered + lane.part.records
+            remote.records += lane.part.recovered + lane.part.records
         # An earlier attempt may have gone further. Until this one has reached its end, no other task may start after
         # it.
         if not any(lane.ahead for lane in every):

@@ -72,7 +72,7 @@ def test_what_an_interrupted_attempt_wrote_is_found_and_not_written_again(
     plan = plan_of(flow, RECORDS)
     attempt(flow, spark, plan, where=EARLY)
     lanes = lanes_of([attempt(flow, spark, plan, retried)])
-    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
+    assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     assert flow.differences() == [] and flow.false_origins() == []
     assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
 
@@ -92,11 +92,11 @@ def test_micro_batches_that_end_before_what_was_left_go_on_with_it(flow: OneFlow
     attempt(flow, spark, plan_of(flow, RECORDS), where=EARLY)
     plan = plan_of(flow, 40)
     first = lanes_of([attempt(flow, spark, plan)])
-    assert [(lane.part.position, lane.recovered, lane.part.records) for lane in first] == [(40, 40, 0)] * 3
+    assert [(lane.part.position, lane.part.recovered, lane.part.records) for lane in first] == [(40, 40, 0)] * 3
     assert all(lane.ahead for lane in first)
     assert [lane.part.sequence for lane in first] == [None] * 3
     second = lanes_of([attempt(flow, spark, next_plan(plan, first, RECORDS))])
-    assert [(lane.recovered, lane.part.records) for lane in second] == [(60, 200)] * 3
+    assert [(lane.part.recovered, lane.part.records) for lane in second] == [(60, 200)] * 3
     assert flow.differences() == [] and flow.false_origins() == []
     assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
 
@@ -106,7 +106,7 @@ def test_values_that_are_others_the_next_time_are_written_once(flow: OneFlow, sp
     plan = plan_of(flow, RECORDS)
     attempt(flow, spark, plan, where=EARLY)
     lanes = lanes_of([attempt(flow, spark, plan, value="concat('x', offset)")])
-    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
+    assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     assert flow.copies() == 3 * RECORDS and flow.false_origins() == []
 
 
@@ -183,7 +183,7 @@ def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_n
     attempt(flow, spark, shared)
     flow.create_source_anew(RECORDS)
     lanes = lanes_of([attempt(flow, spark, with_lanes(plan_of(flow, RECORDS), shared=True))])
-    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(0, RECORDS)] * 3
+    assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(0, RECORDS)] * 3
     alone = attempt(flow, spark, plan_of(flow, RECORDS))
     assert len(stopped(alone)) == 3 and all(stop_of(lane.part).refused for lane in alone.lanes)
 
@@ -196,7 +196,7 @@ def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow
     producer.produce(flow.remote_topic, b"theirs", partition=0)
     assert producer.flush(30) == 0
     lanes = lanes_of([attempt(flow, spark, shared)])
-    assert [(lane.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
+    assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     logs = read_topic(flow.target, flow.remote_topic)
     ours = [record for log in logs.values() for record in log.values() if origin_of(record) is not None]
     assert len(ours) == 3 * RECORDS and sum(map(len, logs.values())) == 3 * RECORDS + 1

@@ -12,7 +12,7 @@ from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
-from mirror_lib.replication.copy_ranges import OffsetMetadata, Range, SourceCluster, metadata_of
+from mirror_lib.replication.copy_ranges import Range, SourceCluster, noted
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, nothing_copied
@@ -181,7 +181,7 @@ BOTH = {KEY: ORDERS, NEW.key: NEW}
 
 
 def note(downstream: int, of: CopiedPartition = ORDERS) -> str:
-    return metadata_of(OffsetMetadata(of.remote_topic, of.remote_topic_id, downstream))
+    return noted(of.remote_topic, of.remote_topic_id, Position(0, downstream)).metadata
 
 
 def moved(driver: FlowDriver, position: int, downstream: int) -> None:

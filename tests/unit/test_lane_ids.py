@@ -32,7 +32,7 @@ class Table:
 
 def report(**producers: int) -> TaskReport:
     given = {int(lane[4:]): Producer(number, 0) for lane, number in producers.items()}
-    return TaskReport(0, given, False, (), (), 0, 0, 0, 0, 0.0)
+    return TaskReport(0, given, False, (), (), 0.0)
 
 
 def reported(ids: LaneIds, lane: int = 3) -> Optional[Mapping[int, FrozenSet[int]]]:

@@ -18,7 +18,8 @@ from mirror_lib.config.model import REFUSE, MirrorConfig
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.replication.copy_ranges import OffsetMetadata, metadata_of, read_metadata
+from mirror_lib.ledger.records import Position
+from mirror_lib.replication.copy_ranges import OffsetMetadata, noted, read_metadata
 from mirror_lib.topics.plan import select_topics
 from tests.lab.checkout import ROOT
 from tests.lab.mm1_lab import config_of
@@ -237,5 +238,6 @@ def test_yaml_on_the_page_means_the_same_as_the_options_on_it(tmp_path: Path) ->
 
 def test_note_is_read_back_and_other_metadata_is_none() -> None:
     for note in (OffsetMetadata("A.or-d_ers", "AbC-_1", 17), OffsetMetadata("orders", "", 0)):
-        assert read_metadata(metadata_of(note)) == note
+        committed = noted(note.remote_topic, note.remote_topic_id, Position(7, note.downstream_offset))
+        assert read_metadata(committed.metadata) == note
     assert read_metadata("") is None and read_metadata("mirror: goes on at offset x of remote topic y") is None

@@ -10,7 +10,7 @@ import pytest
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position
-from mirror_lib.replication.copy_ranges import Range, Start, first_range, healed, next_range
+from mirror_lib.replication.copy_ranges import Found, Range, Start, first_range, healed, next_range
 
 CLUSTER = ClusterConfig("A", {"bootstrap.servers": "a:1"})
 FAIL = ReplicationFlow(CLUSTER, replace(CLUSTER, alias="B"))
@@ -28,7 +28,7 @@ def first(
     target: OffsetRange = TARGET,
     key: PartitionKey = KEY,
 ) -> Range:
-    return first_range(flow, key, known, source, target)
+    return first_range(flow, Found(key, "", known, source, target))
 
 
 def test_partition_never_copied_starts_where_both_logs_do() -> None:
@@ -69,7 +69,7 @@ def test_latest_starts_at_the_end_and_has_to_be_remembered() -> None:
 
 
 def test_offsets_before_the_start_that_the_file_asks_for_are_recorded() -> None:
-    for decided in (first(LATEST, {}, target=EMPTY), first_range(FAIL, KEY, {}, SOURCE, EMPTY, Start(500, "x"))):
+    for decided in (first(LATEST, {}, target=EMPTY), begun(Start(500, "x"), target=EMPTY)):
         assert decided.incident is not None and decided.incident.kind == STARTED_LATER
         assert (decided.incident.from_offset, decided.incident.until_offset) == (100, 500)
     assert first(LATEST, {}, source=OffsetRange(500, 500), target=EMPTY).incident is None
@@ -181,10 +181,11 @@ def test_partition_that_only_the_new_source_topic_has_is_refused_with_the_topic(
 
 def test_topic_without_an_id_that_lacks_a_copied_record_is_refused_as_a_whole() -> None:
     nameless = replace(KEY, source_topic_id="", remote_topic_id="")
+    known = {nameless: Position(200, 50)}
     for key in (nameless, replace(nameless, partition=7)):
-        decided = first_range(FAIL, key, {nameless: Position(200, 50)}, SOURCE, TARGET, unlike=True)
+        decided = first_range(FAIL, Found(key, "", known, SOURCE, TARGET, unlike=True))
         assert decided.code == "MIR-316"
-    passed = first_range(CONTINUE, nameless, {nameless: Position(200, 50)}, SOURCE, TARGET, unlike=True)
+    passed = first_range(CONTINUE, Found(nameless, "", known, SOURCE, TARGET, unlike=True))
     assert passed.start == Position(100, 50) and passed.anchor
 
 
@@ -246,8 +247,9 @@ def begun(
     flow: ReplicationFlow = FAIL,
     known: Optional[Dict[PartitionKey, Position]] = None,
     source: OffsetRange = SOURCE,
+    target: OffsetRange = TARGET,
 ) -> Range:
-    decided = first_range(flow, KEY, known or {}, source, TARGET, start)
+    decided = first_range(flow, Found(KEY, "", known or {}, source, target, start))
     return replace(decided, unrecorded="")
 
 

@@ -228,7 +228,7 @@ def test_rows_are_written_in_order_and_reported_with_their_places() -> None:
     report = lane.report()
     part = report.part
     assert (part.position, part.downstream_offset, report.producer, part.sequence) == (20, 104, PRODUCER, 9)
-    assert (part.records, report.recovered, part.stopped, report.ahead) == (4, 0, None, False)
+    assert (part.records, report.part.recovered, part.stopped, report.ahead) == (4, 0, None, False)
     assert report.syncs == syncs((10, 100, 2), (14, 102, 1), (17, 103, 1))
     assert report.newest == (("orders", 0, NOON + 17),)
 
@@ -261,7 +261,7 @@ def test_rows_that_an_earlier_attempt_wrote_are_not_written_again(monkeypatch: p
     assert lane.written == [(105, 13)]
     report = lane.report()
     part = report.part
-    assert (part.records, report.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
+    assert (part.records, report.part.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
     assert report.syncs == syncs((10, 101, 3), (13, 105, 1))
     assert (part.sequence, report.producer) == (1, PRODUCER)
 
@@ -274,7 +274,7 @@ def test_rows_are_all_written_where_nothing_lies_there_or_no_origin_can(
     there = [marker(100)] if provenance else [marker(100), copies(101, 10, 11)]
     lane = Driven().take_over(monkeypatch, Log(there), provenance).feed(10, 11, 12).drain()
     assert [at for _, at in lane.written] == [10, 11, 12]
-    assert (lane.report().recovered, lane.part.downstream_offset) == (0, there[-1].next + 3)
+    assert (lane.report().part.recovered, lane.part.downstream_offset) == (0, there[-1].next + 3)
 
 
 def test_row_that_an_earlier_attempt_filtered_out_before_its_last_record_stays_out(
@@ -316,7 +316,7 @@ def test_log_that_compaction_emptied_at_its_end_goes_on_at_that_end(monkeypatch:
 
 def test_records_of_before_the_micro_batch_are_not_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Driven().take_over(monkeypatch, Log([copies(100, 8, 9, 10)])).feed(10, 11).drain()
-    assert (lane.written, lane.report().recovered) == ([(103, 11)], 1)
+    assert (lane.written, lane.report().part.recovered) == ([(103, 11)], 1)
     assert lane.report().syncs == syncs((10, 102, 2))
 
 
@@ -338,7 +338,7 @@ def test_what_is_taken_of_a_log_is_each_record_of_the_micro_batch_up_to_the_firs
     report = lane.lane_report(True, None)
     part = report.part
     assert [(up + n, down + n) for up, down, count in Runs(report.syncs) for n in range(count)] == ours
-    assert (report.recovered, part.downstream_offset) == (len(ours), there[later][1] if there[later:] else written.end)
+    assert (part.recovered, part.downstream_offset) == (len(ours), there[later][1] if there[later:] else written.end)
     assert part.position == max([begin, *(up + 1 for up, _ in ours)])
 
 
@@ -352,13 +352,13 @@ def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(mo
     assert (report.source, part.position, part.downstream_offset, report.syncs) == (None, -1, 104, b"")
     assert report.newest == (("orders", 0, NOON + 12), ("orders", 1, NOON + 53))
     # Found and written, of this micro-batch.
-    assert (report.recovered, part.records) == (2, 2)
+    assert (report.part.recovered, part.records) == (2, 2)
 
 
 def test_records_of_another_micro_batch_do_not_count_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log([copies(100, 8, 9, 10), copies(103, 60, partition=1)])
     report = Driven(PLACED).take_over(monkeypatch, log).feed(11).drain().report()
-    assert (report.recovered, report.part.records, report.ahead) == (1, 1, True)
+    assert (report.part.recovered, report.part.records, report.ahead) == (1, 1, True)
 
 
 def test_log_with_a_foreign_record_is_refused_and_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

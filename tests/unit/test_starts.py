@@ -12,9 +12,10 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.ledger.records import Position
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.read import with_starts
-from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, OffsetMetadata, Start, Starts, metadata_of
+from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Start, Starts, noted
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.topics.plan import CopiedTopic
 
@@ -57,8 +58,8 @@ def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition,
 @pytest.mark.parametrize(
     ("metadata", "downstream"),
     [
-        (metadata_of(OffsetMetadata("orders", "remote-1", 55)), 55),
-        (metadata_of(OffsetMetadata("B.orders", "remote-1", 55)), BEHIND_REMOTE_LOG),
+        (noted("orders", "remote-1", Position(0, 55)).metadata, 55),
+        (noted("B.orders", "remote-1", Position(0, 55)).metadata, BEHIND_REMOTE_LOG),
         ("", BEHIND_REMOTE_LOG),
         ("other words", BEHIND_REMOTE_LOG),
     ],
@@ -70,13 +71,13 @@ def test_note_says_where_the_copy_goes_on_and_without_one_it_goes_on_behind_the_
 
 
 def test_note_of_a_remote_topic_that_is_gone_says_that_all_is_to_be_copied_again() -> None:
-    gone = metadata_of(OffsetMetadata("orders", "remote-0", 55))
+    gone = noted("orders", "remote-0", Position(0, 55)).metadata
     assert starts(SHARED, gone) == {("orders", 0): Start(40, "group g", recreated=True)}
 
 
 def test_group_that_is_not_committed_to_is_compared_from_the_start_of_the_remote_log() -> None:
     flow = replace(SHARED, commit_source_group="")
-    metadata = metadata_of(OffsetMetadata("orders", "remote-1", 55))
+    metadata = noted("orders", "remote-1", Position(0, 55)).metadata
     assert starts(flow, metadata) == {("orders", 0): Start(40, "group g", None)}
 
 

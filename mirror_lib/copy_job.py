@@ -32,12 +32,12 @@ from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.replication.flow import FlowContext, FlowMirror, Watcher
+from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import Stop
 from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
-from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, Tail, refuse_stalled, tail_tasks
+from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, refuse_stalled, tail_tasks
 from mirror_lib.replication.totals import TopicTotal, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
@@ -290,7 +290,7 @@ class FlowRun(SupervisedFlow):
             # Spark starts a batch only for new records; records that an earlier run left must not wait for one. And
             # `latest` means now: if it were looked up with the first record, it would be past that record.
             self._copy(mirror, self._spark, NO_BATCH)
-        self._await_batches(mirror, checkpoint, self._config.trigger if self._tail() is None else TAIL_TRIGGER)
+        self._await_batches(mirror, checkpoint, TAIL_TRIGGER if self._tails() else self._config.trigger)
         if self._ends and not self._stop.is_set():
             self._copy(mirror, self._spark, NO_BATCH)
 
@@ -344,7 +344,7 @@ class FlowRun(SupervisedFlow):
     def _await_batches(self, mirror: FlowMirror, checkpoint: str, trigger: str) -> None:
         def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
             before = self._totals.records
-            mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tail())
+            mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tails())
             rows.add(query_id, self._totals.records - before)
 
         while mirror.leaderless() and not self._stop.is_set():
@@ -400,19 +400,17 @@ class FlowRun(SupervisedFlow):
         with self._busy:
             mirror.copy_batch(spark, batch)
 
-    def _tail(self) -> Optional[Tail]:
-        """The flow's tail, if it tails. Computed for each batch: executors come and go."""
+    def _tails(self) -> int:
+        """With how many flows it tails, itself included; 0 if not. Computed for each batch: executors come and go."""
         if not self._tailing or not self._flow.tails:
-            return None
+            return 0
         slots, flows = most_slots(self._spark), self._tailing
         tails = tail_tasks(slots, flows, self._flow.tasks_max) > 0
         if slots <= flows and not self._warned:
             for_what = "the ledger's commit between two stages" if tails else "the next trigger"
             log.warning(FEW_SLOTS, self._name, slots, flows, for_what, flows + 1)
             self._warned = True
-        if not tails:
-            return None
-        return Tail(self._tailing, self._flow.tail_seconds)
+        return flows if tails else 0
 
 
 def _note(flow: ReplicationFlow, source: KafkaCluster, names_only: bool = False) -> str:
@@ -454,29 +452,22 @@ def run_flows(
     return [run.outcome for run in runs if run.outcome is not None]
 
 
-def incomplete_copy(mirror: Union[FlowMirror, RowMirror]) -> Optional[MirrorError]:
+def incomplete_copy(mirror: Mirror) -> Optional[MirrorError]:
     """Why the copy is incomplete; `None` if every partition is caught up."""
-    reason = _unfinished(mirror)
-    if reason is None:
-        return None
-    refused = [stop.code for stop in mirror.stopped() if stop.refused]
+    stops, blocked, name = mirror.stopped(), mirror.blocked(), mirror.flow.name
+    if not stops:
+        reason = f"{name}: {counted(len(blocked), 'topic')} cannot be copied; the first: "
+        return MirrorError(reason + blocked[0], code="MIR-205") if blocked else None
+    reason = f"{name}: {counted(len(stops), 'partition')} stopped; the first: {stops[0]}"
+    refused = [stop.code for stop in stops if stop.refused]
     if refused:
         return RefusedError(reason, code=refused[0] or None)
-    way, codes = way_out(mirror.stopped()), [stop.code for stop in mirror.stopped()][:1]
-    return MirrorError(reason, way, code="MIR-206" if way is not None else "".join(codes) or "MIR-205")
+    way = way_out(stops)
+    return MirrorError(reason, way, code="MIR-206" if way is not None else stops[0].code or "MIR-205")
 
 
-def way_out(stopped: Sequence[Stop]) -> Optional[str]:
+def way_out(stops: Sequence[Stop]) -> Optional[str]:
     """The settings to change if partitions stopped at records on which the flow's change fails; `None` if none did."""
-    if not any(stop.fails for stop in stopped):
+    if not any(stop.fails for stop in stops):
         return None
     return "name a dead.letter.topic for records that cannot be changed, or skip them by on.error: skip"
-
-
-def _unfinished(mirror: Union[FlowMirror, RowMirror]) -> Optional[str]:
-    stopped, blocked = mirror.stopped(), mirror.blocked()
-    if stopped:
-        return f"{mirror.flow.name}: {counted(len(stopped), 'partition')} stopped; the first: {stopped[0]}"
-    if blocked:
-        return f"{mirror.flow.name}: {counted(len(blocked), 'topic')} cannot be copied; the first: {blocked[0]}"
-    return None

@@ -10,16 +10,6 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.intervals import RUN_BYTES, Runs
 
-
-@dataclass(frozen=True)
-class OffsetSyncs:
-    """The offset syncs of one source partition; `flat` is in the format of `Runs.tobytes`."""
-
-    topic: str
-    partition: int
-    flat: bytes = field(repr=False)
-
-
 DATA_LOST = "data lost"
 OFFSETS_SKIPPED = "offsets skipped"
 COPIED_AGAIN = "copied again"

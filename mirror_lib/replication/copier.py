@@ -17,7 +17,6 @@ from mirror_lib.kafka.connection import Disconnected, LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost
 from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.fetcher import ISOLATION, Fetcher
-from mirror_lib.ledger.records import OffsetSyncs
 from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.replication.lane import Lanes
 from mirror_lib.replication.messages import Stop, TaskPlan, TaskReport
@@ -285,7 +284,6 @@ class LaneCopier:
             producers={} if fenced else dict(lanes.held),
             fenced=fenced,
             partitions=tuple(copy.report(copy.lane in lanes.producers) for copy in copies),
-            syncs=tuple(OffsetSyncs(*copy.source, copy.syncs.tobytes()) for copy in copies if len(copy.syncs)),
             seconds=time.monotonic() - started,
             held_seconds=self._quota.held_seconds(),
             balance=self._quota.balance(),

@@ -240,12 +240,14 @@ class FlowDriver:
         self._journal.append(known, batch)
         # Another driver may have started from another offset. Its start counts, as it may have copied from there on.
         begun = self._journal.begin(first, batch)
-        settled = [replace(each, start=begun.get(each.key, each.start)) for each in ranges]
+        settled = [replace(each, start=begun[each.key]) if each.key in begun else each for each in ranges]
         for each in (each for each in settled if each.refused is None):
             if each.void_from is not None:
                 # Last: after a crash before this, the next run finds the remote log too short again.
                 self._journal.forget_from(each.key, each.void_from)
-            self.state.change(each.key, position=each.start, decided=True)
+            state = self.state.of(each.key)
+            if not state.decided or state.position != each.start:
+                self.state.change(each.key, position=each.start, decided=True)
         return settled
 
     def _offer_begun(self, partitions: Partitions, ranges: Sequence[Range]) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -39,7 +39,6 @@ from mirror_lib.replication.tail import (
     TOPICS_SECONDS,
     TOPICS_SHARE,
     Every,
-    Tail,
     falls_behind,
     refuse_stalled,
     tail_tasks,
@@ -55,28 +54,18 @@ STUCK_CYCLES = 3
 Watcher = Callable[[FlowMetrics], None]
 
 
-class IdTable(Protocol):
-    """Stores the producer ids of a flow's lanes."""
-
-    def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
-        """The producer ids by lane."""
-
-    def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
-        """Add pairs of lane and producer id."""
-
-
 class LaneIds:
-    """The producer ids of one flow's lanes in one process. Without a `table` the remote topics have no other writer,
+    """The producer ids of one flow's lanes in one process. Without a `journal` the remote topics have no other writer,
     and no ids are recorded."""
 
-    def __init__(self, flow: str, table: Optional[IdTable]) -> None:
+    def __init__(self, flow: str, journal: Optional[Journal]) -> None:
         self._flow = flow
-        self._table = table
-        self._known: Dict[int, FrozenSet[int]] = dict(table.producer_ids()) if table is not None else {}
+        self._journal = journal
+        self._known: Dict[int, FrozenSet[int]] = {} if journal is None else dict(journal.producer_ids())
 
     def reported(self, plans: Sequence[TaskPlan]) -> List[TaskPlan]:
         """Return `plans` with the recorded ids of their lanes."""
-        if self._table is None:
+        if self._journal is None:
             return list(plans)
         return [
             replace(plan, known_ids={task.lane: self._known.get(task.lane, frozenset()) for task in plan.tasks})
@@ -91,12 +80,12 @@ class LaneIds:
         """
         given = {(lane, each.producer_id) for report in reports for lane, each in report.producers.items()}
         new = sorted((lane, number) for lane, number in given if number not in self._known.get(lane, frozenset()))
-        if self._table is None or not new:
+        if self._journal is None or not new:
             return
-        written = self._table.producer_ids()
+        written = self._journal.producer_ids()
         if any(written.get(lane, frozenset()) - self._known.get(lane, frozenset()) for lane, _ in new):
             raise FencedError(f"{self._flow}: another driver copies this flow", "let one driver run each flow")
-        self._table.add_producer_ids(new)
+        self._journal.add_producer_ids(new)
         for lane, number in new:
             self._known[lane] = self._known.get(lane, frozenset()) | {number}
 
@@ -205,21 +194,21 @@ class FlowMirror(Mirror):
         pattern = re.compile(subscribe_pattern(self.flow))
         return any(each.leaderless and pattern.fullmatch(each.name) for each in self._source.topics().values())
 
-    def copy_batch(self, spark: SparkSession, batch: BatchRef, tail: Optional[Tail] = None) -> None:
-        """Copy until every partition has reached the end that its source had when this was called. With `tail`, then
-        copy new records until the run stops, or has too few task slots.
+    def copy_batch(self, spark: SparkSession, batch: BatchRef, tailing: int = 0) -> None:
+        """Copy until every partition has reached the end that its source had when this was called. If the flow is one
+        of `tailing` flows, then copy new records until the run stops, or has too few task slots.
 
         Raises `FencedError` if another driver fenced this one, `ClusterError` if a cluster stays unavailable.
         """
-        self._in_background = self._in_background or tail is not None
+        self._in_background = self._in_background or tailing > 0
         self._catch_up(spark, batch)
         again = Every(LEFT_OUT_SECONDS)
-        while tail is not None and not self._stop.is_set():
+        while tailing and not self._stop.is_set():
             todo = [replace(each, end=NO_END) for each in self._state.going()]
-            tasks = tail_tasks(most_slots(spark), tail.flows, self.flow.tasks_max)
+            tasks = tail_tasks(most_slots(spark), tailing, self.flow.tasks_max)
             steady = False
             if todo and tasks:
-                steady = self._tail(spark, todo, batch, tail, tasks)
+                steady = self._tail(spark, todo, batch, tailing, tasks)
             elif not todo and self._state.some_may_resume():
                 self._journal.written()
                 self._stop.wait(LEFT_OUT_SECONDS)
@@ -265,17 +254,18 @@ class FlowMirror(Mirror):
         return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
 
     def _tail(
-        self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef, tail: Tail, tasks: int
+        self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef, tailing: int, tasks: int
     ) -> bool:
-        """Run one stage that copies new records for `tail.seconds`, the first one less. True if the next one may follow
-        at once.
+        """Run one stage that copies new records for the flow's `tail.seconds`, the first one less. True if the next one
+        may follow at once.
 
         The ledger gets the stage's offset syncs while the next stage runs. The end of the run cancels the stage. What
         a cancelled or failed stage has appended is on the remote logs, where the next start of its lanes finds it.
         """
         began, started = time.time(), time.monotonic()
         plans = self._plans(replace(self.flow, tasks_max=tasks), todo, began)
-        seconds = min(tail.seconds, FIRST_STAGE_SECONDS) if self._is_cold else tail.seconds
+        seconds = self.flow.tail_seconds
+        seconds = min(seconds, FIRST_STAGE_SECONDS) if self._is_cold else seconds
         plans = [replace(plan, tails=True, max_seconds=seconds) for plan in plans]
         # A later look might hold up the next stage.
         last_look = started + max(seconds / 2, seconds - COMMIT_SECONDS)
@@ -308,7 +298,7 @@ class FlowMirror(Mirror):
         copied = self._state.copied
         reports = judged_by_topics(reports, copied, self._topics.partitions)
         commit = self._state.apply(reports, began)
-        self._driver.commit(commit, batch, later=most_slots(spark) > tasks * tail.flows)
+        self._driver.commit(commit, batch, later=most_slots(spark) > tasks * tailing)
         self._count(reports)
         self._unshown = commit, batch, time.monotonic() - started
         if not commit.plain:

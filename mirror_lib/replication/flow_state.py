@@ -197,7 +197,9 @@ class FlowState:
             if stop is None and (found is None or found.refused):
                 stop = unlisted(each) if found is None else Stop(str(found.refused), found.code, refused=True)
                 log.error("%s: %s", self._flow.name, stop)
-            self.partitions[key] = replace(known, range=found, stop=stop, source_end=-1 if found is None else found.end)
+            end = -1 if found is None else found.end
+            if (found, stop, end) != (known.range, known.stop, known.source_end):  # of many partitions few have news
+                self.partitions[key] = replace(known, range=found, stop=stop, source_end=end)
 
     def stop(self, key: PartitionKey, stop: Stop) -> None:
         """Do not copy this partition further in this batch."""
@@ -244,6 +246,7 @@ class FlowState:
         moves: Dict[PartitionKey, Position] = {}
         changed: Dict[PartitionKey, PartitionState] = {}
         incidents: List[Incident] = []
+        runs: List[LedgerRuns] = []
         for part in (part for report in reports for part in report.partitions):
             key = self._by_source[part.source]
             before = self.partitions[key]
@@ -253,8 +256,8 @@ class FlowState:
             if after.at != before.position:
                 moves[key] = after.at
             incidents += before.incidents(part, self._skips)
-        syncs = [each for report in reports for each in report.syncs]
-        runs = [self.copied[self._by_source[each.topic, each.partition]].ledger_runs(each.flat) for each in syncs]
+            if part.syncs:
+                runs.append(self.copied[key].ledger_runs(part.syncs))
         rows = _position_rows(moves, runs, self.copied)
         return Commit(reports, runs, rows, incidents, moves, changed, _handed_over(self._lanes, reports, began))
 

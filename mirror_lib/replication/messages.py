@@ -13,7 +13,7 @@ from typing import Any, FrozenSet, Mapping, Optional, Tuple
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import RateQuota
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, OffsetSyncs, PartitionKey, Position
+from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 
 # Never to be changed: drivers with different counts would not fence each other.
 LANES = 64
@@ -25,6 +25,8 @@ EPOCH_KEPT_SECONDS = 12 * 3600.0
 # The most offset syncs of a task in one report: about 6 MB to the driver. A log full of gaps, or a filter, reaches this
 # number in seconds. The cycle then ends.
 MOST_SYNCS = 250_000
+
+Flat = bytes
 
 # The end of a partition that is tailed: its lane continues until the cycle's time is up.
 NO_END = 2**63 - 1
@@ -200,6 +202,8 @@ class PartitionReport(KeptPartition):
     acknowledged records on the remote log; `sequence` is the producer's next one, None if it is unknown. `source_end`
     is the end of the source's log by the last answer, -1 without one. `seconds` is from the first fetch to the last
     acknowledgement. `recovered` records, with `recovered_bytes` in their batches, were found on the remote log.
+    `syncs` are the offset syncs to append to the ledger, those of the found records included, as `Runs.tobytes` gives
+    them.
     """
 
     topic: str
@@ -217,12 +221,12 @@ class PartitionReport(KeptPartition):
     incidents: Tuple[Incident, ...] = ()
     recovered: int = 0
     recovered_bytes: int = 0
+    syncs: Flat = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The result of a task's cycle. `syncs` are the offset syncs to append to the ledger, also the ones of an earlier
-    attempt's unreported records, found on the remote log. `producers` belong to its lanes and pass to the next task.
+    """The result of a task's cycle. `producers` belong to its lanes and pass to the next task.
     `fenced` means that another driver fenced a lane. The flow's rate delayed the task for `held_seconds`, and `balance`
     is what it left of its share, in bytes, or owes if it is negative. The throttled seconds are the times for which
     brokers throttled the task by their quotas."""
@@ -231,7 +235,6 @@ class TaskReport:
     producers: Mapping[int, Producer]
     fenced: bool
     partitions: Tuple[PartitionReport, ...]
-    syncs: Tuple[OffsetSyncs, ...]
     seconds: float
     held_seconds: float = 0.0
     balance: float = 0.0
@@ -277,4 +280,4 @@ def transactional_id(name: str, flow: str, lane: int) -> str:
 
 def nothing_copied(task: int, fenced: bool = False) -> TaskReport:
     """The report of a task that moved no partition."""
-    return TaskReport(task, {}, fenced, (), (), 0.0)
+    return TaskReport(task, {}, fenced, (), 0.0)

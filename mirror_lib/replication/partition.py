@@ -84,6 +84,7 @@ class RemotePartition(ABC):
         self._handed_over = sequence is not None
         self.stopped: Optional[Stop] = None
         self.incidents: List[Incident] = []
+        self.syncs = Runs()
         self.last_timestamp = -1
         self.records = self.bytes = self.queued_bytes = self.recovered = 0
         self._shared = shared
@@ -245,6 +246,7 @@ class RemotePartition(ABC):
             recovered=self.recovered,
             stopped=self.stopped,
             incidents=tuple(self.incidents),
+            syncs=self.syncs.tobytes(),
         )
 
 
@@ -260,7 +262,6 @@ class PartitionCopy(RemotePartition):
         super().__init__(task.source, task.remote, lane, transactional_id, at, task.sequence, task.shared)
         self.task = task
         self.acknowledged = task.upstream_offset
-        self.syncs = Runs()
         self.lost = False
         self._source_end = -1
         self.recovered_bytes = 0

@@ -54,7 +54,7 @@ def start_query(
         # The batch only signals new records; the ledger decides what to copy. The batch's rows are not read.
         copy_batch(batch.sparkSession, query_id, batch_id)
 
-    return _started(spark, flow, _source(spark, options), checkpoint_location, trigger, copy)
+    return _started(spark, flow, options, checkpoint_location, trigger, copy)
 
 
 def start_rows_query(
@@ -88,7 +88,7 @@ def start_rows_query(
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(most_offsets),
     }
-    return _started(spark, flow, filtered(_source(spark, options)), checkpoint_location, trigger, copy_rows)
+    return _started(spark, flow, options, checkpoint_location, trigger, copy_rows, filtered)
 
 
 def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> Mapping[TopicPartition, int]:
@@ -98,17 +98,14 @@ def batch_ends(spark: SparkSession, checkpoint_location: str, batch_id: int) -> 
     return {(topic, int(number)): offset for topic, own in ends.items() for number, offset in own.items()}
 
 
-def _source(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    return spark.readStream.format("kafka").options(**options).load()
-
-
 def _started(
     spark: SparkSession,
     flow: ReplicationFlow,
-    source: DataFrame,
+    options: Mapping[str, str],
     checkpoint_location: str,
     trigger: str,
-    copy: Callable[[DataFrame, str, int], None],
+    copy: CopyRows,
+    filtered: Callable[[DataFrame], DataFrame] = lambda rows: rows,
 ) -> StreamingQuery:
     query_id: Dict[str, str] = {}
 
@@ -116,7 +113,8 @@ def _started(
         copy(batch, query_id.get("id", ""), batch_id)
 
     writer = (
-        source.writeStream.queryName(f"mirror {flow.name}")
+        filtered(spark.readStream.format("kafka").options(**options).load())
+        .writeStream.queryName(f"mirror {flow.name}")
         .foreachBatch(call)
         .option("checkpointLocation", checkpoint_location)
     )

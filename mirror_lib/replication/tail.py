@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Iterable
 
 from mirror_lib.errors import StalledError
@@ -25,14 +24,6 @@ LEFT_OUT_SECONDS = 60.0
 TAIL_TRIGGER = "1 second"
 # After this time without a task slot the flow ends with an error: Spark has lost its slots for good.
 STALL_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class Tail:
-    """Limits of a flow that tails. Each of `flows` flows tails with its part of Spark's slots, `seconds` a stage."""
-
-    flows: int
-    seconds: float
 
 
 def tail_tasks(slots: int, flows: int, tasks_max: int) -> int:

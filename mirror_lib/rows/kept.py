@@ -123,11 +123,11 @@ class KeptMirror(RowMirror):
     def _dead_letter_runs(self, dead_letters: Sequence[LaneReport]) -> List[LedgerRuns]:
         found: List[LedgerRuns] = []
         for lane in dead_letters:
-            if lane.source is not None and lane.syncs:
+            if lane.source is not None and lane.part.syncs:
                 topic, number = lane.remote
                 dead = replace(self._copied(lane.source), remote_topic=topic, remote_topic_id=self._dead_topic_id())
                 like = replace(dead.ledger_row(0, 0, 0), remote_partition=number)
-                found.append(LedgerRuns(like, lane.syncs))
+                found.append(LedgerRuns(like, lane.part.syncs))
         return found
 
     def _reports(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float) -> List[TaskReport]:

@@ -24,7 +24,6 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import TokenBucket
-from mirror_lib.ledger.records import OffsetSyncs
 from mirror_lib.replication.flow import FlowContext, Mirror
 from mirror_lib.replication.flow_rate import rate_limited
 from mirror_lib.replication.flow_state import Lag, Partitions, fenced, metrics_of
@@ -296,7 +295,6 @@ class RowMirror(Mirror):
                 replace(lane.part, topic=topics[lane.remote[0]], seconds=seconds if lane.part.records else 0.0)
                 for lane in lanes
             ),
-            syncs=tuple(OffsetSyncs(*lane.source, lane.syncs) for lane in lanes if lane.source and lane.syncs),
             seconds=seconds,
         )
 

@@ -62,7 +62,7 @@ class LaneReport:
 
     `part` is the report of its `source`; for lanes without one its position has no meaning. A `part.sequence` of `None`
     means that the next task must read the remote log. `ahead`: the remote log has records past the micro-batch, from an
-    earlier attempt. `syncs` are the ranges of `source` as `Runs.tobytes` gives them. `newest` is the highest timestamp
+    earlier attempt.  `newest` is the highest timestamp
     (ms) by source partition.
     """
 
@@ -71,7 +71,6 @@ class LaneReport:
     part: PartitionReport
     producer: Optional[Producer] = None
     ahead: bool = False
-    syncs: bytes = b""
     newest: Tuple[Tuple[str, int, int], ...] = ()
 
 
@@ -137,7 +136,6 @@ class RowPartition(RemotePartition):
         self._acknowledged = -1 if task.source is None else ranges[task.source][0]
         self._next_sequence = self.sequence
         self._highest: Mapping[TopicPartition, int] = {}
-        self._syncs = Runs()
         self._newest: Dict[TopicPartition, int] = {}
         # The source partition of the rows in each batch in flight, the oldest first.
         self._sources: Deque[TopicPartition] = deque()
@@ -200,7 +198,7 @@ class RowPartition(RemotePartition):
             skipped = max(0, begins[self.source] - run.upstream_offset)
             count = min(run.upstream_end, self._end) - run.upstream_offset
             if count > skipped:
-                self._syncs.append(run.upstream_offset + skipped, run.downstream_offset + skipped, count - skipped)
+                self.syncs.append(run.upstream_offset + skipped, run.downstream_offset + skipped, count - skipped)
                 self._acknowledged = max(self._acknowledged, run.upstream_offset + count)
                 self.recovered += count - skipped
             if run.upstream_end > self._end:
@@ -300,7 +298,7 @@ class RowPartition(RemotePartition):
         self._newest[source] = max(outgoing.last_timestamp, self._newest.get(source, -1))
         if self.task.source is not None:
             for upstream, count in outgoing.runs:
-                self._syncs.append(upstream, base_offset, count)
+                self.syncs.append(upstream, base_offset, count)
                 base_offset += count
             self._acknowledged = outgoing.next_upstream
 
@@ -327,6 +325,5 @@ class RowPartition(RemotePartition):
             part=replace(part, position=self._end if whole else self._acknowledged),
             producer=producer,
             ahead=self._ahead,
-            syncs=self._syncs.tobytes(),
             newest=tuple((*source, at) for source, at in self._newest.items()),
         )

@@ -44,7 +44,7 @@ def flow(
 
 def syncs_of(report: TaskReport) -> List[Tuple[int, int, int, int]]:
     return [
-        (syncs.partition, *run) for syncs in report.syncs for run in Runs(syncs.flat)
+        (part.partition, *run) for part in report.partitions for run in Runs(part.syncs)
     ]
 
 

@@ -65,7 +65,7 @@ def test_source_that_was_cleaned_behind_a_crash_is_gone_on_with(flow: OneFlow) -
     assert part.stopped is None and not part.incidents
     assert (report.recovered, report.records, part.position) == (COPIED, len(LATER), COPIED + len(LATER))
     assert copies(flow) == [*before, *LATER]
-    assert sum(run.record_count for syncs in report.syncs for run in Runs(syncs.flat)) == len(copies(flow))
+    assert sum(run.record_count for each in report.partitions for run in Runs(each.syncs)) == len(copies(flow))
 
 
 def test_stranger_on_the_remote_log_of_a_cleaned_source_is_refused(flow: OneFlow) -> None:

@@ -68,7 +68,7 @@ def all_copied(flow: OneFlow) -> bool:
 
 
 def assert_told_of_everything(flow: OneFlow, report: TaskReport) -> None:
-    rows = [(syncs.partition, *run) for syncs in report.syncs for run in Runs(syncs.flat)]
+    rows = [(part.partition, *run) for part in report.partitions for run in Runs(part.syncs)]
     source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
     assert lies(rows, source, remote) == []
     reported = {(row[0], row[1] + i) for row in rows for i in range(row[3])}

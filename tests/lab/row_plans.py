@@ -108,6 +108,6 @@ def syncs_of(lanes: Sequence[LaneReport]) -> List[Tuple[int, int, int, int]]:
     """Partition, upstream offset, downstream offset and record count of the rows that the ledger would get."""
     found: List[Tuple[int, int, int, int]] = []
     for lane in lanes:
-        numbers = array("q", lane.syncs)
+        numbers = array("q", lane.part.syncs)
         found += [(lane.remote[1], a, b, count) for a, b, count in zip(*(numbers[i::3] for i in range(3)))]
     return found

@@ -10,11 +10,12 @@ import pytest
 from mirror_lib.errors import FencedError
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.replication.flow import LaneIds
+from mirror_lib.replication.journal import Journal
 from mirror_lib.replication.messages import LANES, TaskPlan, TaskReport, lane_of
 from tests.unit.logs import task_of
 
 
-class Table:
+class Table(Journal):
     """Keeps ids of one flow, and counts the times that it was written to."""
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class Table:
 
 def report(**producers: int) -> TaskReport:
     given = {int(lane[4:]): Producer(number, 0) for lane, number in producers.items()}
-    return TaskReport(0, given, False, (), (), 0.0)
+    return TaskReport(0, given, False, (), 0.0)
 
 
 def reported(ids: LaneIds, lane: int = 3) -> Optional[Mapping[int, FrozenSet[int]]]:

@@ -229,7 +229,7 @@ def test_rows_are_written_in_order_and_reported_with_their_places() -> None:
     part = report.part
     assert (part.position, part.downstream_offset, report.producer, part.sequence) == (20, 104, PRODUCER, 9)
     assert (part.records, report.part.recovered, part.stopped, report.ahead) == (4, 0, None, False)
-    assert report.syncs == syncs((10, 100, 2), (14, 102, 1), (17, 103, 1))
+    assert report.part.syncs == syncs((10, 100, 2), (14, 102, 1), (17, 103, 1))
     assert report.newest == (("orders", 0, NOON + 17),)
 
 
@@ -262,7 +262,7 @@ def test_rows_that_an_earlier_attempt_wrote_are_not_written_again(monkeypatch: p
     report = lane.report()
     part = report.part
     assert (part.records, report.part.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
-    assert report.syncs == syncs((10, 101, 3), (13, 105, 1))
+    assert report.part.syncs == syncs((10, 101, 3), (13, 105, 1))
     assert (part.sequence, report.producer) == (1, PRODUCER)
 
 
@@ -293,7 +293,7 @@ def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next
     report = lane.report()
     part = report.part
     assert (lane.written, report.ahead, part.sequence) == ([], True, None)
-    assert (part.position, part.downstream_offset, report.syncs) == (20, 102, syncs((18, 100, 2)))
+    assert (part.position, part.downstream_offset, report.part.syncs) == (20, 102, syncs((18, 100, 2)))
     task = replace(TASK, downstream_offset=part.downstream_offset, producer=report.producer)
     later = Driven(task, ranges={SOURCE: (20, 30)})
     later.take_over(monkeypatch, Log([copies(102, 20, 21), marker(104)])).feed(20, 21, 22).drain()
@@ -305,7 +305,7 @@ def test_task_that_ends_early_reports_what_it_found(monkeypatch: pytest.MonkeyPa
     report = lane.report(broken=True)
     part = report.part
     assert (part.position, part.downstream_offset, part.sequence) == (12, 102, None)
-    assert report.syncs == syncs((10, 100, 2))
+    assert report.part.syncs == syncs((10, 100, 2))
 
 
 def test_log_that_compaction_emptied_at_its_end_goes_on_at_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +317,7 @@ def test_log_that_compaction_emptied_at_its_end_goes_on_at_that_end(monkeypatch:
 def test_records_of_before_the_micro_batch_are_not_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Driven().take_over(monkeypatch, Log([copies(100, 8, 9, 10)])).feed(10, 11).drain()
     assert (lane.written, lane.report().part.recovered) == ([(103, 11)], 1)
-    assert lane.report().syncs == syncs((10, 102, 2))
+    assert lane.report().part.syncs == syncs((10, 102, 2))
 
 
 @given(st.lists(st.integers(5, 25), max_size=20), st.lists(st.integers(0, 20), max_size=2))
@@ -337,7 +337,7 @@ def test_what_is_taken_of_a_log_is_each_record_of_the_micro_batch_up_to_the_firs
     ours = [each for each in there[:later] if each[0] >= begin]
     report = lane.lane_report(True, None)
     part = report.part
-    assert [(up + n, down + n) for up, down, count in Runs(report.syncs) for n in range(count)] == ours
+    assert [(up + n, down + n) for up, down, count in Runs(report.part.syncs) for n in range(count)] == ours
     assert (part.recovered, part.downstream_offset) == (len(ours), there[later][1] if there[later:] else written.end)
     assert part.position == max([begin, *(up + 1 for up, _ in ours)])
 
@@ -349,7 +349,7 @@ def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(mo
     assert lane.written == [(102, 12), (103, 53)]
     report = lane.report()
     part = report.part
-    assert (report.source, part.position, part.downstream_offset, report.syncs) == (None, -1, 104, b"")
+    assert (report.source, part.position, part.downstream_offset, report.part.syncs) == (None, -1, 104, b"")
     assert report.newest == (("orders", 0, NOON + 12), ("orders", 1, NOON + 53))
     # Found and written, of this micro-batch.
     assert (report.part.recovered, part.records) == (2, 2)
@@ -414,7 +414,7 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
     assert (part.position, part.downstream_offset, part.sequence) == (12, 102, None)
     assert (stop_of(part).rejected, stop_of(part).fails) == ((12, 14), False)
     assert lane.feed(15).lane.ready_bytes() == 0 and not lane.lane.busy
-    assert report.syncs == syncs((10, 100, 2))
+    assert report.part.syncs == syncs((10, 100, 2))
 
 
 def test_topic_that_may_not_be_written_to_is_no_records_fault() -> None:
@@ -450,7 +450,7 @@ def test_batch_that_lies_behind_somebody_elses_is_refused_where_nobody_else_may_
     shared = Driven(replace(KNOWN, shared=True)).go_on().feed(10)
     shared.answer(moved=1)
     assert (shared.part.stopped, shared.part.downstream_offset) == (None, 102)
-    assert shared.report().syncs == syncs((10, 101, 1))
+    assert shared.report().part.syncs == syncs((10, 101, 1))
 
 
 # --- rows that cannot be written ----------------------------------------------------------------------------------
@@ -613,4 +613,4 @@ def test_rows_are_there_once_and_in_order_wherever_attempts_are_killed(
     part = report.part
     assert (part.position, part.stopped) == (20, None)
     pairs = {record.offset: each.offset for record, each in zip(records, origins) if each is not None}
-    assert {down + n: up + n for up, down, count in Runs(report.syncs) for n in range(count)} == pairs
+    assert {down + n: up + n for up, down, count in Runs(report.part.syncs) for n in range(count)} == pairs

@@ -52,7 +52,7 @@ def watch(at_source: int, at_target: Limits, known: int, settings: Mapping[str, 
 
 
 def after(topics: TopicWatch, part: PartitionReport = REFUSED) -> PartitionReport:
-    (report,) = recheck_size_limits("A->B", topics, [TaskReport(0, {}, False, (part,), (), 0.0)])
+    (report,) = recheck_size_limits("A->B", topics, [TaskReport(0, {}, False, (part,), 0.0)])
     (found,) = report.partitions
     return found
 

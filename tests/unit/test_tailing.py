@@ -10,22 +10,22 @@ from typing import Any, Optional
 import pytest
 
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.ledger.records import DATA_LOST, Incident, OffsetSyncs, PartitionKey, Position
+from mirror_lib.ledger.records import DATA_LOST, Incident, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.flow_state import FlowState, judged_by_topics
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport
 from mirror_lib.replication.tail import Every, falls_behind, tail_tasks
 from mirror_lib.replication.totals import counted_as_copied
 
-SYNCS = OffsetSyncs("orders", 0, array("q", (9, 9, 1)).tobytes())
+SYNCS = array("q", (9, 9, 1)).tobytes()
 KEY, OTHER = PartitionKey("a", "b", "orders", 0), PartitionKey("a", "b", "orders", 1)
 
 
 def report(stopped: Optional[str] = None) -> TaskReport:
     stop = None if stopped is None else Stop(stopped)
-    part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=1, stopped=stop)
+    part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=1, stopped=stop, syncs=SYNCS)
     other = PartitionReport("orders", "A.orders", 1, 20, 20, None, -1)
-    return TaskReport(0, {1: Producer(4711, 0)}, False, (part, other), (SYNCS,), 2.0)
+    return TaskReport(0, {1: Producer(4711, 0)}, False, (part, other), 2.0)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_partition_whose_topic_was_deleted_has_not_failed() -> None:
     stopped = report(stopped="orders-0 at offset 10: cannot fetch: OFFSET_OUT_OF_RANGE")
     assert judged_by_topics([stopped], partitions, partitions) == [stopped]
     (judged,) = judged_by_topics([stopped], partitions, {copied[1].key: copied[1]})
-    assert judged.syncs == stopped.syncs
+    assert judged.partitions[0].syncs == SYNCS
     assert [(part.stopped, part.sequence) for part in judged.partitions] == [(None, None), (None, None)]
     lost = Incident(DATA_LOST, "orders", 0, 3, 7, "offsets 3 to 6 left the source's log")
     reported = replace(report(), partitions=(replace(report().partitions[0], incidents=(lost,)),))
@@ -96,14 +96,14 @@ def test_refused_partition_stays_stopped_and_others_are_tried_again(state: FlowS
 @pytest.mark.parametrize(("tasks", "left", "behind"), [(1, 101, True), (1, 100, False), (4, 10_000, False)])
 def test_flow_that_tails_with_few_tasks_catches_up_with_all_of_them(tasks: int, left: int, behind: bool) -> None:
     part = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, records=100, source_end=10 + left)
-    assert falls_behind(tasks, 4, [TaskReport(0, {}, False, (part,), (), 30.0)]) is behind
+    assert falls_behind(tasks, 4, [TaskReport(0, {}, False, (part,), 30.0)]) is behind
 
 
 def test_what_a_cancelled_stage_had_appended_counts_as_copied_and_the_rest_as_found() -> None:
-    found = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, recovered=7, recovered_bytes=70)
-    idle = replace(found, partition=1, recovered=0, recovered_bytes=0)
-    counted = counted_as_copied(TaskReport(0, {}, False, (found, idle), (SYNCS,), 0.1), 12.0)
-    assert (counted.records, counted.bytes, counted.recovered, counted.syncs) == (7, 70, 0, (SYNCS,))
+    found = PartitionReport("orders", "A.orders", 0, 10, 10, 1, -1, recovered=7, recovered_bytes=70, syncs=SYNCS)
+    idle = replace(found, partition=1, recovered=0, recovered_bytes=0, syncs=b"")
+    counted = counted_as_copied(TaskReport(0, {}, False, (found, idle), 0.1), 12.0)
+    assert (counted.records, counted.bytes, counted.recovered, counted.partitions[0].syncs) == (7, 70, 0, SYNCS)
     assert [(each.records, each.bytes, each.seconds) for each in counted.partitions] == [(7, 70, 12.0), (0, 0, 0.0)]
 
 

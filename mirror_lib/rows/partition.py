@@ -17,7 +17,7 @@ from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail
 from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
-from mirror_lib.kafka.reencoder import Built, RecordTooLarge, build_batches, cut, read_records
+from mirror_lib.kafka.reencoder import RecordTooLarge, build_batches, cut, read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.encoder import Outgoing
@@ -262,27 +262,24 @@ class RowPartition(RemotePartition):
     def _append_one_by_one(self, source: TopicPartition, records: List[Record]) -> None:
         """Queue row by row, if one may be too large, or must be sent alone."""
         alone = sum(record.offset < self.task.isolate_until for record in records)
-        producer, limit = self._appends_as(), self.task.max_message_bytes
         for piece in [[record] for record in records[:alone]] + cut(records[alone:], BATCH_BYTES):
             try:
-                built = build_batches(piece, NO_CODEC, producer.producer_id, producer.epoch, self._next_sequence, limit)
+                self._put_records(source, piece)
             except RecordTooLarge as error:
-                before = [record for record in piece if record.offset < error.upstream_offset]
                 self.source = source
-                for one in build_batches(
-                    before, NO_CODEC, producer.producer_id, producer.epoch, self._next_sequence, limit
-                ):
-                    self._put_built(source, one)
+                self._put_records(source, [record for record in piece if record.offset < error.upstream_offset])
                 self.drain_then_stop(str(error), error.upstream_offset, error.upstream_offset + 1)
                 return
-            for one in built:
-                self._put_built(source, one)
 
-    def _put_built(self, source: TopicPartition, built: Built) -> None:
-        newest = read_header(built.data).max_timestamp
-        self._put_of(
-            source, Outgoing((built.data,), built.record_count, built.runs, sum(built.runs[-1]), newest)
-        )
+    def _put_records(self, source: TopicPartition, records: Sequence[Record]) -> None:
+        """Queue these records, or none of them if one is too large (`RecordTooLarge`)."""
+        producer, limit = self._appends_as(), self.task.max_message_bytes
+        ids = (producer.producer_id, producer.epoch, self._next_sequence)
+        for built in build_batches(records, NO_CODEC, *ids, limit):
+            newest = read_header(built.data).max_timestamp
+            self._put_of(
+                source, Outgoing((built.data,), built.record_count, built.runs, sum(built.runs[-1]), newest)
+            )
 
     def _put_of(self, source: TopicPartition, outgoing: Outgoing) -> None:
         self._next_sequence = next_sequence(self._next_sequence, outgoing.record_count)

@@ -99,7 +99,6 @@ class TopicWatch:
         }
 
     def _raised(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
-        """The new limit of each remote topic whose limit was raised."""
         here = readable(self._source.topic_configs(sorted(chosen), [MAX_MESSAGE_BYTES]))
         there = readable(self._target.topic_configs(sorted(chosen.values()), [MAX_MESSAGE_BYTES]))
         orders = {
@@ -153,7 +152,6 @@ class TopicWatch:
 
 
 def _news(plan: TopicPlan, copied: Collection[str]) -> List[Incident]:
-    """What carrying out a plan has changed, of the topics that are `copied` now."""
     found: List[Incident] = []
     for each in plan.copied:
         name, remote = each.source.name, each.remote_topic

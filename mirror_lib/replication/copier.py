@@ -82,7 +82,6 @@ class FetchSource:
         return self._syncs >= self._most_syncs
 
     def poll(self) -> float:
-        """See `Source`."""
         answered = self._take()
         self._fetcher.look(dict.fromkeys([*answered, *self._busy]))
         now, rest = time.monotonic(), math.inf
@@ -92,7 +91,6 @@ class FetchSource:
         return WAIT_MS if self._no_more else min(WAIT_MS, (self._stop_at - now) * 1000, rest * 1000)
 
     def ended(self, idle: bool) -> bool:
-        """See `Source`."""
         copies = self._copies
         while self._unfinished < len(copies) and copies[self._unfinished].finished(self._no_more):
             self._unfinished += 1
@@ -112,7 +110,6 @@ class FetchSource:
         return not self._tailing and self._fetcher.hears_first()
 
     def _take(self) -> List[PartitionCopy]:
-        """Hand the responses to their partitions, and return these partitions."""
         # In a function of its own: on return nothing references the answer, and the next answer can reuse its memory.
         answered = []
         for of, at, gap, found in self._fetcher.answers():

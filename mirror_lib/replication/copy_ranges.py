@@ -148,8 +148,9 @@ class OffsetMetadata(NamedTuple):
 
 def noted(remote_topic: str, remote_topic_id: str, at: Position) -> CommittedOffset:
     """The offset and metadata to commit for a partition that resumes at `at`."""
-    place = f"offset {at.downstream_offset} of remote topic {remote_topic}, id {remote_topic_id}"
-    return CommittedOffset(at.upstream_offset, f"mirror: goes on at {place}")
+    topic = f"{remote_topic}, id {remote_topic_id}"
+    metadata = f"mirror: goes on at offset {at.downstream_offset} of remote topic {topic}"
+    return CommittedOffset(at.upstream_offset, metadata)
 
 
 def read_metadata(metadata: str) -> Optional[OffsetMetadata]:
@@ -183,12 +184,10 @@ class Range:
 
     @property
     def source(self) -> TopicPartition:
-        """(source topic, partition)."""
         return (self.key.source_topic, self.key.partition)
 
     @property
     def behind(self) -> int:
-        """The number of upstream offsets still to copy."""
         return max(0, self.end - self.start.upstream_offset)
 
 
@@ -234,11 +233,9 @@ class Found:
 
     @property
     def known(self) -> Optional[Position]:
-        """The ledger's position of this partition."""
         return self.positions.get(self.key)
 
     def case(self, flow: ReplicationFlow) -> Case:
-        """The case of `start_rules`."""
         key, known = self.key, self.known
         # The rows of the topic's other partitions matter only if this one has none: a topic may have thousands.
         others = () if known is not None else self.positions.keys()

@@ -83,7 +83,6 @@ class FlowDriver:
         self._owed: Optional[Tuple[Commit, BatchRef]] = None
 
     def has_history(self) -> bool:
-        """True if the ledger had rows of this flow."""
         return bool(self._journal.positions())
 
     def begin(self, partitions: Partitions, batch: BatchRef) -> None:

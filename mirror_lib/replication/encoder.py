@@ -46,7 +46,6 @@ class Outgoing(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return sum(map(len, self.pieces))
 
 
@@ -127,7 +126,6 @@ class Encoder:
             yield from self._build(group)
 
     def _read(self, waiting: List[_Waiting]) -> List[Record]:
-        """Decode the records of these batches that are in the range."""
         batches = [(raw, header) for raw, header, _ in waiting if header is not None]
         if len(batches) == len(waiting):
             records = read_batches(batches)

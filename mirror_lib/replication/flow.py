@@ -64,7 +64,6 @@ class LaneIds:
         self._known: Dict[int, FrozenSet[int]] = {} if journal is None else dict(journal.producer_ids())
 
     def reported(self, plans: Sequence[TaskPlan]) -> List[TaskPlan]:
-        """Return `plans` with the recorded ids of their lanes."""
         if self._journal is None:
             return list(plans)
         return [
@@ -136,7 +135,6 @@ class Mirror(ABC):
         """Why partitions are stopped as of the last batch, one value for each."""
 
     def sources(self) -> Sequence[TopicPartition]:
-        """The source partitions that the flow copies."""
         return self._topics.plan.sources()
 
     def blocked(self) -> Sequence[str]:
@@ -150,7 +148,6 @@ class Mirror(ABC):
         return partitions
 
     def _count(self, reports: Sequence[TaskReport], filtered: Optional[int] = None) -> None:
-        """Add the reports of a stage to the run's totals."""
         parts = (part for report in reports for part in report.partitions)
         self._totals.add(parts, self._topics.plan.uncounted, filtered)
 
@@ -182,11 +179,9 @@ class FlowMirror(Mirror):
         self._unshown: Optional[Tuple[Commit, BatchRef, float]] = None
 
     def has_history(self) -> bool:
-        """See `Mirror`."""
         return self._driver.has_history()
 
     def stopped(self) -> Sequence[Stop]:
-        """See `Mirror`."""
         return self._state.stopped()
 
     def leaderless(self) -> bool:

@@ -147,7 +147,6 @@ class Commit:
 
     @property
     def parts(self) -> Iterable[PartitionReport]:
-        """The reports by partition."""
         return (part for report in self.reports for part in report.partitions)
 
     @property
@@ -170,19 +169,15 @@ class FlowState:
         self._cycles = 0
 
     def of(self, key: PartitionKey) -> PartitionState:
-        """The state of a partition, also of one that is unknown."""
         return self.partitions.get(key, UNKNOWN)
 
     def key_of(self, source: TopicPartition) -> PartitionKey:
-        """The key of a source partition that is copied."""
         return self._by_source[source]
 
     def of_source(self, source: TopicPartition) -> PartitionState:
-        """The state of a source partition that is copied."""
         return self.partitions[self._by_source[source]]
 
     def change(self, key: PartitionKey, **fields: object) -> None:
-        """Replace fields of one partition's state."""
         self.partitions[key] = replace(self.of(key), **fields)  # type: ignore[arg-type]
 
     def begin(self, copied: Partitions, ranges: Sequence[Range]) -> None:
@@ -202,20 +197,16 @@ class FlowState:
                 self.partitions[key] = replace(known, range=found, stop=stop, source_end=end)
 
     def stop(self, key: PartitionKey, stop: Stop) -> None:
-        """Do not copy this partition further in this batch."""
         self.change(key, stop=stop)
         log.error("%s: %s", self._flow.name, stop)
 
     def stopped(self) -> List[Stop]:
-        """Why partitions have stopped, one value for each."""
         return [each.stop for each in self.partitions.values() if each.stop is not None]
 
     def some_may_resume(self) -> bool:
-        """Whether a later attempt may succeed for some of the stopped partitions."""
         return any(not stop.refused for stop in self.stopped())
 
     def todo(self) -> List[Range]:
-        """What this batch has still to copy."""
         return [each.ahead for each in self.partitions.values() if each.behind]
 
     def going(self) -> List[Range]:
@@ -302,7 +293,6 @@ def judged_by_topics(
 def _handed_over(
     lanes: Mapping[int, LaneState], reports: Sequence[TaskReport], began: float
 ) -> Mapping[int, LaneState]:
-    """The state of lanes after these reports."""
     after = dict(lanes)
     for report in reports:
         parts: Dict[int, List[PartitionReport]] = {}
@@ -322,7 +312,6 @@ def _position_rows(
 
 
 def fenced(flow: str) -> FencedError:
-    """The error of a flow of which another driver has fenced a lane."""
     return FencedError(
         f"{flow}: another driver fenced this flow. This driver stops; no record is lost or doubled",
         "let one driver run each flow, or give the mirrors different names",

@@ -148,7 +148,6 @@ class Journal:
         return self._positions.result()
 
     def range_positions(self) -> RangePositions:
-        """The same for a flow that repartitions records."""
         return self._ranges.result()
 
     def topics(self) -> FrozenSet[str]:
@@ -158,12 +157,10 @@ class Journal:
         )
 
     def last_records(self) -> Mapping[PartitionKey, Position]:
-        """See `OffsetSyncTable`; as of now."""
         self.written()
         return self._ledger.last_records(self._flow)
 
     def dead_letters_at(self, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
-        """See `OffsetSyncTable`."""
         return self._ledger.dead_letters_at(self._flow, remote_topic, remote_topic_id)
 
     def append(
@@ -209,7 +206,6 @@ class Journal:
             return self._ledger.begin(self._flow, rows, run_id=self.run_id, **vars(batch))
 
     def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
-        """Add and log incidents; nothing for none."""
         if incidents:
             self.written()
             with self._writing():
@@ -217,11 +213,9 @@ class Journal:
             log_events(self._flow, incidents)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
-        """Every producer id that each lane may have appended under."""
         return self._producers.ids(self._flow)
 
     def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
-        """Add pairs of lane and producer id."""
         self.written()
         self._producers.add(self._flow, ids, run_id=self.run_id)
 

@@ -246,7 +246,6 @@ class Lanes(Generic[Part]):
 
 
 def _by_lane(partitions: Iterable[Part]) -> Dict[Hashable, List[Part]]:
-    """The partitions of each lane, in the order given."""
     lanes: Dict[Hashable, List[Part]] = {}
     for each in partitions:
         lanes.setdefault(each.lane, []).append(each)

@@ -68,12 +68,10 @@ class KeptPartition:
 
     @property
     def source(self) -> TopicPartition:
-        """(source topic, partition)."""
         return (self.topic, self.partition)
 
     @property
     def remote(self) -> TopicPartition:
-        """(remote topic, partition)."""
         return (self.remote_topic, self.partition)
 
 
@@ -90,11 +88,9 @@ class CopiedPartition(KeptPartition):
 
     @property
     def key(self) -> PartitionKey:
-        """Its identity in the ledger."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.topic, self.partition)
 
     def ledger_row(self, upstream_offset: int, downstream_offset: int, record_count: int) -> LedgerRow:
-        """An offset sync of this partition, with the names and ids of both topics."""
         names = (self.topic, self.remote_topic, self.partition, self.source_topic_id, self.remote_topic_id)
         return LedgerRow(*names, upstream_offset, downstream_offset, record_count)
 
@@ -129,7 +125,6 @@ class PartitionTask(CopiedPartition):
 
     @property
     def lane(self) -> int:
-        """The lane that the partition belongs to."""
         return lane_of(self.remote_topic, self.partition)
 
 
@@ -243,17 +238,14 @@ class TaskReport:
 
     @property
     def records(self) -> int:
-        """The records that the task copied."""
         return sum(part.records for part in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """The bytes that the task appended."""
         return sum(part.bytes for part in self.partitions)
 
     @property
     def recovered(self) -> int:
-        """The records that the task found on the remote logs."""
         return sum(part.recovered for part in self.partitions)
 
     @property
@@ -263,7 +255,6 @@ class TaskReport:
 
     @property
     def throttled_seconds(self) -> float:
-        """Seconds for which both clusters throttled the task."""
         return self.source_throttled_seconds + self.target_throttled_seconds
 
 
@@ -279,5 +270,4 @@ def transactional_id(name: str, flow: str, lane: int) -> str:
 
 
 def nothing_copied(task: int, fenced: bool = False) -> TaskReport:
-    """The report of a task that moved no partition."""
     return TaskReport(task, {}, fenced, (), 0.0)

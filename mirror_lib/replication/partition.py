@@ -49,7 +49,6 @@ OFFSET_OUT_OF_RANGE = 1
 
 
 def why_rejected(code: int, message: str) -> str:
-    """The reason for a batch that the target refused with a code of `REJECTED`, and perhaps a `message`."""
     return f"{REJECTED[code]}: {message}" if message else REJECTED[code]
 
 
@@ -115,13 +114,11 @@ class RemotePartition(ABC):
         self._proven, self._final = False, None
 
     def drop(self) -> None:
-        """Drop queued and in-flight batches: the connection is gone, and no answer will come."""
         self._queue.clear()
         self._in_flight.clear()
         self.queued_bytes = 0
 
     def put(self, outgoing: Outgoing) -> None:
-        """Queue a batch after the queued ones; its sequence continues theirs."""
         self._queue.append(outgoing)
         self.queued_bytes += outgoing.size
         self.busy_ones[self] = None
@@ -133,12 +130,10 @@ class RemotePartition(ABC):
 
     @property
     def waits(self) -> bool:
-        """Whether a batch is in flight."""
         return bool(self._in_flight)
 
     @property
     def busy(self) -> bool:
-        """Whether a batch is queued or in flight."""
         return bool(self._in_flight or (self._queue and self.stopped is None))
 
     def ready_bytes(self) -> int:
@@ -279,7 +274,6 @@ class PartitionCopy(RemotePartition):
 
     @property
     def fetch_position(self) -> int:
-        """The next upstream offset to ask for."""
         return self._encoder.position if self._encoder is not None else self.acknowledged
 
     def hungry(self) -> bool:
@@ -362,7 +356,6 @@ class PartitionCopy(RemotePartition):
         self.incidents.append(Incident(kind, *self.source, from_offset, until_offset, reason))
 
     def report(self, known: bool = True) -> PartitionReport:
-        """See `RemotePartition`."""
         return replace(
             super().report(known),
             source_end=self._source_end,

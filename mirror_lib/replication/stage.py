@@ -68,7 +68,6 @@ class CancellableStage:
         self._call = BackgroundCall(name, self._run)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`; True if the stage has ended."""
         return self._call.wait(seconds)
 
     def cancel(self) -> None:

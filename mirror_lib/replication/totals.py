@@ -53,7 +53,6 @@ class Totals:
                 sums[i] += value
 
     def topics(self) -> Tuple[TopicTotal, ...]:
-        """Every topic with copied records, by name."""
         found: Dict[Tuple[str, str], List[List[float]]] = defaultdict(list)
         for (topic, remote, _), sums in sorted(self._parts.items()):
             if sums[0]:
@@ -95,12 +94,10 @@ def total_lines(
 
 
 def filtered_words(filtered: int) -> str:
-    """`1,204 records were read and filtered out`."""
     return f"{counted(filtered, 'record')} {'was' if filtered == 1 else 'were'} read and filtered out"
 
 
 def total_json(total: TopicTotal) -> Dict[str, object]:
-    """One topic as JSON fields, with its rate."""
     return {**asdict(total), "records_per_second": round(_rate(total), 1)}
 
 

@@ -43,17 +43,14 @@ class RowColumns:
 
     @property
     def first(self) -> int:
-        """Offset of the first row."""
         return int(self.offsets[0].as_py())
 
     @property
     def last(self) -> int:
-        """Offset of the last row."""
         return int(self.offsets[-1].as_py())
 
     @property
     def newest(self) -> int:
-        """The highest timestamp."""
         return int(pc.max(self.timestamps).as_py())
 
     @property
@@ -176,7 +173,6 @@ def _failures(rows: pa.RecordBatch) -> Sequence[Tuple[int, str]]:
 
 
 def _parts(rows: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows grouped by equal values in the columns `names`."""
     codes = pa.nulls(rows.num_rows, pa.int64()).fill_null(0)
     for name in names:
         column = pc.dictionary_encode(rows.column(name))

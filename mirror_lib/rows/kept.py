@@ -37,11 +37,9 @@ class KeptMirror(RowMirror):
             self._dead_letters_at.update(found)
 
     def has_history(self) -> bool:
-        """See `Mirror`."""
         return self._driver.has_history()
 
     def stopped(self) -> Sequence[Stop]:
-        """See `Mirror`."""
         return self._state.stopped()
 
     def _lag(self) -> Lag:

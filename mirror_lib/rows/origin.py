@@ -32,7 +32,6 @@ class Origin(NamedTuple):
 
     @property
     def source(self) -> TopicPartition:
-        """(topic, partition)."""
         return self.topic, self.partition
 
 

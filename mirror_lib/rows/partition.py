@@ -152,7 +152,6 @@ class RowPartition(RemotePartition):
         return self._handed_over
 
     def start(self, producer: Producer) -> None:
-        """See `RemotePartition`."""
         super().start(producer)
         self._next_sequence = self.sequence
 

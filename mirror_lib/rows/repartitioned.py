@@ -111,7 +111,6 @@ class LogState:
 
     @property
     def offset(self) -> int:
-        """The next offset."""
         return self.at.offset
 
     def move(self, offset: int) -> None:
@@ -145,7 +144,6 @@ class RepartitioningMirror(RowMirror):
                 self._dead_letters_at[number] = max(at, self._dead_letters_at.get(number, 0))
 
     def has_history(self) -> bool:
-        """See `Mirror`."""
         return bool(self._ledger.pairs)
 
     def stopped(self) -> Sequence[Stop]:
@@ -305,7 +303,6 @@ class RepartitioningMirror(RowMirror):
         self._show(found, batch, seconds, filtered)
 
     def _range_rows(self) -> Iterator[LedgerRow]:
-        """The ranges that the ledger does not have yet."""
         for source, each in self._sources.items():
             if each.offset != each.recorded:
                 yield self._source_row(source)

@@ -48,7 +48,6 @@ class SourceTopics:
         self._asked = self._client.ask_ids(self._ids) if self._ids else None
 
     def waits(self) -> bool:
-        """Whether the answer has not come yet."""
         return self._asked is not None and not self._asked.is_done
 
     def others(self) -> FrozenSet[str]:
@@ -59,7 +58,6 @@ class SourceTopics:
         return frozenset(topic for topic, topic_id in self._ids.items() if now.get(topic, topic_id) != topic_id)
 
     def close(self) -> None:
-        """Close its connections."""
         self._client.close()
 
 
@@ -151,7 +149,6 @@ class RowSource:
         self._exhausted = False
 
     def poll(self) -> float:
-        """See `Source`."""
         if self._ends():
             return WAIT_MS
         if not self._coming:
@@ -174,7 +171,6 @@ class RowSource:
         return BUSY_MS if self._coming else 0
 
     def ended(self, idle: bool) -> bool:
-        """See `Source`."""
         return self._ends() and idle and not self._queued()
 
     def _ends(self) -> bool:

@@ -54,6 +54,23 @@ def source_logs(
     }
 
 
+def starting_logs(
+    flow: ReplicationFlow,
+    source: SourceCluster,
+    partitions: Sequence[CopiedPartition],
+    stands: Mapping[TopicPartition, int],
+) -> Tuple[Mapping[TopicPartition, Start], Mapping[TopicPartition, OffsetRange]]:
+    """The starts of the partitions that are not at an offset in `stands`, and the logs of all partitions on which a
+    driver can decide now. Raises `ClusterError`."""
+    unknown = [each for each in partitions if each.source not in stands]
+    starts = Starts(flow, source)
+    found = starts.of(unknown)
+    at = {**stands, **{each: start.upstream_offset for each, start in found.items()}}
+    logs = source_logs(source, [each.source for each in partitions], at, flow.isolation_level)
+    waiting = starts.without_answer(unknown, found)
+    return found, {each: log for each, log in logs.items() if each not in waiting}
+
+
 def _beyond(found: Mapping[TopicPartition, OffsetRange], stands: Mapping[TopicPartition, int]) -> List[TopicPartition]:
     return [each for each, at in stands.items() if each in found and at > found[each].end]
 
@@ -77,7 +94,6 @@ class FlowDriver:
         self._target = target
         self._journal = journal
         self._group = group
-        self._starts = Starts(flow, source)
         self.state = FlowState(flow, journal.positions())
         # What is copied and not yet appended to the ledger.
         self._owed: Optional[Tuple[Commit, BatchRef]] = None
@@ -145,10 +161,9 @@ class FlowDriver:
 
     def _ranges(self, partitions: Partitions) -> List[Range]:
         of = self.state.of
-        unknown = [each for key, each in partitions.items() if of(key).position is None]
-        starts = self._starts.of(unknown)
-        without_answer = self._starts.without_answer(unknown, starts)
-        sources = self._source_ranges(list(partitions.values()), starts)
+        positions = {each.source: of(key).position for key, each in partitions.items()}
+        stands = {source: at.upstream_offset for source, at in positions.items() if at is not None}
+        starts, sources = starting_logs(self._flow, self._source, list(partitions.values()), stands)
         self._recheck(partitions, sources)
         recreated, unread = self._compare_without_ids(partitions)
         new = [each.remote for key, each in partitions.items() if not of(key).decided]
@@ -156,7 +171,7 @@ class FlowDriver:
         ranges: List[Range] = []
         known = self._by_topic() if new else {}
         for key, each in partitions.items():
-            if each.source not in sources or each.source in without_answer or key in unread:
+            if each.source not in sources or key in unread:
                 continue
             if of(key).decided:
                 ranges.append(next_range(self._flow, key, of(key).at, sources[each.source]))
@@ -211,14 +226,6 @@ class FlowDriver:
             if each.position is not None:
                 known.setdefault(key.source_topic, {})[key] = each.position
         return known
-
-    def _source_ranges(
-        self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
-    ) -> Mapping[TopicPartition, OffsetRange]:
-        positions = {each.source: self.state.of(each.key).position for each in partitions}
-        stands = {source: 0 if at is None else at.upstream_offset for source, at in positions.items()}
-        stands.update({each: start.upstream_offset for each, start in starts.items()})
-        return source_logs(self._source, [each.source for each in partitions], stands, self._flow.isolation_level)
 
     def _heal(self, each: Range, source: OffsetRange) -> Range:
         if each.void_from is None:

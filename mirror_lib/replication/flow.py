@@ -151,10 +151,9 @@ class Mirror(ABC):
         parts = (part for report in reports for part in report.partitions)
         self._totals.add(parts, self._topics.plan.uncounted, filtered)
 
-    def _watch(self, metrics: FlowMetrics, held: Optional[str], filtered: Optional[int] = None) -> None:
+    def _watch(self, metrics: FlowMetrics, held: Optional[str]) -> None:
         """Show metrics. `held` names the limit that delayed the cycle."""
-        waiting, stopped = held or metrics.waiting, len(self.stopped())
-        self._watcher(replace(metrics, waiting=waiting, stopped=stopped, filtered=filtered))
+        self._watcher(replace(metrics, waiting=held or metrics.waiting, stopped=len(self.stopped())))
 
 
 class FlowMirror(Mirror):

@@ -310,7 +310,7 @@ class RowMirror(Mirror):
             newest[(topic, number)] = max(at, newest.get((topic, number), -1))
         name, uncounted = self.flow.name, self._topics.plan.uncounted
         metrics = metrics_of(name, batch.batch_id, reports, self._lag(), seconds, uncounted, newest)
-        self._watch(metrics, self._quota.word(seconds), filtered)
+        self._watch(replace(metrics, filtered=filtered), self._quota.word(seconds))
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import NO_PARTITION, LedgerRow, LogPosition, RangePositions
-from mirror_lib.replication.copy_ranges import Start, Starts
-from mirror_lib.replication.driver import source_logs
+from mirror_lib.replication.copy_ranges import Start
+from mirror_lib.replication.driver import starting_logs
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import Lag, unlisted
 from mirror_lib.replication.journal import BatchRef
@@ -131,7 +131,6 @@ class RepartitioningMirror(RowMirror):
     def __init__(self, context: FlowContext) -> None:
         super().__init__(context)
         self._group = context.group
-        self._starts = Starts(self.flow, self._source)
         self._ledger = self._journal.range_positions()
         # The topic's id belongs to a position: under another id of the same name it is of a deleted topic.
         self._sources, self._remotes = _states(self._ledger.sources), _states(self._ledger.remotes)
@@ -158,13 +157,8 @@ class RepartitioningMirror(RowMirror):
         partitions = {each.source: each for each in self._partitions.values()}
         refuse_new_remote_topics(self._ledger, list(partitions.values()))
         known = {source: each.at for source, each in self._sources.items()}
-        new = [each for source, each in partitions.items() if source not in known]
-        starts = self._starts.of(new)
-        waiting = self._starts.without_answer(new, starts)
-        stands = {source: start.upstream_offset for source, start in starts.items()}
-        stands.update((source, known[source].offset) for source in partitions if source in known)
-        logs = source_logs(self._source, sorted(partitions), stands, self.flow.isolation_level)
-        logs = {source: log for source, log in logs.items() if source not in waiting}
+        stands = {source: known[source].offset for source in partitions if source in known}
+        starts, logs = starting_logs(self.flow, self._source, [partitions[each] for each in sorted(partitions)], stands)
         self._without_answer = [partitions[source] for source in sorted(partitions) if source not in logs]
         begun = beginnings(known, partitions, logs, starts, self.flow.auto_offset_reset == "latest")
         begins = {

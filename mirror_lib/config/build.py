@@ -179,7 +179,6 @@ def _reached(flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Set[str
 
 
 def _lost_flow(document: Document) -> str:
-    """The first key of a MirrorMaker file that is of no flow, for a file without another."""
     lost = next(iter(document.left_out), None) if document.dialect == MM2 else None
     return "" if lost is None else f"; {lost[0].key}: {lost[1]} ({lost[0].place})"
 
@@ -236,7 +235,6 @@ def _top(document: Document, keys: Keys) -> Dict[str, Any]:
 
 
 def _idle_metrics(top: Mapping[str, Any]) -> Iterator[str]:
-    """One sentence for each key about metrics that are not exported, with its place."""
     served, written = top["metrics_port"] is not None, bool(top["metrics_textfile"])
     keys = [(METRICS_HOST, served, METRICS_PORT)]
     keys.append((METRICS_TOPICS_MAX, served or written, f"{METRICS_PORT} or {METRICS_TEXTFILE}"))
@@ -354,7 +352,6 @@ class _Flow:
         return {"change": change, **({"heartbeats_replication": False} if silent else {})}
 
     def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
-        """The keys for the flow's own classes."""
         given: Dict[str, Entry] = {}
         for (scope, key), entry in sorted(self._keys.custom.items()):
             name = class_key(key)
@@ -434,7 +431,6 @@ class _Flow:
             raise config_error(f"{entry.written} must be a comma list of host:port, not {entry.shown}", entry.place)
 
     def _place(self) -> str:
-        """Where the flow is first mentioned, or its clusters are."""
         scopes = (self._scope, self._source, self._target)
         found = (entry.place for scope in scopes for entry in self._document.entries if entry.scope == scope)
         return next(found, self._document.path)

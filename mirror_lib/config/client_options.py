@@ -32,7 +32,6 @@ _KAFKAS_CLASS = re.compile(rf"^\s*(?:{re.escape(SHADED)})?(?=org\.apache\.kafka\
 
 
 def on_databricks(environ: Mapping[str, str]) -> bool:
-    """Whether this process runs on a Databricks cluster."""
     return RUNTIME in environ
 
 

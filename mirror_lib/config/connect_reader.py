@@ -49,11 +49,9 @@ class Connector:
     place: str
 
     def entry(self, key: str) -> Optional[Entry]:
-        """The entry of that key, if it is there."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
     def text(self, key: str, default: str = "") -> str:
-        """The trimmed value of a key, or `default` where the file says nothing."""
         entry = self.entry(key)
         return default if entry is None else entry.text.strip()
 
@@ -92,7 +90,6 @@ def worker_of_properties(content: bytes, path: str) -> Tuple[Entry, ...]:
 
 
 def _last(found: Sequence[Property], path: str) -> List[Entry]:
-    """The entry of each key, which counts the last time that it is given."""
     return list({one.key: Entry("", one.key, one.value, f"{path}:{one.line}") for one in found}.values())
 
 
@@ -164,7 +161,6 @@ def _configs(node: Any, path: str) -> Iterator[_Map]:
 
 
 def _info(node: Any) -> Optional[_Map]:
-    """What `GET /connectors?expand=info` says of one connector."""
     inside = {key: value for key, value, _ in node} if isinstance(node, _Map) else {}
     info = inside.get("info")
     return info if isinstance(info, _Map) else None

@@ -49,7 +49,6 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """The value as one string, a list joined with commas."""
         return self.value if isinstance(self.value, str) else ",".join(self.value)
 
     @property
@@ -85,7 +84,6 @@ class Document:
 
 
 def config_error(message: str, place: str) -> ConfigError:
-    """A `ConfigError` that prints as `message (file:line)`."""
     return ConfigError(message, hint=place)
 
 
@@ -103,8 +101,6 @@ class Errors(List[ConfigError]):
 
 
 def joined(errors: Sequence[ConfigError], path: str) -> ConfigError:
-    """One error that lists `errors`, each on a line of its own with its place, in the order of the lines. Of one error
-    it is that one."""
     if len(errors) == 1:
         return errors[0]
     listed = "".join(f"\n{error}" for error in sorted(errors, key=_line_of))
@@ -138,14 +134,12 @@ def unknown_cluster(alias: str, aliases: Sequence[str], written: str, place: str
 
 
 def unlisted(alias: str, aliases: Sequence[str]) -> str:
-    """The words for a cluster that the file does not define, and the one that may be meant."""
     like = nearest(alias, aliases)
     known = f"the clusters are {', '.join(aliases)}" if aliases else "the file has no clusters"
     return f"an unknown cluster, {alias}; {f'did you mean {like}?' if like else known}"
 
 
 def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) -> str:
-    """The place of the first key of `given` that the sentence names, else `otherwise`."""
     words = (word.strip(":;,()") for word in sentence.split())
     return next((given[word].place for word in words if word in given), otherwise)
 

@@ -47,7 +47,6 @@ class Unused:
         return not self.accepted or ("${" not in value and value.strip().rpartition(".")[2] not in self.accepted)
 
     def covers(self, key: str) -> bool:
-        """Whether `key` is one of `names`."""
         return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in self.names)
 
 
@@ -89,7 +88,6 @@ UNUSED: Tuple[Unused, ...] = (
 
 
 def unused(key: str) -> Optional[Unused]:
-    """The row of `UNUSED` that covers `key`, if any."""
     return next((row for row in UNUSED if row.covers(key)), None)
 
 
@@ -167,12 +165,10 @@ class _Sorting:
             self._add_renamed(entry)
 
     def leave(self, why: str, entry: Entry) -> None:
-        """Take an entry that has no effect, and why."""
         self._ignored.append((entry, f"ignored: {why}"))
         self._idle.append(f"{entry.written}: ignored: {why} ({entry.place})")
 
     def result(self) -> Keys:
-        """All that was added."""
         # A key under its right name beats an old or misspelt one, whichever comes first in the file.
         settings, found = {**self._renamed, **self._settings}, (self._custom, self._notes, tuple(self._ignored))
         return Keys(settings, self._clients, *found, tuple(self._idle), tuple(self._corrected))

@@ -288,5 +288,4 @@ class _ClientFile:
 
 
 def help_of(option: Option) -> str:
-    """One line for `--help`."""
     return f"{option.meaning}: {option.reason}" if option.status in (IGNORED, REFUSED) else option.meaning

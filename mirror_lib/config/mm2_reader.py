@@ -99,7 +99,6 @@ def _without_comment(entry: Entry) -> Tuple[str, List[str]]:
 
 
 def _unquoted(text: str) -> Tuple[str, ...]:
-    """The items of a list; each of them may be quoted."""
     return tuple(item.strip("\"'") for item in items(text))
 
 

@@ -50,11 +50,9 @@ class ClusterConfig:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Comma list of `host:port`, as configured."""
         return self.properties["bootstrap.servers"]
 
     def client_properties(self, role: str) -> Mapping[str, str]:
-        """Java client properties for `role` (`consumer`, `producer` or `admin`)."""
         return {**self.properties, **getattr(self, role)}
 
 

@@ -52,7 +52,6 @@ class RecordChange:
         return None
 
     def place(self, key: str) -> str:
-        """`file:line` of a setting, or its key where the file does not have it."""
         return self.places.get(key, key)
 
     @property
@@ -74,7 +73,6 @@ CHANGE_KEYS: Mapping[str, str] = {
 
 
 def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordChange:
-    """The change that a flow's settings come to; `places` are theirs and other settings'."""
     given = {name: values[key] for key, name in CHANGE_KEYS.items()}
     return RecordChange(**given, places={key: places[key] for key in CHANGE_KEYS if key in places})
 

@@ -49,7 +49,6 @@ def items(value: Value) -> Tuple[str, ...]:
 
 
 def is_entry_point(name: str) -> bool:
-    """Whether `name` is written as a Python class of the user's, `module:Class`."""
     return _ENTRY_POINT.fullmatch(name) is not None
 
 
@@ -135,8 +134,6 @@ def whole_number(least: int, default_of_broker: bool = False) -> Kind:
 
 
 def choice(*words: str) -> Kind:
-    """One of `words`, upper or lower case."""
-
     def parse(value: Value) -> str:
         word = one(value).lower()
         if word not in words:
@@ -147,8 +144,6 @@ def choice(*words: str) -> Kind:
 
 
 def some_of(*words: str) -> Kind:
-    """Several of `words`, in upper or lower case."""
-
     def parse(value: Value) -> Tuple[str, ...]:
         found = tuple(dict.fromkeys(each.upper() for each in items(value)))
         unknown = [each for each in found if each not in words]

@@ -101,7 +101,6 @@ class _Reader:
                 yield key, (found,) if isinstance(found, str) else found
 
     def section(self, scope: str, node: yaml.Node) -> Iterator[Entry]:
-        """The entries of one cluster or one flow."""
         for key, value, line in self.pairs(node, scope):
             yield from self.flatten(scope, key, value, line)
 

@@ -91,7 +91,6 @@ def merged_rows(rows: DataFrame, key: Sequence[str], stamp: str, carried: Sequen
 
 
 def _with_neighbours(lines: DataFrame, in_order: WindowSpec) -> DataFrame:
-    """Add the ends of all earlier rows, and shift and stamp of the previous and next row."""
     earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
     following = ("shift", "stamp", "upstream_offset", "upstream_end")
     return lines.select(
@@ -159,7 +158,6 @@ class TableCompaction:
         self._places = places
 
     def _merged(self, rows: DataFrame) -> DataFrame:
-        """The rows that replace `rows`."""
         return rows
 
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
@@ -172,8 +170,7 @@ class TableCompaction:
         return found if found is not None and found.files >= enough else None
 
     def tidy(self, enough: int) -> bool:
-        """Merge if there are at least `enough` files to merge; returns whether it merged. After a StateError the table
-        is unchanged and correct."""
+        """Whether there was enough to merge. After a StateError the table is unchanged and correct."""
         found = self.due(enough)
         if found is not None:
             self.merge(found)
@@ -239,7 +236,6 @@ def _timestamp(micros: int) -> str:
 
 
 def text_literal(value: str) -> str:
-    """A string literal of Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -273,7 +269,6 @@ class Upkeep:
         self._thread: Optional[threading.Thread] = None
 
     def committed(self) -> None:
-        """Count a commit of the flow. Where `is_due`, start a check in the background."""
         self._commits += 1
         if not is_due(self._rows.table.version, self._commits) or (self._thread and self._thread.is_alive()):
             return
@@ -282,7 +277,6 @@ class Upkeep:
         self._thread.start()
 
     def wait(self, seconds: float, ended: Callable[[], bool] = lambda: False) -> None:
-        """Wait for a running check, for at most `seconds`, and only until `ended` returns True."""
         until = time.monotonic() + seconds
         while self._thread is not None and self._thread.is_alive() and time.monotonic() < until and not ended():
             self._thread.join(CHECK_SECONDS)

@@ -36,12 +36,10 @@ class CutoverTable:
         self._table = StateTable(spark, state, CUTOVERS)
 
     def append(self, row: CutoverStep) -> None:
-        """Add one row."""
         values = (row.flow, row.cutover_id, row.direction, row.step, row.status, row.detail, row.facts)
         self._table.append([values], {})
 
     def steps(self, flow: str) -> List[CutoverStep]:
-        """Every row of `flow`, ordered by time."""
         rows = self._table.rows(made_elsewhere=True)
         if rows is None:
             return []

@@ -93,7 +93,6 @@ def own_session(spark: SparkSession) -> SparkSession:
 
 
 def table_properties(spark_version: str) -> Mapping[str, str]:
-    """The properties of a new table. Pure."""
     major, minor = (int(part) for part in spark_version.split(".")[:2])
     return {**TABLE_PROPERTIES, **(CLASSIC_CHECKPOINTS if (major, minor) >= (3, 5) else {})}
 
@@ -104,7 +103,6 @@ def _now() -> int:
 
 
 def _refused_for_another(error: Exception) -> bool:
-    """Whether Delta refused a change because of a concurrent commit."""
     # Decided by the message, because not every version of Delta's Python package has a class for it. The stack trace is
     # not searched: it always contains `java.util.concurrent`.
     return "concurrent" in " ".join((type(error).__name__, *messages_of(error))).lower()
@@ -126,7 +124,6 @@ UNREADABLE = (
 
 
 def vanished(path: str) -> VanishedError:
-    """The error for a table that this process has used and whose folder is gone. Pure."""
     return VanishedError(
         f"the table {path} is gone. No record on the target is lost, and this run creates no other table in its place",
         "put the folder back (is its file system mounted?) and start again; if it is lost, start again without it: "
@@ -230,7 +227,6 @@ class StateTable:
         return rows
 
     def _lacking(self, rows: DataFrame) -> List[Column]:
-        """The columns that the table lacks. Raises `RefusedError`."""
         if self._lacks is None:
             found = {each.name: int(each.metadata.get(SINCE, 1)) for each in rows.schema.fields}
             self._lacks = lacking(self._schema, found, self.path)
@@ -250,7 +246,6 @@ class StateTable:
             self._lacks = []
 
     def _described(self, rows: DataFrame) -> DataFrame:
-        """The rows in the schema's column order, with the metadata of each column."""
         columns = self._schema.columns
         return rows.select([F.col(each.name).alias(each.name, metadata=each.metadata()) for each in columns])
 
@@ -312,13 +307,12 @@ class StateTable:
         return True
 
     def rows_in_files(self, enough: int) -> Optional[DataFrame]:
-        """The table's current rows if they are in at least `enough` files, else `None`. Raises StateError."""
         rows = self.rows()
         with self.explained("look through"):
             return rows if rows is not None and len(rows.inputFiles()) >= enough else None
 
     def merge_files(self) -> None:
-        """Merge small files by Delta's OPTIMIZE, and delete what no retained version needs. Raises StateError."""
+        """By Delta's OPTIMIZE; also deletes what no retained version needs. Raises StateError."""
         with self.explained("merge"):
             self.delta().optimize().executeCompaction()
         self.drop_replaced_files()
@@ -340,7 +334,6 @@ class StateTable:
             log.debug("%d rows appended to %s", len(rows), self.path)
 
     def append_made(self, made: Rows, options: Mapping[str, str]) -> None:
-        """Add the rows that `made` returns, as `append` does."""
         self._append(lambda: self._with_stamp(made(self._columns(), _now())), options)
 
     def _append(self, made: Callable[[], DataFrame], options: Mapping[str, str]) -> None:

@@ -63,7 +63,6 @@ class GroupOffsetTable:
 
     @property
     def path(self) -> str:
-        """The table's folder."""
         return self._table.path
 
     def make(self) -> None:
@@ -91,7 +90,6 @@ class GroupOffsetTable:
         return self._latest(F.col("flow") == flow)
 
     def latest_of_others(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
-        """The same of all other flows together."""
         return self._latest(F.col("flow") != flow)
 
     def latest_to(self, flow: str, stands: Mapping[MoveKey, int]) -> Mapping[MoveKey, GroupOffset]:
@@ -132,7 +130,7 @@ class GroupOffsetTable:
         return tuple((row["flow"], GroupOffset(*row[1:])) for row in found)
 
     def runs(self) -> Sequence[GroupOffsetRun]:
-        """The number and times of each run's offset commits by flow, newest first."""
+        """Newest first."""
         rows = self._table.rows()
         if rows is None:
             return ()

@@ -50,7 +50,6 @@ class IncidentTable:
         self._table = StateTable(spark, state, INCIDENTS)
 
     def append(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
-        """Add `incidents` in one commit. Without incidents there is no commit."""
         self._table.append([_values(flow, incident, run_id, batch_id) for incident in incidents], {})
 
     def skipped(self, flow: str, ranges: Sequence[Tuple[str, int, int, int]]) -> List[Tuple[str, int, int]]:

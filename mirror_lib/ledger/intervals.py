@@ -40,12 +40,10 @@ class Run(NamedTuple):
 
     @property
     def upstream_end(self) -> int:
-        """The upstream offset after the last record."""
         return self.upstream_offset + self.record_count
 
     @property
     def downstream_end(self) -> int:
-        """The downstream offset after the last record."""
         return self.downstream_offset + self.record_count
 
 
@@ -61,7 +59,6 @@ class Runs:
         self._flat: Numbers = array("q", flat)
 
     def append(self, upstream_offset: int, downstream_offset: int, count: int) -> None:
-        """Add a run: `count` records from `upstream_offset` on are stored from `downstream_offset` on."""
         flat = self._flat
         if flat and flat[-3] + flat[-1] == upstream_offset and flat[-2] + flat[-1] == downstream_offset:
             flat[-1] += count
@@ -70,7 +67,6 @@ class Runs:
 
     @property
     def upstream_end(self) -> int:
-        """The upstream offset after the last run's last record."""
         return self._flat[-3] + self._flat[-1]
 
     def tobytes(self) -> bytes:
@@ -187,27 +183,22 @@ class PartitionMap:
 
     @property
     def records(self) -> int:
-        """The number of mapped records."""
         return sum(self._counts)
 
     @property
     def upstream_start(self) -> int:
-        """The first upstream offset of the map."""
         return self._upstream[0]
 
     @property
     def downstream_start(self) -> int:
-        """The first downstream offset of the map."""
         return self._downstream[0]
 
     @property
     def upstream_end(self) -> int:
-        """The upstream end of the map, exclusive."""
         return self._upstream[-1] + self._counts[-1]
 
     @property
     def downstream_end(self) -> int:
-        """The downstream end of the map, exclusive."""
         return self._downstream[-1] + self._counts[-1]
 
     def to_downstream(self, upstream_offset: int) -> Place:
@@ -229,7 +220,6 @@ class PartitionMap:
         return replace(place, offset=place.earliest)
 
     def has_run(self, upstream_offset: int, downstream_offset: int, count: int) -> bool:
-        """Whether `count` offsets from `upstream_offset` on are stored from `downstream_offset` on, all in one run."""
         at = bisect_right(self._upstream, upstream_offset) - 1
         if count <= 0 or at < 0:
             return count <= 0

@@ -43,5 +43,4 @@ class LaneProducerTable:
         return {lane: frozenset(own) for lane, own in ids.items()}
 
     def add(self, flow: str, ids: Sequence[Tuple[int, int]], *, run_id: str) -> None:
-        """Add pairs of lane and producer id in one commit. Without pairs there is no commit."""
         self._table.append([(flow, lane, producer_id, run_id) for lane, producer_id in ids], {})

@@ -89,7 +89,6 @@ class OffsetSyncTable:
 
     @property
     def path(self) -> str:
-        """The table's folder."""
         return self._table.path
 
     def append(
@@ -207,7 +206,6 @@ class OffsetSyncTable:
             return _by_partition(flow, rows, parts)
 
     def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Numbers]:
-        """The same for `rows`, a micro-batch of the flow's rows."""
         with self._table.explained("read"):
             return _by_partition(flow, rows.where(_IS_EXACT), parts_of(self._table.count()))
 
@@ -335,7 +333,6 @@ def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int
 
 
 def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
-    """The positions on both sides of the rows; `remote_partition` is the column of the remote partition's number."""
     sources = _log_positions(rows, ("source_topic", "partition", "source_topic_id"), "upstream")
     remotes = _log_positions(rows, ("remote_topic", remote_partition, "remote_topic_id"), "downstream")
     return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in rows))

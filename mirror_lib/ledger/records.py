@@ -110,7 +110,6 @@ class LedgerRow:
 
     @property
     def key(self) -> PartitionKey:
-        """The row's partition."""
         return PartitionKey(self.source_topic_id, self.remote_topic_id, self.source_topic, self.partition)
 
 
@@ -162,17 +161,14 @@ class LedgerRuns:
 
     @property
     def key(self) -> PartitionKey:
-        """The rows' partition."""
         return self.like.key
 
     @property
     def end(self) -> Position:
-        """The end of the last run."""
         (last,) = Runs(self.flat[-RUN_BYTES:])
         return Position(last.upstream_end, last.downstream_end)
 
     def rows(self) -> Iterator[LedgerRow]:
-        """The rows one by one."""
         return (replace(self.like, **run._asdict()) for run in Runs(self.flat))
 
 
@@ -210,7 +206,6 @@ class MirrorRun:
 
     @property
     def clusters(self) -> Tuple[str, str]:
-        """The ids of source and target."""
         return self.source_cluster_id, self.target_cluster_id
 
 
@@ -262,7 +257,6 @@ class GroupOffset:
 
     @property
     def key(self) -> MoveKey:
-        """The commit's place."""
         return self.cluster, self.group, self.topic, self.partition
 
 

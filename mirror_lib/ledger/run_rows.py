@@ -62,7 +62,6 @@ def _maker(
 
 
 def parts(given: Sequence[RunRows], row_bytes: int, at_once: int = ROWS_AT_ONCE) -> Iterator[List[RunRows]]:
-    """`given` in parts of at most `at_once` rows."""
     part: List[RunRows] = []
     rows_left = at_once
     for rows in given:

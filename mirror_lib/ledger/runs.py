@@ -80,7 +80,6 @@ class RunTable:
         self._table = StateTable(spark, state, RUNS)
 
     def started(self, run: MirrorRun) -> None:
-        """Record the start of `run`."""
         self._table.append([(*_facts(run, "started"), None, None, None, this_driver(), None, None, None)], {})
 
     def ended(self, run: MirrorRun, outcome: str, at: Progress) -> None:
@@ -101,7 +100,6 @@ class RunTable:
             log.info("the files of %s were not merged: %s", self._table.path, error)
 
     def alive(self, run: MirrorRun, at: Progress) -> None:
-        """Record a sign of life of `run` and its progress."""
         lag = (at.lag_records, at.lag_seconds)
         self._table.append(
             [(*_facts(run, "alive"), None, at.records, at.bytes, this_driver(), *lag, at.filtered)], {}
@@ -140,7 +138,6 @@ class RunTable:
         return [run for run in self.open_runs(flows) if not died_here(run.driver)]
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
-        """The run of `flow` that started last. `None` before the first run."""
         return self.latest_with_end(flow)[0]
 
     def same_clusters(self, flow: str, clusters: Tuple[str, str]) -> None:
@@ -149,7 +146,6 @@ class RunTable:
         same_clusters(flow, clusters, None if last is None else last.clusters)
 
     def same_cluster(self, flow: str, alias: str, cluster_id: str) -> None:
-        """The same for the flow's cluster with this alias."""
         side, last = "source" if flow.startswith(f"{alias}->") else "target", self.latest(flow)
         same_cluster(flow, side, cluster_id, None if last is None else last.clusters)
 
@@ -164,7 +160,6 @@ class RunTable:
         return MirrorRun(**{name: last[name] for name in _FACTS}), ended_well
 
     def _rows(self, flow: str, columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        """The rows of `flow`, without Spark where that is possible."""
         read = self._table.rows_without_spark(columns, flow)
         if read is not None:
             return [] if read.rows is None else read.rows.to_pylist()

@@ -53,7 +53,6 @@ def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
 
 
 def _in_order(rows: pa.Table, most_stretches: int) -> pa.Table:
-    """The rows grouped by key, in upstream order."""
     starts = _starts(rows)
     if len(starts) <= most_stretches:
         rows = _stretches_in_order(rows, starts.to_pylist())
@@ -114,7 +113,6 @@ def _joined(rows: pa.Table) -> pa.Table:
 
 
 def _neighbours(column: pa.Array) -> Tuple[pa.Array, pa.Array]:
-    """All values but the first, and their previous values."""
     return column.slice(1), column.slice(0, len(column) - 1)
 
 
@@ -154,7 +152,6 @@ def bigint_columns(rows: DataFrame) -> pa.Table:
 
 
 def parts_of(rows: int) -> int:
-    """The number of parts in which to read so many rows."""
     return rows // ROWS_AT_ONCE + 1
 
 

@@ -27,7 +27,6 @@ class Column:
     since: int = 1
 
     def metadata(self) -> Mapping[str, object]:
-        """The column's metadata: comment and version."""
         return {"comment": self.comment, SINCE: self.since}
 
 
@@ -42,7 +41,6 @@ class TableSchema:
 
     @property
     def version(self) -> int:
-        """The highest version of the columns."""
         return max(column.since for column in self.columns)
 
     def given(self) -> Sequence[Tuple[str, str]]:

@@ -49,7 +49,6 @@ class TopicAclTable:
         return frozenset(AclBinding(*(row[name] for name in _OF_ACL)) for row in found)
 
     def created(self, flow: str, acls: Sequence[AclBinding]) -> None:
-        """Record that the flow created these ACLs."""
         self._append(flow, CREATED, acls)
 
     def given_up(self, flow: str, acls: Sequence[AclBinding]) -> None:

@@ -32,6 +32,5 @@ class VerificationTable:
         self._table = StateTable(spark, state, VERIFICATIONS)
 
     def append(self, found: Verification) -> None:
-        """Add one row."""
         values = (found.flow, found.verdict, found.topics, found.records, found.differing)
         self._table.append([(*values, found.first_difference or None, found.scope)], {})

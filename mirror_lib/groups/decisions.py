@@ -94,11 +94,9 @@ class Decision:
         return dropped and (self.translation.commit or lost)
 
     def key(self, cluster: str) -> MoveKey:
-        """The key of the commit on `cluster`, the cluster that is written to."""
         return (cluster, self.group, *self.there)
 
     def move(self, cluster: str) -> GroupOffset:
-        """The audit row of this decision, for the cluster that is written to."""
         return GroupOffset(
             cluster=cluster,
             group=self.group,

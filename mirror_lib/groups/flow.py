@@ -133,7 +133,6 @@ class FlowTranslation:
         self._maps = None
 
     def ledger_is(self, triples: Triples) -> None:
-        """Set the ledger's triples for the next survey."""
         self.reread_ledger()
         self._ledger_read = lambda: triples
 
@@ -374,5 +373,4 @@ def cycle_line(report: CycleReport) -> str:
 
 
 def cycle_json(report: CycleReport) -> Dict[str, object]:
-    """The report as a JSON document."""
     return {**asdict(report), "seconds": round(report.seconds, 3)}

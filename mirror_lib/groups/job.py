@@ -87,7 +87,6 @@ class LedgerStream:
 
     @staticmethod
     def types() -> Sequence[Tuple[str, str]]:
-        """Name and Spark SQL type of each column of `added`."""
         types = {column.name: column.type for column in OFFSET_SYNCS.columns}
         return [(name, types[name]) for name in LEDGER_ROW]
 
@@ -274,8 +273,6 @@ class TranslationRun(SupervisedFlow):
             self._cycle_once(translation)
 
     def _stream_once(self, translation: FlowTranslation) -> None:
-        """Translate by the ledger's stream, to its present end."""
-
         def on_batch(rows: DataFrame) -> None:
             if self._reported is None:
                 translation.ledger_is(self._ledger.triples_of(self._flow.name, rows))
@@ -310,7 +307,6 @@ class TranslationRun(SupervisedFlow):
         )
 
     def _query(self, translation: FlowTranslation, start: Callable[[Watched, str], StreamingQuery]) -> None:
-        """Run a query to its end: `start` gets what guards its calls, and its checkpoint's folder."""
         name = self._flow.name.replace("->", "-")
         checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
         watched = WatchedQuery(self._stop, self._busy)

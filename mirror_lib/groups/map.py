@@ -105,7 +105,6 @@ class Reads:
         self._asked = self._answers = False
 
     def one_was_made(self) -> None:
-        """Record that the ledger was read."""
         self._answers, self._asked = self._asked, False
 
     def ask_for_one_more(self, maps: FlowMaps, rows: Iterable[LedgerRow]) -> bool:

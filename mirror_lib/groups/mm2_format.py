@@ -83,7 +83,6 @@ def decode_offset_sync(key: bytes, value: bytes) -> PointSync:
 
 
 def encode_heartbeat(heartbeat: Heartbeat) -> Tuple[bytes, bytes]:
-    """Key and value for the heartbeats topic."""
     key = _string("cluster alias", heartbeat.source) + _string("cluster alias", heartbeat.target)
     return key, struct.pack(">hq", HEARTBEAT_VERSION, heartbeat.timestamp)
 
@@ -111,7 +110,6 @@ def _string(what: str, text: str) -> bytes:
 
 
 def _read_string(data: bytes, at: int) -> Tuple[str, int]:
-    """The string at `at`, and where it ends."""
     (length,) = _unpack(">h", data, at)
     end = at + 2 + length
     if length < 0 or end > len(data):

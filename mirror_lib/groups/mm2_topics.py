@@ -105,5 +105,4 @@ class CheckpointWriter:
         return len(emitted)
 
     def close(self) -> None:
-        """Drop the connections."""
         self._topic.close()

@@ -262,7 +262,6 @@ def _undo(
 def undo_lines(
     undos: Sequence[Undo], outcomes: Mapping[MoveKey, str], columns: Optional[int] = None
 ) -> List[str]:
-    """A header and one line for each group and partition; `outcomes` if the undo was carried out."""
     header = ["GROUP", "TOPIC", "PARTITION", "PRESENT", "GOES BACK TO", "ACTION"]
     return aligned([header, *(_cells(undo, outcomes) for undo in undos)], (2, 3, 4), columns)
 

@@ -244,12 +244,10 @@ class TranslatedPosition:
 
     @property
     def remote_partition(self) -> Optional[int]:
-        """The partition's number on the other cluster, if it has one."""
         return None if self.remote_topic == NOWHERE or self.verdict == REPARTITIONED else self.partition
 
 
 def unchanged(position: TopicPosition, remote_topic: str) -> TranslatedPosition:
-    """The answer for a symbolic position: the same word on the other cluster."""
     return TranslatedPosition(
         position.topic, position.partition, position.offset, remote_topic, position.offset, "unchanged"
     )
@@ -272,19 +270,16 @@ def render(given: PositionInput, answers: Sequence[TranslatedPosition]) -> str:
 
 
 def document(answer: TranslatedPosition) -> Dict[str, object]:
-    """One answer as a JSON document; `remote_offset` is null if it is unknown."""
     return dict(zip(_FIELDS, _values(answer)))
 
 
 def table_lines(answers: Sequence[TranslatedPosition]) -> List[str]:
-    """A header and one line for each answer, with `-` for an unknown translation."""
     header = [name.upper().replace("_", "-") for name in _FIELDS]
     rows = [["-" if value is None else str(value) for value in _values(answer)] for answer in answers]
     return aligned([header, *rows], right=(1, 2, 4, 5))
 
 
 def csv_text(answers: Sequence[TranslatedPosition]) -> str:
-    """A header and one row for each answer, with an empty cell for an unknown translation."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_FIELDS)

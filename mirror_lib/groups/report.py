@@ -25,7 +25,6 @@ class PlannedMove:
 
 
 def would(decision: Decision) -> str:
-    """The effect that executing `decision` would have, in a word or two."""
     if decision.translation.commit:
         return "commit"
     return "none: already there" if decision.already_there else "none"
@@ -55,7 +54,6 @@ def _cells(move: PlannedMove) -> List[str]:
 
 
 def plan_json(move: PlannedMove) -> Dict[str, object]:
-    """One row as a JSON document, with null for what is not there."""
     decision, translation = move.decision, move.decision.translation
     present: Optional[int] = None if decision.present is None else decision.present.offset
     return {
@@ -76,7 +74,6 @@ def plan_json(move: PlannedMove) -> Dict[str, object]:
 
 
 def summary(moves: Sequence[PlannedMove]) -> str:
-    """One closing sentence: the number of positions, by verdict."""
     if not moves:
         return "no group has a committed offset on a topic of this flow"
     counts = verdict_counts(move.decision for move in moves)

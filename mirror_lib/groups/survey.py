@@ -101,7 +101,6 @@ def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str]
 def survey(
     pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: TranslatedCluster, there: TranslatedCluster
 ) -> Survey:
-    """Read positions and facts of `groups` on `pairs` from both clusters."""
     committed = here.committed_offsets(groups)
     positions = {
         group: {at: position for at, position in offsets.items() if at in pairs} for group, offsets in committed.items()

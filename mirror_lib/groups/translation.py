@@ -37,7 +37,6 @@ def held(ahead_by: int) -> str:
 
 
 def is_ahead(verdict: str) -> bool:
-    """Whether it is one of `held`."""
     return verdict.startswith("held")
 
 

@@ -61,15 +61,12 @@ class PatternFilter:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
     def included_by(self, name: str) -> Optional[str]:
-        """The first include pattern that matches, or `None`."""
         return first_match(self.include, name)
 
     def excluded_by(self, name: str) -> Optional[str]:
-        """The first exclude pattern that matches, or `None`."""
         return first_match(self.exclude, name)
 
     def why_not(self, name: str) -> Optional[str]:
-        """Why `name` is left out, naming the pattern that decides; `None` where it is taken."""
         excluded_by = self.excluded_by(name)
         if excluded_by is not None:
             return f"excluded by `{excluded_by}`{self.remarks.get(excluded_by, '')}"
@@ -91,7 +88,6 @@ class PatternConfigFilter:
     exclude: Tuple[str, ...]
 
     def excludes(self, key: str) -> bool:
-        """Whether a pattern matches."""
         return first_match(self.exclude, key) is not None
 
 
@@ -102,7 +98,6 @@ class CustomNameFilter:
     custom: CustomClass
 
     def why_not(self, name: str) -> Optional[str]:
-        """Its reason, and who says so."""
         reason = self.custom.ask("why_not", name, answers=(str, type(None)))
         return None if reason is None else f"{reason or 'left out'} ({self.custom.name})"
 
@@ -114,12 +109,10 @@ class CustomConfigFilter:
     custom: CustomClass
 
     def excludes(self, key: str) -> bool:
-        """What the class says."""
         return bool(self.custom.ask("excludes", key, answers=(bool,)))
 
 
 def topic_filter_for(flow: ReplicationFlow) -> TopicFilter:
-    """The topic filter that `flow` is configured with."""
     if is_entry_point(flow.topic_filter):
         return CustomNameFilter(custom_class(flow, TOPIC_FILTER_KEY))
     by_default = TOPICS_EXCLUDE not in flow.places
@@ -127,14 +120,12 @@ def topic_filter_for(flow: ReplicationFlow) -> TopicFilter:
 
 
 def group_filter_for(flow: ReplicationFlow) -> GroupFilter:
-    """The group filter that `flow` is configured with."""
     if is_entry_point(flow.group_filter):
         return CustomNameFilter(custom_class(flow, GROUP_FILTER_KEY))
     return PatternFilter(flow.groups, flow.groups_exclude)
 
 
 def config_property_filter_for(flow: ReplicationFlow) -> ConfigPropertyFilter:
-    """The filter of topic configs that `flow` is configured with."""
     if is_entry_point(flow.config_property_filter):
         return CustomConfigFilter(custom_class(flow, CONFIG_FILTER_KEY))
     return PatternConfigFilter(flow.config_properties_exclude)
@@ -151,7 +142,6 @@ def subscribe_pattern(flow: ReplicationFlow) -> str:
 
 
 def first_match(patterns: Sequence[str], name: str) -> Optional[str]:
-    """The first of `patterns` that matches the whole `name`, or `None`."""
     return next((pattern for pattern in patterns if re.fullmatch(pattern, name)), None)
 
 
@@ -190,7 +180,6 @@ def _why_cycle(topic: str, flow: ReplicationFlow) -> Optional[str]:
 
 
 def name_fault(name: str) -> Optional[str]:
-    """Why Kafka refuses `name` as a topic's name, or `None`."""
     if len(name) > LONGEST_NAME:
         return f"remote name longer than {LONGEST_NAME} characters"
     if name in (".", "..") or not re.fullmatch(r"[a-zA-Z0-9._-]+", name):

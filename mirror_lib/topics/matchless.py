@@ -38,17 +38,14 @@ class NamingCluster(Cluster, GroupCluster, Protocol):
 
 
 def is_name(entry: str) -> bool:
-    """Whether an entry is a name, and no pattern."""
     return not _PATTERN_CHARACTERS.intersection(entry)
 
 
 def matchless_patterns(flow: ReplicationFlow, topics: Collection[str]) -> List[str]:
-    """The entries of `topics` that match no topic."""
     return [] if is_entry_point(flow.topic_filter) else _matchless(flow.topics, topics)
 
 
 def matchless_groups(flow: ReplicationFlow, groups: Collection[str]) -> List[str]:
-    """The names in `groups` that no group has."""
     return [] if is_entry_point(flow.group_filter) else list(filter(is_name, _matchless(flow.groups, groups)))
 
 

@@ -56,12 +56,10 @@ class CopiedTopic:
 
     @property
     def led(self) -> Sequence[int]:
-        """The source partitions that have a leader."""
         return [number for number in range(self.partitions) if number not in self.source.leaderless]
 
     @property
     def remote_partitions(self) -> int:
-        """How many partitions the remote topic must have."""
         return self.partitions if self.keyed_over is None else self.keyed_over
 
 
@@ -85,16 +83,13 @@ class TopicPlan:
     dead_letters: Optional[NewTopic] = None
 
     def sources(self) -> List[TopicPartition]:
-        """The source partitions to copy, without those that have no leader."""
         return sorted({(each.source.name, number) for each in self.copied for number in each.led})
 
     def leaderless(self) -> List[TopicPartition]:
-        """The source partitions to copy that have no leader."""
         return sorted({(each.source.name, number) for each in self.copied for number in each.source.leaderless})
 
     @cached_property
     def uncounted(self) -> FrozenSet[str]:
-        """The copied source topics that do not count in lag, health, tables and metrics."""
         return frozenset(each.source.name for each in self.copied if not each.counted)
 
     @property
@@ -171,7 +166,6 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
 
 
 def missing_dead_letters(flow: ReplicationFlow, target_topics: Mapping[str, TopicDescription]) -> Optional[str]:
-    """The name of the dead letter topic, if the flow has one that the target lacks."""
     name = None if flow.change is None else flow.change.dead_letter_topic
     return None if name in target_topics else name
 

@@ -20,7 +20,6 @@ _TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 
 
 def remote_topic(flow: ReplicationFlow, topic: str) -> str:
-    """The remote topic of `topic`. Raises `CustomClassError` if the policy fails."""
     return renamed(flow, topic) or policy_for(flow).format_remote_topic(flow.naming_alias, topic)
 
 
@@ -89,7 +88,6 @@ class DefaultReplicationPolicy:
     internal_separator: str = "."
 
     def format_remote_topic(self, alias: str, topic: str) -> str:
-        """`alias`, separator, `topic`."""
         return alias + self.separator + topic
 
     def topic_source(self, topic: str) -> Optional[str]:
@@ -101,7 +99,6 @@ class DefaultReplicationPolicy:
         return head if rest.replace(self.separator, "") else None
 
     def upstream_topic(self, topic: str) -> Optional[str]:
-        """What stands behind the first separator."""
         source = self.topic_source(topic)
         return None if source is None else topic[len(source) + len(self.separator):]
 
@@ -111,19 +108,15 @@ class DefaultReplicationPolicy:
         return topic if upstream is None or upstream == topic else self.original_topic(upstream)
 
     def heartbeats_topic(self) -> str:
-        """Always `heartbeats`, whatever the separator."""
         return HEARTBEATS
 
     def checkpoints_topic(self, alias: str) -> str:
-        """`A.checkpoints.internal`, with the internal separator."""
         return f"{alias}{self.internal_separator}checkpoints{self.internal_separator}internal"
 
     def offset_syncs_topic(self, alias: str) -> str:
-        """`mm2-offset-syncs.A.internal`, with the internal separator."""
         return f"mm2-offset-syncs{self.internal_separator}{alias}{self.internal_separator}internal"
 
     def is_heartbeats_topic(self, topic: str) -> bool:
-        """True for `heartbeats`, `A.heartbeats`, `B.A.heartbeats` and so on."""
         return self.original_topic(topic) == HEARTBEATS
 
     def is_mm2_internal_topic(self, topic: str) -> bool:
@@ -137,7 +130,6 @@ class DefaultReplicationPolicy:
         return is_mm2_state or topic.endswith(tuple(f"{each}checkpoints{each}internal" for each in known))
 
     def is_internal_topic(self, topic: str) -> bool:
-        """Kafka's (`__*`, and `.*` as MM2 has it) and MM2's internal topics."""
         return topic.startswith(("__", ".")) or self.is_mm2_internal_topic(topic)
 
     def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
@@ -157,7 +149,6 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
     source_alias: str = ""
 
     def format_remote_topic(self, alias: str, topic: str) -> str:
-        """`topic` itself, or the prefixed name of a heartbeats topic."""
         return super().format_remote_topic(alias, topic) if self._looks_like_heartbeats(topic) else topic
 
     def topic_source(self, topic: str) -> Optional[str]:
@@ -165,7 +156,6 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
         return super().topic_source(topic) if self._looks_like_heartbeats(topic) else self.source_alias
 
     def upstream_topic(self, topic: str) -> Optional[str]:
-        """`topic` itself."""
         return super().upstream_topic(topic) if self._looks_like_heartbeats(topic) else topic
 
     def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
@@ -181,15 +171,12 @@ class MirrorMaker1Policy(IdentityReplicationPolicy):
     """Every topic keeps its name, and only Kafka's own are internal: MirrorMaker 1 knew nothing of MirrorMaker 2's."""
 
     def is_heartbeats_topic(self, topic: str) -> bool:
-        """Never: such a topic is a user's."""
         return False
 
     def is_mm2_internal_topic(self, topic: str) -> bool:
-        """Never, for the same reason."""
         return False
 
     def is_internal_topic(self, topic: str) -> bool:
-        """Kafka's `__*`."""
         return topic.startswith("__")
 
     def _looks_like_heartbeats(self, topic: str) -> bool:
@@ -270,7 +257,6 @@ _KEEPING = {IDENTITY_POLICY: IdentityReplicationPolicy, MM1_POLICY: MirrorMaker1
 
 
 def policy_for(flow: ReplicationFlow) -> ReplicationPolicy:
-    """The replication policy that `flow` is configured with."""
     if is_entry_point(flow.replication_policy):
         return CustomReplicationPolicy(custom_class(flow, POLICY_KEY))
     named = _KEEPING.get(flow.replication_policy)

@@ -65,7 +65,6 @@ def admission_configs(
 
 
 def is_tiered(configs: TopicConfigs) -> bool:
-    """Whether a topic keeps its older segments in tiered storage."""
     return REMOTE_STORAGE in configs and configs[REMOTE_STORAGE].value == "true"
 
 

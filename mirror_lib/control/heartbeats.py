@@ -60,7 +60,6 @@ class HeartbeatWriter:
             raise
 
     def close(self) -> None:
-        """Drop the connections."""
         self._topic.close()
 
 

@@ -57,7 +57,6 @@ def control_line(report: ControlReport) -> str:
 
 
 def control_json(report: ControlReport) -> Dict[str, object]:
-    """The report as a JSON document; the key `control` distinguishes it from the document of a cycle."""
     document = asdict(report)
     return {"flow": document.pop("flow"), "control": {**document, "problems": list(report.problems)}}
 
@@ -91,7 +90,6 @@ class Duty:
         self.checked = threading.Event()
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
@@ -99,7 +97,6 @@ class Duty:
         self._over.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has ended within `seconds`."""
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
@@ -269,7 +266,6 @@ class _FlowControl:
         ]
 
     def show(self) -> None:
-        """Give the watcher the changes since its last report."""
         with self._lock:
             report, shown, self._shown = self._report, self._shown, self._report
         if report != shown:

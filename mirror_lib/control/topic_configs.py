@@ -66,7 +66,6 @@ def config_changes(
 
 
 def orders(decisions: Tuple[ConfigDecision, ...]) -> Mapping[str, Optional[str]]:
-    """The changes among `decisions`, as `Cluster.alter_topic_configs` takes them."""
     return {each.key: each.new_value if each.action == SET else None for each in decisions if each.action != KEEP}
 
 

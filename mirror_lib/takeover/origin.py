@@ -151,7 +151,6 @@ class Origin:
 
     @property
     def is_group(self) -> bool:
-        """Whether a consumer group on the source stores the positions, as for MirrorMaker 1."""
         return self.kind == GROUP
 
     def offsets_topic(self, flow: ReplicationFlow) -> str:
@@ -165,7 +164,6 @@ class Origin:
         return self.worker_group or (f"{flow.source.alias}-mm2" if self.kind == MM2 else None)
 
     def described(self, flow: ReplicationFlow) -> str:
-        """A description for people and for the table of take-overs."""
         return f"group {self.name}" if self.is_group else self.offsets_topic(flow)
 
 

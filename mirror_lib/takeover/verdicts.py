@@ -317,7 +317,6 @@ class PartitionTakeover:
 
 
 def refused(decided: Sequence[PartitionTakeover]) -> int:
-    """The number of partitions whose take-over is refused."""
     return sum(each.verdict.action == REFUSED for each in decided)
 
 

@@ -106,7 +106,6 @@ def is_copy(original: Record, copy: Record, log_append_time: bool) -> bool:
 
 
 def candidates(records: Sequence[Record], copy: Record, log_append_time: bool) -> List[int]:
-    """The offsets of all source `records` that `copy` may be a copy of."""
     return [record.offset for record in records if is_copy(record, copy, log_append_time)]
 
 
@@ -259,7 +258,6 @@ class KafkaPartitionLogs:
         return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts, of_one_record)
 
     def source_records(self, start: int, until: int) -> Sequence[Record]:
-        """The source's records from upstream offset `start` until before `until`, aborted ones included."""
         records = Records(LogEntries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
         found: List[Record] = []
         record = records.record()
@@ -269,15 +267,12 @@ class KafkaPartitionLogs:
         return found
 
     def source_record(self, start: int) -> Optional[Record]:
-        """The first record of the source at or after an upstream offset, be it aborted."""
         return _first(self._source, self._at_source, start, READ_UNCOMMITTED)
 
     def remote_record(self, start: int) -> Optional[Record]:
-        """The first record of the remote log at or after a downstream offset."""
         return _first(self._target, self._at_target, start, READ_COMMITTED)
 
     def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
-        """Where the source's first record at or after `upstream_offset` lies on the remote log, before an offset."""
         original = self.source_record(upstream_offset)
         if original is None:
             return None

@@ -28,9 +28,9 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.delta_table import vanished
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
 from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
 from mirror_lib.ledger.state_files import drop_folder
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal

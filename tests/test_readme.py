@@ -16,7 +16,7 @@ from mirror_lib.commands.arguments import EXIT_CODES
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import MirrorError
-from mirror_lib.ledger.incidents import INCIDENTS
+from mirror_lib.ledger.tables import INCIDENTS
 from mirror_lib.metrics import FlowMetrics, TopicMetrics
 from mirror_lib.progress import FlowProgress, after, screen_lines, status_line
 from tests.lab.two_clusters import EXAMPLE, NAMES, file_for, wanted_ports

@@ -78,7 +78,7 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
-    from mirror_lib.ledger.topic_acls import TopicAclTable
+    from mirror_lib.ledger.event_tables import TopicAclTable
     from mirror_lib.plan.preview import engine_plan
     from mirror_lib.rows.flow import why_not_repartitioned
     from mirror_lib.rows.transform import check_change, placement_fault

@@ -141,9 +141,9 @@ def _run(
     from mirror_lib.exporter import Exporter
     from mirror_lib.groups.flow import cycle_json, cycle_line
     from mirror_lib.groups.job import BackgroundTranslation
+    from mirror_lib.ledger.event_tables import TopicAclTable
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.ledger.table_reader import local_folder
-    from mirror_lib.ledger.topic_acls import TopicAclTable
     from mirror_lib.outages import OutageWatch
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots

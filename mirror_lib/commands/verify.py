@@ -78,7 +78,7 @@ def _verify(
 ) -> Tuple[bool, int]:
     """Whether the flow has anything to compare, and its exit code: 1 where it is not all equal."""
     from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.ledger.incidents import IncidentTable
+    from mirror_lib.ledger.event_tables import IncidentTable
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import unlisted, verify_planned, with_left_out, with_unlisted
@@ -124,7 +124,7 @@ def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:
     """For `mirror status`. A user who may only read the state folder can verify all the same."""
-    from mirror_lib.ledger.verifications import VerificationTable
+    from mirror_lib.ledger.event_tables import VerificationTable
 
     try:
         VerificationTable(spark, config.state).append(summary(report, scope))

@@ -58,11 +58,10 @@ from mirror_lib.groups.translation import (
 )
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
-from mirror_lib.ledger.cutovers import CutoverTable
+from mirror_lib.ledger.event_tables import CutoverTable, VerificationTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
-from mirror_lib.ledger.verifications import VerificationTable
 from mirror_lib.text import counted, some
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow

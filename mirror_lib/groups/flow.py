@@ -38,13 +38,12 @@ from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_
 from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
+from mirror_lib.ledger.event_tables import IncidentTable, TakeoverTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
-from mirror_lib.ledger.incidents import IncidentTable
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
 from mirror_lib.ledger.runs import RunTable
-from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.text import counted, grouped
 
 Triples = Mapping[PartitionKey, Numbers]

@@ -32,9 +32,10 @@ from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_new
 from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
 from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.ledger.state_files import drop_folder
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.spark.errors import memory_hint
 from mirror_lib.supervisor import RESTART_SECONDS, SupervisedFlow, WatchedQuery, await_end
 from mirror_lib.threads import BackgroundCall

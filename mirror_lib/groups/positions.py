@@ -25,8 +25,8 @@ from mirror_lib.groups.translation import (
     untranslatable,
 )
 from mirror_lib.kafka.admin import clusters_of
+from mirror_lib.ledger.event_tables import TakeoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.takeovers import TakeoverTable
 
 
 def translate_positions(

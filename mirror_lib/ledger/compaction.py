@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
-from mirror_lib.ledger.offset_syncs import IS_RANGE, OFFSET_SYNCS
-from mirror_lib.ledger.table_schema import COPIED_PARTITION, TableSchema
+from mirror_lib.ledger.offset_syncs import IS_RANGE
+from mirror_lib.ledger.tables import COPIED_PARTITION, OFFSET_SYNCS, TableSchema
 from mirror_lib.log_lines import of_this_flow
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
@@ -29,7 +29,7 @@ from mirror_lib.errors import (
 )
 from mirror_lib.ledger.state_files import is_absent, newest_version, on_local_disk
 from mirror_lib.ledger.table_reader import STEPS, TableRows, read_table, refuse_lost_lines
-from mirror_lib.ledger.table_schema import SINCE, Column, TableSchema, lacking
+from mirror_lib.ledger.tables import SINCE, Column, TableSchema, lacking
 from mirror_lib.spark.errors import memory_hint, spark_ended
 from mirror_lib.spark.jobs import local_rows, named
 from mirror_lib.spark.session import active, cloned
@@ -110,7 +110,7 @@ def _refused_for_another(error: Exception) -> bool:
 
 def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
     """Whether a table of another release, in the folder `table`, has rows of `flow`. Raises StateError."""
-    of_table = StateTable(spark, state, TableSchema(table, "", (), ""))
+    of_table = StateTable(spark, state, TableSchema(table, "", ()))
     with of_table.explained("read"):
         return of_table.has_rows(F.col("flow") == flow)
 
@@ -169,6 +169,14 @@ class StateTable:
                     return None
                 self._found = True
             return self.complete(self._spark.read.format("delta").load(self.path))
+
+    def collected(self, query: Callable[[DataFrame], DataFrame], *, made_elsewhere: bool = False) -> List[Row]:
+        """The rows of `query` over the table; none if it does not exist. Raises StateError."""
+        rows = self.rows(made_elsewhere=made_elsewhere)
+        if rows is None:
+            return []
+        with self.explained("read"):
+            return query(rows).collect()
 
     def rows_without_spark(self, columns: Sequence[str], flow: str) -> Optional[TableRows]:
         """The current rows of `flow`, for the start of a run: the first read of a table by Spark takes seconds.

@@ -1,7 +1,4 @@
-"""The table of group offsets: each commit is recorded before it is made. Rows are only added; a rollback reads them.
-
-`docs/reference/tables.md` documents the columns for users.
-"""
+"""The table of group offsets: each commit is recorded before it is made. Rows are only added; a rollback reads them."""
 
 from __future__ import annotations
 
@@ -15,33 +12,9 @@ from pyspark.sql import functions as F
 from mirror_lib.ledger.compaction import TableCompaction
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.records import GroupOffset, GroupOffsetRun, MoveKey
-from mirror_lib.ledger.table_schema import Column, TableSchema
+from mirror_lib.ledger.tables import GROUP_OFFSETS
 from mirror_lib.spark.jobs import local_rows
 
-GROUP_OFFSETS = TableSchema(
-    name="group_offsets",
-    comment="one row for each move of a group's committed offset on one partition, written before the move is made",
-    columns=(
-        Column("flow", "string", "A->B"),
-        Column("run_id", "string", "the driver's life that wrote the row"),
-        Column("append_number", "bigint", "commits of this run and flow, counted from 0"),
-        Column("move_number", "int", "place of the row in its commit, from 0"),
-        Column("cluster", "string", "where the offset was written: B, or A for a translation back"),
-        Column("group", "string", "consumer group"),
-        Column("topic", "string", "topic on that cluster"),
-        Column("partition", "int", "its partition"),
-        Column("previous_offset", "bigint", "what was committed before, null if nothing was"),
-        Column("previous_metadata", "string", "text committed with the previous offset, empty if there was none"),
-        Column("new_offset", "bigint", "what was written, null if the offset was deleted"),
-        Column("metadata", "string", "text committed with the new offset, empty if there was none"),
-        Column("from_topic", "string", "topic on the other cluster that the offset was translated from"),
-        Column("from_offset", "bigint", "the group's offset there"),
-        Column("verdict", "string", "how good the translation is, e.g. exact"),
-        Column("action", "string", "commit, or rollback where it puts back the previous offset"),
-        Column("at", "timestamp", "when the row was written, by the driver's clock"),
-    ),
-    stamp="at",
-)
 _WHERE = ("cluster", "group", "topic", "partition")
 _STANDING = (*((name, "int" if name == "partition" else "string") for name in _WHERE), ("stands", "bigint"))
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
@@ -111,35 +84,26 @@ class GroupOffsetTable:
         return self._last_of(lambda rows: rows.where(chosen))
 
     def _last_of(self, chosen: Callable[[DataFrame], DataFrame]) -> Mapping[MoveKey, GroupOffset]:
-        rows = self._table.rows()
-        if rows is None:
-            return {}
-        with self._table.explained("read"):
-            found = _last_moves(chosen(rows)).collect()
+        found = self._table.collected(lambda rows: _last_moves(chosen(rows)))
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
         return {move.key: move for move in moves}
 
     def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
         """Flow and row of everything that the run wrote: by flow, then in the order of writing."""
-        rows = self._table.rows()
-        if rows is None:
-            return ()
-        with self._table.explained("read"):
-            of_run = rows.where(F.col("run_id") == run_id).orderBy("flow", "append_number", "move_number")
-            found = of_run.select("flow", *_MOVE).collect()
+        own, order = F.col("run_id") == run_id, ("flow", "append_number", "move_number")
+        found = self._table.collected(lambda rows: rows.where(own).orderBy(*order).select("flow", *_MOVE))
         return tuple((row["flow"], GroupOffset(*row[1:])) for row in found)
 
     def runs(self) -> Sequence[GroupOffsetRun]:
         """Newest first."""
-        rows = self._table.rows()
-        if rows is None:
-            return ()
-        # A number, because a collected timestamp is in this machine's time zone, without an offset.
-        at = F.expr("unix_micros(at)")
-        with self._table.explained("read"):
+
+        def query(rows: DataFrame) -> DataFrame:
+            # A number, because a collected timestamp is in this machine's time zone, without an offset.
+            at = F.expr("unix_micros(at)")
             facts = (F.min(at).alias("first_at"), F.max(at).alias("last_at"), F.count("*").alias("moves"))
-            found = rows.groupBy("run_id", "flow").agg(*facts).orderBy(F.desc("last_at"), "flow").collect()
-        return tuple(_run(row) for row in found)
+            return rows.groupBy("run_id", "flow").agg(*facts).orderBy(F.desc("last_at"), "flow")
+
+        return tuple(_run(row) for row in self._table.collected(query))
 
 
 def _last_moves(rows: DataFrame) -> DataFrame:

@@ -1,7 +1,4 @@
-"""The ledger: appends offset syncs exactly once, and reads positions, ranges and reverse look-ups.
-
-The columns are public: `docs/reference/tables.md` documents them for users.
-"""
+"""The ledger: appends offset syncs exactly once, and reads positions, ranges and reverse look-ups."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
-from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -33,47 +30,15 @@ from mirror_lib.ledger.records import (
 from mirror_lib.ledger.run_rows import RunRows, Value, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
 from mirror_lib.ledger.table_reader import POSITION_COLUMNS, last_positions
-from mirror_lib.ledger.table_schema import COPIED_PARTITION, PARTITION_KEY, Column, TableSchema, partition_key
+from mirror_lib.ledger.tables import OFFSET_SYNCS, PARTITION_KEY, partition_key
 from mirror_lib.spark.jobs import shipped
 from mirror_lib.threads import BackgroundCall
 
-OFFSET_SYNCS = TableSchema(
-    name="offset_syncs",
-    comment="record_count records from upstream_offset on lie at downstream_offset on, with no gap on either side",
-    columns=(
-        *COPIED_PARTITION,
-        Column("upstream_offset", "bigint", "offset on A of the first record"),
-        Column("downstream_offset", "bigint", "offset on B of the first record"),
-        Column("record_count", "bigint", "records in the run; 0 is a position: what comes next, comes here"),
-        Column("run_id", "string", "the driver's life that wrote the row, see the table runs"),
-        Column("query_id", "string", "Spark's id of the streaming query, empty outside of one"),
-        Column("batch_id", "bigint", "Spark's batch id, -1 outside of a batch"),
-        Column("committed_at", "timestamp", "when the row was written, by the driver's clock"),
-        Column(
-            "remote_partition",
-            "int",
-            "partition on B of a dead-letter record or a range, -1 for a range on A; else null: as on the source",
-            since=2,
-        ),
-        Column(
-            "upstream_until",
-            "bigint",
-            "of a range of a flow that repartitions records: its end on A, exclusive; null elsewhere",
-            since=2,
-        ),
-        Column(
-            "downstream_until",
-            "bigint",
-            "of a range of such a flow: its end on B, exclusive; null elsewhere",
-            since=2,
-        ),
-    ),
-    stamp="committed_at",
-)
 # A larger append uses a Python worker, which takes a tenth of a second to start.
 ROWS_IN_A_PLAN = 5_000
 # Rows of flows that repartition records.
 IS_RANGE = "upstream_until is not null"
+# Only dead-letter records and ranges have a remote partition.
 _IS_EXACT = "remote_partition is null"
 _PAIR = ("source_topic", "source_topic_id", "remote_topic", "remote_topic_id")
 _UPSTREAM_END = "upstream_offset + record_count"
@@ -148,45 +113,39 @@ class OffsetSyncTable:
             if read is not None:
                 stands = {} if read.rows is None else last_positions(read.rows)
                 return {PartitionKey(*key): Position(at[0], at[1]) for key, at in stands.items()}
-        rows = self._of_flow(flow)
-        if rows is None:
-            return {}
-        if topics is not None:
-            rows = rows.where(F.col("source_topic").isin(list(topics)))
-        ends = (
-            F.expr(_DOWNSTREAM_END).alias("downstream"),
-            F.col("committed_at"),
-            F.expr(_UPSTREAM_END).alias("upstream"),
-        )
-        last = F.max(F.struct(*ends))
-        with self._table.explained("read"):
-            found = rows.groupBy(*PARTITION_KEY).agg(last.alias("last")).collect()
-        return {partition_key(row): Position(row["last"]["upstream"], row["last"]["downstream"]) for row in found}
+
+        def query(rows: DataFrame) -> DataFrame:
+            own = rows if topics is None else rows.where(F.col("source_topic").isin(list(topics)))
+            downstream, upstream = F.expr(_DOWNSTREAM_END), F.expr(_UPSTREAM_END)
+            ends = F.struct(downstream.alias("downstream"), "committed_at", upstream.alias("upstream"))
+            return own.groupBy(*PARTITION_KEY).agg(F.max(ends).alias("last"))
+
+        lasts = {partition_key(row): row["last"] for row in self._found(flow, query)}
+        return {key: Position(last["upstream"], last["downstream"]) for key, last in lasts.items()}
 
     def last_records(self, flow: str) -> Mapping[PartitionKey, Position]:
         """The offsets of each partition's last recorded record on both sides, if the position follows it."""
-        rows = self._of_flow(flow)
-        if rows is None:
-            return {}
-        ends = F.struct(F.expr(_DOWNSTREAM_END).alias("downstream"), F.expr(_UPSTREAM_END).alias("upstream"))
-        last = F.max(F.when(F.col("record_count") > 0, ends)).alias("last")
-        with self._table.explained("read"):
-            found = rows.groupBy(*PARTITION_KEY).agg(last).where("last is not null").collect()
-        at = {partition_key(row): Position(row["last"]["upstream"] - 1, row["last"]["downstream"] - 1) for row in found}
-        stands = self.positions(flow)
+
+        def query(rows: DataFrame) -> DataFrame:
+            ends = F.struct(F.expr(_DOWNSTREAM_END).alias("downstream"), F.expr(_UPSTREAM_END).alias("upstream"))
+            last = F.max(F.when(F.col("record_count") > 0, ends)).alias("last")
+            return rows.groupBy(*PARTITION_KEY).agg(last).where("last is not null")
+
+        lasts = {partition_key(row): row["last"] for row in self._found(flow, query)}
+        at = {key: Position(last["upstream"] - 1, last["downstream"] - 1) for key, last in lasts.items()}
+        stands = self.positions(flow) if at else {}
         # After a loss the copy resumes from a lower offset: the record before it is another one.
         return {key: last for key, last in at.items() if last.upstream_offset < stands[key].upstream_offset}
 
     def dead_letters_at(self, flow: str, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
         """The end of the recorded dead-letter records in a dead letter topic, by their origin."""
-        rows = self._table.rows(made_elsewhere=True)
-        if rows is None:
-            return {}
-        own = rows.where((F.col("flow") == flow) & (F.col("remote_topic") == remote_topic))
-        own = own.where("remote_partition is not null and upstream_until is null")
-        own = own.where(F.col("remote_topic_id") == remote_topic_id)
-        with self._table.explained("read"):
-            found = own.groupBy(*DeadLetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end")).collect()
+        there = (F.col("remote_topic") == remote_topic) & (F.col("remote_topic_id") == remote_topic_id)
+
+        def query(rows: DataFrame) -> DataFrame:
+            own = rows.where(there).where("upstream_until is null")
+            return own.groupBy(*DeadLetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end"))
+
+        found = self._found(flow, query, of="remote_partition is not null")
         return {DeadLetterPlace(*row[:-1]): row["end"] for row in found}
 
     def triples(self, flow: str) -> Mapping[PartitionKey, Numbers]:
@@ -196,11 +155,11 @@ class OffsetSyncTable:
         checked: the reader must refuse contradictory rows. Re-created topics have another id, so another key. Raises
         StateError if a row lacks a number.
         """
-        rows = self._of_flow(flow)
-        if rows is None:
+        every = self._table.rows(made_elsewhere=True)
+        if every is None:
             return {}
         with self._table.explained("read"):
-            parts = parts_of(self._table.count())
+            rows, parts = _of(flow, every), parts_of(self._table.count())
             if parts > 1:
                 rows = _of(flow, self._table.rows_of_one_version())
             return _by_partition(flow, rows, parts)
@@ -216,53 +175,38 @@ class OffsetSyncTable:
         """
         read = self._table.rows_without_spark(["upstream_until"], flow)
         none = read is not None and (read.rows is None or read.rows["upstream_until"].null_count == read.rows.num_rows)
-        rows = None if none else self._ranges(flow)
-        if rows is None:
+        if none:
             return RangePositions()
-        names = ("source_topic", "source_topic_id", "partition", "remote_topic", "remote_topic_id", "remote_partition")
-        with self._table.explained("read"):
-            each = rows.groupBy(*names).agg(
-                F.min("upstream_offset").alias("upstream_begin"),
-                F.max("upstream_until").alias("upstream_end"),
-                F.min("downstream_offset").alias("downstream_begin"),
-                F.max("downstream_until").alias("downstream_end"),
-                F.min("committed_at").alias("first_at"),
-                F.max("committed_at").alias("last_at"),
-            )
-            found = sorted(each.collect(), key=itemgetter("last_at"))
+        names = (*PARTITION_KEY, "remote_topic", "remote_partition")
+        found = self._sides(flow, names, "upstream_until", "downstream_until", IS_RANGE)
         stand = _positions(found, "remote_partition")
         return replace(stand, grown=_grown(found, stand.remotes))
 
     def spans(self, flow: str) -> RangePositions:
         """The same for a flow's exact runs, whose partitions have the same number on both sides."""
-        rows = self._of_flow(flow)
-        if rows is None:
-            return RangePositions()
-        with self._table.explained("read"):
-            each = rows.groupBy(*PARTITION_KEY, "remote_topic").agg(
+        names = (*PARTITION_KEY, "remote_topic")
+        return _positions(self._sides(flow, names, _UPSTREAM_END, _DOWNSTREAM_END, _IS_EXACT), "partition")
+
+    def _sides(self, flow: str, names: Sequence[str], upstream_end: str, downstream_end: str, of: str) -> List[Row]:
+        """Begin and end on both sides by `names`, in the order of their last commits."""
+
+        def query(rows: DataFrame) -> DataFrame:
+            return rows.groupBy(*names).agg(
                 F.min("upstream_offset").alias("upstream_begin"),
-                F.max(F.expr(_UPSTREAM_END)).alias("upstream_end"),
+                F.max(F.expr(upstream_end)).alias("upstream_end"),
                 F.min("downstream_offset").alias("downstream_begin"),
-                F.max(F.expr(_DOWNSTREAM_END)).alias("downstream_end"),
+                F.max(F.expr(downstream_end)).alias("downstream_end"),
+                F.min("committed_at").alias("first_at"),
                 F.max("committed_at").alias("last_at"),
             )
-            found = sorted(each.collect(), key=itemgetter("last_at"))
-        return _positions(found, "partition")
 
-    def _ranges(self, flow: str) -> Optional[DataFrame]:
-        rows = self._table.rows(made_elsewhere=True)
-        with self._table.explained("read"):
-            return None if rows is None else rows.where(F.col("flow") == flow).where(IS_RANGE)
+        return sorted(self._found(flow, query, of), key=itemgetter("last_at"))
 
     def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
         """The start of the row with the lowest downstream offset. `None` if the ledger has no row of `key`."""
-        rows = self._of_flow(flow)
-        if rows is None:
-            return None
-        begins = F.min(F.struct("downstream_offset", "upstream_offset"))
-        with self._table.explained("read"):
-            found = rows.where(_is(key)).agg(begins.alias("first")).collect()[0]["first"]
-        return None if found is None else Position(found["upstream_offset"], found["downstream_offset"])
+        begin = F.min(F.struct("downstream_offset", "upstream_offset")).alias("first")
+        first = self._one(flow, key, begin)
+        return None if first is None else Position(first["upstream_offset"], first["downstream_offset"])
 
     def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
         """The first upstream offset whose record is at or after `downstream_offset`, or would be written there next.
@@ -270,23 +214,22 @@ class OffsetSyncTable:
         For a truncated remote log: a copy from this offset on neither loses nor doubles records. `None` if the ledger
         has no row of `key`.
         """
-        rows = self._of_flow(flow)
-        if rows is None:
-            return None
         into_run = F.greatest(F.lit(0), F.lit(downstream_offset) - F.col("downstream_offset"))
         beyond = F.when(F.expr(_DOWNSTREAM_END) > downstream_offset, F.col("upstream_offset") + into_run)
         first_beyond = F.min(F.when(F.col("record_count") > 0, beyond))
-        with self._table.explained("read"):
-            found = rows.where(_is(key)).agg(F.coalesce(first_beyond, F.max(F.expr(_UPSTREAM_END))).alias("offset"))
-            offset = found.collect()[0]["offset"]
+        offset = self._one(flow, key, F.coalesce(first_beyond, F.max(F.expr(_UPSTREAM_END))))
         return None if offset is None else int(offset)
+
+    def _one(self, flow: str, key: PartitionKey, value: SparkColumn) -> Any:
+        """An aggregate over the exact rows of `key`; `None` without a row."""
+        return next((row[0] for row in self._found(flow, lambda rows: rows.where(_is(key)).agg(value))), None)
 
     def void_from(self, flow: str, key: PartitionKey, downstream_offset: int) -> None:
         """Remove everything from `downstream_offset` on, in one commit: runs are cut there, later rows deleted.
 
         For records that a truncated remote log no longer has. Call it before the mirror copies them again.
         """
-        if self._of_flow(flow) is None:
+        if self._table.rows(made_elsewhere=True) is None:
             return
         beyond = (F.col("flow") == flow) & _is(key) & (F.expr(_DOWNSTREAM_END) > downstream_offset)
         # One MERGE: a delete and an update would be two commits, and a crash between them would leave a wrong ledger.
@@ -299,10 +242,8 @@ class OffsetSyncTable:
             .execute()
         )
 
-    def _of_flow(self, flow: str) -> Optional[DataFrame]:
-        rows = self._table.rows(made_elsewhere=True)
-        with self._table.explained("read"):
-            return None if rows is None else _of(flow, rows)
+    def _found(self, flow: str, query: Callable[[DataFrame], DataFrame], of: str = _IS_EXACT) -> List[Row]:
+        return self._table.collected(lambda rows: query(_of(flow, rows, of)), made_elsewhere=True)
 
 
 def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKey, Numbers]:
@@ -316,9 +257,8 @@ def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKe
     return {partition_key(row): by_hash[row[KEY]] for row in keys if row[KEY] in by_hash}
 
 
-def _of(flow: str, rows: DataFrame) -> DataFrame:
-    """The flow's exact rows: only dead-letter records and ranges have a `remote_partition`."""
-    return rows.where(F.col("flow") == flow).where(_IS_EXACT)
+def _of(flow: str, rows: DataFrame, of: str = _IS_EXACT) -> DataFrame:
+    return rows.where(F.col("flow") == flow).where(of)
 
 
 def _with_key(rows: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import SparkSession
@@ -22,43 +22,14 @@ from mirror_lib.ledger.records import (
     same_cluster,
     same_clusters,
 )
-from mirror_lib.ledger.table_schema import Column, TableSchema
+from mirror_lib.ledger.tables import RUNS
 from mirror_lib.run_lock import died_here, this_driver
 
 log = logging.getLogger(__name__)
 
-RUNS = TableSchema(
-    name="runs",
-    comment="a row when a flow starts in a driver and one when it ends, signs of life in between; without the second"
-    " the run was killed or is under way",
-    columns=(
-        Column("run_id", "string", "fresh for every driver's life"),
-        Column("flow", "string", "A->B"),
-        Column("kind", "string", "started, alive or ended"),
-        Column("tasks_max", "int", "tasks.max: how many tasks shared the lanes"),
-        Column("delivery", "string", "exactly-once or at-least-once"),
-        Column("source_cluster_id", "string", "A's own id"),
-        Column("target_cluster_id", "string", "B's own id"),
-        Column("checkpoint", "string", "folder of Spark's checkpoint, under checkpoints/"),
-        Column("outcome", "string", "null while it runs; then ok, stopped, or the error with its code"),
-        Column("records", "bigint", "records copied so far; null at the start"),
-        Column("bytes", "bigint", "bytes of record batches written so far; null at the start"),
-        Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
-        Column("driver", "string", "host, PID namespace and process id of the driver", since=2),
-        Column("lag_records", "bigint", "upstream offsets still to copy, in rows of kind alive", since=2),
-        Column("lag_seconds", "double", "age of the oldest last-copied record among the partitions with lag", since=2),
-        Column(
-            "filtered",
-            "bigint",
-            "records read so far that where or transform dropped; null at the start, and where they are not counted",
-            since=3,
-        ),
-    ),
-    stamp="at",
-)
 # Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
-
+_FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -80,13 +51,11 @@ class RunTable:
         self._table = StateTable(spark, state, RUNS)
 
     def started(self, run: MirrorRun) -> None:
-        self._table.append([(*_facts(run, "started"), None, None, None, this_driver(), None, None, None)], {})
+        self._append(run, "started")
 
     def ended(self, run: MirrorRun, outcome: str, at: Progress) -> None:
         """Record the end of `run` without its lag: `outcome` is `ok` or one sentence, without secrets."""
-        self._table.append(
-            [(*_facts(run, "ended"), outcome, at.records, at.bytes, this_driver(), None, None, at.filtered)], {}
-        )
+        self._append(run, "ended", replace(at, lag_records=None, lag_seconds=None), outcome)
 
     def merge_files(self) -> None:
         """Merge the table's files at the end of every fiftieth run: each run adds two, and each file costs every reader
@@ -100,10 +69,14 @@ class RunTable:
             log.info("the files of %s were not merged: %s", self._table.path, error)
 
     def alive(self, run: MirrorRun, at: Progress) -> None:
-        lag = (at.lag_records, at.lag_seconds)
-        self._table.append(
-            [(*_facts(run, "alive"), None, at.records, at.bytes, this_driver(), *lag, at.filtered)], {}
-        )
+        self._append(run, "alive", at)
+
+    def _append(
+        self, run: MirrorRun, kind: str, at: Optional[Progress] = None, outcome: Optional[str] = None
+    ) -> None:
+        facts = (run.run_id, run.flow, kind, *(getattr(run, name) for name in _FACTS[2:]), outcome)
+        records, size, *rest = (None,) * 5 if at is None else astuple(at)
+        self._table.append([(*facts, records, size, this_driver(), *rest)], {})
 
     def drop_old_signs(self, flow: str) -> None:
         """Of the flow's signs of life older than an hour, keep one an hour for 30 days, and delete the others.
@@ -163,15 +136,6 @@ class RunTable:
         read = self._table.rows_without_spark(columns, flow)
         if read is not None:
             return [] if read.rows is None else read.rows.to_pylist()
-        rows = self._table.rows(made_elsewhere=True)
-        if rows is None:
-            return []
-        with self._table.explained("read"):
-            return [row.asDict() for row in rows.where(F.col("flow") == flow).select(*columns).collect()]
-
-
-_FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
-
-
-def _facts(run: MirrorRun, kind: str) -> tuple[object, ...]:
-    return (run.run_id, run.flow, kind, *(getattr(run, name) for name in _FACTS[2:]))
+        own = F.col("flow") == flow
+        found = self._table.collected(lambda rows: rows.where(own).select(*columns), made_elsewhere=True)
+        return [row.asDict() for row in found]

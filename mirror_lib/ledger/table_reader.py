@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
 from mirror_lib.ledger.records import PartitionKey, TopicPair
-from mirror_lib.ledger.table_schema import SINCE
+from mirror_lib.ledger.tables import SINCE
 from mirror_lib.text import without_logins
 
 # By scheme of `state`: deltalake's prefix for the same storage.

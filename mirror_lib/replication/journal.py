@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.errors import MirrorError, SparkEndedError, VanishedError
 from mirror_lib.event_lines import log_events
 from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
-from mirror_lib.ledger.incidents import IncidentTable
-from mirror_lib.ledger.lane_producers import LaneProducerTable
+from mirror_lib.ledger.event_tables import IncidentTable, LaneProducerTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
     SIGN_SECONDS,

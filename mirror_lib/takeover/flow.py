@@ -16,10 +16,10 @@ from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.ledger.event_tables import TakeoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress, TakeoverRow
 from mirror_lib.ledger.runs import RunTable
-from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.replication.copy_ranges import noted
 from mirror_lib.takeover.origin import Left, Origin, SyncHistory, changed, read_left, refuse_live
 from mirror_lib.takeover.signs import SETTLE_SECONDS, heartbeats_of

@@ -18,10 +18,10 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
+from mirror_lib.ledger.event_tables import TakeoverTable
 from mirror_lib.ledger.intervals import BEFORE, INSIDE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LeftOut, LogPosition, PartitionKey, RangePositions
-from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
 from mirror_lib.rows.transform import check_change, expected, names_of
 from mirror_lib.spark.errors import memory_hint, spark_ended

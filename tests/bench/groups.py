@@ -20,8 +20,9 @@ from confluent_kafka import Producer
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.text import aligned, grouped
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, LabError

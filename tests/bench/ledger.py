@@ -24,8 +24,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import broadcast
 
 from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, Position
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.spark.java import JARS_DIR
 from mirror_lib.spark.session import open_session
 from mirror_lib.text import aligned, grouped

@@ -294,8 +294,8 @@ class GuardedFlow:
     def run(self, user: str) -> Dict[str, ControlReport]:
         """What `mirror run` does; each flow's last report."""
         from mirror_lib.copy_job import run_flows
+        from mirror_lib.ledger.event_tables import TopicAclTable
         from mirror_lib.ledger.runs import RunTable
-        from mirror_lib.ledger.topic_acls import TopicAclTable
 
         config, stop = self.config(user), threading.Event()
         reports: Dict[str, ControlReport] = {}

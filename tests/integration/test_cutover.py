@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from mirror_lib.cli import main
-from mirror_lib.ledger.cutovers import CutoverTable
+from mirror_lib.ledger.event_tables import CutoverTable
 from mirror_lib.ledger.runs import RunTable
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
@@ -22,7 +22,7 @@ from tests.lab.flow_lab import FlowLab, values
 from tests.lab.one_flow import until
 
 QUICK = ["--execute", "--quiet-seconds", "2"]
-TABLE = "mirror_lib.ledger.cutovers:CutoverTable.append"
+TABLE = "mirror_lib.ledger.event_tables:CutoverTable.append"
 
 
 @pytest.fixture

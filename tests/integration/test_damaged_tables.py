@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.errors import StateError
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, PartitionKey, Position
 from mirror_lib.ledger.table_reader import TableReader
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from tests.lab.damage import DAMAGES, QUICK, damage, without_checksum_files
 
 FLOW = "A->B"

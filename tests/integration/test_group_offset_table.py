@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
-from mirror_lib.ledger.group_offsets import GROUP_OFFSETS, GroupOffsetTable, MoveCompaction
-from mirror_lib.ledger.incidents import IncidentTable
+from mirror_lib.ledger.event_tables import IncidentTable
+from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.runs_by_partition import bigint_columns
+from mirror_lib.ledger.tables import GROUP_OFFSETS, OFFSET_SYNCS
 from tests.lab.checkout import ROOT
 from tests.unit.offset_histories import Triple
 

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from mirror_lib.groups.moves import MOVED_MEANWHILE
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.event_tables import IncidentTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
-from mirror_lib.ledger.incidents import IncidentTable
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.flow_lab import values

@@ -21,8 +21,9 @@ from mirror_lib.groups.job import CHANGES, LedgerStream
 from mirror_lib.ledger.compaction import Choice, LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, LogPosition, PartitionKey, Position, RangePositions, TopicPair
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.spark.session import active, cloned
 from tests.lab.crash import driver
 from tests.lab.one_flow import until

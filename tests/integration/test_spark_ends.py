@@ -30,9 +30,9 @@ ENDS = {
 ASKED = """\
 import json, sys
 from pathlib import Path
+from mirror_lib.ledger.tables import RUNS
 from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.runs import RUNS
 from tests.lab.spark_session import build_session
 
 spark = build_session(Path(sys.argv[1]))

@@ -26,13 +26,13 @@ from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.ledger import compaction, delta_table
 from mirror_lib.ledger import state_files as folders
 from mirror_lib.ledger.delta_table import StateTable, own_session
-from mirror_lib.ledger.incidents import IncidentTable
+from mirror_lib.ledger.event_tables import IncidentTable, TopicAclTable
 from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position, Progress
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder, why_not_writable
-from mirror_lib.ledger.topic_acls import TopicAclTable
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.replication import journal as signs
 from tests.lab.one_flow import until
 

@@ -13,10 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.errors import EXIT_REFUSED, RefusedError
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.incidents import INCIDENTS
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS
-from mirror_lib.ledger.runs import RUNS
-from mirror_lib.ledger.table_schema import Column, TableSchema
+from mirror_lib.ledger.tables import INCIDENTS, OFFSET_SYNCS, RUNS, Column, TableSchema
 
 pytestmark = pytest.mark.long
 

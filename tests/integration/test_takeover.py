@@ -22,9 +22,9 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.event_tables import TakeoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
-from mirror_lib.ledger.takeovers import TakeoverTable
 from mirror_lib.replication.copy_ranges import read_metadata
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow

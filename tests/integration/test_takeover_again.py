@@ -100,7 +100,7 @@ def wait_until_gone(lab: GroupLab) -> None:
 
 
 LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
-TAKEOVERS = "mirror_lib.ledger.takeovers:TakeoverTable.append"
+TAKEOVERS = "mirror_lib.ledger.event_tables:TakeoverTable.append"
 TOLD = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
 
 

@@ -21,7 +21,8 @@ from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.job import LedgerStream, start_once, start_query
 from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.offset_syncs import OFFSET_SYNCS, OffsetSyncTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.supervisor import WatchedQuery
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT

@@ -18,24 +18,26 @@ TOPIC_FILTER_KEY = "topic.filter.class"
 GROUP_FILTER_KEY = "group.filter.class"
 CONFIG_FILTER_KEY = "config.property.filter.class"
 
-# What a class must be able to answer; the protocols in `policy` and `filters` say what each of them means.
-METHODS: Mapping[str, Tuple[str, ...]] = {
-    POLICY_KEY: (
-        "format_remote_topic",
-        "topic_source",
-        "upstream_topic",
-        "original_topic",
-        "heartbeats_topic",
-        "checkpoints_topic",
-        "offset_syncs_topic",
-        "is_heartbeats_topic",
-        "is_mm2_internal_topic",
-        "is_internal_topic",
-        "is_cycle",
-    ),
-    TOPIC_FILTER_KEY: ("why_not",),
-    GROUP_FILTER_KEY: ("why_not",),
-    CONFIG_FILTER_KEY: ("excludes",),
+_TEXT, _MAYBE_TEXT, _WHETHER = (str,), (str, type(None)), (bool,)
+# What a class must be able to answer, and with which types; the protocols in `policy` and `filters` say what each of
+# them means.
+METHODS: Mapping[str, Mapping[str, Tuple[type, ...]]] = {
+    POLICY_KEY: {
+        "format_remote_topic": _TEXT,
+        "topic_source": _MAYBE_TEXT,
+        "upstream_topic": _MAYBE_TEXT,
+        "original_topic": _TEXT,
+        "heartbeats_topic": _TEXT,
+        "checkpoints_topic": _TEXT,
+        "offset_syncs_topic": _TEXT,
+        "is_heartbeats_topic": _WHETHER,
+        "is_mm2_internal_topic": _WHETHER,
+        "is_internal_topic": _WHETHER,
+        "is_cycle": _WHETHER,
+    },
+    TOPIC_FILTER_KEY: {"why_not": _MAYBE_TEXT},
+    GROUP_FILTER_KEY: {"why_not": _MAYBE_TEXT},
+    CONFIG_FILTER_KEY: {"excludes": _WHETHER},
 }
 _HINTS = {POLICY_KEY: "the easy way is to extend mirror_lib.topics.policy.DefaultReplicationPolicy"}
 
@@ -89,14 +91,16 @@ def named_class(flow: ReplicationFlow, key: str) -> str:
 
 @dataclass(frozen=True)
 class CustomClass:
-    """A user's object and where it was named. `place` is `file:line`, or the setting where the place is not known."""
+    """A user's object for the setting `key`. `place` is `file:line`, or the setting where the place is not known."""
 
+    key: str
     name: str
     place: str
     made: object = field(repr=False)
 
-    def ask(self, method: str, *arguments: str, answers: Tuple[type, ...]) -> Any:
-        """Call `method`. Raises CustomClassError where it raises, or answers with another type than `answers`."""
+    def ask(self, method: str, *arguments: str) -> Any:
+        """Call `method`. Raises CustomClassError where it raises, or answers with another type than in `METHODS`."""
+        answers = METHODS[self.key][method]
         called = f"{self.name}.{method}({', '.join(map(repr, arguments))})"
         try:
             answer = getattr(self.made, method)(*arguments)
@@ -156,4 +160,4 @@ def _custom_class(same: _Same, key: str) -> CustomClass:
     if lacking:
         hint = f"; {_HINTS[key]}" if key in _HINTS else ""
         raise ConfigError(f"{key}: {name} has no method {', '.join(lacking)}{hint}", place)
-    return CustomClass(name, place, made)
+    return CustomClass(key, name, place, made)

@@ -60,17 +60,11 @@ class PatternFilter:
     exclude: Tuple[str, ...] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)
 
-    def included_by(self, name: str) -> Optional[str]:
-        return first_match(self.include, name)
-
-    def excluded_by(self, name: str) -> Optional[str]:
-        return first_match(self.exclude, name)
-
     def why_not(self, name: str) -> Optional[str]:
-        excluded_by = self.excluded_by(name)
+        excluded_by = first_match(self.exclude, name)
         if excluded_by is not None:
             return f"excluded by `{excluded_by}`{self.remarks.get(excluded_by, '')}"
-        return "no include pattern matches" if self.included_by(name) is None else None
+        return "no include pattern matches" if first_match(self.include, name) is None else None
 
     def spark_pattern(self, *also: str) -> str:
         """One Java regex for Spark's `subscribePattern` that matches at least every name that is taken.
@@ -98,7 +92,7 @@ class CustomNameFilter:
     custom: CustomClass
 
     def why_not(self, name: str) -> Optional[str]:
-        reason = self.custom.ask("why_not", name, answers=(str, type(None)))
+        reason = self.custom.ask("why_not", name)
         return None if reason is None else f"{reason or 'left out'} ({self.custom.name})"
 
 
@@ -109,7 +103,7 @@ class CustomConfigFilter:
     custom: CustomClass
 
     def excludes(self, key: str) -> bool:
-        return bool(self.custom.ask("excludes", key, answers=(bool,)))
+        return bool(self.custom.ask("excludes", key))
 
 
 def topic_filter_for(flow: ReplicationFlow) -> TopicFilter:

@@ -6,17 +6,17 @@ A custom policy class of the user has the same interface.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Iterable, Iterator, Optional, Protocol, Set, Tuple
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Protocol, Set, Tuple, cast
 
-from mirror_lib.config.custom_classes import POLICY_KEY, CustomClass, custom_class
+from mirror_lib.config.custom_classes import METHODS, POLICY_KEY, CustomClass, custom_class
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.config.values import is_entry_point
 
 HEARTBEATS = "heartbeats"
 # What MM2 put between the parts of an internal name before 3.1, whatever the separator of remote topics was.
 OLD_INTERNAL_SEPARATOR = "."
-
-_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
 
 
 def remote_topic(flow: ReplicationFlow, topic: str) -> str:
@@ -183,62 +183,15 @@ class MirrorMaker1Policy(IdentityReplicationPolicy):
         return False
 
 
-@dataclass(frozen=True)
-class CustomReplicationPolicy:
-    """A user's replication policy. Each method raises CustomClassError where the class does not answer properly."""
-
-    custom: CustomClass
-
-    def format_remote_topic(self, alias: str, topic: str) -> str:
-        """The answer of the class; whether it is a legal name is checked when a topic is created."""
-        return str(self.custom.ask("format_remote_topic", alias, topic, answers=_TEXT))
-
-    def topic_source(self, topic: str) -> Optional[str]:
-        """The answer of the class."""
-        return self._maybe("topic_source", topic)
-
-    def upstream_topic(self, topic: str) -> Optional[str]:
-        """The answer of the class."""
-        return self._maybe("upstream_topic", topic)
-
-    def original_topic(self, topic: str) -> str:
-        """The answer of the class."""
-        return str(self.custom.ask("original_topic", topic, answers=_TEXT))
-
-    def heartbeats_topic(self) -> str:
-        """The answer of the class."""
-        return str(self.custom.ask("heartbeats_topic", answers=_TEXT))
-
-    def checkpoints_topic(self, alias: str) -> str:
-        """The answer of the class."""
-        return str(self.custom.ask("checkpoints_topic", alias, answers=_TEXT))
-
-    def offset_syncs_topic(self, alias: str) -> str:
-        """The answer of the class."""
-        return str(self.custom.ask("offset_syncs_topic", alias, answers=_TEXT))
-
-    def is_heartbeats_topic(self, topic: str) -> bool:
-        """The answer of the class."""
-        return self._whether("is_heartbeats_topic", topic)
-
-    def is_mm2_internal_topic(self, topic: str) -> bool:
-        """The answer of the class."""
-        return self._whether("is_mm2_internal_topic", topic)
-
-    def is_internal_topic(self, topic: str) -> bool:
-        """The answer of the class; Kafka's own topics are never copied in any case."""
-        return topic.startswith("__") or self._whether("is_internal_topic", topic)
-
-    def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
-        """The answer of the class."""
-        return self._whether("is_cycle", topic, source_alias, target_alias)
-
-    def _maybe(self, method: str, topic: str) -> Optional[str]:
-        answer = self.custom.ask(method, topic, answers=_MAYBE_TEXT)
-        return None if answer is None else str(answer)
-
-    def _whether(self, method: str, *arguments: str) -> bool:
-        return bool(self.custom.ask(method, *arguments, answers=(bool,)))
+def _custom_policy(custom: CustomClass) -> ReplicationPolicy:
+    """A user's policy. Each method raises CustomClassError where the class does not answer properly. Kafka's own topics
+    are internal, whatever it says."""
+    asked: Dict[str, Callable[..., Any]] = {name: partial(custom.ask, name) for name in METHODS[POLICY_KEY]}
+    is_internal = asked.pop("is_internal_topic")
+    return cast(
+        ReplicationPolicy,
+        SimpleNamespace(**asked, is_internal_topic=lambda topic: topic.startswith("__") or is_internal(topic)),
+    )
 
 
 def copied_through(policy: ReplicationPolicy, topic: str) -> Iterator[str]:
@@ -258,7 +211,7 @@ _KEEPING = {IDENTITY_POLICY: IdentityReplicationPolicy, MM1_POLICY: MirrorMaker1
 
 def policy_for(flow: ReplicationFlow) -> ReplicationPolicy:
     if is_entry_point(flow.replication_policy):
-        return CustomReplicationPolicy(custom_class(flow, POLICY_KEY))
+        return _custom_policy(custom_class(flow, POLICY_KEY))
     named = _KEEPING.get(flow.replication_policy)
     if named is not None:
         return named(flow.separator, flow.internal_separator, flow.source.alias)
@@ -270,17 +223,15 @@ def checkpoints_topics(flow: ReplicationFlow) -> Tuple[str, ...]:
 
     Before 3.1 MM2 put a `.` there always, and since then the separator by default (KIP-949).
     """
-    alias = flow.naming_alias
-    return _spellings(flow, policy_for(flow).checkpoints_topic(alias), lambda each: each.checkpoints_topic(alias))
+    return _spellings(flow, lambda policy: policy.checkpoints_topic(flow.naming_alias))
 
 
 def offset_syncs_topics(flow: ReplicationFlow, alias: str) -> Tuple[str, ...]:
     """The same for MM2's offset syncs; `alias` is the cluster that they do not lie on."""
-    return _spellings(flow, policy_for(flow).offset_syncs_topic(alias), lambda each: each.offset_syncs_topic(alias))
+    return _spellings(flow, lambda policy: policy.offset_syncs_topic(alias))
 
 
-def _spellings(
-    flow: ReplicationFlow, first: str, name: Callable[[DefaultReplicationPolicy], str]
-) -> Tuple[str, ...]:
+def _spellings(flow: ReplicationFlow, name: Callable[[ReplicationPolicy], str]) -> Tuple[str, ...]:
     separators = (flow.internal_separator, OLD_INTERNAL_SEPARATOR, flow.separator)
-    return tuple(dict.fromkeys([first, *(name(DefaultReplicationPolicy("", each)) for each in separators)]))
+    policies = [policy_for(flow), *(DefaultReplicationPolicy("", each) for each in separators)]
+    return tuple(dict.fromkeys(map(name, policies)))

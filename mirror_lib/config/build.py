@@ -26,6 +26,8 @@ from mirror_lib.config.model import (
     DEFAULT_POLICY,
     IDENTITY_POLICY,
     MM1_POLICY,
+    MM2_TOPICS_EXCLUDE,
+    MM2_TRIGGER,
     ClusterConfig,
     MirrorConfig,
     ReplicationFlow,
@@ -36,23 +38,18 @@ from mirror_lib.config.settings import (
     EMIT_HEARTBEATS,
     ENABLED,
     ENGINE,
-    FLOW,
     HEARTBEATS_REPLICATION,
     METRICS_HOST,
     METRICS_PORT,
     METRICS_TEXTFILE,
     METRICS_TOPICS_MAX,
-    MM2_TOPICS_EXCLUDE,
-    MM2_TRIGGER,
     SEPARATOR,
     SETTINGS,
     SOURCE_ALIAS,
-    TOP,
     TOPICS_EXCLUDE,
-    Setting,
     class_key,
 )
-from mirror_lib.config.values import is_entry_point, items
+from mirror_lib.config.values import FLOW, TOP, Setting, is_entry_point, items
 from mirror_lib.errors import ConfigError
 
 # By the start of keys: the setting without which a flow does not heed them.

@@ -14,17 +14,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.document import CONNECT, Document, Entry, Property, config_error, read_properties
 from mirror_lib.config.keys import CONVERTERS, unused
-from mirror_lib.config.settings import (
-    BY_NAME,
-    COPY,
-    EMIT_HEARTBEATS,
-    ENABLED,
-    MM2_TOPICS_EXCLUDE,
-    OLD_NAMES,
-    TOP,
-    TOPICS_EXCLUDE,
-)
-from mirror_lib.config.values import items
+from mirror_lib.config.model import MM2_TOPICS_EXCLUDE
+from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, OLD_NAMES, TOPICS_EXCLUDE
+from mirror_lib.config.values import TOP, items
 
 SOURCE = "MirrorSourceConnector"
 CHECKPOINT = "MirrorCheckpointConnector"

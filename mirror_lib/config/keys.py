@@ -15,7 +15,8 @@ from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import MM2, YAML, Document, Entry, Errors, config_error, nearest
 from mirror_lib.config.mm2_reader import tidy
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
-from mirror_lib.config.settings import BY_NAME, FLOW, MISSPELLINGS, OLD_NAMES, REMOVED, TOP, Setting, class_key
+from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, REMOVED, class_key
+from mirror_lib.config.values import FLOW, TOP, Setting
 from mirror_lib.errors import ConfigError
 
 _CONNECTING = ("ssl.", "sasl.", "security.", "bootstrap.", "client.id", "reconnect.backoff.", "group.id")

@@ -12,11 +12,11 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.document import MM1, Document, Entry, Value, config_error, content_of, read_properties
 from mirror_lib.config.keys import Unused
-from mirror_lib.config.model import MM1_POLICY, REFUSE
-from mirror_lib.config.settings import COUNTS_DIFFER, DIFFERS, ENABLED, MM2_TRIGGER, SUPPORTED
+from mirror_lib.config.model import MM1_POLICY, MM2_TRIGGER, REFUSE
+from mirror_lib.config.settings import COUNTS_DIFFER, ENABLED
 from mirror_lib.errors import ConfigError
 
-IGNORED = "ignored"
+SUPPORTED, DIFFERS, IGNORED = "supported", "differs", "ignored"
 REFUSED = "refused"
 
 FILES = ("consumer.config", "producer.config")

@@ -21,8 +21,8 @@ from mirror_lib.config.document import (
     read_properties,
     unlisted,
 )
-from mirror_lib.config.settings import BY_NAME, OLD_NAMES, Setting
-from mirror_lib.config.values import PATTERNS, items
+from mirror_lib.config.settings import BY_NAME, OLD_NAMES
+from mirror_lib.config.values import PATTERNS, Setting, items
 
 # Kafka's own pages also write comments as `// …`.
 _COMMENT_AFTER = re.compile(r"((^|\s+)#|\s+//\s).*$", re.DOTALL)

@@ -1,12 +1,45 @@
-"""The configuration that every file is read into: frozen, complete, with defaults filled in."""
+"""The configuration that every file is read into: frozen, complete, with defaults filled in.
+
+Each field is given with the key that fills it. docs/reference/settings.md is generated from these keys.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
-from mirror_lib.config.record_change import RecordChange
-from mirror_lib.config.values import AVAILABLE_NOW, LATEST, OffsetChoice
+from mirror_lib.config.document import Value
+from mirror_lib.config.record_change import BATCHES, RECORDS, RecordChange
+from mirror_lib.config.values import (
+    AT_MOST_A_MINUTE,
+    BOOLEAN,
+    INTERVAL,
+    LATEST,
+    LEGAL_NAME,
+    LEGAL_OR_BLANK,
+    MILLISECONDS,
+    OPTIONAL_PORT,
+    OPTIONAL_TEXT,
+    PATTERNS,
+    SECONDS,
+    SIZE,
+    START_POSITION,
+    TEXT,
+    TEXTFILE,
+    TOPIC_CONFIGS,
+    TRIGGER,
+    Kind,
+    OffsetChoice,
+    Setting,
+    beside,
+    choice,
+    key,
+    one,
+    replaceable_class,
+    rows,
+    some_of,
+    whole_number,
+)
 
 DEFAULT_POLICY = "DefaultReplicationPolicy"
 IDENTITY_POLICY = "IdentityReplicationPolicy"
@@ -34,6 +67,39 @@ CONFIG_PROPERTIES_EXCLUDE = (
     "min.insync.replicas",
 )
 
+MM2_TRIGGER = "10 seconds"
+# MirrorMaker's default for `topics.exclude` up to 3.9. Since 4.0 its first pattern spares a user's `orders.internal`.
+INTERNAL_UP_TO_3_9 = r".*[\-\.]internal"
+MM2_TOPICS_EXCLUDE = rf"{INTERNAL_UP_TO_3_9}, .*\.replica, __.*"
+
+_MIRROR = "org.apache.kafka.connect.mirror."
+_POLICIES = {
+    **{prefix + name: name for prefix in ("", _MIRROR) for name in (DEFAULT_POLICY, IDENTITY_POLICY)},
+    "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": IDENTITY_POLICY,
+    MM1_POLICY: MM1_POLICY,
+}
+# The policy in the samples of Amazon MSK, from before MirrorMaker had one that keeps names.
+_SAMPLES = {"com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy": IDENTITY_POLICY}
+
+
+def _filter(name: str) -> Kind:
+    return replaceable_class({name: name, _MIRROR + name: name})
+
+
+def _counts_differ(value: Value) -> str:
+    if one(value).lower() == "key":
+        raise ValueError(
+            "must be keep or refuse; to repartition records by key, copy those topics by a file of its own with "
+            "partitioner: key"
+        )
+    return str(choice(KEEP, REFUSE).parse(value))
+
+
+# The section of docs/reference/settings.md.
+CLASSES = "Custom classes"
+_PYTHON = f"your own class is in Python, see {CLASSES}"
+_REPLICATION = whole_number(1, default_of_broker=True)
+
 
 @dataclass(frozen=True)
 class ClusterConfig:
@@ -60,66 +126,137 @@ class ClusterConfig:
 class ReplicationFlow:
     """One direction between two clusters, printed `A->B`. Intervals are seconds; `None` means switched off.
 
-    Every field is named after its key in `settings.py`, which also says which of them have no effect yet. A policy or
-    filter is a built-in's name or an entry point `module:Class`; `custom_properties` are the keys given for such
-    classes, by their whole name. `change` is `None` where whole record batches are copied as they are. `places` holds
-    `file:line` of each setting that the file has, by name. With `checkpoints_in_run` the copying job also writes
+    A policy or filter is a built-in's name or an entry point `module:Class`; `custom_properties` are the keys given for
+    such classes, by their whole name. `change` is `None` where whole record batches are copied as they are. `places`
+    holds `file:line` of each setting that the file has, by name. With `checkpoints_in_run` the copying job also writes
     checkpoints, as MirrorMaker's does. `delivery_may_fall`: the file is MirrorMaker's and asks for exactly-once neither
     by `delivery` nor by Connect's key, so a target that cannot be fenced gets MirrorMaker's at-least-once.
     """
 
     source: ClusterConfig
     target: ClusterConfig
-    copied: bool = True
-    topics: Tuple[str, ...] = (".*",)
-    topics_exclude: Tuple[str, ...] = (r"mm2.*\.internal", r".*\.replica", r"__.*")
-    replication_policy: str = DEFAULT_POLICY
-    separator: str = "."
-    remote_alias: str = ""
-    internal_separator: str = "."
-    heartbeats_replication: bool = True
-    tasks_max: int = 1
-    replication_factor: int = 2
-    refresh_topics_interval: Optional[float] = 600.0
-    config_properties_exclude: Tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
-    remote_topic_configs: Tuple[Tuple[str, str], ...] = ()
-    use_defaults_from: str = "target"
-    isolation_level: str = "read_committed"
-    auto_offset_reset: str = "earliest"
-    start_position: Optional[OffsetChoice] = None
-    commit_source_group: str = ""
-    commit_source_group_interval: float = 60.0
-    delivery: str = "exactly-once"
+    copied: bool = key("copy.enabled", BOOLEAN, "true", "`false` copies no records. The run then translates groups by "
+        "the ledger of another run with the same `state`, and writes heartbeats")
+    topics: Tuple[str, ...] = key("topics", PATTERNS, ".*", "Topics to copy: names or patterns")
+    topics_exclude: Tuple[str, ...] = key("topics.exclude", PATTERNS, r"mm2.*\.internal, .*\.replica, __.*",
+        "Topics not to copy; beats `topics`", differs="in a MirrorMaker 2 or Connect file the default is MirrorMaker's "
+        f"up to 3.9, `{MM2_TOPICS_EXCLUDE}`, which also excludes a user's `orders.internal`")
+    replication_policy: str = key("replication.policy.class", replaceable_class(_POLICIES, _SAMPLES), DEFAULT_POLICY,
+        f"How remote topics are named: `A.orders`, or `orders` by `{IDENTITY_POLICY}` and `{MM1_POLICY}`, which lacks "
+        "MirrorMaker 2's rule for heartbeats and internal topics", differs=_PYTHON)
+    separator: str = key("replication.policy.separator", LEGAL_OR_BLANK, ".", "Between alias and topic in a remote "
+        "topic's name; may be blank")
+    remote_alias: str = beside("", Setting("source.cluster.alias", LEGAL_OR_BLANK, "", "The alias of A in names of "
+        "remote topics, if it is another one. If it and the separator are blank, topics keep their names"))
+    internal_separator: str = beside(".", Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN,
+        "true", "`false` keeps `.` in names of internal topics"))
+    heartbeats_replication: bool = key("heartbeats.replication.enabled", BOOLEAN, "true", "Copy heartbeats topics even "
+        "if no pattern matches them", note="in a flow that changes records, and in a mirror with a `name` of its own, "
+        "the default is `false`")
+    tasks_max: int = key("tasks.max", whole_number(1), "1", "Spark tasks that copy the flow at once",
+        differs="one task copies many partitions at once, so a few are enough; at most 64")
+    replication_factor: int = key("replication.factor", _REPLICATION, "2", "Of new remote topics; -1 is the broker's "
+        "default")
+    refresh_topics_interval: Optional[float] = key("refresh.topics.interval.seconds", INTERVAL, "600",
+        "How often the mirror re-reads what a topic listing lacks, such as limits of remote topics",
+        differs="each cycle, or every 2 s of a tail, finds new and grown topics",
+        switch=Setting("refresh.topics.enabled", BOOLEAN, "true", "Copy new topics and partitions while running"),
+    )
+    config_properties_exclude: Tuple[str, ...] = key("config.properties.exclude", PATTERNS,
+        ", ".join(CONFIG_PROPERTIES_EXCLUDE), "Topic configs to exclude")
+    remote_topic_configs: Tuple[Tuple[str, str], ...] = key("remote.topic.configs", TOPIC_CONFIGS, "",
+        "Topic configs of every remote topic instead of its source's: `retention.ms=604800000, cleanup.policy=delete`. "
+        "Set at creation, later by config sync")
+    use_defaults_from: str = key("use.defaults.from", choice("target", "source"), "target", "Cluster whose defaults "
+        "apply to topic configs that the source never set")
+    isolation_level: str = key("consumer.isolation.level", choice("read_committed", "read_uncommitted"),
+        "read_committed", "`read_committed` skips records of aborted transactions", differs="MirrorMaker copies "
+        "aborted records by default")
+    auto_offset_reset: str = key("consumer.auto.offset.reset", choice("earliest", "latest"), "earliest",
+        "Where a partition without copied records starts")
+    start_position: Optional[OffsetChoice] = key("start.position", START_POSITION, "", "The same by more rules: a time "
+        "(`2026-01-01T00:00:00Z`), the offsets of a source group (`group NAME`), or offsets (`orders:0=100, "
+        "orders:1=250`). Other partitions follow `consumer.auto.offset.reset`")
+    commit_source_group: str = key("commit.source.group", OPTIONAL_TEXT, "", "Consumer group on the source to which "
+        "the flow's progress is committed. It must have no members")
+    commit_source_group_interval: float = key("commit.source.group.interval.seconds", SECONDS, "60", "How often")
+    delivery: str = key("delivery", choice("exactly-once", "at-least-once"), "exactly-once", "`at-least-once` is for "
+        "targets older than Kafka 2.5, or without transactional ids. MirrorMaker files default to it on targets older "
+        "than 2.5")
     delivery_may_fall: bool = field(default=False, compare=False)
-    on_error: str = "fail"
-    on_data_loss: str = "fail"
-    batch_max_seconds: float = 10.0
-    tail: bool = True
-    tail_seconds: float = 30.0
-    max_bytes_per_second: Optional[int] = None
-    shared_remote_topics: bool = False
-    counts_differ: str = KEEP
-    change: Optional[RecordChange] = None
-    sync_topic_configs_interval: Optional[float] = 600.0
-    sync_topic_acls_interval: Optional[float] = 600.0
-    sync_topic_acls_operations: Tuple[str, ...] = READING
-    sync_topic_acls_wildcards: bool = False
-    sync_topic_acls_delete: bool = False
-    groups: Tuple[str, ...] = (".*",)
-    groups_exclude: Tuple[str, ...] = ("console-consumer-.*", "connect-.*", "__.*")
-    groups_simple: str = "exclude"
-    refresh_groups_interval: Optional[float] = 600.0
-    sync_group_offsets_interval: Optional[float] = None
-    emit_checkpoints_interval: Optional[float] = 60.0
+    on_error: str = key("on.error", choice("fail", "skip"), "fail", "If the target rejects a record batch, `fail` "
+        "stops its partition and fails the run; `skip` writes an incident and continues")
+    on_data_loss: str = key("on.data.loss", choice("fail", "continue"), "fail", "If the source lost records before the "
+        "copy, or a shared remote topic lost records of an interrupted attempt, `fail` stops the partition, `continue` "
+        "resumes after the gap")
+    batch_max_seconds: float = key("batch.max.seconds", SECONDS, "10", "About the length of a cycle. It ends with a "
+        "commit to the ledger")
+    tail: bool = key("tail.enabled", BOOLEAN, "true", "In continuous mode tasks copy new records within milliseconds; "
+        "`false` copies once per `trigger`")
+    tail_seconds: float = key("tail.seconds", AT_MOST_A_MINUTE, "30", "How long a stage that tails lasts, at most 60. "
+        "Then its offset syncs are committed to the ledger, and new topics are copied")
+    max_bytes_per_second: Optional[int] = key("max.bytes.per.second", SIZE, "none", "Rate limit of the flow, split "
+        "evenly over its tasks: `50000000`, `50 MB`, `512 KiB`")
+    shared_remote_topics: bool = key("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers")
+    counts_differ: str = key("partition.counts.differ", Kind("keep or refuse", _counts_differ), KEEP,
+        "If partition counts differ, `keep` keeps a record's partition and grows a remote topic that has too few; "
+        "`refuse` does not copy the topic. For partitions by key use a separate file with `partitioner: key`")
+    change: Optional[RecordChange] = beside(None, Setting("engine", choice(BATCHES, RECORDS), BATCHES,
+        "`batches` copies whole record batches; `records` sends each record through Spark's rows",
+        note="a key from `where` to `dead.letter.topic` that changes records makes it `records`"), *rows(RecordChange))
+    sync_topic_configs_interval: Optional[float] = key("sync.topic.configs.interval.seconds", INTERVAL, "600",
+        "How often",
+        switch=Setting("sync.topic.configs.enabled", BOOLEAN, "true", "Sync topic configs",
+            differs="`max.message.bytes` is never lowered, and configs of timestamps never change"),
+    )
+    sync_topic_acls_interval: Optional[float] = key("sync.topic.acls.interval.seconds", INTERVAL, "600", "How often",
+        switch=Setting("sync.topic.acls.enabled", BOOLEAN, "true", "Sync topic ACLs, never Write",
+            differs="by default only Read and Describe; prefixed and wildcard patterns are translated too"),
+    )
+    sync_topic_acls_operations: Tuple[str, ...] = key("sync.topic.acls.operations", some_of(*ACL_OPERATIONS),
+        ", ".join(READING), f"Operations of ALLOW that are copied, of {', '.join(ACL_OPERATIONS)}. DENY is always "
+        "copied")
+    sync_topic_acls_wildcards: bool = key("sync.topic.acls.wildcards", BOOLEAN, "false", "With a policy that keeps "
+        "names, copy `*` and prefixes as such. They then cover the target's own topics too. Otherwise each copy is "
+        "named")
+    sync_topic_acls_delete: bool = key("sync.topic.acls.delete", BOOLEAN, "false", "Delete ACLs that this flow "
+        "created, after their originals")
+    groups: Tuple[str, ...] = key("groups", PATTERNS, ".*", "Consumer groups whose offsets are translated")
+    groups_exclude: Tuple[str, ...] = key("groups.exclude", PATTERNS, "console-consumer-.*, connect-.*, __.*",
+        "Consumer groups to exclude; beats `groups`")
+    groups_simple: str = key("groups.simple", choice("exclude", "include"), "exclude", "`include` commits for groups "
+        "without membership that another client committed for. Kafka does not show whether such a consumer is alive")
+    refresh_groups_interval: Optional[float] = key("refresh.groups.interval.seconds", INTERVAL, "600", "How often",
+        switch=Setting("refresh.groups.enabled", BOOLEAN, "true", "Find new groups while running"),
+    )
+    sync_group_offsets_interval: Optional[float] = key("sync.group.offsets.interval.seconds", INTERVAL, "60",
+        "How often",
+        switch=Setting("sync.group.offsets.enabled", BOOLEAN, "false", "Commit translated offsets on the target"),
+    )
+    emit_checkpoints_interval: Optional[float] = key("emit.checkpoints.interval.seconds", INTERVAL, "60", "How often",
+        switch=Setting("emit.checkpoints.enabled", BOOLEAN, "true", "`mirror translate` writes MirrorMaker's "
+            "checkpoints topic. `mirror run` does if it syncs group offsets, or if YAML sets this key"),
+    )
     checkpoints_in_run: bool = False
-    emit_heartbeats_interval: Optional[float] = 1.0
-    offset_syncs_topic_location: str = "source"
-    checkpoints_topic_replication_factor: int = 3
-    heartbeats_topic_replication_factor: int = 3
-    admin_timeout: float = 60.0
-    topic_filter: str = DEFAULT_TOPIC_FILTER
-    group_filter: str = DEFAULT_GROUP_FILTER
-    config_property_filter: str = DEFAULT_CONFIG_FILTER
+    emit_heartbeats_interval: Optional[float] = key("emit.heartbeats.interval.seconds", INTERVAL, "1", "How often",
+        switch=Setting("emit.heartbeats.enabled", BOOLEAN, "true", "Write heartbeats to the target, also if the flow "
+            "is not enabled", differs="a cluster without an enabled flow gets none. In YAML a flow that is not enabled "
+            "needs an explicit `true`"),
+    )
+    offset_syncs_topic_location: str = key("offset-syncs.topic.location", choice("source", "target"), "source",
+        "Cluster of MirrorMaker's offset-syncs topic, which a take-over reads")
+    checkpoints_topic_replication_factor: int = key("checkpoints.topic.replication.factor", _REPLICATION, "3",
+        "Of the checkpoints topic")
+    heartbeats_topic_replication_factor: int = key("heartbeats.topic.replication.factor", _REPLICATION, "3",
+        "Of the heartbeats topic")
+    admin_timeout: float = key("admin.timeout.ms", MILLISECONDS, "60000", "Timeout of an admin request, retries "
+        "included", differs="a timeout fails and is retried, instead of skipped")
+    topic_filter: str = key("topic.filter.class", _filter(DEFAULT_TOPIC_FILTER), DEFAULT_TOPIC_FILTER,
+        "Topics to copy, by `topics` and `topics.exclude`", differs=_PYTHON)
+    group_filter: str = key("group.filter.class", _filter(DEFAULT_GROUP_FILTER), DEFAULT_GROUP_FILTER,
+        "Groups to translate, by `groups` and `groups.exclude`", differs=_PYTHON)
+    config_property_filter: str = key("config.property.filter.class", _filter(DEFAULT_CONFIG_FILTER),
+        DEFAULT_CONFIG_FILTER, "Topic configs to exclude, by `config.properties.exclude`", differs=_PYTHON)
     custom_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
@@ -173,13 +310,20 @@ class MirrorConfig:
     """
 
     flows: Tuple[ReplicationFlow, ...]
-    state: str
-    trigger: str = AVAILABLE_NOW
-    name: str = "mirror"
-    metrics_port: Optional[int] = None
-    metrics_host: str = "127.0.0.1"
-    metrics_textfile: str = ""
-    metrics_topics_max: int = 1000
+    state: str = key("state", TEXT, "./mirror-state", "Folder of the Delta tables and Spark's checkpoints, on any path "
+        "that Spark can write")
+    trigger: str = key("trigger", TRIGGER, "availableNow", "`availableNow` copies the present records and ends; a time "
+        "such as `10 seconds` runs until it is stopped", note=f"in a MirrorMaker 2 file the default is `{MM2_TRIGGER}`")
+    name: str = key("name", LEGAL_NAME, "mirror", "Distinguishes mirrors with a flow of the same name (`A->B`). Part "
+        "of every transactional id: never change it")
+    metrics_port: Optional[int] = key("metrics.port", OPTIONAL_PORT, "none", "Port of the driver for Prometheus "
+        "metrics, under `/metrics`; 0 is any free port. Needs the extra `metrics`")
+    metrics_host: str = key("metrics.host", TEXT, "127.0.0.1", "Address of that port; `0.0.0.0` is every interface. "
+        "The server has no login")
+    metrics_textfile: str = key("metrics.textfile", TEXTFILE, "", "File of the same metrics for node_exporter's "
+        "textfile collector. Needs the extra `metrics`")
+    metrics_topics_max: int = key("metrics.topics.max", whole_number(0), "1000", "How many topics of each flow have "
+        "their own metrics, by lag. `kafka_mirror_topics_omitted` counts the others")
     heartbeat_pairs: Tuple[ReplicationFlow, ...] = ()
     warnings: Tuple[str, ...] = ()
     idle: Tuple[str, ...] = field(default=(), repr=False, compare=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Match, Optional, Tuple, Union
 
 from mirror_lib.config.document import Value
-from mirror_lib.config.values import LEGAL_NAME, Kind, check_pattern, is_entry_point, items, one
+from mirror_lib.config.values import LEGAL_NAME, Kind, check_pattern, is_entry_point, items, key, one, rows
 
 BATCHES, RECORDS = "batches", "records"
 # Where a record goes: to the partition that it had, or to the one that Kafka's partitioner gives its key.
@@ -22,59 +22,6 @@ _BLANKS = re.compile(r"\s+")
 # Of a pattern: what stands for itself, as in a topic's name. A group that holds no other one.
 _LITERAL = re.compile(r"(?:[\w.-]|\\[.-]|\[\.\])*")
 _INNERMOST = re.compile(r"(?<!\\)\((?!\?)[^()]*\)")
-
-
-@dataclass(frozen=True)
-class RecordChange:
-    """How a flow of the engine `records` changes what it copies; as made here, nothing is changed.
-
-    `where` and `select` are Spark SQL, `transform` is `module:function`, from DataFrame to DataFrame. The first pattern
-    of `rename` that a topic's whole name matches gives its remote topic; a topic without one is named by the policy.
-    `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. With `provenance` each copied
-    record says in a header where it came from. `places` holds `file:line` of these settings, by their keys.
-    """
-
-    where: Optional[str] = None
-    select: Optional[str] = None
-    transform: Optional[str] = None
-    rename: Tuple[Rename, ...] = ()
-    partitioner: Partitioner = SOURCE
-    provenance: bool = True
-    dead_letter_topic: Optional[str] = None
-    places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-
-    def renamed(self, topic: str) -> Optional[str]:
-        """The remote topic that `rename` gives a source topic; `None` where it says nothing of it."""
-        for pattern, name in self.rename:
-            match = re.fullmatch(pattern, topic)
-            if match is not None:
-                return _filled(name, match)
-        return None
-
-    def place(self, key: str) -> str:
-        return self.places.get(key, key)
-
-    @property
-    def repartitions(self) -> bool:
-        """Whether a record may go to another partition than the one with its partition's number."""
-        return self.partitioner != SOURCE
-
-
-# The settings that change records, by the field that each of them fills.
-CHANGE_KEYS: Mapping[str, str] = {
-    "where": "where",
-    "select": "select",
-    "transform": "transform",
-    "rename": "rename",
-    "partitioner": "partitioner",
-    "provenance": "provenance",
-    "dead.letter.topic": "dead_letter_topic",
-}
-
-
-def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordChange:
-    given = {name: values[key] for key, name in CHANGE_KEYS.items()}
-    return RecordChange(**given, places={key: places[key] for key in CHANGE_KEYS if key in places})
 
 
 def _keeps_apart(pattern: str, name: str) -> bool:
@@ -183,3 +130,55 @@ RENAMES = Kind("list or map", _renames)
 PARTITIONER = Kind("source, key or a number", _partitioner)
 OPTIONAL_NAME = Kind("text", _optional_name)
 ON_OR_OFF = Kind("on or off", _on_or_off)
+
+
+@dataclass(frozen=True)
+class RecordChange:
+    """How a flow of the engine `records` changes what it copies; as made here, nothing is changed.
+
+    `where` and `select` are Spark SQL, `transform` is `module:function`, from DataFrame to DataFrame. The first pattern
+    of `rename` that a topic's whole name matches gives its remote topic; a topic without one is named by the policy.
+    `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. With `provenance` each copied
+    record says in a header where it came from. `places` holds `file:line` of these settings, by their keys.
+    """
+
+    where: Optional[str] = key("where", CONDITION, "", "Condition that selects the records to copy, over `topic`, "
+        "`partition`, `offset`, `timestamp`, `timestampType`, `key`, `value`, `headers`")
+    select: Optional[str] = key("select", SELECT_LIST, "", "Select list over the same columns. Its `key`, `value`, "
+        "`headers` or `timestamp` replaces the old one; `*` keeps the others")
+    transform: Optional[str] = key("transform", TRANSFORM, "", "Your Python function from DataFrame to DataFrame, "
+        "before `where` and `select`")
+    rename: Tuple[Rename, ...] = key("rename", RENAMES, "", "Remote topics by `TOPIC -> NAME`, instead of the policy. "
+        "The first match of the whole name counts; `$1` is its first group")
+    partitioner: Partitioner = key("partitioner", PARTITIONER, "source", "`source` keeps a record's partition; `key` "
+        "repartitions as Kafka's producer does; a number also sets the partition count")
+    provenance: bool = key("provenance", ON_OR_OFF, "on", "Adds the header `mirror.origin`, by which recovery finds "
+        "copied records. With `off` the flow is at least once")
+    dead_letter_topic: Optional[str] = key("dead.letter.topic", OPTIONAL_NAME, "", "Topic on the target for records on "
+        "which an expression fails. Without it the partition stops; a flow that repartitions records ends")
+    places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def renamed(self, topic: str) -> Optional[str]:
+        """The remote topic that `rename` gives a source topic; `None` where it says nothing of it."""
+        for pattern, name in self.rename:
+            match = re.fullmatch(pattern, topic)
+            if match is not None:
+                return _filled(name, match)
+        return None
+
+    def place(self, key: str) -> str:
+        return self.places.get(key, key)
+
+    @property
+    def repartitions(self) -> bool:
+        """Whether a record may go to another partition than the one with its partition's number."""
+        return self.partitioner != SOURCE
+
+
+# The settings that change records, by the field that each of them fills.
+CHANGE_KEYS: Mapping[str, str] = {each.name: each.field for each in rows(RecordChange)}
+
+
+def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordChange:
+    given = {name: values[key] for key, name in CHANGE_KEYS.items()}
+    return RecordChange(**given, places={key: places[key] for key in CHANGE_KEYS if key in places})

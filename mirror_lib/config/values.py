@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from mirror_lib.config.document import Value
 from mirror_lib.facts import TopicPartition
@@ -33,6 +33,64 @@ class Kind:
 
     name: str
     parse: Callable[[Value], object]
+
+
+TOP = "top"
+FLOW = "flow"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key. `default` is what a file would say; `kind` turns it into the value of the model's `field`.
+
+    A switch has `switches`, the interval key that it turns off, and no field of its own. `differs` is how it is unlike
+    MirrorMaker's, `note` what else is to be known.
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    meaning: str
+    differs: str = ""
+    note: str = ""
+    switches: str = ""
+    level: str = FLOW
+    field: str = ""
+
+    @property
+    def client_key(self) -> Optional[str]:
+        """The Java client property behind a `consumer.` setting; its value comes from the source's properties."""
+        return self.name[len("consumer.") :] if self.name.startswith("consumer.") else None
+
+
+def key(
+    name: str,
+    kind: Kind,
+    default: str,
+    meaning: str,
+    *,
+    differs: str = "",
+    note: str = "",
+    switch: Optional[Setting] = None,
+) -> Any:
+    """A field that the key `name` fills. With a `switch` that is off by default it is `None`."""
+    own = Setting(name, kind, default, meaning, differs, note)
+    switches = [] if switch is None else [replace(switch, switches=name)]
+    on = switch is None or switch.kind.parse(switch.default)
+    return field(default=kind.parse(default) if on else None, metadata={"settings": switches, "own": own})
+
+
+def beside(default: object, *settings: Setting) -> Any:
+    """A field that is derived from several keys, `settings` among them, which have no field of their own."""
+    return field(default=default, metadata={"settings": [replace(each, field="") for each in settings]})
+
+
+def rows(model: type) -> Iterator[Setting]:
+    """The keys of the fields of a dataclass, in their order."""
+    for each in fields(model):
+        yield from each.metadata.get("settings", ())
+        if "own" in each.metadata:
+            yield replace(each.metadata["own"], field=each.name)
 
 
 def one(value: Value) -> str:

@@ -6,8 +6,8 @@ from typing import Any, FrozenSet, List, Optional, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, ON_OR_OFF, RECORDS, RecordChange
-from mirror_lib.config.settings import ENGINE, FLOW, SETTINGS, Setting
-from mirror_lib.config.values import INTERVAL, MILLISECONDS, OffsetChoice
+from mirror_lib.config.settings import ENGINE, SETTINGS
+from mirror_lib.config.values import FLOW, INTERVAL, MILLISECONDS, OffsetChoice, Setting
 from mirror_lib.report.facts import ClusterFacts, SettingValue
 
 NOT_SHOWN = "not shown: it comes from a reference, so it may be secret"

@@ -19,8 +19,8 @@ from mirror_lib.config.custom_classes import (
     custom_class,
     named_class,
 )
-from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.config.settings import INTERNAL_UP_TO_3_9, TOPICS_EXCLUDE
+from mirror_lib.config.model import INTERNAL_UP_TO_3_9, ReplicationFlow
+from mirror_lib.config.settings import TOPICS_EXCLUDE
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import CustomClassError
 from mirror_lib.topics.policy import HEARTBEATS, copied_through, policy_for, remote_topic

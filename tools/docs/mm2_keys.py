@@ -1,6 +1,6 @@
 """MirrorMaker 2's keys by the part that reads them, as Kafka 4.3.1's ConfigDefs and its releases since 2.4 have them.
 
-What becomes of each here is in `mirror_lib/config/settings.py`; `parity.py` puts both together. `*` stands for any
+What becomes of each here is in `mirror_lib/config/model.py`; `parity.py` puts both together. `*` stands for any
 ending.
 """
 

@@ -10,7 +10,8 @@ from typing import Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.keys import unused
 from mirror_lib.config.mm1_reader import CLIENT_KEYS, OPTIONS, RENAMED, Option
-from mirror_lib.config.settings import BY_NAME, CLASSES, MISSPELLINGS, OLD_NAMES
+from mirror_lib.config.model import CLASSES
+from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
 from tools.docs.mm2_keys import CLIENTS, SECTIONS
 
 Row = Tuple[str, str, str]
@@ -105,7 +106,8 @@ def key_row(key: str) -> Row:
     setting = BY_NAME.get(key)
     row = unused(key[:-1] if key.endswith("*") else key)
     if setting is not None:
-        return shown, setting.status, setting.note.replace(CLASSES, f"[{CLASSES}](settings.md#custom-classes)")
+        why = (setting.differs or setting.note).replace(CLASSES, f"[{CLASSES}](settings.md#custom-classes)")
+        return shown, "differs" if setting.differs else "supported", why
     if row is None:
         raise KeyError(key)
     return shown, "refused" if row.refused else "ignored", row.reason

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Iterable, List
 
 from mirror_lib.config.keys import UNUSED
-from mirror_lib.config.settings import CLASSES, DIFFERS, SETTINGS, TOP, Setting
+from mirror_lib.config.model import CLASSES
+from mirror_lib.config.settings import SETTINGS
+from mirror_lib.config.values import TOP, Setting
 from tools.docs.mm2_keys import SECTIONS
 
 _HEAD = """# Settings
 
-<!-- Written by `python -m tools.docs.settings`; change mirror_lib/config/settings.py instead. -->
+<!-- Written by `python -m tools.docs.settings`; change mirror_lib/config/model.py instead. -->
 
 One file describes clusters, flows and state: YAML, or a MirrorMaker 2 `.properties` file. `conf/mirror.yaml` and
 `conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3).
@@ -148,8 +150,8 @@ def _table(settings: Iterable[Setting]) -> List[str]:
 
 
 def _meaning(setting: Setting) -> str:
-    text = setting.note.replace(CLASSES, f"[{CLASSES}](#custom-classes)")
-    note = f"{'**Differs:** ' if setting.status == DIFFERS else ''}{text}"
+    text = setting.differs.replace(CLASSES, f"[{CLASSES}](#custom-classes)")
+    note = f"**Differs:** {text}" if text else setting.note
     return f"{setting.meaning}. {note[0].upper()}{note[1:]}" if note else setting.meaning
 
 

@@ -73,7 +73,6 @@ def idle_keys(settings: Mapping[Tuple[str, str], Entry], flows: Sequence[Replica
 
 
 def _has(flow: ReplicationFlow, setting: Setting) -> bool:
-    """Whether a flow has the setting on: a switch its interval, a text or list an item."""
     return getattr(flow, setting.field or BY_NAME[setting.switches].field) not in (None, False, "", ())
 
 
@@ -90,10 +89,7 @@ _OVERRIDES = {"source": ("consumer.override", "admin.override"), "target": ("pro
 
 
 def build_config(document: Document, keys: Keys, errors: Errors, written: Sequence[Entry]) -> MirrorConfig:
-    """The whole file as one frozen value. `errors` were found already, and `written` are all entries of the file.
-
-    Raises one `ConfigError` that lists what is wrong, each with its place.
-    """
+    """`errors` were found already, and `written` are all entries. Raises one `ConfigError` that lists what is wrong."""
     errors = Errors([*document.errors, *keys.errors, *errors])
     settings = {}
     for place, entry in keys.settings.items():
@@ -130,7 +126,6 @@ def build_config(document: Document, keys: Keys, errors: Errors, written: Sequen
 
 
 def _built(document: Document, keys: Keys, scopes: Iterable[str], errors: Errors) -> Tuple[ReplicationFlow, ...]:
-    """The flows that could be built; the errors of the others are kept."""
     found = []
     for scope in scopes:
         with errors.kept():
@@ -166,7 +161,6 @@ def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[
 
 
 def _reached(flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Set[str]:
-    """The clusters to which `flows` carry on what `flow` copies, its target among them."""
     reached: Set[str] = set()
     more = {flow.target.alias}
     while more:

@@ -97,7 +97,6 @@ def spark_kafka_options(
 
 
 def unused_suites(props: Mapping[str, str]) -> Optional[str]:
-    """A sentence on cipher suites that only Java's clients use; `None` without any."""
     named = unusable_suites(props.get("ssl.cipher.suites", ""))
     return f"ssl.cipher.suites: the mirror's own clients cannot use {', '.join(named)}" if named else None
 

@@ -117,7 +117,6 @@ def _lines_of_keys(text: str) -> Iterator[int]:
 
 
 def _with_lines(node: Any, lines: Iterator[int], path: str) -> Any:
-    """The same, with objects as `_Map`s."""
     if not isinstance(node, _Pairs):
         return [_with_lines(item, lines, path) for item in node] if isinstance(node, list) else node
     pairs = _Map()
@@ -130,7 +129,6 @@ def _with_lines(node: Any, lines: Iterator[int], path: str) -> Any:
 
 
 def _configs(node: Any, path: str) -> Iterator[_Map]:
-    """The config of each connector in the file."""
     if not isinstance(node, _Map):
         if not isinstance(node, list):
             raise config_error("the file must hold a connector, or a list of connectors", path)
@@ -250,7 +248,7 @@ def _class(connector: Connector) -> str:
 
 
 def _is_on(connector: Connector) -> bool:
-    """Whether it does anything. A heartbeat connector does not heed `enabled` in Connect."""
+    """A heartbeat connector does not heed `enabled` in Connect."""
     key = EMIT_HEARTBEATS if connector.kind == HEARTBEAT else ENABLED
     return connector.text(key, "true").lower() != "false"
 

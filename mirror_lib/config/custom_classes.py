@@ -79,7 +79,6 @@ def _imported(module_name: str, folder: str) -> Any:
 
 
 def named_class(flow: ReplicationFlow, key: str) -> str:
-    """What the flow's setting `key`, one of `METHODS`, names: a built-in class or an entry point."""
     fields = {
         POLICY_KEY: flow.replication_policy,
         TOPIC_FILTER_KEY: flow.topic_filter,

@@ -129,7 +129,6 @@ def nearest(key: str, names: Iterable[str], cutoff: float = 0.6) -> Optional[str
 
 
 def unknown_cluster(alias: str, aliases: Sequence[str], written: str, place: str) -> ConfigError:
-    """The error for a flow or key that names a cluster which the file does not define."""
     return config_error(f"{written} names {unlisted(alias, aliases)}", place)
 
 
@@ -145,7 +144,7 @@ def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) ->
 
 
 def content_of(path: str) -> bytes:
-    """The bytes of a file. Raises `ConfigError`."""
+    """Raises `ConfigError`."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import MM2, YAML, Document, Entry, Errors, config_error, nearest
@@ -42,7 +42,7 @@ class Unused:
     accepted: Tuple[str, ...] = ()
 
     def refuses(self, value: str) -> bool:
-        """Whether a file with this value is not accepted. A reference to a class is not resolved here."""
+        """A reference to a class is not resolved here."""
         if not self.refused or not value.strip():
             return False
         return not self.accepted or ("${" not in value and value.strip().rpartition(".")[2] not in self.accepted)
@@ -113,23 +113,19 @@ _WORDS = re.compile(r"[.-]")
 class Keys:
     """`settings` by (scope, name); `clients` by (scope, prefix) and Java name, the prefix `""` meaning every client.
 
-    `custom` are the keys for classes of the user's, by (scope, key). `ignored` are the keys that do not count, and why.
-    `idle` has a sentence for each key without effect, `corrected` for each that is read otherwise than it is written;
-    `notes` has those of one key that counts, by scope and key as written. `errors` are of keys that were left out.
+    `custom` are the keys for classes of the user's, by (scope, key). `idle` has a sentence for each key without effect,
+    `corrected` for each that is read otherwise than it is written. `errors` are of keys that were left out.
     """
 
     settings: Mapping[Tuple[str, str], Entry]
     clients: Mapping[Tuple[str, str], Mapping[str, Entry]]
-    custom: Mapping[Tuple[str, str], Entry] = field(default_factory=dict)
-    notes: Mapping[Tuple[str, str], Tuple[str, ...]] = field(default_factory=dict)
-    ignored: Tuple[Tuple[Entry, str], ...] = ()
-    idle: Tuple[str, ...] = ()
-    corrected: Tuple[str, ...] = ()
-    errors: Tuple[ConfigError, ...] = ()
+    custom: Mapping[Tuple[str, str], Entry]
+    idle: Sequence[str]
+    corrected: Sequence[str]
+    errors: Sequence[ConfigError]
 
 
 def sort_keys(document: Document) -> Keys:
-    """Every key of the document in its place, and the errors of those that have none."""
     sorting = _Sorting(document)
     errors = Errors()
     for entry in document.entries:
@@ -137,7 +133,9 @@ def sort_keys(document: Document) -> Keys:
             sorting.add(entry)
     for entry, why in document.left_out:
         sorting.leave(why, entry)
-    return replace(sorting.result(), errors=tuple(errors))
+    # A key under its right name beats an old or misspelt one, whichever comes first in the file.
+    settings = {**sorting.renamed, **sorting.settings}
+    return Keys(settings, sorting.clients, sorting.custom, sorting.idle, sorting.corrected, errors)
 
 
 class _Sorting:
@@ -145,14 +143,12 @@ class _Sorting:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._settings: Dict[Tuple[str, str], Entry] = {}
-        self._renamed: Dict[Tuple[str, str], Entry] = {}
-        self._clients: Dict[Tuple[str, str], Dict[str, Entry]] = {}
-        self._custom: Dict[Tuple[str, str], Entry] = {}
-        self._notes: Dict[Tuple[str, str], Tuple[str, ...]] = {}
-        self._ignored: List[Tuple[Entry, str]] = []
-        self._idle: List[str] = []
-        self._corrected: List[str] = list(document.corrected)
+        self.settings: Dict[Tuple[str, str], Entry] = {}
+        self.renamed: Dict[Tuple[str, str], Entry] = {}
+        self.clients: Dict[Tuple[str, str], Dict[str, Entry]] = {}
+        self.custom: Dict[Tuple[str, str], Entry] = {}
+        self.idle: List[str] = []
+        self.corrected: List[str] = list(document.corrected)
 
     def add(self, entry: Entry) -> None:
         """Put one entry where it belongs. Raises `ConfigError` where it belongs nowhere."""
@@ -161,18 +157,12 @@ class _Sorting:
         if entry.scope and "->" not in entry.scope:
             self._add_of_cluster(entry)
         elif class_key(entry.key) is not None:
-            self._custom[(entry.scope, entry.key)] = entry
+            self.custom[(entry.scope, entry.key)] = entry
         elif not self._add_setting(entry, entry.key) and not self._add_client(entry):
             self._add_renamed(entry)
 
     def leave(self, why: str, entry: Entry) -> None:
-        self._ignored.append((entry, f"ignored: {why}"))
-        self._idle.append(f"{entry.written}: ignored: {why} ({entry.place})")
-
-    def result(self) -> Keys:
-        # A key under its right name beats an old or misspelt one, whichever comes first in the file.
-        settings, found = {**self._renamed, **self._settings}, (self._custom, self._notes, tuple(self._ignored))
-        return Keys(settings, self._clients, *found, tuple(self._idle), tuple(self._corrected))
+        self.idle.append(f"{entry.written}: ignored: {why} ({entry.place})")
 
     def _add_setting(self, entry: Entry, name: str) -> bool:
         """Take a setting under `name`, or a key that is known to be unused; false where it is neither."""
@@ -182,7 +172,7 @@ class _Sorting:
         elif setting is not None and setting.client_key is None:
             if setting.level == TOP and entry.scope:
                 raise config_error(f"{name} is for the whole file; write it without {entry.scope}", entry.place)
-            kept = self._settings if name == entry.key else self._renamed
+            kept = self.settings if name == entry.key else self.renamed
             kept[(entry.scope, name)] = self._tidied(entry, setting)
         elif row is not None:
             self._add_unused(row, entry)
@@ -205,7 +195,7 @@ class _Sorting:
                 key = entry.key[len(prefix) + 1 :]
                 if not entry.scope and self._document.dialect == MM2 and reaches_the_copy(key):
                     dropped = "MirrorMaker 2 drops it without a cluster or flow before it; here it is used for all"
-                    self._correct(entry, f"{entry.key}: {dropped} ({entry.place})")
+                    self.corrected.append(f"{entry.key}: {dropped} ({entry.place})")
                 self._keep_client(entry, prefix, key)
                 return True
         if entry.scope or not _BARE_CLIENT_KEY.fullmatch(entry.key):
@@ -231,12 +221,11 @@ class _Sorting:
             self._keep_client(entry, "", entry.key)
 
     def _add_renamed(self, entry: Entry) -> None:
-        """Take a key under the name it should have, or none."""
         name, why = _meant(entry.key)
         if name is None:
             self._refuse_or_leave(entry, self._unknown(entry))
             return
-        self._correct(entry, f"{entry.written} {why} {name} and is read as that ({entry.place})")
+        self.corrected.append(f"{entry.written} {why} {name} and is read as that ({entry.place})")
         if entry.key.lower().endswith(".ms") and name.endswith(".seconds"):
             entry = replace(entry, value=_in_seconds(entry))
         self._add_setting(entry, name)
@@ -256,29 +245,24 @@ class _Sorting:
             setting = None if like or prefix else _slip_of(entry, _names_of_flows())
             right = f"; did you mean A->B.{setting}?" if setting else right
             sentence = "is no client property of Kafka; it is passed on"
-            self._idle.append(f"{entry.written} {sentence}{right} ({entry.place})")
+            self.idle.append(f"{entry.written} {sentence}{right} ({entry.place})")
         elif not reaches_the_copy(key):
-            self._idle.append(f"{entry.written}: {_OWN_SIZES} ({entry.place})")
+            self.idle.append(f"{entry.written}: {_OWN_SIZES} ({entry.place})")
         if not _HOLDS_ANYTHING.search(key):
             entry = self._tidied(entry, BY_NAME["clusters"])
         if key == "auto.offset.reset" and entry.text.strip() == "none" and self._document.dialect != YAML:
             fails = "is read as on.data.loss = fail: a lost offset stops its partition; a new one starts at earliest"
-            self._correct(entry, f"{entry.written} = none {fails} ({entry.place})")
+            self.corrected.append(f"{entry.written} = none {fails} ({entry.place})")
             entry = replace(entry, value="earliest")
-        self._clients.setdefault((entry.scope, prefix), {})[key] = entry
+        self.clients.setdefault((entry.scope, prefix), {})[key] = entry
 
     def _tidied(self, entry: Entry, setting: Setting) -> Entry:
         # In SQL a quote or a '#' is part of what is said.
         if self._document.dialect != MM2 or setting.kind in (CONDITION, SELECT_LIST):
             return entry
         tidied, warnings = tidy(entry, setting)
-        self._correct(entry, *warnings)
+        self.corrected += warnings
         return tidied
-
-    def _correct(self, entry: Entry, *sentences: str) -> None:
-        self._corrected += sentences
-        place = (entry.scope, entry.key)
-        self._notes[place] = (*self._notes.get(place, ()), *sentences)
 
     def _unknown(self, entry: Entry) -> str:
         """Why a key has no place, and the name that it may be a slip of. Raises `ConfigError` for one of an earlier

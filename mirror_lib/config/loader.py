@@ -166,7 +166,7 @@ def checked(document: Document, environ: Mapping[str, str]) -> MirrorConfig:
 
 
 def read_document(paths: Union[str, Sequence[str]]) -> Document:
-    """The file or files as they are: nothing checked, references not replaced. Raises `ConfigError`."""
+    """Nothing is checked, and references are not replaced. Raises `ConfigError`."""
     given = {path: content_of(path) for path in ([paths] if isinstance(paths, str) else paths)}
     for path, content in given.items():
         _refuse_resource(content, path)

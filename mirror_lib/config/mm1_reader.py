@@ -19,8 +19,6 @@ from mirror_lib.errors import ConfigError
 SUPPORTED, DIFFERS, IGNORED = "supported", "differs", "ignored"
 REFUSED = "refused"
 
-FILES = ("consumer.config", "producer.config")
-
 
 @dataclass(frozen=True)
 class Option:
@@ -260,7 +258,6 @@ class _ClientFile:
         return key.text.strip()
 
     def warnings(self) -> List[str]:
-        """What an operator should know of this file."""
         if "auto.offset.reset" in self._keys:
             return []
         return [
@@ -269,7 +266,6 @@ class _ClientFile:
         ]
 
     def clients(self, alias: str) -> List[Entry]:
-        """The file's client properties as a cluster's. The group is the flow's."""
         keys = {name: key for name, key in self._keys.items() if name != "group.id"}
         if self._option == "consumer.config":
             reset = keys.get("auto.offset.reset", Entry("", "auto.offset.reset", "latest", self._path))

@@ -267,7 +267,6 @@ class ReplicationFlow:
 
     @property
     def naming_alias(self) -> str:
-        """The alias of the source in names of remote topics."""
         return self.remote_alias or self.source.alias
 
     @property

@@ -171,7 +171,6 @@ class RecordChange:
 
     @property
     def repartitions(self) -> bool:
-        """Whether a record may go to another partition than the one with its partition's number."""
         return self.partitioner != SOURCE
 
 

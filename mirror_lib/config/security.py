@@ -153,7 +153,6 @@ def _ciphers(suites: str) -> Tuple[str, ...]:
 
 
 def unusable_suites(suites: str) -> Tuple[str, ...]:
-    """The names of the value of `ssl.cipher.suites` that only Java's clients can use. Pure."""
     older = (name for name in _names(suites) if "_WITH_" in name or not name.startswith("TLS_"))
     return tuple(name for name in older if not _SUITE.fullmatch(name))
 
@@ -319,12 +318,10 @@ TokenLogin = Union[OauthLogin, MskLogin]
 
 
 def mechanism_of(props: Mapping[str, str]) -> str:
-    """`sasl.mechanism`, in capitals; Kafka's default is GSSAPI."""
     return props.get("sasl.mechanism", "GSSAPI").strip().upper()
 
 
 def logs_in_by_token(props: Mapping[str, str]) -> bool:
-    """Whether these properties describe a login by token."""
     with_sasl = props.get("security.protocol", "").upper().startswith("SASL")
     return with_sasl and mechanism_of(props) in (OAUTHBEARER, MSK_IAM)
 
@@ -363,7 +360,6 @@ def java_properties(props: Mapping[str, str], spark_version: str) -> Dict[str, s
 
 
 def sends_token_in_clear(props: Mapping[str, str]) -> bool:
-    """Whether these properties send a client secret or a token over a connection that is not encrypted."""
     endpoint = props.get(ENDPOINT, "").strip().lower() if mechanism_of(props) == OAUTHBEARER else ""
     in_clear = props.get("security.protocol", "").upper() == "SASL_PLAINTEXT" or endpoint.startswith("http:")
     return logs_in_by_token(props) and in_clear

@@ -121,8 +121,7 @@ class _Reader:
             yield from entries
 
     def without_repeated(self, entries: List[Entry]) -> List[Entry]:
-        """The first entry of each key. A nested map and a dotted key can say the same thing twice, which no single map
-        shows."""
+        """A nested map and a dotted key can say the same thing twice, which no single map shows."""
         first: Dict[Tuple[str, str], Entry] = {}
         for entry in entries:
             kept = first.setdefault((entry.scope, entry.key), entry)

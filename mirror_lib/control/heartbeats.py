@@ -84,7 +84,7 @@ def _silence(flow: ReplicationFlow) -> float:
 
 
 def foreign_heartbeats(flow: ReplicationFlow, seconds: float) -> int:
-    """How many heartbeats of the pair another tool writes within `seconds`. Raises ClusterError, BatchError."""
+    """How many another tool writes within `seconds`. Raises ClusterError, BatchError."""
     return sum(not body.endswith((COPIES, COPIES_NOT)) for body in _arrivals(flow, seconds))
 
 
@@ -93,7 +93,6 @@ def _others_beat(flow: ReplicationFlow) -> bool:
 
 
 def _arrivals(flow: ReplicationFlow, seconds: float) -> List[bytes]:
-    """The bodies of the pair's heartbeats that are written within `seconds`."""
     key, _ = encode_heartbeat(Heartbeat(flow.source.alias, flow.target.alias, 0))
     return [record.body for record in _topic_of(flow).arrivals(seconds) if key_and_value(record)[0] == key]
 

@@ -40,7 +40,6 @@ class ControlReport:
 
     @property
     def changes(self) -> int:
-        """All changes except heartbeats."""
         return self.topic_configs + self.acls_created + self.acls_deleted
 
 
@@ -224,7 +223,6 @@ class BackgroundControl:
 
 
 def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
-    """The pair with only heartbeats enabled, of all that runs alongside a copy."""
     return replace(pair, sync_topic_configs_interval=None, sync_topic_acls_interval=None)
 
 

@@ -87,7 +87,6 @@ def _alter(flow: ReplicationFlow, target: Cluster, changes: Changes) -> Synced:
 
 
 def _alter_one_by_one(target: Cluster, name: str, change: Mapping[str, Optional[str]]) -> Mapping[str, str]:
-    """The keys that are refused individually, with the reasons."""
     outcomes = {key: target.alter_topic_configs({name: {key: new}})[name] for key, new in change.items()}
     return {key: reason for key, reason in outcomes.items() if reason is not None}
 

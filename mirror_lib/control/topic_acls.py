@@ -112,7 +112,6 @@ class _Translator:
         self._takes_all = isinstance(taken, PatternFilter) and taken.why_not(EVERY_TOPIC) is None
 
     def translate(self, acl: AclBinding) -> Tuple[Tuple[AclBinding, ...], str]:
-        """The ACLs on the target, or why there are none."""
         if (acl.permission, acl.operation) == ("ALLOW", "WRITE"):
             return (), "who may write to a topic may not write to its copy"
         # MM2's downgrade: ALL would bring WRITE along.

@@ -36,7 +36,6 @@ class ConfigDecision:
 
     @property
     def new_value(self) -> Optional[str]:
-        """The value that SET gives: the chosen one, else the source's."""
         return self.source_value if self.chosen is None else self.chosen
 
 
@@ -61,7 +60,7 @@ def _chosen(
 def config_changes(
     flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs
 ) -> Mapping[str, Optional[str]]:
-    """What to send to the target: the new value by key, `None` where the remote topic's override is deleted."""
+    """The new value by key, `None` where the remote topic's override is deleted."""
     return orders(config_decisions(flow, source, remote))
 
 
@@ -88,7 +87,6 @@ def _decided(
 
 
 def _rule(flow: ReplicationFlow, key: str, source: TopicConfigEntry, remote: TopicConfigEntry) -> Tuple[str, str]:
-    """What is done where the two differ, and why."""
     if config_excluded(flow, key):
         return KEEP, "config.properties.exclude"
     if key in TIMESTAMP_CONFIGS:

@@ -83,7 +83,7 @@ class Decision:
 
     @property
     def already_there(self) -> bool:
-        """Whether nothing must be committed, because the group is at this offset or at an equivalent one."""
+        """Whether the group is at this offset or at an equivalent one."""
         return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
 
     @property
@@ -139,7 +139,6 @@ class Known:
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
-    """An independent decision for each position of `found`, in the order of group, topic and partition."""
     return list(_decisions(found, known, ahead))
 
 
@@ -218,7 +217,6 @@ def stuck_before_a_move(
 
 
 def is_put_there(current: int, move: Optional[GroupOffset]) -> bool:
-    """Whether `move` committed the group's current offset."""
     return move is not None and move.new_offset == current
 
 

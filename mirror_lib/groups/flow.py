@@ -244,7 +244,7 @@ class FlowTranslation:
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:
-        """Write new checkpoints of `decisions` to `A.checkpoints.internal`. Returns the number of records."""
+        """Returns the number of records written."""
         if self._checkpoints is None:
             self._checkpoints = CheckpointWriter(self.flow, self._target)
         return self._checkpoints.write(

@@ -44,7 +44,7 @@ class FlowMaps:
         return isinstance(known, PartitionMap) and row.upstream_offset < known.upstream_end
 
     def now_incomplete(self, incomplete: Collection[PartitionKey]) -> None:
-        """Replace `incomplete`, after a take-over. It applies to rows that are added from now on."""
+        """After a take-over. It applies to rows that are added from now on."""
         self._incomplete = incomplete
 
     def add(self, row: LedgerRow) -> None:

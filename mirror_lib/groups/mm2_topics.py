@@ -96,7 +96,7 @@ class CheckpointWriter:
         self._book = CheckpointBook.of(self._topic.latest())
 
     def write(self, checkpoints: Iterable[Checkpoint]) -> int:
-        """Append the checkpoints that are new. Returns their number."""
+        """Returns the number of new checkpoints."""
         emitted, book = self._book.emit(checkpoints)
         # The book only after the append: killed in between, the topic is read again.
         for first in range(0, len(emitted), RECORDS_AT_ONCE):

@@ -64,7 +64,7 @@ class GroupMover:
         self.read_last()
 
     def read_last(self) -> None:
-        """Read the last audit rows again: other runs may have written some."""
+        """Other runs may have written some."""
         self.last = dict(self._table.latest(self._flow))
         if self._shared:
             self.others = self._table.latest_of_others(self._flow)

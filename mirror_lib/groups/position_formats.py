@@ -59,7 +59,6 @@ class PositionInput:
     lines: Tuple[str, ...] = ()
 
     def notes(self) -> Sequence[str]:
-        """A sentence for each symbolic position that is passed on unchanged."""
         return [
             f"{p.topic}-{p.partition}: {p.offset} ({SYMBOLIC[p.offset]}) is no offset and is passed on unchanged"
             for p in self.positions
@@ -68,7 +67,7 @@ class PositionInput:
 
 
 def one_position(topic: str, partition: int, offset: int) -> PositionInput:
-    """The position of `--topic`, `--partition` and `--offset`. Raises `ConfigError` for a negative number."""
+    """Raises `ConfigError` for a negative number."""
     value = {"topic": topic, "partition": partition, "offset": offset}
     return PositionInput(TABLE, (_position(value, "the command line"),))
 

@@ -31,8 +31,7 @@ def would(decision: Decision) -> str:
 
 
 def plan_lines(moves: Sequence[PlannedMove], columns: Optional[int] = None) -> List[str]:
-    """A header and one line for each group and partition, with `-` for empty cells. PRESENT, RE-READ and REMARK appear
-    only if a row has a value, so that a row fits a terminal of `columns` columns."""
+    """PRESENT, RE-READ and REMARK appear only if a row has a value, so that a row fits a terminal."""
     rows = [_cells(move) for move in moves]
     by_column = zip(_HEADER, zip(*rows))
     reported = [i for i, (name, cells) in enumerate(by_column) if not set(cells) <= _NOTHING.get(name, set())]

@@ -66,7 +66,6 @@ def pairs_of(
     target_topics: Mapping[str, TopicDescription],
     direction: str,
 ) -> Mapping[TopicPartition, Pair]:
-    """The partitions of `flow` by the one where positions are read. Pure."""
     selected, _ = select_topics(flow, source_topics, flows)
     pairs: Dict[TopicPartition, Pair] = {}
     for name, remote_name in selected.items():

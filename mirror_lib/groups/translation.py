@@ -32,7 +32,6 @@ TO_UPSTREAM = "to upstream"
 
 
 def held(ahead_by: int) -> str:
-    """The verdict on a group that has read `ahead_by` offsets which are not in the ledger yet."""
     return f"held: ahead of the ledger by {ahead_by}"
 
 

@@ -161,7 +161,7 @@ class TableCompaction:
         return rows
 
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
-        """The rows to merge, if they are in at least `enough` files. Raises StateError if the table cannot be read."""
+        """`None` if they are in fewer than `enough` files. Raises StateError if the table cannot be read."""
         rows = self.table.rows_in_files(enough)
         if rows is None:
             return None

@@ -134,7 +134,8 @@ def vanished(path: str) -> VanishedError:
 class StateTable:
     """One Delta table. The first append creates it; before that it reads as empty.
 
-    A table that this object has read or written is not created again: `VanishedError` if its folder is gone."""
+    A table that this object has read or written is not created again: `VanishedError` if its folder is gone. Methods
+    that read or write raise StateError if that fails."""
 
     def __init__(self, spark: SparkSession, state: str, schema: TableSchema) -> None:
         self._spark = own_session(spark)
@@ -171,7 +172,7 @@ class StateTable:
             return self.complete(self._spark.read.format("delta").load(self.path))
 
     def collected(self, query: Callable[[DataFrame], DataFrame], *, made_elsewhere: bool = False) -> List[Row]:
-        """The rows of `query` over the table; none if it does not exist. Raises StateError."""
+        """The rows of `query` over the table; none if it does not exist."""
         rows = self.rows(made_elsewhere=made_elsewhere)
         if rows is None:
             return []
@@ -265,25 +266,23 @@ class StateTable:
         return True
 
     def rows_of_one_version(self) -> DataFrame:
-        """The table's current version: repeated queries return the same rows. It must exist. Raises StateError."""
+        """Repeated queries of the result return the same rows. The table must exist."""
         with self.explained("read"):
             (last,) = self.delta().history(1).select("version").collect()
             return self.complete(self._spark.read.format("delta").option("versionAsOf", last[0]).load(self.path))
 
     def count(self) -> int:
-        """The number of rows, from the file statistics in Delta's log. The table must exist. Raises StateError."""
+        """From the file statistics in Delta's log. The table must exist."""
         with self.explained("count the rows of"):
             session = self._spark if self._counted else cloned(self._spark, _INTERPRETED)
             self._counted = True
             return session.read.format("delta").load(self.path).count()
 
     def make(self) -> None:
-        """Create the empty table unless it exists. Raises StateError if it cannot be written."""
         with self.explained("create"):
             self._created_with(self._stamped([]), {})
 
     def delta(self) -> DeltaTable:
-        """The table for changes in place. It must exist."""
         with self.explained("open"):
             return DeltaTable.forPath(self._spark, self.path)
 
@@ -320,13 +319,13 @@ class StateTable:
             return rows if rows is not None and len(rows.inputFiles()) >= enough else None
 
     def merge_files(self) -> None:
-        """By Delta's OPTIMIZE; also deletes what no retained version needs. Raises StateError."""
+        """By Delta's OPTIMIZE; also deletes what no retained version needs."""
         with self.explained("merge"):
             self.delta().optimize().executeCompaction()
         self.drop_replaced_files()
 
     def drop_replaced_files(self) -> None:
-        """Delete the files that no retained version needs any more. Raises StateError."""
+        """Delete the files that no retained version needs any more."""
         with self.explained("clean"):
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 DeltaTable.forPath(cloned(self._spark, _FEW_TASKS), self.path).vacuum()

@@ -39,7 +39,7 @@ class GroupOffsetTable:
         return self._table.path
 
     def make(self) -> None:
-        """Create the empty table unless it exists: the first append is faster then. Raises StateError."""
+        """Create the empty table unless it exists: the first append is faster then."""
         self._table.make()
 
     def append(self, flow: str, rows: Sequence[GroupOffset], *, run_id: str, append_number: int) -> None:

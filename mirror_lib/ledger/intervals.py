@@ -124,7 +124,6 @@ class PartitionMap:
 
     @classmethod
     def of_flat(cls, flat: Numbers, where: str = "a partition") -> PartitionMap:
-        """Build from flat numbers, with the errors of `of`."""
         if not len(flat) or len(flat) % 3:
             raise _damaged(where, "there are no rows" if not len(flat) else "a row is not three whole numbers")
         upstream, downstream, counts = columns = flat[0::3], flat[1::3], flat[2::3]

@@ -219,7 +219,6 @@ def same_clusters(flow: str, now: Tuple[str, str], before: Optional[Tuple[str, s
 
 
 def same_cluster(flow: str, side: str, now: str, before: Optional[Tuple[str, str]]) -> None:
-    """`same_clusters` for one side, `source` or `target`."""
     recorded = now if before is None else dict(zip(_SIDES, before))[side]
     if now != recorded:
         raise RefusedError(

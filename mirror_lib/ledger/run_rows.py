@@ -39,10 +39,9 @@ def run_rows(
     given: Shipped[Sequence[RunRows]],
     same: Optional[Mapping[str, Value]] = None,
 ) -> DataFrame:
-    """A DataFrame of `given` with `columns` (name, Spark SQL type: one of TYPES).
+    """A DataFrame with `columns` (name, Spark SQL type: one of TYPES), for use inside the context of `given`.
 
-    `numbers` are the columns in `flat`, in that order; `same` has values of all rows. Use the result only inside the
-    context of `given`."""
+    `numbers` are the columns in `flat`, in that order; `same` has values of all rows."""
     ddl = ", ".join(f"{name} {type_name}" for name, type_name in columns)
     return spark.range(0, 1, 1, 1).mapInArrow(_maker(tuple(columns), tuple(numbers), given, same or {}), ddl)
 

@@ -89,7 +89,6 @@ def _falls(rows: pa.Table) -> pa.Array:
 
 
 def _joined(rows: pa.Table) -> pa.Table:
-    """Join each row to the previous one if both have the same key and shift, and touch."""
     upstream, count = _column(rows, NUMBERS[0]), _column(rows, NUMBERS[2])
     ends = pc.add(upstream, count)
     shift, last_shift = _neighbours(pc.subtract(_column(rows, NUMBERS[1]), upstream))

@@ -96,7 +96,6 @@ class FlowTakeover:
         self._runs.same_clusters(flow.name, self._clusters)
 
     def examine(self) -> List[PartitionTakeover]:
-        """Decide for every partition; changes nothing."""
         began = time.monotonic()
         refuse_live(self._origin, self.flow, self._source, self._target)
         if self._origin.members_group(self.flow) is None and heartbeats_of(self.flow):
@@ -119,7 +118,6 @@ class FlowTakeover:
         return [self._takeover(each, left, verdicts.get(each.key, UNLISTED)) for each in partitions]
 
     def execute(self, decided: Sequence[PartitionTakeover]) -> int:
-        """Write the rows of the partitions to take over. Returns their number."""
         going = [each for each in decided if each.verdict.action == TAKE_OVER]
         if not going:
             return 0

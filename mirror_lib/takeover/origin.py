@@ -176,7 +176,7 @@ class Left:
 
 
 def parse_origin(text: str, connector: Optional[str] = None, worker_group: Optional[str] = None) -> Origin:
-    """Parse `mm2`, `connect-topic=NAME` or `group=NAME`. Raises `ConfigError` for anything else."""
+    """Raises `ConfigError` for anything but `mm2`, `connect-topic=NAME` and `group=NAME`."""
     kind, _, name = text.partition("=")
     if kind not in (MM2, CONNECT_TOPIC, GROUP) or bool(name) == (kind == MM2):
         raise ConfigError(f"--from {text} is not known", "write mm2, connect-topic=NAME or group=NAME")
@@ -261,7 +261,7 @@ def _connectors_with_tasks(assignment: bytes) -> Set[str]:
 
 
 def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Left:
-    """Read positions and offset syncs. Raises `RefusedError` if there are no positions at all."""
+    """Raises `RefusedError` if there are no positions at all."""
     if origin.is_group:
         offsets = committed_by(origin.name, source)
         if not offsets:
@@ -296,7 +296,6 @@ def offset_syncs_places(flow: ReplicationFlow) -> Sequence[Tuple[ClusterConfig, 
 
 
 def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Mapping[TopicPartition, SyncHistory]:
-    """Offset syncs from the first of the topics that exists."""
     listed = {flow.source.alias: source.topics(), flow.target.alias: target.topics()}
     for config, topic in offset_syncs_places(flow):
         if topic in listed[config.alias]:

@@ -27,7 +27,6 @@ class OtherWriter:
     unknown: str = ""
 
     def refusal(self, flow: str) -> Optional[RefusedError]:
-        """The error of a run of `flow` if the other tool may still write."""
         if self.state is not Writer.RUNNING:
             return None
         what = f"{flow}: another tool may still write to the remote topics: {self.reason}. Nothing was written"

@@ -105,7 +105,6 @@ def decide_known(position: Position, logs: PartitionLogs) -> Verdict:
 
 
 def _without_reading(known: Known) -> Optional[Verdict]:
-    """The decision if there is nothing to compare."""
     position, source, remote = known.position, known.source, known.remote
     if known.stable_end < remote.end:
         return Verdict(REFUSED, f"a transaction is open on the remote log from offset {known.stable_end} on; try later")
@@ -321,7 +320,6 @@ def refused(decided: Sequence[PartitionTakeover]) -> int:
 
 
 def takeover_lines(decided: Sequence[PartitionTakeover], columns: Optional[int] = None) -> List[str]:
-    """A header, one line for each partition with the reason after the word, and a closing sentence."""
     if not decided:
         return ["the flow copies no topic that is on the target"]
     counts = Counter(each.verdict.action for each in decided)

@@ -94,7 +94,6 @@ class TopicPlan:
 
     @property
     def blocked(self) -> Tuple[SkippedTopic, ...]:
-        """The topics that the flow asks for and that cannot be copied."""
         return tuple(topic for topic in self.skipped if topic.wanted)
 
 
@@ -140,7 +139,6 @@ def _why_unwanted(
 
 
 def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[ReplicationFlow] = ()) -> TopicPlan:
-    """Decide which topics are copied and how the target is prepared. Same facts, same plan."""
     known_flows = tuple(flows)
     selected, unwanted = select_topics(flow, facts.source_topics, known_flows)
     copied: List[CopiedTopic] = []

@@ -44,7 +44,7 @@ def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Map
 
 
 def config_excluded(flow: ReplicationFlow, key: str) -> bool:
-    """Whether the flow's filter of topic configs keeps `key` from being copied. CustomClassError where it fails."""
+    """Raises `CustomClassError`."""
     return config_property_filter_for(flow).excludes(key)
 
 

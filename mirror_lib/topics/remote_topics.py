@@ -40,7 +40,6 @@ def plan_flow(
 def plan_and_facts(
     flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
 ) -> Tuple[TopicPlan, TopicFacts]:
-    """The same, with what the plan was made from."""
     if flow.replication_policy in KEEPS_NAMES:
         _refuse_onto_itself(flow, source, target, "the identity policy would copy topics onto themselves")
     facts = _read_facts(flow, source, target, flows)

@@ -36,8 +36,7 @@ from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import PartitionStatus, retention_problems, unsized
 from mirror_lib.status.read import partitions_of
-from mirror_lib.takeover.other_writer import OtherWriter
-from mirror_lib.takeover.signs import other_writer_by_tables
+from mirror_lib.takeover.signs import OtherWriter, other_writer_by_tables
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.old_brokers import settled

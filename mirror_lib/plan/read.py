@@ -20,8 +20,7 @@ from mirror_lib.replication.copy_ranges import Found, Range, SourceCluster, Star
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import retention_problems, unsized
 from mirror_lib.status.read import partitions_of
-from mirror_lib.takeover.other_writer import OtherWriter
-from mirror_lib.takeover.signs import other_writer_by_tables
+from mirror_lib.takeover.signs import OtherWriter, other_writer_by_tables
 from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
 from mirror_lib.topics.plan import CopiedTopic

@@ -16,8 +16,7 @@ from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.replication.start_rules import Writer
-from mirror_lib.takeover.other_writer import OtherWriter
-from mirror_lib.takeover.signs import Tables, other_writer
+from mirror_lib.takeover.signs import OtherWriter, Tables, other_writer
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.meanwhile import meanwhile

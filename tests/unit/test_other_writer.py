@@ -13,8 +13,7 @@ from mirror_lib.errors import EXIT_REFUSED
 from mirror_lib.facts import TopicDescription, TopicPartition
 from mirror_lib.ledger.records import PartitionKey, TopicPair
 from mirror_lib.replication.start_rules import Writer
-from mirror_lib.takeover.other_writer import OtherWriter, Signs, decide
-from mirror_lib.takeover.signs import settle_seconds, unrecorded
+from mirror_lib.takeover.signs import OtherWriter, Signs, decide, settle_seconds, unrecorded
 
 FLOW = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=("orders",))
 ALONE = Signs("B", 2, "A-mm2")

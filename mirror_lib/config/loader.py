@@ -22,7 +22,7 @@ from mirror_lib.config.connect_reader import (
     read_connectors,
     worker_of_properties,
 )
-from mirror_lib.config.document import Document, Entry, Errors, Value, config_error, content_of, read_properties
+from mirror_lib.config.document import Document, Entry, Errors, config_error, content_of, read_properties
 from mirror_lib.config.keys import sort_keys, unused
 from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
@@ -30,60 +30,48 @@ from mirror_lib.config.yaml_reader import read_yaml
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z][\w-]*):([^}]*)\}")
 _CLASSES = {"EnvVarConfigProvider": "env", "FileConfigProvider": "file", "DirectoryConfigProvider": "dir"}
+_PROVIDER = re.compile(r"config\.providers\.([\w-]+)\.class")
 _KNOWN = "${env:NAME}, ${file:/path:key} and ${dir:/path:file}"
 
 
-class References:
-    """Looks references up. `names` are further provider names of the file: `config.providers.NAME.class`."""
+Lookup = Callable[[str], Optional[str]]
 
-    def __init__(self, environ: Mapping[str, str], names: Mapping[str, str]) -> None:
-        self._environ = environ
-        self._names = {"env": "env", "file": "file", "dir": "dir", **names}
-        self._lookups: Mapping[str, Callable[[str], Optional[str]]] = {
-            "env": self._from_environment,
-            "file": _from_file,
-            "dir": _from_directory,
-        }
 
-    def resolve(self, entry: Entry) -> Entry:
-        """The entry with every reference replaced; one with a reference is marked hidden. Raises `ConfigError`."""
-        if not _REFERENCE.search(entry.text):
-            return entry
-        value: Value = (
-            self._replace(entry.value, entry)
-            if isinstance(entry.value, str)
-            else tuple(self._replace(item, entry) for item in entry.value)
-        )
-        return replace(entry, value=value, hidden=True)
+def _resolved(entry: Entry, lookups: Mapping[str, Lookup]) -> Entry:
+    """The entry with every reference replaced; one with a reference is marked hidden. Raises `ConfigError`."""
+    if not _REFERENCE.search(entry.text):
+        return entry
 
-    def _replace(self, text: str, entry: Entry) -> str:
-        return _REFERENCE.sub(lambda match: self._look_up(match, entry), text)
-
-    def _look_up(self, match: re.Match[str], entry: Entry) -> str:
-        provider, where = match.group(1), match.group(2)
-        kind = self._names.get(provider)
-        if kind is None:
+    def look_up(match: re.Match[str]) -> str:
+        provider, where = match.groups()
+        if provider not in lookups:
             sentence = f"{entry.written}: {match.group(0)} names an unknown provider; take {_KNOWN}"
             raise config_error(sentence, entry.place)
-        found = self._lookups[kind](where)
+        found = lookups[provider](where)
         if found is None:
             raise config_error(f"{entry.written}: {match.group(0)} was not found", entry.place)
         return found
 
-    def _from_environment(self, where: str) -> Optional[str]:
-        # Kafka's own form has an empty path: ${env::NAME}.
-        return self._environ.get(where.lstrip(":"))
+    texts = [entry.value] if isinstance(entry.value, str) else entry.value
+    values = tuple(_REFERENCE.sub(look_up, text) for text in texts)
+    return replace(entry, value=values[0] if isinstance(entry.value, str) else values, hidden=True)
 
 
-def provider_names(settings: Mapping[str, str]) -> Dict[str, str]:
-    """From bare keys such as `config.providers.secrets.class`: provider name to `env`, `file` or `dir`."""
-    names = {}
-    for key, value in settings.items():
-        match = re.fullmatch(r"config\.providers\.([\w-]+)\.class", key)
-        kind = _CLASSES.get(value.strip().rpartition(".")[2])
+def _lookups(document: Document, environ: Mapping[str, str]) -> Mapping[str, Lookup]:
+    """By provider: `env`, `file`, `dir`, and the names that the file gives these by `config.providers.NAME.class`."""
+    # Kafka's own form has an empty path: ${env::NAME}.
+    known: Dict[str, Lookup] = {
+        "env": lambda where: environ.get(where.lstrip(":")),
+        "file": _from_file,
+        "dir": _from_directory,
+    }
+    named = dict(known)
+    for entry in (each for each in document.entries if not each.scope):
+        match = _PROVIDER.fullmatch(entry.key)
+        kind = _CLASSES.get(entry.text.strip().rpartition(".")[2])
         if match and kind:
-            names[match.group(1)] = kind
-    return names
+            named[match.group(1)] = known[kind]
+    return named
 
 
 def _from_file(where: str) -> Optional[str]:
@@ -210,11 +198,10 @@ def with_values(document: Document, environ: Mapping[str, str]) -> Tuple[Documen
     errors = Errors()
     with errors.kept():
         document = with_login_file(document, environ)
-    bare = {entry.key: entry.text for entry in document.entries if not entry.scope}
-    references = References(environ, provider_names(bare))
+    lookups = _lookups(document, environ)
     entries = []
     for entry in document.entries:
         row = unused(entry.key)
         with errors.kept():
-            entries.append(entry if row is not None and not row.refused else references.resolve(entry))
+            entries.append(entry if row is not None and not row.refused else _resolved(entry, lookups))
     return replace(document, entries=tuple(entries)), errors

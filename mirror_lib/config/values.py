@@ -153,15 +153,14 @@ def _milliseconds(value: Value) -> float:
     return _seconds(value) / 1000
 
 
-def _port(value: Value) -> int:
-    number = int(one(value)) if re.fullmatch(r"\d{1,5}", one(value)) else -1
+def _optional_port(value: Value) -> Optional[int]:
+    text = one(value)
+    if text.lower() == NONE:
+        return None
+    number = int(text) if re.fullmatch(r"\d{1,5}", text) else -1
     if not (number == 0 or 1024 <= number <= 65535):
         raise ValueError("must be a port from 1024 to 65535, or 0 for any")
     return number
-
-
-def _optional_port(value: Value) -> Optional[int]:
-    return None if one(value).lower() == NONE else _port(value)
 
 
 def _textfile(value: Value) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
@@ -59,8 +59,8 @@ def acl_changes(
     # may be the original of any ACL.
     deleting = flow.sync_topic_acls_delete and bool(selected) and not (failed or unnamed)
     return AclChanges(
-        create=tuple(sorted(opened, key=_order)),
-        delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
+        create=tuple(sorted(opened, key=astuple)),
+        delete=tuple(sorted((made & there) - wanted.keys(), key=astuple)) if deleting else (),
         skipped=tuple(skipped),
         failed=tuple(failed),
     )
@@ -77,7 +77,7 @@ def _wanted(
     wanted: Dict[AclBinding, None] = {}
     skipped: List[SkippedAcl] = []
     failed: List[SkippedAcl] = []
-    for acl in sorted(source, key=_order):
+    for acl in sorted(source, key=astuple):
         try:
             translated, reason = translator.translate(acl)
         except CustomClassError as error:
@@ -90,10 +90,6 @@ def _wanted(
         if reason:
             skipped.append(SkippedAcl(acl, reason))
     return wanted, skipped, failed
-
-
-def _order(acl: AclBinding) -> Tuple[str, ...]:
-    return (acl.topic, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
 
 
 class _Translator:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import AbstractSet, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.groups.map import FlowMaps
@@ -139,14 +139,12 @@ class Known:
 
 
 def decide(found: Survey, known: Known, ahead: PositionsAhead) -> List[Decision]:
-    return list(_decisions(found, known, ahead))
-
-
-def _decisions(found: Survey, known: Known, ahead: PositionsAhead) -> Iterator[Decision]:
-    for group in sorted(found.positions):
-        for here in sorted(found.positions[group]):
-            pair, position = found.pairs[here], found.positions[group][here]
-            yield _decision(group, pair, position, found, known, ahead)
+    """In the order of group, topic and partition."""
+    return [
+        _decision(group, found.pairs[here], position, found, known, ahead)
+        for group, positions in sorted(found.positions.items())
+        for here, position in sorted(positions.items())
+    ]
 
 
 def _has_answer(group: str, found: Survey) -> bool:

@@ -42,6 +42,7 @@ from mirror_lib.threads import BackgroundCall
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 log = logging.getLogger(__name__)
 
@@ -118,16 +119,9 @@ def start_query(
     clock = spark.readStream.format("rate").options(rowsPerSecond=1, numPartitions=1).load()
     ticks = clock.select(*(F.lit(None).cast(type_name).alias(name) for name, type_name in ledger.types()))
     # The ledger first: a look for so many rows goes through the partitions in order, and is over when it has them.
-    added = ledger.added(flow)
-    writer = (
-        added.unionByName(ticks)
-        .writeStream.queryName(f"translate {flow}")
-        .foreachBatch(pass_on)
-        .option("checkpointLocation", checkpoint_location)
-        .trigger(processingTime=f"{max(1, round(seconds * 1000))} milliseconds")
-    )
-    query: StreamingQuery = writer.start()
-    return query
+    rows = ledger.added(flow).unionByName(ticks)
+    interval = f"{max(1, round(seconds * 1000))} milliseconds"
+    return _writer(flow, rows, checkpoint_location, pass_on).trigger(processingTime=interval).start()
 
 
 def start_once(
@@ -135,15 +129,15 @@ def start_once(
 ) -> StreamingQuery:
     """Start the query that ends by itself. `call` gets the flow's ledger. It is not called if the ledger, which must
     exist, has no file."""
-    writer = (
-        ledger.whole(flow)
-        .writeStream.queryName(f"translate {flow}")
-        .foreachBatch(lambda batch, batch_id: call(batch))
-        .option("checkpointLocation", checkpoint_location)
-        .trigger(availableNow=True)
-    )
-    query: StreamingQuery = writer.start()
-    return query
+    rows = ledger.whole(flow)
+    return _writer(flow, rows, checkpoint_location, lambda batch, _: call(batch)).trigger(availableNow=True).start()
+
+
+def _writer(
+    flow: str, rows: DataFrame, checkpoint_location: str, call: Callable[[DataFrame, int], None]
+) -> DataStreamWriter:
+    named = rows.writeStream.queryName(f"translate {flow}").foreachBatch(call)
+    return named.option("checkpointLocation", checkpoint_location)
 
 
 def _rows(batch: DataFrame) -> Optional[List[LedgerRow]]:

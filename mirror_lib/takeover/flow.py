@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient
@@ -36,7 +36,6 @@ from mirror_lib.takeover.verdicts import (
 )
 from mirror_lib.takeover.walk import KafkaPartitionLogs
 from mirror_lib.text import some
-from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 
 log = logging.getLogger(__name__)
@@ -144,7 +143,12 @@ class FlowTakeover:
         group = self.flow.commit_source_group
         if not group or not self._origin.is_group or group != self._origin.name:
             return
-        offsets = {(each.key.source_topic, each.key.partition): _resume_offset(each) for each in going}
+        offsets = {
+            (each.key.source_topic, each.key.partition): noted(
+                each.remote_topic, each.key.remote_topic_id, each.resumes_at
+            )
+            for each in going
+        }
         for (topic, number), reason in self._source.commit_offsets(group, offsets).items():
             if reason is not None:
                 reported = f"{self.flow.name}: group {group} cannot be moved to the end of {topic}-{number}: {reason}"
@@ -158,7 +162,9 @@ class FlowTakeover:
         plan = plan_flow(self.flow, self._source, self._target, self._flows)
         for topic in plan.copied:
             partitions = there[topic.remote_topic].partitions if topic.remote_topic in there else 0
-            yield from _of_topic(topic, partitions)
+            for number in range(min(topic.partitions, partitions)):
+                key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, number)
+                yield _Partition(key, topic.remote_topic)
 
     def _name_uncopied(self, left: Left, partitions: Sequence[_Partition]) -> None:
         copied = {each.key.source_topic for each in partitions}
@@ -284,37 +290,14 @@ class FlowTakeover:
         )
 
 
-def _of_topic(topic: CopiedTopic, remote_partitions: int) -> Iterator[_Partition]:
-    for number in range(min(topic.partitions, remote_partitions)):
-        key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, number)
-        yield _Partition(key, topic.remote_topic)
-
-
 def _takeover_row(each: PartitionTakeover) -> TakeoverRow:
-    verdict = each.verdict
-    assert verdict.resumes_at is not None
-    return TakeoverRow(
-        each.key,
-        each.remote_topic,
-        each.taken_from,
-        each.kept_offset,
-        verdict.resumes_at,
-        verdict.tail,
-        verdict.doubled,
-        verdict.older,
-    )
-
-
-def _resume_offset(each: PartitionTakeover) -> CommittedOffset:
-    assert each.verdict.resumes_at is not None
-    return noted(each.remote_topic, each.key.remote_topic_id, each.verdict.resumes_at)
+    place, found = (each.key, each.remote_topic, each.taken_from, each.kept_offset), each.verdict
+    return TakeoverRow(*place, each.resumes_at, found.tail, found.doubled, found.older)
 
 
 def _ledger_rows(each: PartitionTakeover) -> Iterator[LedgerRow]:
-    resumes_at = each.verdict.resumes_at
-    assert resumes_at is not None
     key = each.key
     names = (key.source_topic, each.remote_topic, key.partition, key.source_topic_id, key.remote_topic_id)
     for run in each.verdict.runs:
         yield LedgerRow(*names, *run)
-    yield LedgerRow(*names, resumes_at.upstream_offset, resumes_at.downstream_offset, 0)
+    yield LedgerRow(*names, each.resumes_at.upstream_offset, each.resumes_at.downstream_offset, 0)

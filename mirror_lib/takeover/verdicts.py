@@ -1,46 +1,25 @@
 """Decides for one partition where this product resumes and why, or why not, and formats the decisions.
 
-Pure but for the logs, which `PartitionLogs` reads as they are asked for.
+Pure but for the logs, which `KafkaPartitionLogs` reads as they are asked for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.kafka.record_batch import Record
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.takeover.origin import KeptPosition, SyncHistory
-from mirror_lib.takeover.walk import Proven, Restarts, Unproven, candidates
+from mirror_lib.takeover.walk import KafkaPartitionLogs, Proven, Restarts, Unproven, candidates
 from mirror_lib.text import aligned, counted
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
 # How much farther back each search for a place to begin looks than the one before.
 _FARTHER = 8
-
-
-class PartitionLogs(Protocol):
-    """Both logs of one partition. Each method raises `RefusedError` or `ClusterError`."""
-
-    def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
-        """Compare from the anchor, whose offsets are `of_one_record` or come before it, to the end of the remote log.
-        """
-
-    def source_records(self, start: int, until: int) -> Sequence[Record]:
-        """The source's records from upstream offset `start` until before `until`."""
-
-    def source_record(self, start: int) -> Optional[Record]:
-        """The first record of the source at or after an upstream offset."""
-
-    def remote_record(self, start: int) -> Optional[Record]:
-        """The first record of the remote log at or after a downstream offset."""
-
-    def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
-        """Where the source's first record at or after `upstream_offset` lies on the remote log, before an offset."""
 
 
 class CopiedBefore(RefusedError):
@@ -81,7 +60,7 @@ class Verdict:
     older: bool = False
 
 
-def decide(known: Known, logs: PartitionLogs) -> Verdict:
+def decide(known: Known, logs: KafkaPartitionLogs) -> Verdict:
     """Decide where to resume, if both logs prove it. Without proof the partition is refused with a reason."""
     early = _without_reading(known)
     if early is not None:
@@ -92,7 +71,7 @@ def decide(known: Known, logs: PartitionLogs) -> Verdict:
         return Verdict(REFUSED, error.message)
 
 
-def decide_known(position: Position, logs: PartitionLogs) -> Verdict:
+def decide_known(position: Position, logs: KafkaPartitionLogs) -> Verdict:
     """Decide for a partition with rows in the ledger, which resumes at `position`. It is refused if another tool wrote
     after it: then its run is refused as well, with MIR-313."""
     try:
@@ -136,7 +115,7 @@ def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
     return Verdict(REFUSED, f"the remote log's records have expired, and offsets from {next_offset} on may be in it")
 
 
-def _proven(known: Known, logs: PartitionLogs) -> Verdict:
+def _proven(known: Known, logs: KafkaPartitionLogs) -> Verdict:
     found = _walked(known, logs)
     kept = None if known.position is None else known.position.next_offset
     if kept is not None and kept > found.upstream_end:
@@ -158,7 +137,7 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
     )
 
 
-def _walked(known: Known, logs: PartitionLogs) -> Proven:
+def _walked(known: Known, logs: KafkaPartitionLogs) -> Proven:
     """The first walk that reaches the end of the remote log, or the last walk's failure if none does."""
     restarts = known.history.restarts(known.position)
     anchors, failure = anchors_of_syncs(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
@@ -198,7 +177,7 @@ def anchors_of_syncs(known: Known) -> List[Position]:
     return near or [sync for sync in usable[-1:] if sync.upstream_offset >= far]
 
 
-def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
+def _searched(known: Known, logs: KafkaPartitionLogs, restarts: Restarts) -> Proven:
     """Without syncs: find the source record of an older remote record, and compare from there on."""
     if known.position is None:
         not_whole = "no position is kept, and one of the logs is not whole any more"
@@ -220,7 +199,7 @@ def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
     raise failure or earlier or RefusedError(not_found, code="MIR-342")
 
 
-def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
+def _farthest(known: Known, logs: KafkaPartitionLogs, found: Proven) -> Proven:
     """`found`, unless the source's next record is on the remote log before it: that record would be copied twice."""
     begin = found.runs[0].downstream_offset
     earlier = logs.earlier_copy(found.upstream_end, begin) if begin > known.remote.log_start else None
@@ -243,7 +222,7 @@ def _distances(known: Known) -> Iterator[int]:
         yield back
 
 
-def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts, why_none: str) -> Proven:
+def _one_of(guesses: Sequence[Position], logs: KafkaPartitionLogs, restarts: Restarts, why_none: str) -> Proven:
     """The walk that reaches the end. The failure if none does, or if two reach it differently."""
     found: List[Proven] = []
     failure: Optional[Unproven] = None
@@ -262,7 +241,7 @@ def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts
     return found[0]
 
 
-def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Position]:
+def _guesses(known: Known, kept: int, logs: KafkaPartitionLogs, back: int) -> List[Position]:
     """Source offsets that may have the record `back` offsets before the end of the remote log."""
     copy = logs.remote_record(max(known.remote.log_start, known.remote.end - back))
     if copy is None:
@@ -274,7 +253,7 @@ def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Po
     return [Position(offset, copy.offset) for offset in alike]
 
 
-def _first(known: Known, logs: PartitionLogs) -> List[Position]:
+def _first(known: Known, logs: KafkaPartitionLogs) -> List[Position]:
     """Without a stored position only a comparison of all records proves that none of the source is missing."""
     copy = logs.remote_record(known.remote.log_start)
     first = logs.source_record(known.source.log_start)
@@ -313,6 +292,12 @@ class PartitionTakeover:
     taken_from: str
     kept_offset: Optional[int]
     verdict: Verdict
+
+    @property
+    def resumes_at(self) -> Position:
+        """Only of a partition to take over."""
+        assert self.verdict.resumes_at is not None
+        return self.verdict.resumes_at
 
 
 def refused(decided: Sequence[PartitionTakeover]) -> int:

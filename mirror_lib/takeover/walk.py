@@ -224,7 +224,8 @@ def _count(runs: Sequence[Run]) -> int:
 
 
 class KafkaPartitionLogs:
-    """`PartitionLogs` of `source` and `remote`. Raises `Disconnected` if a leader moves or a broker is unavailable.
+    """Both logs of one partition. Raises `Disconnected` if a leader moves or a broker is unavailable.
+
     `first_of` returns the remote log's first offset of a timestamp (ms) or later, -1 for none."""
 
     def __init__(
@@ -240,7 +241,8 @@ class KafkaPartitionLogs:
         self._first_of = first_of
 
     def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
-        """Compare from the anchor to the end of the remote log. Raises `Unproven` if neither isolation level fits."""
+        """Compare from the anchor, whose offsets are `of_one_record` or come before it, to the end of the remote log.
+        Raises `Unproven` if neither isolation level fits."""
         failures: List[Unproven] = []
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
             try:
@@ -257,7 +259,7 @@ class KafkaPartitionLogs:
 
         return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts, of_one_record)
 
-    def source_records(self, start: int, until: int) -> Sequence[Record]:
+    def source_records(self, start: int, until: int) -> List[Record]:
         records = Records(LogEntries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
         found: List[Record] = []
         record = records.record()
@@ -273,6 +275,7 @@ class KafkaPartitionLogs:
         return _first(self._target, self._at_target, start, READ_COMMITTED)
 
     def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
+        """Where the source's first record at or after `upstream_offset` lies on the remote log, before an offset."""
         original = self.source_record(upstream_offset)
         if original is None:
             return None

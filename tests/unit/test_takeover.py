@@ -47,7 +47,7 @@ from mirror_lib.takeover.verdicts import (
     takeover_json,
     takeover_lines,
 )
-from mirror_lib.takeover.walk import Proven, Restarts, Unproven, is_copy, walk
+from mirror_lib.takeover.walk import KafkaPartitionLogs, Proven, Restarts, Unproven, is_copy, walk
 from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
@@ -55,7 +55,7 @@ ORDERS = ("orders", 0)
 
 
 @dataclass
-class Copied:
+class Copied(KafkaPartitionLogs):
     """A source log and what MirrorMaker made of it. `attempts`: upstream offsets from and until of each of its runs.
 
     Like the real one it writes a sync at the start of each run, and then one in `lag` records.
@@ -89,8 +89,6 @@ class Copied:
     @property
     def source_end(self) -> int:
         return self.source[-1].next
-
-    # What `PartitionLogs` offers.
 
     def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
         return walk(self._open, _open(self.remote, anchor.downstream_offset), anchor, restarts, of_one_record)

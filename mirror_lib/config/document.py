@@ -128,10 +128,6 @@ def nearest(key: str, names: Iterable[str], cutoff: float = 0.6) -> Optional[str
     return next(iter(difflib.get_close_matches(key, list(names), n=1, cutoff=cutoff)), None)
 
 
-def unknown_cluster(alias: str, aliases: Sequence[str], written: str, place: str) -> ConfigError:
-    return config_error(f"{written} names {unlisted(alias, aliases)}", place)
-
-
 def unlisted(alias: str, aliases: Sequence[str]) -> str:
     like = nearest(alias, aliases)
     known = f"the clusters are {', '.join(aliases)}" if aliases else "the file has no clusters"

@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 import yaml
 
-from mirror_lib.config.document import YAML, Document, Entry, Value, config_error, unknown_cluster
+from mirror_lib.config.document import YAML, Document, Entry, Value, config_error, unlisted
 from mirror_lib.config.record_change import RENAMES, rename_items
 from mirror_lib.config.settings import BY_NAME, ENABLED
 from mirror_lib.errors import ConfigError
@@ -135,7 +135,8 @@ class _Reader:
             self._wrong(f"flow {name} must be written A->B", line)
             return None
         unknown = [alias for alias in match.groups() if alias not in aliases]
-        self.errors += [unknown_cluster(alias, aliases, name, self._place(line)) for alias in unknown]
+        for alias in unknown:
+            self._wrong(f"{name} names {unlisted(alias, aliases)}", line)
         return None if unknown else "->".join(match.groups())
 
     def _value(self, node: yaml.Node, key: str) -> Optional[Value]:

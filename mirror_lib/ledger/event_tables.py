@@ -56,8 +56,9 @@ class EventTable:
         self._table.append(rows, {})
 
     def _found(self, flow: str, query: Callable[[DataFrame], DataFrame], made_elsewhere: bool = False) -> List[Row]:
-        own = F.col("flow") == flow
-        return self._table.collected(lambda rows: query(rows.where(own)), made_elsewhere=made_elsewhere)
+        return self._table.collected(
+            lambda rows: query(rows.where(F.col("flow") == flow)), made_elsewhere=made_elsewhere
+        )
 
 
 class IncidentTable(EventTable):

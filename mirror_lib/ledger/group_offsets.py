@@ -90,9 +90,12 @@ class GroupOffsetTable:
 
     def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
         """Flow and row of everything that the run wrote: by flow, then in the order of writing."""
-        own, order = F.col("run_id") == run_id, ("flow", "append_number", "move_number")
-        found = self._table.collected(lambda rows: rows.where(own).orderBy(*order).select("flow", *_MOVE))
-        return tuple((row["flow"], GroupOffset(*row[1:])) for row in found)
+
+        def query(rows: DataFrame) -> DataFrame:
+            of_run = rows.where(F.col("run_id") == run_id).orderBy("flow", "append_number", "move_number")
+            return of_run.select("flow", *_MOVE)
+
+        return tuple((row["flow"], GroupOffset(*row[1:])) for row in self._table.collected(query))
 
     def runs(self) -> Sequence[GroupOffsetRun]:
         """Newest first."""

@@ -139,9 +139,9 @@ class OffsetSyncTable:
 
     def dead_letters_at(self, flow: str, remote_topic: str, remote_topic_id: str) -> Mapping[DeadLetterPlace, int]:
         """The end of the recorded dead-letter records in a dead letter topic, by their origin."""
-        there = (F.col("remote_topic") == remote_topic) & (F.col("remote_topic_id") == remote_topic_id)
 
         def query(rows: DataFrame) -> DataFrame:
+            there = (F.col("remote_topic") == remote_topic) & (F.col("remote_topic_id") == remote_topic_id)
             own = rows.where(there).where("upstream_until is null")
             return own.groupBy(*DeadLetterPlace._fields).agg(F.max(F.expr(_DOWNSTREAM_END)).alias("end"))
 
@@ -204,8 +204,7 @@ class OffsetSyncTable:
 
     def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
         """The start of the row with the lowest downstream offset. `None` if the ledger has no row of `key`."""
-        begin = F.min(F.struct("downstream_offset", "upstream_offset")).alias("first")
-        first = self._one(flow, key, begin)
+        first = self._one(flow, key, lambda: F.min(F.struct("downstream_offset", "upstream_offset")))
         return None if first is None else Position(first["upstream_offset"], first["downstream_offset"])
 
     def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
@@ -214,15 +213,19 @@ class OffsetSyncTable:
         For a truncated remote log: a copy from this offset on neither loses nor doubles records. `None` if the ledger
         has no row of `key`.
         """
-        into_run = F.greatest(F.lit(0), F.lit(downstream_offset) - F.col("downstream_offset"))
-        beyond = F.when(F.expr(_DOWNSTREAM_END) > downstream_offset, F.col("upstream_offset") + into_run)
-        first_beyond = F.min(F.when(F.col("record_count") > 0, beyond))
-        offset = self._one(flow, key, F.coalesce(first_beyond, F.max(F.expr(_UPSTREAM_END))))
+
+        def value() -> SparkColumn:
+            into_run = F.greatest(F.lit(0), F.lit(downstream_offset) - F.col("downstream_offset"))
+            beyond = F.when(F.expr(_DOWNSTREAM_END) > downstream_offset, F.col("upstream_offset") + into_run)
+            first_beyond = F.min(F.when(F.col("record_count") > 0, beyond))
+            return F.coalesce(first_beyond, F.max(F.expr(_UPSTREAM_END)))
+
+        offset = self._one(flow, key, value)
         return None if offset is None else int(offset)
 
-    def _one(self, flow: str, key: PartitionKey, value: SparkColumn) -> Any:
+    def _one(self, flow: str, key: PartitionKey, value: Callable[[], SparkColumn]) -> Any:
         """An aggregate over the exact rows of `key`; `None` without a row."""
-        return next((row[0] for row in self._found(flow, lambda rows: rows.where(_is(key)).agg(value))), None)
+        return next((row[0] for row in self._found(flow, lambda rows: rows.where(_is(key)).agg(value()))), None)
 
     def void_from(self, flow: str, key: PartitionKey, downstream_offset: int) -> None:
         """Remove everything from `downstream_offset` on, in one commit: runs are cut there, later rows deleted.

@@ -209,23 +209,15 @@ class MirrorRun:
         return self.source_cluster_id, self.target_cluster_id
 
 
-_SIDES = ("source", "target")
-
-
 def same_clusters(flow: str, now: Tuple[str, str], before: Optional[Tuple[str, str]]) -> None:
     """Raise `RefusedError` if the ids of source and target differ from `before`, the ids at the flow's last run."""
-    for side, cluster_id in zip(_SIDES, now):
-        same_cluster(flow, side, cluster_id, before)
-
-
-def same_cluster(flow: str, side: str, now: str, before: Optional[Tuple[str, str]]) -> None:
-    recorded = now if before is None else dict(zip(_SIDES, before))[side]
-    if now != recorded:
-        raise RefusedError(
-            f"{flow}: the {side} cluster has id {now}, and the ledger was written for {recorded}",
-            "check bootstrap.servers; for another cluster give another `state:` or another alias",
-            code="MIR-304",
-        )
+    for side, cluster_id, recorded in zip(("source", "target"), now, before or now):
+        if cluster_id != recorded:
+            raise RefusedError(
+                f"{flow}: the {side} cluster has id {cluster_id}, and the ledger was written for {recorded}",
+                "check bootstrap.servers; for another cluster give another `state:` or another alias",
+                code="MIR-304",
+            )
 
 
 # cluster, group, topic, partition

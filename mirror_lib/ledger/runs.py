@@ -7,7 +7,7 @@ import time
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import MirrorError
@@ -19,7 +19,6 @@ from mirror_lib.ledger.records import (
     SIGN_SECONDS,
     MirrorRun,
     Progress,
-    same_cluster,
     same_clusters,
 )
 from mirror_lib.ledger.tables import RUNS
@@ -119,8 +118,11 @@ class RunTable:
         same_clusters(flow, clusters, None if last is None else last.clusters)
 
     def same_cluster(self, flow: str, alias: str, cluster_id: str) -> None:
-        side, last = "source" if flow.startswith(f"{alias}->") else "target", self.latest(flow)
-        same_cluster(flow, side, cluster_id, None if last is None else last.clusters)
+        last = self.latest(flow)
+        if last is not None:
+            source, target = last.clusters
+            now = (cluster_id, target) if flow.startswith(f"{alias}->") else (source, cluster_id)
+            same_clusters(flow, now, last.clusters)
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
         """`latest`, and whether that run recorded the outcome `ok`: nothing to recover."""
@@ -136,6 +138,7 @@ class RunTable:
         read = self._table.rows_without_spark(columns, flow)
         if read is not None:
             return [] if read.rows is None else read.rows.to_pylist()
-        own = F.col("flow") == flow
-        found = self._table.collected(lambda rows: rows.where(own).select(*columns), made_elsewhere=True)
-        return [row.asDict() for row in found]
+        def query(rows: DataFrame) -> DataFrame:
+            return rows.where(F.col("flow") == flow).select(*columns)
+
+        return [row.asDict() for row in self._table.collected(query, made_elsewhere=True)]

@@ -174,7 +174,7 @@ def _run(
         refuse = {each.name: partial(writers[each.name].refuse, tables=_tables(spark, config, each)) for each in copied}
         shown_cycles = watcher(arguments.json, cycle_line, cycle_json)
         translation = BackgroundTranslation(config, flows, spark, shown_cycles, stop, refuse)
-        tables = TopicAclTable(spark, config.state), runs
+        tables = TopicAclTable(spark, config.state), runs.latest
         shown = ProgressWatcher(arguments.json, screen)
         exporter = Exporter(config, copied, print_progress, seconds_to_retention)
 

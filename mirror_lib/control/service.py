@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple, Type
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -128,11 +128,8 @@ def pause_after(interval: Optional[float], synced: Synced, taken: float) -> Opti
     return max(0.0, (RETRY_SECONDS if synced.refused else wanted) - taken)
 
 
-class LastRuns(Protocol):
-    """Remembers the runs of flows."""
-
-    def latest(self, flow: str) -> Optional[MirrorRun]:
-        """The run of `flow` that started last; `None` before the first. May raise StateError."""
+# The run of a flow that started last; `None` before the first. May raise StateError.
+LastRun = Callable[[str], Optional[MirrorRun]]
 
 
 class LastClusters:
@@ -141,8 +138,8 @@ class LastClusters:
     The last runs of `flows` are read at the first use, and kept.
     """
 
-    def __init__(self, runs: LastRuns, flows: Sequence[ReplicationFlow]) -> None:
-        self._runs, self._flows = runs, flows
+    def __init__(self, last_run: LastRun, flows: Sequence[ReplicationFlow]) -> None:
+        self._last_run, self._flows = last_run, flows
         self._known: Dict[str, MirrorRun] = {}
         self._reading = threading.Lock()
 
@@ -159,7 +156,7 @@ class LastClusters:
     def _last(self, flow: str) -> Optional[MirrorRun]:
         # Every duty of a flow asks at its start, and one read is enough.
         with self._reading:
-            last = self._known.get(flow) or self._runs.latest(flow)
+            last = self._known.get(flow) or self._last_run(flow)
             if last is not None:
                 self._known[flow] = last
             return last
@@ -177,18 +174,20 @@ class BackgroundControl:
         config: MirrorConfig,
         flows: Sequence[ReplicationFlow],
         book: MadeAcls,
-        runs: LastRuns,
+        last_run: LastRun,
         watcher: Watcher,
         stop: threading.Event,
         refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
     ) -> None:
         self._stop, self._watcher = stop, watcher
         each = [
-            _FlowControl(config, flow, book, LastClusters(runs, [flow]), watcher, flow.copied, refuse.get(flow.name))
+            _FlowControl(
+                config, flow, book, LastClusters(last_run, [flow]), watcher, flow.copied, refuse.get(flow.name)
+            )
             for flow in flows
         ]
         # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
-        reported = LastClusters(runs, config.flows)
+        reported = LastClusters(last_run, config.flows)
         pairs = map(only_heartbeats, beating_pairs(config, flows))
         each += [_FlowControl(config, pair, book, reported, watcher, copies=False) for pair in pairs]
         self._controls = [control for control in each if control.duties]

@@ -11,6 +11,7 @@ from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import MirrorError
 from mirror_lib.facts import AclBinding, AclCluster, Cluster, readable, unreadable
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.plan import TopicFacts, plan_topics, select_topics
 
 log = logging.getLogger(__name__)
@@ -31,10 +32,6 @@ class Synced:
     problems: Tuple[str, ...] = ()
     notes: Tuple[str, ...] = ()
     refused: bool = False
-
-
-class TopicsAndAcls(Cluster, AclCluster, Protocol):
-    """A cluster that answers about both."""
 
 
 class MadeAcls(Protocol):
@@ -94,8 +91,8 @@ def _alter_one_by_one(target: Cluster, name: str, change: Mapping[str, Optional[
 def sync_topic_acls(
     flow: ReplicationFlow,
     flows: Sequence[ReplicationFlow],
-    source: TopicsAndAcls,
-    target: TopicsAndAcls,
+    source: KafkaCluster,
+    target: KafkaCluster,
     book: MadeAcls,
 ) -> Synced:
     """Create, and if asked delete, ACLs of remote topics. Raises ClusterError where they cannot be read, StateError."""

@@ -175,11 +175,8 @@ class Book:
         self.acls = [acl for acl in self.acls if acl not in acls]
 
 
-class NoRuns:
+def no_run(flow: str) -> None:
     """Flows that never ran."""
-
-    def latest(self, flow: str) -> None:
-        return None
 
 
 def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
@@ -299,12 +296,12 @@ class GuardedFlow:
 
         config, stop = self.config(user), threading.Event()
         reports: Dict[str, ControlReport] = {}
-        made, runs = TopicAclTable(self.spark, config.state), RunTable(self.spark, config.state)
+        made, last_run = TopicAclTable(self.spark, config.state), RunTable(self.spark, config.state).latest
 
         def watch(report: ControlReport) -> None:
             reports[report.flow] = report
 
-        with BackgroundControl(config, config.flows, made, runs, watch, stop):
+        with BackgroundControl(config, config.flows, made, last_run, watch, stop):
             (outcome,) = run_flows(config, config.flows, self.spark, self.seen.append, stop)
         assert outcome.error is None
         self.copied = [each.topic for each in outcome.topics]
@@ -409,7 +406,7 @@ def test_running_flow_follows_the_source_in_its_intervals(
         seen.append(report)
         changed.set()
 
-    with BackgroundControl(config, config.flows, Book(), NoRuns(), watch, threading.Event()):
+    with BackgroundControl(config, config.flows, Book(), no_run, watch, threading.Event()):
         topics.set(retention_ms="2000")
         assert changed.wait(60)
         assert topics.remote_becomes({"retention.ms": "2000"})
@@ -438,7 +435,7 @@ def test_acls_of_a_topic_that_appears_later_arrive_in_a_running_flow(guarded: Gu
     with login(guarded, "admin") as cluster:
         cluster.create_topic_acls([right, prefixed])
         visible(cluster, {right, prefixed})
-        with BackgroundControl(config, config.flows, Book(), NoRuns(), lambda _: None, threading.Event()):
+        with BackgroundControl(config, config.flows, Book(), no_run, lambda _: None, threading.Event()):
             # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
             visible(cluster, {by_name}, {by_prefix})
             cluster.create_topics([NewTopic(name, 1, 1)])

@@ -153,7 +153,8 @@ def read_mm1(given: Given, state: Optional[str] = None, stray: Sequence[str] = (
         entries += source.clients(alias)
         entries += source.flow(f"{alias}->{TARGET}")
         warnings += source.warnings()
-    ignored = [(Entry("", f"--{name}", "", f"--{name}"), why) for name, why in _ignored(given)]
+    idle = (each for each in OPTIONS if each.status == IGNORED and given.get(each.name))
+    ignored = [(Entry("", f"--{each.name}", "", f"--{each.name}"), each.reason) for each in idle]
     words = [(Entry("", word, "", "the command line"), "it belongs to no option") for word in stray]
     left_out = [*words, *ignored, *(each for file in (*sources, target) for each in file.left_out)]
     path = ", ".join([*given["consumer.config"], producer])
@@ -178,10 +179,6 @@ def _check(given: Given) -> None:
         raise ConfigError("exactly one --whitelist (or --include) or --blacklist (or --exclude) is needed")
     for option in (each for each in OPTIONS if each.status == REFUSED and given.get(each.name)):
         raise ConfigError(f"--{option.name} cannot be honoured: {option.reason}", "take it out")
-
-
-def _ignored(given: Given) -> List[Tuple[str, str]]:
-    return [(each.name, each.reason) for each in OPTIONS if each.status == IGNORED and given.get(each.name)]
 
 
 def _settings(given: Given, group: str, state: Optional[str]) -> List[Entry]:

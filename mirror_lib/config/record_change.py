@@ -47,10 +47,6 @@ def _sql(value: Value) -> Optional[str]:
     return one(value) or None
 
 
-def _select(value: Value) -> Optional[str]:
-    return _sql(value) if isinstance(value, str) else _sql(", ".join(value))
-
-
 def _transform(value: Value) -> Optional[str]:
     name = one(value)
     if name and not is_entry_point(name):
@@ -112,10 +108,6 @@ def _partitioner(value: Value) -> Partitioner:
     return int(word)
 
 
-def _optional_name(value: Value) -> Optional[str]:
-    return str(LEGAL_NAME.parse(value)) if one(value) else None
-
-
 def _on_or_off(value: Value) -> bool:
     word = one(value).lower()
     if word not in ("on", "off", "true", "false"):
@@ -124,11 +116,11 @@ def _on_or_off(value: Value) -> bool:
 
 
 CONDITION = Kind("Spark SQL", _sql)
-SELECT_LIST = Kind("Spark SQL", _select)
+SELECT_LIST = Kind("Spark SQL", lambda value: _sql(value if isinstance(value, str) else ", ".join(value)))
 TRANSFORM = Kind("module:function", _transform)
 RENAMES = Kind("list or map", _renames)
 PARTITIONER = Kind("source, key or a number", _partitioner)
-OPTIONAL_NAME = Kind("text", _optional_name)
+OPTIONAL_NAME = Kind("text", lambda value: LEGAL_NAME.parse(value) if one(value) else None)
 ON_OR_OFF = Kind("on or off", _on_or_off)
 
 

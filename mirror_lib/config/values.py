@@ -149,10 +149,6 @@ def _number(value: Value) -> float:
     return number
 
 
-def _milliseconds(value: Value) -> float:
-    return _seconds(value) / 1000
-
-
 def _optional_port(value: Value) -> Optional[int]:
     text = one(value)
     if text.lower() == NONE:
@@ -307,10 +303,6 @@ def _legal_name(value: Value) -> str:
     return text
 
 
-def _legal_or_blank(value: Value) -> str:
-    return _legal_name(value) if one(value) else ""
-
-
 def _text(value: Value) -> str:
     text = one(value)
     if not text:
@@ -332,12 +324,12 @@ BOOLEAN = Kind("true or false", _boolean)
 INTERVAL = Kind("seconds", _interval)
 SECONDS = Kind("seconds", _seconds)
 AT_MOST_A_MINUTE = Kind("seconds", _minute)
-MILLISECONDS = Kind("milliseconds", _milliseconds)
+MILLISECONDS = Kind("milliseconds", lambda value: _seconds(value) / 1000)
 PATTERNS = Kind("list of patterns", _patterns)
 TEXT = Kind("text", _text)
 OPTIONAL_TEXT = Kind("text", one)
 LEGAL_NAME = Kind("text", _legal_name)
-LEGAL_OR_BLANK = Kind("text", _legal_or_blank)
+LEGAL_OR_BLANK = Kind("text", lambda value: _legal_name(value) if one(value) else "")
 TRIGGER = Kind("availableNow or a time", _trigger)
 
 

@@ -58,7 +58,8 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = self._place(mark.line if mark else 0)
-            raise config_error(f"not valid YAML: {error.problem}{_advice(error)}", place) from None
+            advice = "; quote a value that begins with *" if "alias" in str(error.context) else ""
+            raise config_error(f"not valid YAML: {error.problem}{advice}", place) from None
         except yaml.YAMLError:
             raise config_error("not valid YAML", self._path) from None
         return root
@@ -155,7 +156,3 @@ class _Reader:
 
     def _place(self, line: int) -> str:
         return f"{self._path}:{line + 1}"
-
-
-def _advice(error: yaml.MarkedYAMLError) -> str:
-    return "; quote a value that begins with *" if "alias" in str(error.context) else ""

@@ -74,8 +74,11 @@ def copied_elsewhere(flows: Sequence[ReplicationFlow]) -> List[str]:
 
     To be asked before this process writes heartbeats of its own.
     """
-    waits = {flow.name: BackgroundCall(f"heartbeats of {flow.name}", partial(_others_beat, flow)) for flow in flows}
-    return [name for name, wait in waits.items() if wait.result()]
+    waits = {
+        flow.name: BackgroundCall(f"heartbeats of {flow.name}", partial(_arrivals, flow, _silence(flow)))
+        for flow in flows
+    }
+    return [name for name, wait in waits.items() if any(body.endswith(COPIES) for body in wait.result())]
 
 
 def _silence(flow: ReplicationFlow) -> float:
@@ -86,10 +89,6 @@ def _silence(flow: ReplicationFlow) -> float:
 def foreign_heartbeats(flow: ReplicationFlow, seconds: float) -> int:
     """How many another tool writes within `seconds`. Raises ClusterError, BatchError."""
     return sum(not body.endswith((COPIES, COPIES_NOT)) for body in _arrivals(flow, seconds))
-
-
-def _others_beat(flow: ReplicationFlow) -> bool:
-    return any(body.endswith(COPIES) for body in _arrivals(flow, _silence(flow)))
 
 
 def _arrivals(flow: ReplicationFlow, seconds: float) -> List[bytes]:

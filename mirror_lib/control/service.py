@@ -238,7 +238,7 @@ class _FlowControl:
         copies: bool,
         refuse: Optional[CheckClusters] = None,
     ) -> None:
-        self._flow, self._flows, self._book, self._watcher = flow, config.flows, book, watcher
+        self._flow, self._flows, self._watcher = flow, config.flows, watcher
         self._clusters, self._refuse = clusters, refuse
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
@@ -246,8 +246,8 @@ class _FlowControl:
         self._report = ControlReport(flow.name)
         self._shown: Optional[ControlReport] = None
         turns = (
-            (CONFIGS, flow.sync_topic_configs_interval, self._sync_configs),
-            (ACLS, flow.sync_topic_acls_interval, self._sync_acls),
+            (CONFIGS, flow.sync_topic_configs_interval, partial(self._sync, sync_topic_configs)),
+            (ACLS, flow.sync_topic_acls_interval, partial(self._sync, partial(sync_topic_acls, book=book))),
             (HEARTBEATS, flow.emit_heartbeats_interval, self._beat),
         )
         once = config.trigger == AVAILABLE_NOW
@@ -272,15 +272,9 @@ class _FlowControl:
         """Close the connections. Only after every duty has ended."""
         self._heartbeats.close()
 
-    def _sync_configs(self) -> Synced:
-        flow = self._flow
+    def _sync(self, sync: Callable[..., Synced]) -> Synced:
         with self._same_clusters() as (source, target):
-            return sync_topic_configs(flow, self._flows, source, target)
-
-    def _sync_acls(self) -> Synced:
-        flow = self._flow
-        with self._same_clusters() as (source, target):
-            return sync_topic_acls(flow, self._flows, source, target, self._book)
+            return sync(self._flow, self._flows, source, target)
 
     @contextmanager
     def _same_clusters(self) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:

@@ -55,12 +55,9 @@ class PositionsAhead:
         reached = [position for position in seen if position.offset <= mirrored_until]
         ahead = [position for position in seen if position.offset > mirrored_until]
         # The reached position stays too: it is the answer until the mirror has copied more.
-        self._seen[of] = _thinned([*reached[-1:], *ahead, now])
+        kept = [*reached[-1:], *ahead, now]
+        self._seen[of] = kept if len(kept) <= REMEMBERED else [*kept[:-1:2], now]
         return reached[-1] if reached else now
-
-
-def _thinned(positions: List[CommittedOffset]) -> List[CommittedOffset]:
-    return positions if len(positions) <= REMEMBERED else [*positions[:-1:2], positions[-1]]
 
 
 # The end of a partition without copied records: every position is ahead of it.

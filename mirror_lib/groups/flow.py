@@ -179,7 +179,8 @@ class FlowTranslation:
             # Rows may have been deleted since they were read, because a remote log was truncated.
             self._maps = None
             decisions = self._decide(found, rules)
-        strangers = {_standing(each) for each in decisions if self._may_be_moved_by_others(each)}
+        others = filter(self._may_be_moved_by_others, decisions)
+        strangers = {(each.group, each.there, each.present) for each in others}
         if strangers - self._strangers:
             # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or another
             # flow did, whose it is then. Or MirrorMaker, before this mirror took over.
@@ -277,10 +278,6 @@ class FlowTranslation:
             self._unlisted = self._here.unlisted_brokers()
             self._groups_listed_at = now
         return self._groups
-
-
-def _standing(decision: Decision) -> Tuple[str, TopicPartition, Optional[CommittedOffset]]:
-    return decision.group, decision.there, decision.present
 
 
 def _done(decision: Decision, reasons: Mapping[MoveKey, Optional[str]], cluster: str) -> str:

@@ -104,9 +104,12 @@ class GroupMover:
                 self._upkeep.committed()
             self.last.update({row.key: row for row in rows})
             self._made -= {row.key for row in rows}
+        groups: Dict[str, List[GroupOffset]] = defaultdict(list)
+        for move in moves:
+            groups[move.group].append(move)
         reasons = {
             (cluster.alias, group, *where): reason
-            for group, made in self._made_by_group(_by_group(moves), cluster, changed)
+            for group, made in self._made_by_group(groups, cluster, changed)
             for where, reason in made.items()
         }
         self._made |= {key for key, reason in reasons.items() if reason is None}
@@ -181,13 +184,6 @@ def _make(
     # An offset that a broker refused is unchanged, and its reason says more than silence.
     reported = {where: why for where, why in seen.items() if made[where] is not None and why != NO_ANSWER}
     return {**made, **reported}
-
-
-def _by_group(moves: Sequence[GroupOffset]) -> Mapping[str, List[GroupOffset]]:
-    groups: Dict[str, List[GroupOffset]] = defaultdict(list)
-    for move in moves:
-        groups[move.group].append(move)
-    return groups
 
 
 PUT_BACK = "put back"

@@ -185,7 +185,8 @@ class TableCompaction:
         rows = self.table.rows()
         if rows is None:
             return
-        since = f"flow = {text_literal(self._flow)} AND {self._schema.stamp} >= {_timestamp(found.since)}"
+        at = _EPOCH + timedelta(microseconds=found.since)
+        since = f"flow = {text_literal(self._flow)} AND {self._schema.stamp} >= TIMESTAMP '{at}'"
         # Delta reads and replaces rows of one version, and refuses the commit if another process wrote meanwhile.
         options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
         with self.table.explained("merge"):
@@ -229,10 +230,6 @@ def merged_ranges(rows: DataFrame) -> DataFrame:
         *(F.max(name).alias(name) for name in (stamp, *_UNTILS)),
     )
     return rows.where(_IS_START).unionByName(merged.select(*rows.columns)).coalesce(1)
-
-
-def _timestamp(micros: int) -> str:
-    return f"TIMESTAMP '{_EPOCH + timedelta(microseconds=micros)}'"
 
 
 def text_literal(value: str) -> str:

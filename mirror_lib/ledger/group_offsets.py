@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from datetime import datetime, timezone
 from typing import Callable, Mapping, Sequence, Tuple
 
@@ -51,7 +52,7 @@ class GroupOffsetTable:
         # A crash after this leaves rows of offset commits that were not made. They are harmless: the next cycle and a
         # rollback read the offset that the group has committed.
         self._table.append(
-            [_values(flow, run_id, append_number, number, row) for number, row in enumerate(rows)],
+            [(flow, run_id, append_number, number, *astuple(row)) for number, row in enumerate(rows)],
             {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
         )
 
@@ -116,10 +117,6 @@ def _last_moves(rows: DataFrame) -> DataFrame:
     last_of_run = rows.groupBy(*_WHERE, "run_id").agg(in_run)
     over_runs = F.max(F.struct("last.at", "last.append_number", "last.move")).alias("last")
     return last_of_run.groupBy(*_WHERE).agg(over_runs).select(*_WHERE, F.col("last.move").alias("last"))
-
-
-def _values(flow: str, run_id: str, append_number: int, move_number: int, row: GroupOffset) -> Tuple[object, ...]:
-    return (flow, run_id, append_number, move_number, *(getattr(row, name) for name in _MOVE))
 
 
 def _run(row: Row) -> GroupOffsetRun:

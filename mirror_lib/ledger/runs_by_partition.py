@@ -108,7 +108,8 @@ def _joined(rows: pa.Table) -> pa.Table:
     firsts = pa.concat_arrays([pa.array([0], pa.int64()), pc.add(begins, 1)])
     lasts = pa.concat_arrays([begins, pa.array([rows.num_rows - 1], pa.int64())])
     runs = rows.take(firsts)
-    return _with(runs, NUMBERS[2], pc.subtract(ends.take(lasts), _column(runs, NUMBERS[0])))
+    counts = pc.subtract(ends.take(lasts), _column(runs, NUMBERS[0]))
+    return runs.set_column(runs.schema.get_field_index(NUMBERS[2]), NUMBERS[2], counts)
 
 
 def _neighbours(column: pa.Array) -> Tuple[pa.Array, pa.Array]:
@@ -118,10 +119,6 @@ def _neighbours(column: pa.Array) -> Tuple[pa.Array, pa.Array]:
 def _column(rows: pa.Table, name: str) -> pa.Array:
     chunks = rows.column(name).combine_chunks()
     return chunks.combine_chunks() if isinstance(chunks, pa.ChunkedArray) else chunks
-
-
-def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    return rows.set_column(rows.schema.get_field_index(name), name, column)
 
 
 def _offsets(column: Any) -> Numbers:

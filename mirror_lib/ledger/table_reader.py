@@ -116,7 +116,8 @@ class TableReader:
         except StateError:
             raise
         except Exception as error:  # the library raises several classes, and OSError
-            raise self._unread(path, error) from error
+            hint = f"check the folder and this machine's access to it; {STEPS} has the steps for a damaged table"
+            raise StateError(without_logins(f"could not read the table {path}: {cause_of(error)}"), hint) from error
 
     def last_clusters(self, flow: str) -> Optional[Tuple[str, str]]:
         """The ids of source and target at the last start of `flow`; `None` before the first."""
@@ -149,10 +150,6 @@ class TableReader:
                 for row in ranges.to_pylist()
             },
         )
-
-    def _unread(self, path: str, error: Exception) -> StateError:
-        hint = f"check the folder and this machine's access to it; {STEPS} has the steps for a damaged table"
-        return StateError(without_logins(f"could not read the table {path}: {cause_of(error)}"), hint)
 
 
 def place_of(state: str) -> str:

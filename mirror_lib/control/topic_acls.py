@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
@@ -15,6 +16,7 @@ from mirror_lib.topics.policy import policy_for, remote_topic
 NO_TOPICS: Mapping[str, TopicDescription] = {}
 # What an ACL is for: a name or a prefix, and which of them it is.
 Pattern = Tuple[str, str]
+_order = attrgetter(*AclBinding.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ def acl_changes(
     # may be the original of any ACL.
     deleting = flow.sync_topic_acls_delete and bool(selected) and not (failed or unnamed)
     return AclChanges(
-        create=tuple(sorted(opened, key=astuple)),
-        delete=tuple(sorted((made & there) - wanted.keys(), key=astuple)) if deleting else (),
+        create=tuple(sorted(opened, key=_order)),
+        delete=tuple(sorted((made & there) - wanted.keys(), key=_order)) if deleting else (),
         skipped=tuple(skipped),
         failed=tuple(failed),
     )
@@ -77,7 +79,7 @@ def _wanted(
     wanted: Dict[AclBinding, None] = {}
     skipped: List[SkippedAcl] = []
     failed: List[SkippedAcl] = []
-    for acl in sorted(source, key=astuple):
+    for acl in sorted(source, key=_order):
         try:
             translated, reason = translator.translate(acl)
         except CustomClassError as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from datetime import datetime, timezone
+from operator import attrgetter
 from typing import Callable, Mapping, Sequence, Tuple
 
 from pyspark.sql import Column as Condition
@@ -19,6 +19,7 @@ from mirror_lib.spark.jobs import local_rows
 _WHERE = ("cluster", "group", "topic", "partition")
 _STANDING = (*((name, "int" if name == "partition" else "string") for name in _WHERE), ("stands", "bigint"))
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
+_of_move = attrgetter(*_MOVE)
 _REST = tuple(name for name in _MOVE if name not in _WHERE)
 
 
@@ -52,7 +53,7 @@ class GroupOffsetTable:
         # A crash after this leaves rows of offset commits that were not made. They are harmless: the next cycle and a
         # rollback read the offset that the group has committed.
         self._table.append(
-            [(flow, run_id, append_number, number, *astuple(row)) for number, row in enumerate(rows)],
+            [(flow, run_id, append_number, number, *_of_move(row)) for number, row in enumerate(rows)],
             {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -43,21 +43,13 @@ def run_rows(
 
     `numbers` are the columns in `flat`, in that order; `same` has values of all rows."""
     ddl = ", ".join(f"{name} {type_name}" for name, type_name in columns)
-    return spark.range(0, 1, 1, 1).mapInArrow(_maker(tuple(columns), tuple(numbers), given, same or {}), ddl)
 
-
-def _maker(
-    columns: Tuple[Tuple[str, str], ...],
-    numbers: Tuple[str, ...],
-    given: Shipped[Sequence[RunRows]],
-    same: Mapping[str, Value],
-) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def make(ones: Batches) -> Iterator[pa.RecordBatch]:
         for _ in ones:  # one row, which triggers the output
             for part in parts(given.value, 8 * len(numbers)):
-                yield _batch(columns, numbers, part, same)
+                yield _batch(columns, numbers, part, same or {})
 
-    return make
+    return spark.range(0, 1, 1, 1).mapInArrow(make, ddl)
 
 
 def parts(given: Sequence[RunRows], row_bytes: int, at_once: int = ROWS_AT_ONCE) -> Iterator[List[RunRows]]:

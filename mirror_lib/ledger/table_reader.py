@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
 from mirror_lib.ledger.records import PartitionKey, TopicPair
-from mirror_lib.ledger.tables import SINCE
+from mirror_lib.ledger.tables import SINCE, partition_key
 from mirror_lib.text import without_logins
 
 # By scheme of `state`: deltalake's prefix for the same storage.
@@ -140,16 +140,11 @@ class TableReader:
         plain = table.filter(pc.and_(pc.invert(is_range), pc.is_null(table["remote_partition"])))
         kept = plain.group_by(columns).aggregate([("partition", "count")])
         ranges = table.filter(is_range).group_by(columns[:4]).aggregate([("partition", "count")])
-        return (
-            {
-                PartitionKey(row["source_topic_id"], row["remote_topic_id"], row["source_topic"], row["partition"])
-                for row in kept.to_pylist()
-            },
-            {
-                TopicPair(row["source_topic"], row["source_topic_id"], row["remote_topic"], row["remote_topic_id"])
-                for row in ranges.to_pylist()
-            },
-        )
+        pairs = {
+            TopicPair(row["source_topic"], row["source_topic_id"], row["remote_topic"], row["remote_topic_id"])
+            for row in ranges.to_pylist()
+        }
+        return set(map(partition_key, kept.to_pylist())), pairs
 
 
 def place_of(state: str) -> str:

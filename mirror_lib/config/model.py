@@ -31,8 +31,8 @@ from mirror_lib.config.values import (
     Kind,
     OffsetChoice,
     Setting,
-    beside,
     choice,
+    derived,
     key,
     one,
     replaceable_class,
@@ -146,9 +146,9 @@ class ReplicationFlow:
         "MirrorMaker 2's rule for heartbeats and internal topics", differs=_PYTHON)
     separator: str = key("replication.policy.separator", LEGAL_OR_BLANK, ".", "Between alias and topic in a remote "
         "topic's name; may be blank")
-    remote_alias: str = beside("", Setting("source.cluster.alias", LEGAL_OR_BLANK, "", "The alias of A in names of "
+    remote_alias: str = derived("", Setting("source.cluster.alias", LEGAL_OR_BLANK, "", "The alias of A in names of "
         "remote topics, if it is another one. If it and the separator are blank, topics keep their names"))
-    internal_separator: str = beside(".", Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN,
+    internal_separator: str = derived(".", Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN,
         "true", "`false` keeps `.` in names of internal topics"))
     heartbeats_replication: bool = key("heartbeats.replication.enabled", BOOLEAN, "true", "Copy heartbeats topics even "
         "if no pattern matches them", note="in a flow that changes records, and in a mirror with a `name` of its own, "
@@ -201,7 +201,7 @@ class ReplicationFlow:
     counts_differ: str = key("partition.counts.differ", Kind("keep or refuse", _counts_differ), KEEP,
         "If partition counts differ, `keep` keeps a record's partition and grows a remote topic that has too few; "
         "`refuse` does not copy the topic. For partitions by key use a separate file with `partitioner: key`")
-    change: Optional[RecordChange] = beside(None, Setting("engine", choice(BATCHES, RECORDS), BATCHES,
+    change: Optional[RecordChange] = derived(None, Setting("engine", choice(BATCHES, RECORDS), BATCHES,
         "`batches` copies whole record batches; `records` sends each record through Spark's rows",
         note="a key from `where` to `dead.letter.topic` that changes records makes it `records`"), *rows(RecordChange))
     sync_topic_configs_interval: Optional[float] = key("sync.topic.configs.interval.seconds", INTERVAL, "600",

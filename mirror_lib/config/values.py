@@ -80,7 +80,7 @@ def key(
     return field(default=kind.parse(default) if on else None, metadata={"settings": switches, "own": own})
 
 
-def beside(default: object, *settings: Setting) -> Any:
+def derived(default: object, *settings: Setting) -> Any:
     """A field that is derived from several keys, `settings` among them, which have no field of their own."""
     return field(default=default, metadata={"settings": [replace(each, field="") for each in settings]})
 

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all
+from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all, fix_lz4_header
 from mirror_lib.kafka.record_batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -64,13 +64,10 @@ def read_messages(entry: Buffer) -> List[Record]:
     codec = outer.attributes & _CODEC
     if not codec:
         return [_record(outer, outer.offset, outer.timestamp)]
+    packed = outer.value or b""
     if codec == LZ4 and outer.magic == 0:
-        # Clients up to Kafka 0.9 computed the checksum of a frame's header over its magic too (KAFKA-3160).
-        raise BatchError(
-            f"the message at offset {outer.offset} is LZ4 of Kafka before 0.10 (magic 0), which is not copied",
-            hint="copy it with a consumer and a producer of Kafka, or add the topic to topics.exclude",
-        )
-    payload = decompress(codec, outer.value or b"")
+        packed = fix_lz4_header(packed)
+    payload = decompress(codec, packed)
     entries = list(split_batches(payload))
     if not entries or sum(map(len, entries)) != len(payload):
         raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: its content is truncated")

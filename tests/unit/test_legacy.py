@@ -80,18 +80,19 @@ def test_a_wrapper_at_offset_0_leaves_inner_offsets_alone() -> None:
     assert [r.offset for r in read(wrapper(0, 1, 1, inner_of([0, 1, 2], 1)))] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("codec", [1, 2])
+@pytest.mark.parametrize("codec", [1, 2, 3])
 def test_absolute_offsets_of_magic_0_are_kept(codec: int) -> None:
     records = read(wrapper(102, 0, codec, inner_of([100, 101, 102], 0)))
     assert [r.offset for r in records] == [100, 101, 102]
     assert rows(records) == [(-1, key, value) for _, key, value in ROWS]
 
 
-def test_lz4_of_magic_0_is_refused_by_name() -> None:
-    """Clients of before Kafka 0.10 wrote its frames with another checksum (KAFKA-3160)."""
-    with pytest.raises(BatchError, match="offset 102 is LZ4 of Kafka before 0") as refused:
-        read(wrapper(102, 0, 3, inner_of([100, 101, 102], 0)))
-    assert refused.value.code == "MIR-204" and refused.value.hint
+def test_lz4_of_magic_0_with_the_old_header_checksum_is_read() -> None:
+    packed = bytearray(compress(3, inner_of([0, 1, 2], 0)))
+    packed[6] ^= 0x55
+    assert len(read(message(2, 0, 3, (0, None, bytes(packed))))) == 3
+    with pytest.raises(BatchError):
+        read(message(2, 1, 3, (0, None, bytes(packed))))
 
 
 def test_log_append_time_of_the_wrapper_holds_for_all() -> None:

@@ -37,10 +37,14 @@ class MirrorError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
     @property
+    def coded(self) -> str:
+        return f"{self.code}: {self}"
+
+    @property
     def line(self) -> str:
         """The error as printed on standard error. A refusal also names the command that explains it."""
         more = f"; mirror help {self.code} explains it" if self.exit_code == EXIT_REFUSED else ""
-        return f"{self.code}: {self}{more}"
+        return self.coded + more
 
 
 class ConfigError(MirrorError):

@@ -337,8 +337,11 @@ def run_of(own: Rows) -> RunStatus:
     counted_at = [(first["at"], 0), *counted_at][-2:]
     (began, before), (until, after) = counted_at[0], counted_at[-1]
     return RunStatus(
-        *(first["run_id"], first["at"], own[-1]["at"]),
-        *((None, None) if ended is None else (ended["at"], str(ended["outcome"]))),
+        first["run_id"],
+        first["at"],
+        own[-1]["at"],
+        None if ended is None else ended["at"],
+        None if ended is None else str(ended["outcome"]),
         next((row["driver"] for row in own[::-1] if row["driver"] is not None), None),
         (after - before) / (until - began) if until > began else None,
         filtered=next((row["filtered"] for row in own[::-1] if row.get("filtered") is not None), None),

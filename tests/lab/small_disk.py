@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import List, Sequence
 
@@ -61,9 +62,13 @@ class SmallDisk:
         (self.path / "ballast").unlink()
 
     def read_only(self, wanted: bool) -> None:
-        """Whether the disk takes no writes, as a volume does that its system has remounted after an error."""
+        """Whether the disk takes no writes, as a volume does that its system has remounted after an error. Waits while
+        a file is open for writing: the system refuses meanwhile."""
         options = f"remount,{'ro' if wanted else 'rw'}"
-        subprocess.run([*self._enter(), "mount", "-o", options, str(self.directory)], check=True)
+        command, attempts = [*self._enter(), "mount", "-o", options, str(self.directory)], 1000
+        while subprocess.run(command, check=attempts == 0, stderr=subprocess.DEVNULL).returncode:
+            attempts -= 1
+            time.sleep(0.02)
 
     def python(self, arguments: Sequence[str]) -> List[str]:
         """Arguments for a Python that becomes one with `arguments` which has the disk at `directory`."""

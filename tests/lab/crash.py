@@ -11,9 +11,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, Mapping, Optional, Sequence
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT, LabError
@@ -90,10 +91,28 @@ class Driver:
         self.process.kill()
 
     def end(self) -> None:
-        """`kill -9` to the driver and to all that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """`kill -9` to the driver and to all that it started, Spark's Python workers too, which have a process group
+        of their own: a worker that outlived its driver once wrote while a test counted."""
+        deadline = time.monotonic() + 30
+        while left := _session(self.process.pid):
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.poll()
+            assert time.monotonic() < deadline, f"processes {left} of a killed driver are still there"
+            time.sleep(0.01)
         self.process.wait()
+
+
+def _session(number: int) -> List[int]:
+    """The living processes of a session, zombies apart."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, session = stat.read_text().rpartition(") ")[2].split()[:4]
+            if int(session) == number and state not in "ZX":
+                found.append(int(stat.parent.name))
+    return found
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Callable, Collection, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
@@ -38,7 +38,7 @@ from mirror_lib.replication.messages import Stop
 from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots
 from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, refuse_stalled, tail_tasks
-from mirror_lib.replication.totals import TopicTotal, Totals
+from mirror_lib.replication.totals import FlowOutcome, Totals
 from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
 from mirror_lib.rows.mirror import Reading, RowMirror
@@ -76,24 +76,6 @@ CHECK_SECONDS = 1.0
 
 # How long a store may be unavailable. Then a flow ends, and the operator must act.
 PATIENCE_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class FlowOutcome:
-    """How a flow ended. `error` is None if everything was copied. `recovered`: records found on the target that the
-    ledger did not have. `filtered`: see `Totals`. At the end of a bounded run `note` has the names in `topics` and
-    `groups` that the source lacks, and the patterns without a topic if nothing was copied; `waiting` has sentences on
-    offsets that wait for an open transaction."""
-
-    flow: str
-    records: int
-    bytes: int
-    topics: Tuple[TopicTotal, ...]
-    error: Optional[MirrorError]
-    note: str = ""
-    recovered: int = 0
-    waiting: Tuple[str, ...] = ()
-    filtered: Optional[int] = None
 
 
 class FlowRun(SupervisedFlow):

@@ -49,9 +49,9 @@ from mirror_lib.threads import BackgroundCall, Stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.ledger.records import PartitionKey, TopicPair
     from mirror_lib.ledger.runs import OpenRun, RunTable
+    from mirror_lib.replication.totals import FlowOutcome
     from mirror_lib.screen import Screen
     from mirror_lib.takeover.signs import Tables
 
@@ -117,7 +117,30 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
                     holder = locks.enter_context(lock(math.inf))
             if holder is not None:
                 return _left_to(holder, flow, arguments)
+        idle = () if arguments.take_over else _without_spark(config, flows)
+        if idle:
+            _show(idle, {flow.name: [] for flow in flows}, arguments, stopped=False, interrupted=False)
+            return EXIT_OK
         return _run(arguments, config, flows, copied)
+
+
+def _without_spark(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Sequence[FlowOutcome]:
+    """How a bounded run ends that has nothing to do; empty where it needs Spark."""
+    from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
+
+    if config.trigger != AVAILABLE_NOW or not may_do_without_spark(config, os.environ):
+        return ()
+    from mirror_lib.exporter import Exporter
+
+    try:
+        with _ended_by_signals():
+            outcomes = idle_outcomes(config, flows)
+    except Work as work:
+        log.info("Spark is started: %s", work)
+        return ()
+    with Exporter(config, flows, print_progress) as exporter:
+        exporter.end([flow.name for flow in flows])
+    return outcomes
 
 
 def _left_to(process: int, flow: ReplicationFlow, arguments: argparse.Namespace) -> int:

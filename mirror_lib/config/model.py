@@ -315,6 +315,8 @@ class MirrorConfig:
         "such as `10 seconds` runs until it is stopped", note=f"in a MirrorMaker 2 file the default is `{MM2_TRIGGER}`")
     name: str = key("name", LEGAL_NAME, "mirror", "Distinguishes mirrors with a flow of the same name (`A->B`). Part "
         "of every transactional id: never change it")
+    spark_when_idle: bool = key("spark.when.idle", BOOLEAN, "false", "`true`: a bounded run starts Spark "
+        "although it has nothing to do")
     metrics_port: Optional[int] = key("metrics.port", OPTIONAL_PORT, "none", "Port of the driver for Prometheus "
         "metrics, under `/metrics`; 0 is any free port. Needs the extra `metrics`")
     metrics_host: str = key("metrics.host", TEXT, "127.0.0.1", "Address of that port; `0.0.0.0` is every interface. "

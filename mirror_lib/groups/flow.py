@@ -31,8 +31,7 @@ from mirror_lib.groups.decisions import (
 )
 from mirror_lib.groups.map import FlowMaps, Reads
 from mirror_lib.groups.markers import needed_offsets, pass_markers
-from mirror_lib.groups.mm2_format import Checkpoint
-from mirror_lib.groups.mm2_topics import CheckpointWriter, synced_offsets
+from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of, synced_offsets
 from mirror_lib.groups.moves import GroupMover
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
@@ -248,16 +247,7 @@ class FlowTranslation:
         """Returns the number of records written."""
         if self._checkpoints is None:
             self._checkpoints = CheckpointWriter(self.flow, self._target)
-        return self._checkpoints.write(
-            [
-                Checkpoint(
-                    *(each.group, *each.there, each.position.offset, each.translation.new_offset),
-                    each.translation.metadata,
-                )
-                for each in decisions
-                if each.translation.new_offset is not None
-            ]
-        )
+        return self._checkpoints.write(checkpoints_of(decisions))
 
     def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
         source, target = self._source.topics(), self._target.topics()

@@ -10,7 +10,7 @@ from typing import AbstractSet, Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import CommittedOffset
-from mirror_lib.groups.decisions import SyncedOffset
+from mirror_lib.groups.decisions import Decision, SyncedOffset
 from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint, encode_checkpoint
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
@@ -84,6 +84,17 @@ def synced_by(records: Iterable[Record]) -> AbstractSet[SyncedOffset]:
             each = decode_checkpoint(key, value)
             found.add((each.group, each.topic, each.partition, CommittedOffset(each.downstream_offset, each.metadata)))
     return found
+
+
+def checkpoints_of(decisions: Iterable[Decision]) -> List[Checkpoint]:
+    """Of the positions that have an offset on the target."""
+    return [
+        Checkpoint(
+            *(each.group, *each.there, each.position.offset, each.translation.new_offset), each.translation.metadata
+        )
+        for each in decisions
+        if each.translation.new_offset is not None
+    ]
 
 
 class CheckpointWriter:

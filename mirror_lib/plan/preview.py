@@ -13,7 +13,7 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
-from mirror_lib.control.topic_configs import ConfigDecision, config_decisions
+from mirror_lib.control.topic_configs import KEEP, ConfigDecision, config_decisions
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, CustomClassError, RefusedError
 from mirror_lib.facts import (
     AclBinding,
@@ -216,6 +216,7 @@ def _internal_topic_plan(
 
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"
+NOT_KNOWN = "not known"  # begins what is said of a part that cannot be read
 
 Decided = TypeVar("Decided")
 # Config decisions by remote topic.
@@ -249,6 +250,22 @@ class FlowPreview:
         if self.refusal is not None:
             return self.refusal.exit_code
         return EXIT_FAILED if self.topics.blocked else EXIT_OK
+
+
+def changes(preview: FlowPreview) -> Dict[str, int]:
+    """How many topics, configs, ACLs and internal topics a run would change, by what it does; without zeros."""
+    decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
+    acls = preview.acls
+    numbers = {
+        "topics created": sum(each.create is not None for each in preview.topics.copied)
+        + (preview.topics.dead_letters is not None),
+        "topics grown": sum(each.grow_to is not None for each in preview.topics.copied),
+        "configs changed": len(decided),
+        "ACLs created": 0 if acls is None else len(acls.create),
+        "ACLs deleted": 0 if acls is None else len(acls.delete),
+        "internal topics created": sum(each.action == CREATE for each in preview.internal or ()),
+    }
+    return {what: count for what, count in numbers.items() if count}
 
 
 def matchless(preview: FlowPreview) -> List[str]:
@@ -288,7 +305,7 @@ def preview(
         except _Silent as why:
             silent[name] = str(why)
         except (ClusterError, CustomClassError) as error:
-            silent[name] = f"not known: {error}"
+            silent[name] = f"{NOT_KNOWN}: {error}"
         return None
 
     topics = (facts.source_topics, facts.target_topics)

@@ -13,7 +13,7 @@ from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError
 from mirror_lib.event_lines import event_words, events
 from mirror_lib.facts import AclBinding, Cluster, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.ledger.records import STARTED_LATER, Incident, PartitionKey, Position, TopicPair, same_clusters
+from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
 from mirror_lib.replication.copy_ranges import Found, Range, SourceCluster, Starts, first_range, refuse_other_mode
@@ -122,6 +122,29 @@ def with_starts(
     What a comparison of both logs shows is known to the run alone. Raises `ClusterError`, and `StateError` if the
     ledger cannot be read.
     """
+    ranges = ranges_of(flow, topics, source, target, reader, state)
+    refused = [each for each in ranges if each.refused is not None]
+    incidents = [each.incident for each in ranges if each.incident is not None]
+    if refused:
+        others = f" ({counted(len(refused) - 1, 'more partition')})" if len(refused) > 1 else ""
+        raise RefusedError(f"{flow.name}: {refused[0].refused}{others}", code=refused[0].code)
+    notes = {rows[0].topic: event_words(rows) for rows in events(incidents) if rows[0].kind == STARTED_LATER}
+    return tuple(
+        replace(each, notes=(*each.notes, notes[each.source.name])) if each.source.name in notes else each
+        for each in topics
+    )
+
+
+def ranges_of(
+    flow: ReplicationFlow,
+    topics: Sequence[CopiedTopic],
+    source: SourceCluster,
+    target: Cluster,
+    reader: TableReader,
+    state: str,
+) -> List[Range]:
+    """What a run would first decide about each partition of `topics`, without those that have no leader. Raises
+    `ClusterError`, and `StateError` if the ledger cannot be read."""
     there = target.topics()
     partitions = [
         CopiedPartition(each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, 0)
@@ -134,24 +157,14 @@ def with_starts(
     sources = source.offsets([each.source for each in partitions], flow.isolation_level)
     remotes = {(name, number) for name, topic in there.items() for number in range(topic.partitions)}
     targets = target.offsets([each.remote for each in partitions if each.remote in remotes], "read_uncommitted")
-    refused: List[Range] = []
-    incidents: List[Incident] = []
+    found: List[Range] = []
     for each in partitions:
         log = targets.get(each.remote) if each.remote in remotes else OffsetRange(0, 0)
         if each.source in sources and log is not None:
             logs = sources[each.source], log, starts.get(each.source)
             here = Found(each.key, each.remote_topic, known.get(each.topic, {}), *logs)
-            found = first_range(flow, here, named_folder(state))
-            refused += [found] if found.refused is not None else []
-            incidents += [found.incident] if found.incident is not None else []
-    if refused:
-        others = f" ({counted(len(refused) - 1, 'more partition')})" if len(refused) > 1 else ""
-        raise RefusedError(f"{flow.name}: {refused[0].refused}{others}", code=refused[0].code)
-    notes = {rows[0].topic: event_words(rows) for rows in events(incidents) if rows[0].kind == STARTED_LATER}
-    return tuple(
-        replace(each, notes=(*each.notes, notes[each.source.name])) if each.source.name in notes else each
-        for each in topics
-    )
+            found.append(first_range(flow, here, named_folder(state)))
+    return found
 
 
 def _positions(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Mapping[PartitionKey, Position]]:

@@ -26,6 +26,7 @@ from mirror_lib.plan.preview import (
     TRANSLATED,
     UNSEEN,
     FlowPreview,
+    changes,
     matchless,
     matchless_in_groups,
 )
@@ -79,21 +80,6 @@ def _delivery(preview: FlowPreview) -> Iterator[str]:
         yield f"{BLOCKED} warning: {preview.warning}"
     for sentence in (*preview.retention, *preview.waiting):
         yield f"{BLOCKED} warning: {sentence}"
-
-
-def changes(preview: FlowPreview) -> Dict[str, int]:
-    decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
-    acls = preview.acls
-    numbers = {
-        "topics created": sum(each.create is not None for each in preview.topics.copied)
-        + (preview.topics.dead_letters is not None),
-        "topics grown": sum(each.grow_to is not None for each in preview.topics.copied),
-        "configs changed": len(decided),
-        "ACLs created": 0 if acls is None else len(acls.create),
-        "ACLs deleted": 0 if acls is None else len(acls.delete),
-        "internal topics created": sum(each.action == CREATE for each in preview.internal or ()),
-    }
-    return {what: count for what, count in numbers.items() if count}
 
 
 def summary(preview: FlowPreview) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from typing import Collection, Dict, Iterable, List, Optional, Tuple
 
+from mirror_lib.errors import MirrorError
 from mirror_lib.replication.messages import PartitionReport, TaskReport
 from mirror_lib.text import aligned, counted, grouped, size
 
@@ -20,6 +21,24 @@ class TopicTotal:
     records: int
     bytes: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class FlowOutcome:
+    """How a flow ended. `error` is None if everything was copied. `recovered`: records found on the target that the
+    ledger did not have. `filtered`: see `Totals`. At the end of a bounded run `note` has the names in `topics` and
+    `groups` that the source lacks, and the patterns without a topic if nothing was copied; `waiting` has sentences on
+    offsets that wait for an open transaction."""
+
+    flow: str
+    records: int
+    bytes: int
+    topics: Tuple[TopicTotal, ...]
+    error: Optional[MirrorError]
+    note: str = ""
+    recovered: int = 0
+    waiting: Tuple[str, ...] = ()
+    filtered: Optional[int] = None
 
 
 class Totals:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Sequence
+from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.markers import needed_offsets, pass_markers
 from mirror_lib.groups.mm2_topics import synced_offsets
-from mirror_lib.groups.survey import group_names, pairs_of, survey
+from mirror_lib.groups.survey import Survey, group_names, pairs_of, survey
 from mirror_lib.groups.translation import FOREIGN, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.intervals import Numbers
@@ -36,6 +36,19 @@ def group_decisions(
     and where the decision needs more than these. Raises `ClusterError`, `StateError`, `BatchError`."""
     if flow.sync_group_offsets_interval is None or flow.shared_remote_topics:
         return []
+    return surveyed(config, flow, source, target, reader, ledger, moves)[1]
+
+
+def surveyed(
+    config: MirrorConfig,
+    flow: ReplicationFlow,
+    source: KafkaCluster,
+    target: KafkaCluster,
+    reader: TableReader,
+    ledger: Any,
+    moves: Sequence[Mapping[str, Any]],
+) -> Tuple[Survey, List[Decision]]:
+    """The groups' positions with the decisions about them; the rest as of `group_decisions`."""
     pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), TO_DOWNSTREAM)
     found = survey(pairs, group_names(flow, source), source, target)
     keys = {pairs[at].key for offsets in found.positions.values() for at in offsets}
@@ -46,7 +59,7 @@ def group_decisions(
     decisions = decide(found, known, PositionsAhead())
     if any(each.translation.verdict == FOREIGN for each in decisions):
         decisions = decide(found, replace(known, synced=synced_offsets(flow)), PositionsAhead())
-    return decisions
+    return found, decisions
 
 
 def _triples(ledger: Any, keys: AbstractSet[PartitionKey]) -> Mapping[PartitionKey, Numbers]:

@@ -146,7 +146,7 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
 def _with_tables(status: FlowStatus, reader: TableReader, flow: ReplicationFlow) -> Tuple[FlowStatus, _Ledger, Moves]:
     """`status` with what the state folder says, the ledger, and the rows of `group_offsets`."""
     ledger, now = _ledger(reader, flow), status.at
-    run = run_status(timed(reader.rows("runs", RUN_COLUMNS, flow.name)))
+    run = last_run(reader, flow)
     incidents = timed(reader.rows("incidents", INCIDENT_COLUMNS, flow.name))
     verified = timed(reader.rows("verifications", VERIFIED_COLUMNS, flow.name))
     verified.sort(key=lambda row: float(row["at"]))
@@ -157,12 +157,22 @@ def _with_tables(status: FlowStatus, reader: TableReader, flow: ReplicationFlow)
         verified=VerifyStatus(**verified[-1]) if verified else None,
         cutover=cutover_status(timed(reader.rows("cutovers", CUTOVER_COLUMNS, flow.name))),
     )
-    return status, ledger, timed(reader.rows("group_offsets", _MOVE, flow.name))
+    return status, ledger, moves_of(reader, flow)
+
+
+def last_run(reader: TableReader, flow: ReplicationFlow) -> Optional[RunStatus]:
+    """Raises `StateError`."""
+    return run_status(timed(reader.rows("runs", RUN_COLUMNS, flow.name)))
+
+
+def moves_of(reader: TableReader, flow: ReplicationFlow) -> Moves:
+    """The rows of the flow in `group_offsets`. Raises `StateError`."""
+    return timed(reader.rows("group_offsets", _MOVE, flow.name))
 
 
 def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
     """Whether the last run of `flow` has no end and a recent sign of life, killed or not. Raises `StateError`."""
-    run = run_status(timed(reader.rows("runs", RUN_COLUMNS, flow.name)))
+    run = last_run(reader, flow)
     return run is not None and run.running(time.time())
 
 
@@ -191,7 +201,7 @@ def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[st
 
 def last_moves(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Moves]:
     """By group the last row of each position that the flow committed on the target. Raises `StateError`."""
-    return _last_moves(flow, timed(reader.rows("group_offsets", _MOVE, flow.name)))
+    return _last_moves(flow, moves_of(reader, flow))
 
 
 def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Moves]:

@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.config.loader import load
-from mirror_lib.copy_job import FlowOutcome, run_flows
+from mirror_lib.copy_job import run_flows
 from mirror_lib.metrics import FlowMetrics
+from mirror_lib.replication.totals import FlowOutcome
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import FlowLab
 from tests.lab.one_flow import until

@@ -26,7 +26,7 @@ from tests.lab.small_disk import SmallDisk, mount_and
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.copy_job import FlowOutcome
+    from mirror_lib.replication.totals import FlowOutcome
 
 pytestmark = pytest.mark.long
 

@@ -24,7 +24,7 @@ from tests.lab.readers import read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.copy_job import FlowOutcome
+    from mirror_lib.replication.totals import FlowOutcome
 
 MIRROR = ["-m", "mirror_lib.cli", "run"]
 WRITTEN_BESIDE = ("heartbeats", "source.checkpoints.internal")

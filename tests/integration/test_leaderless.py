@@ -14,9 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import flow as engine
+from mirror_lib.replication.totals import FlowOutcome
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.second_broker import second_broker

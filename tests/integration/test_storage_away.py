@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Callable, Iterator, List
 import pytest
 
 from mirror_lib.config.loader import load
-from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.errors import StateError
 from mirror_lib.replication.query import start_query
+from mirror_lib.replication.totals import FlowOutcome
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
 

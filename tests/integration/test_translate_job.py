@@ -441,9 +441,10 @@ def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
 
 @pytest.mark.long
 def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab: JobLab) -> None:
-    from mirror_lib.copy_job import FlowOutcome, run_flows
+    from mirror_lib.copy_job import run_flows
     from mirror_lib.errors import RefusedError
     from mirror_lib.groups.job import BackgroundTranslation
+    from mirror_lib.replication.totals import FlowOutcome
 
     lab.copy()
     config = lab.loaded("1 second")

@@ -21,8 +21,8 @@ from tests.lab.readers import Log, differences, read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.metrics import FlowMetrics
+    from mirror_lib.replication.totals import FlowOutcome
 
 # Many labs share two clusters: the heartbeats of one would be copied by the flows of the others.
 QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}

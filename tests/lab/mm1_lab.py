@@ -17,7 +17,7 @@ from tests.lab.readers import read_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.copy_job import FlowOutcome
+    from mirror_lib.replication.totals import FlowOutcome
 
 
 def config_of(*arguments: str) -> MirrorConfig:

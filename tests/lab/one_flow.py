@@ -22,8 +22,8 @@ from tests.lab.readers import Log, differences, lies, origin_of, read_topic, wit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.copy_job import FlowOutcome
     from mirror_lib.metrics import FlowMetrics
+    from mirror_lib.replication.totals import FlowOutcome
 
 # Settings by which a flow changes records.
 CHANGES = {"engine", "where", "select", "transform", "rename", "partitioner", "dead.letter.topic"}

@@ -25,7 +25,6 @@ from mirror_lib.commands import (
 from mirror_lib.commands.output import error_json
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.service import ControlReport, control_json
-from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.cutover.failover import Failover, RemoteTopic, TargetGroup
 from mirror_lib.cutover.gates import Readiness
 from mirror_lib.cutover.steps import Gate
@@ -43,7 +42,7 @@ from mirror_lib.plan.deciding import decided_group, decided_topic
 from mirror_lib.plan.preview import engine_plan, preview
 from mirror_lib.plan.render import preview_json
 from mirror_lib.progress import Outage, outage_json
-from mirror_lib.replication.totals import TopicTotal
+from mirror_lib.replication.totals import FlowOutcome, TopicTotal
 from mirror_lib.status.facts import CutoverStatus, GroupStatus
 from mirror_lib.status.render import status_json
 from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide

@@ -25,10 +25,9 @@ from mirror_lib.commands.arguments import brief
 from mirror_lib.commands.output import chosen_flows, json_words, print_progress, wants_screen
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig
-from mirror_lib.copy_job import FlowOutcome
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.replication.totals import TopicTotal
+from mirror_lib.replication.totals import FlowOutcome, TopicTotal
 from tests.lab.checkout import ROOT
 
 TWO_FLOWS = """\

@@ -19,16 +19,18 @@ from mirror_lib.facts import (
     TopicPartition,
 )
 from mirror_lib.plan.deciding import decided_group, decided_topic
+from mirror_lib.plan.idle import change_of
 from mirror_lib.plan.preview import (
     FlowPreview,
     GroupFacts,
+    changes,
     engine_plan,
     matchless,
     plan_groups,
     plan_internal_topics,
     preview,
 )
-from mirror_lib.plan.render import changes, preview_json, preview_lines
+from mirror_lib.plan.render import preview_json, preview_lines
 from mirror_lib.topics.matchless import is_name, matchless_patterns, matchless_words, selected_in_vain
 
 OFFSET = CommittedOffset(5)
@@ -184,6 +186,22 @@ def test_where_nothing_would_change_each_part_takes_a_line() -> None:
         "internal topics: 1 there, 1 off (--all says why)",
         "A->B: nothing would change; it copies 1 topic",
     ]
+
+
+def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
+    def found(*, config: str = "1", leaderless: Tuple[int, ...] = (), cluster: Any = FakeCluster, **more: Any) -> str:
+        listed = {"orders": replace(topics(orders=1)["orders"], leaderless=leaderless)}
+        source = cluster("A", listed, {"orders": {"retention.ms": own(config)}})
+        there = topics(A__orders=1, A__checkpoints__internal=1)
+        target = FakeCluster("B", there, {"A.orders": {"retention.ms": own("1")}})
+        return change_of(previewed(source, target, **more))
+
+    assert found() == ""
+    assert change_of(example())
+    assert found(config="2")
+    assert found(leaderless=(0,))
+    assert found(cluster=SilentCluster)
+    assert found(sync_topic_acls_delete=True)
 
 
 def test_names_and_patterns_that_match_no_topic_are_told() -> None:

@@ -1,0 +1,130 @@
+"""A bounded run with nothing to do ends without Spark; whatever there is to do starts it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+
+from mirror_lib.config.loader import load
+from mirror_lib.errors import EXIT_OK
+from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
+from tests.lab.brokers import KafkaBroker
+from tests.lab.crash import CrashPoint, driver, run_mirror
+from tests.lab.group_lab import commit
+from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
+from tests.lab.readers import read_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> OneFlow:
+    flow = OneFlow(source_cluster, target_cluster, topic_name("idle"), tmp_path)
+    flow.fill(30)
+    return flow
+
+
+def run_without_java(flow: OneFlow) -> Tuple[int, List[Dict[str, Any]]]:
+    """The exit code of a run that could not start Spark, and its JSON documents."""
+    arguments = ["-m", "mirror_lib.cli", "run", str(flow.config), "--json"]
+    with driver(arguments, JAVA_HOME=str(flow.directory / "none")) as running:
+        code = running.wait()
+    return code, [json.loads(line) for line in running.output.splitlines() if line.startswith("{")]
+
+
+def has_work(flow: OneFlow) -> bool:
+    config = load(str(flow.config))
+    try:
+        outcomes = idle_outcomes(config, config.flows)
+    except Work:
+        return True
+    assert [(each.records, each.error) for each in outcomes] == [(0, None)]
+    return False
+
+
+def copy(flow: OneFlow, spark: SparkSession) -> None:
+    assert flow.run(spark).error is None
+    assert not has_work(flow)
+
+
+def test_run_with_nothing_to_do_needs_no_java(flow: OneFlow) -> None:
+    """Its groups are where they belong, and its checkpoints and heartbeats are written without Spark."""
+    group = f"{flow.topic}.readers"
+    flow.settings = {"sync.group.offsets.enabled": "true", "groups": f'["{group}"]', "emit.heartbeats.enabled": "true"}
+    commit(flow.source, group, flow.topic, 7)
+    assert run_mirror(flow.config) == EXIT_OK
+    beats = len(beats_on(flow.target))
+    code, documents = run_without_java(flow)
+    assert code == EXIT_OK
+    assert [(each["records"], each["error"]) for each in documents] == [(0, None)]
+    assert len(beats_on(flow.target)) == beats + 1
+    commit(flow.source, group, flow.topic, 9)
+    assert has_work(flow) and run_without_java(flow)[0] != EXIT_OK
+    commit(flow.source, group, flow.topic, 7)
+    flow.fill(1)
+    assert run_without_java(flow)[0] != EXIT_OK
+    assert flow.differences()
+
+
+def beats_on(broker: KafkaBroker) -> List[object]:
+    return [record for log in read_topic(broker, "heartbeats").values() for record in log.values()]
+
+
+def test_all_that_a_run_would_do_starts_spark(flow: OneFlow, spark: SparkSession) -> None:
+    assert has_work(flow), "before the first run"
+    copy(flow, spark)
+    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
+    admin.create_partitions([NewPartitions(flow.topic, flow.partitions + 1)])[flow.topic].result(30)
+    assert has_work(flow), "a partition came"
+    flow.partitions += 1
+    copy(flow, spark)
+    of_topic = ConfigResource(ResourceType.TOPIC, flow.topic)
+    for value in ("123456789", "-1"):
+        of_topic.incremental_configs = [ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)]
+        admin.incremental_alter_configs([of_topic])[of_topic].result(30)
+        assert has_work(flow) == (value != "-1"), "a config differs"
+    flow.settings["topics.exclude"] = "[nothing]"
+    assert not has_work(flow)
+    flow.create_source_anew(0)
+    assert has_work(flow), "the topic is another one"
+
+
+def test_run_after_a_killed_one_starts_spark(flow: OneFlow, spark: SparkSession) -> None:
+    """Whether it copied all only a fence and a look at the remote log can show."""
+    copy(flow, spark)
+    crash = CrashPoint(*ABOUT_TO_WRITE, flow.directory / "crash", "kill driver")
+    flow.fill(200)
+    assert run_mirror(flow.config, crash=crash) == -9 and crash.reached
+    assert has_work(flow)
+    copy(flow, spark)
+    assert flow.differences() == []
+
+
+def test_session_and_platform_decide_whether_spark_may_be_left_out(
+    flow: OneFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy(flow, spark)
+    config = load(str(flow.config))
+    assert not may_do_without_spark(config, {}), "this process has a session"
+    monkeypatch.delitem(sys.modules, "pyspark")
+    assert may_do_without_spark(config, {})
+    assert not may_do_without_spark(config, {"CONTAINER_ID": "container_1"})
+    assert not may_do_without_spark(config, {"DATABRICKS_RUNTIME_VERSION": "16.4"})
+    flow.settings, path = {}, flow.config
+    path.write_text(path.read_text() + "spark.when.idle: true\n")
+    assert not may_do_without_spark(load(str(path)), {})

@@ -91,7 +91,7 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
             raise Work(change or "the target refuses the flow")
         # The ledger before the groups: their positions then lie within it, or are not moved.
         ledger = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
-        if not _all_copied(config, found, source, target, reader):
+        if not _all_copied(config, found, source, target, ledger):
             raise Work("records have to be copied")
         decisions = _unmoved(config, flow, source, target, reader, ledger)
         note = "; ".join(each.sentence for each in selected_in_vain(flow, source))
@@ -120,18 +120,18 @@ def change_of(found: FlowPreview) -> str:
 
 
 def _all_copied(
-    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, reader: TableReader
+    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, ledger: Any
 ) -> bool:
     """Records of heartbeats topics do not count: the next run that has others copies them."""
     topics = [each for each in found.topics.copied if not each.heartbeats]
-    ranges = ranges_of(found.flow, topics, source, target, reader, config.state)
+    ranges = ranges_of(found.flow, topics, source, target, ledger, config.state)
     return len(ranges) == sum(each.partitions for each in topics) and not any(map(is_work, ranges))
 
 
 def is_work(each: Range) -> bool:
     """Whether a run would copy from this range, or write down anything of it. Pure."""
-    recorded = each.anchor or each.incident is not None or each.void_from is not None
-    return each.behind > 0 or recorded or each.refused is not None
+    unsure = each.refused is not None or each.incident is not None or each.void_from is not None
+    return each.behind > 0 or each.anchor or bool(each.unrecorded) or unsure
 
 
 def _unmoved(

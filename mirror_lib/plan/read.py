@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
@@ -122,7 +122,7 @@ def with_starts(
     What a comparison of both logs shows is known to the run alone. Raises `ClusterError`, and `StateError` if the
     ledger cannot be read.
     """
-    ranges = ranges_of(flow, topics, source, target, reader, state)
+    ranges = ranges_of(flow, topics, source, target, reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name), state)
     refused = [each for each in ranges if each.refused is not None]
     incidents = [each.incident for each in ranges if each.incident is not None]
     if refused:
@@ -140,18 +140,18 @@ def ranges_of(
     topics: Sequence[CopiedTopic],
     source: SourceCluster,
     target: Cluster,
-    reader: TableReader,
+    ledger: Any,
     state: str,
 ) -> List[Range]:
-    """What a run would first decide about each partition of `topics`, without those that have no leader. Raises
-    `ClusterError`, and `StateError` if the ledger cannot be read."""
+    """What a run would first decide about each partition of `topics`, without those that have no leader. `ledger`: its
+    rows of the flow as a pyarrow table; `None` for none. Raises `ClusterError`."""
     there = target.topics()
     partitions = [
         CopiedPartition(each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, 0)
         for each in topics
         for number in range(each.partitions)
     ]
-    known = _positions(reader, flow)
+    known = _positions(ledger)
     unknown = [each for each in partitions if each.key not in known.get(each.topic, {})]
     starts = Starts(flow, source).of(unknown)
     sources = source.offsets([each.source for each in partitions], flow.isolation_level)
@@ -167,9 +167,8 @@ def ranges_of(
     return found
 
 
-def _positions(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Mapping[PartitionKey, Position]]:
+def _positions(ledger: Any) -> Mapping[str, Mapping[PartitionKey, Position]]:
     by_topic: Dict[str, Dict[PartitionKey, Position]] = {}
-    table = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
-    for key, (upstream, downstream, _) in ({} if table is None else last_positions(table)).items():
+    for key, (upstream, downstream, _) in ({} if ledger is None else last_positions(ledger)).items():
         by_topic.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
     return by_topic

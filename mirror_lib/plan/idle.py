@@ -39,8 +39,8 @@ class Work(Exception):
 def may_do_without_spark(config: MirrorConfig, environ: Mapping[str, str]) -> bool:
     """Whether a run may end without a session: not where the platform has one already, or counts a run without one as
     failed; and only where the state folder is a folder of this machine."""
-    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    has_session = getattr(context, "_active_spark_context", None) is not None
+    loaded = sys.modules.get("pyspark.sql")
+    has_session = loaded is not None and loaded.SparkSession.getActiveSession() is not None
     if config.spark_when_idle or has_session or on_databricks(environ) or YARN_CONTAINER in environ:
         return False
     scheme, colon, _ = config.state.partition(":")

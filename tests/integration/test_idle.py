@@ -121,7 +121,7 @@ def test_session_and_platform_decide_whether_spark_may_be_left_out(
     copy(flow, spark)
     config = load(str(flow.config))
     assert not may_do_without_spark(config, {}), "this process has a session"
-    monkeypatch.delitem(sys.modules, "pyspark")
+    monkeypatch.delitem(sys.modules, "pyspark.sql")
     assert may_do_without_spark(config, {})
     assert not may_do_without_spark(config, {"CONTAINER_ID": "container_1"})
     assert not may_do_without_spark(config, {"DATABRICKS_RUNTIME_VERSION": "16.4"})

@@ -29,9 +29,7 @@ from mirror_lib.ledger.records import (
 PREFIX = "MIR-"
 # A link in a checkout, a copy in a wheel.
 _PAGE = Path(__file__).with_name("codes.md")
-_ENTRY = re.compile(
-    r"### (\S+)\n\n(.+)\.\n\n- \*\*What happened:\*\* (.+)\n- \*\*The data:\*\* (.+)\n- \*\*What to do:\*\* (.+)\n"
-)
+_ENTRY = re.compile(r"### (\S+)\n\n(.+)\.\n\n- \*\*Cause:\*\* (.+)\n- \*\*Data:\*\* (.+)\n- \*\*Remedy:\*\* (.+)\n")
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def nearest(word: str) -> Entry:
 
 
 def entry_lines(each: Entry) -> List[str]:
-    parts = (("What happened", each.happened), ("The data", each.data), ("What to do", each.do))
+    parts = (("Cause", each.happened), ("Data", each.data), ("Remedy", each.do))
     return [f"{each.code}  {each.title}", *(line for name, text in parts for line in ("", f"{name}: {text}"))]
 
 

@@ -93,17 +93,14 @@ START = _metric("start_timestamp_seconds", GAUGE, "When the run started, in seco
 FLOW_INFO = _metric(
     "flow_info",
     INFO,
-    "Always 1. trigger is once or continuous. idle_cycles is yes where the flow has a cycle every tail.seconds even "
-    "while the source has no new records",
+    "Always 1. trigger is once or continuous. idle_cycles is yes if the flow has cycles without new records",
     (*_FLOW, "trigger", "idle_cycles"),
 )
-RECORDS = _metric("records_total", COUNTER, "Records copied since the start of the run")
+RECORDS = _metric("records_total", COUNTER, "Records copied")
 BYTES = _metric("bytes_total", COUNTER, "Bytes written to the target, after compression")
 RECOVERED = _metric("recovered_records_total", COUNTER, "Records found on the target that the ledger did not have")
 FILTERED = _metric(
-    "filtered_records_total",
-    COUNTER,
-    "Records read since the start of the run that where or transform dropped. Absent where the flow has neither",
+    "filtered_records_total", COUNTER, "Records read that where or transform dropped. Absent if the flow has neither"
 )
 CYCLES = _metric("cycles_total", COUNTER, "Cycles of the mirror that ended")
 CYCLE_SECONDS = _metric("cycle_seconds_total", COUNTER, "Time that these cycles took")
@@ -112,13 +109,10 @@ LAG_RECORDS = _metric("lag_records", GAUGE, "Source offsets still to copy, at th
 LAG_SECONDS = _metric(
     "lag_seconds",
     GAUGE,
-    "Age of the last record copied of the partition with the oldest one, among partitions with more to copy. Absent "
-    "where nothing is left to copy or the age is unknown",
+    "Age of the oldest last-copied record among the partitions with lag. Absent without lag or if unknown",
 )
 RETENTION = _metric(
-    "retention_left_seconds",
-    GAUGE,
-    "How long the source keeps what is not copied, of the topic with the least time left",
+    "retention_left_seconds", GAUGE, "How long the source keeps uncopied records, of the topic with the least time left"
 )
 STOPPED = _metric(
     "stopped_partitions", GAUGE, "Partitions that the flow no longer copies. The table incidents has the reason"
@@ -126,8 +120,7 @@ STOPPED = _metric(
 THROTTLED = _metric(
     "throttled_seconds_total",
     COUNTER,
-    "Time for which quotas of the brokers of this side throttled the flow: in each cycle that of the task that was "
-    "throttled longest",
+    "Time for which broker quotas of this side throttled the flow: in each cycle of the task throttled longest",
     (*_FLOW, "side"),
 )
 UNREACHABLE = _metric(
@@ -142,8 +135,7 @@ STATE = _metric(
 RUN_SUCCESS = _metric(
     "run_success",
     GAUGE,
-    "In the textfile after the end of a run: 1 if the flow ended without an error and was not interrupted, else 0. "
-    "Absent while the run is under way",
+    "In the textfile after a run: 1 if the flow ended without an error and was not interrupted, else 0",
 )
 TOPICS = _metric("topics", GAUGE, "Topics that the flow copied from, or that have lag")
 OMITTED = _metric("topics_omitted", GAUGE, "Topics beyond metrics.topics.max, which have no metrics of their own")
@@ -156,9 +148,8 @@ TOPIC_PARTITION_LAG = _metric(
 TOPIC_RETENTION = _metric(
     "topic_retention_left_seconds",
     GAUGE,
-    "How long the source keeps what is not copied of the topic: at least, by retention.ms, or about, by "
-    "retention.bytes. Read once a minute. 0 where the source may delete it at any moment. Absent without lag, and "
-    "where the source deletes nothing",
+    "How long the source keeps uncopied records: at least, by retention.ms, or about, by retention.bytes. Read once a "
+    "minute. 0 if they may be deleted at any moment. Absent without lag or deletion",
     _TOPIC,
 )
 

@@ -64,7 +64,7 @@ NEVER = (
 )
 # Spark's private doors to its JVM, which Spark Connect, serverless compute and standard access mode do not have.
 SPARKS_PRIVATE = ("_jsc", "_jvm", "_jsparkSession", "_jdf", "_jsq", "_jc", "_gateway", "_active_spark_context")
-# By module: the private doors that it uses, and why no public one would do. docs/deploy/platforms.md says where that
+# By module: the private doors that it uses, and why no public one would do. docs/deploy/spark.md says where that
 # can run.
 PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
     "rows.catalyst": (

@@ -54,8 +54,8 @@ class Unused:
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
 UNUSED: Tuple[Unused, ...] = (
     Unused(("transforms",), "single message transforms do not run here, and records would be copied without them; "
-           "`where`, `select` and `rename` do what they do", refused=True),
-    Unused(("transforms.*", "predicates*"), "it is for a single message transform, and none runs here"),
+           "`where`, `select` and `rename` do the same", refused=True),
+    Unused(("transforms.*", "predicates*"), "single message transforms do not run here"),
     Unused(("minPartitions", "maxRecordsPerPartition"), "Spark would read a partition in several tasks, and the order "
            "of its records would be lost", refused=True),
     Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
@@ -64,11 +64,10 @@ UNUSED: Tuple[Unused, ...] = (
             "connector.client.*", "task.index", "task.shutdown.graceful.timeout.ms", "topic.creation.*",
             "topic.tracking.*", "errors.*", "tasks.max.enforce", "connector.plugin.version", "config.action.reload"),
            "there is no Connect worker; Spark runs the tasks and state lies under `state`"),
-    Unused(CONVERTERS, "records are copied byte for byte; only "
-           "ByteArrayConverter, which does that, is accepted", True, ("ByteArrayConverter",)),
-    Unused(("key.converter.*", "value.converter.*", "header.converter.*"), "settings of a converter; records are "
-           "copied byte for byte"),
-    Unused(("consumer.group.id",), "partitions are assigned, as MirrorMaker 2 does it, so there is no group to join"),
+    Unused(CONVERTERS, "records are copied byte for byte; only ByteArrayConverter is accepted", True,
+           ("ByteArrayConverter",)),
+    Unused(("key.converter.*", "value.converter.*", "header.converter.*"), "records are copied byte for byte"),
+    Unused(("consumer.group.id",), "partitions are assigned, as in MirrorMaker 2"),
     Unused(("dedicated.mode.enable.internal.rest", "listeners", "rest.*", "admin.listeners*", "access.control.*",
             "response.http.*", "ssl.client.auth"), "there is no REST server"),
     Unused(("exactly.once.support", "exactly.once.source.support", "transaction.boundary*"),
@@ -76,8 +75,8 @@ UNUSED: Tuple[Unused, ...] = (
     Unused(("metric.names.formats", "add.source.alias.to.metrics", "auto.include.jmx.reporter", "metric.reporters"),
            "there are no JMX metrics; `metrics.port` has their counterparts"),
     Unused(("use.incremental.alter.configs",), "configs are always altered one by one"),
-    Unused(("forwarding.admin.class",), "no Java class runs on the way to the admin client, so topics would be created "
-           "past it; only ForwardingAdmin, which adds nothing, is accepted", True, ("ForwardingAdmin",)),
+    Unused(("forwarding.admin.class",), "no Java class runs here; only ForwardingAdmin, which adds nothing, is "
+           "accepted", True, ("ForwardingAdmin",)),
     Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
     Unused(("task.assigned.*", "task.class"), "MirrorMaker's connectors set it for their tasks"),
     Unused(("emit.offset-syncs.enabled", "offset-syncs.topic.replication.factor", "offset.lag.max"),

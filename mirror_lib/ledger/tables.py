@@ -1,6 +1,6 @@
 """The schemas of the tables under `state:`, and the check of a table of another release. Pure.
 
-The columns are public: `docs/reference/tables.md` documents them for users.
+The columns are public: `docs/reference/tables.md` has their comments.
 
 A release that adds columns gives them the next version in `since`. Each column has that number in its metadata, so a
 table's version is the highest of them and is read without a query.
@@ -73,17 +73,17 @@ def lacking(schema: TableSchema, found: Mapping[str, int], path: str) -> List[Co
     return lacks
 
 
-FLOW = Column("flow", "string", "A->B")
-RUN_ID = Column("run_id", "string", "the driver's life that wrote the row, see the table runs")
-BATCH_ID = Column("batch_id", "bigint", "Spark's batch id, -1 outside of a batch")
-AT = Column("at", "timestamp", "when the row was written, by the driver's clock")
+FLOW = Column("flow", "string", "`A->B`")
+RUN_ID = Column("run_id", "string", "as in `runs`")
+BATCH_ID = Column("batch_id", "bigint", "Spark's batch id; -1 outside of a batch")
+AT = Column("at", "timestamp", "commit time")
 COPIED_PARTITION = (
     FLOW,
-    Column("source_topic", "string", "topic on A"),
-    Column("remote_topic", "string", "its copy on B"),
-    Column("partition", "int", "the same on both sides"),
-    Column("source_topic_id", "string", "Kafka's id of the source topic, empty where brokers have none"),
-    Column("remote_topic_id", "string", "Kafka's id of the remote topic, empty where brokers have none"),
+    Column("source_topic", "string", "on A"),
+    Column("remote_topic", "string", "on B"),
+    Column("partition", "int", "on A; the same on B except for dead-letter records"),
+    Column("source_topic_id", "string", "Kafka's topic id; empty if brokers have none"),
+    Column("remote_topic_id", "string", "the same of the remote topic"),
 )
 # In the order of PartitionKey's fields.
 PARTITION_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partition")
@@ -96,62 +96,54 @@ def partition_key(row: Any) -> PartitionKey:
 
 OFFSET_SYNCS = TableSchema(
     name="offset_syncs",
-    comment="record_count records from upstream_offset on lie at downstream_offset on, with no gap on either side",
+    comment="The ledger. Each row is a range of copied records",
     columns=(
         *COPIED_PARTITION,
-        Column("upstream_offset", "bigint", "offset on A of the first record"),
-        Column("downstream_offset", "bigint", "offset on B of the first record"),
-        Column("record_count", "bigint", "records in the run; 0 is a position: what comes next, comes here"),
+        Column("upstream_offset", "bigint", "first offset on A"),
+        Column("downstream_offset", "bigint", "first offset on B"),
+        Column("record_count", "bigint", "records in the range; 0 in a position"),
         RUN_ID,
-        Column("query_id", "string", "Spark's id of the streaming query, empty outside of one"),
+        Column("query_id", "string", "Spark's query id; empty outside of a query"),
         BATCH_ID,
-        Column("committed_at", "timestamp", "when the row was written, by the driver's clock"),
+        Column("committed_at", "timestamp", "commit time"),
         Column(
             "remote_partition",
             "int",
-            "partition on B of a dead-letter record or a range, -1 for a range on A; else null: as on the source",
+            "partition on B of a dead-letter record or of a range, -1 for a range on A; otherwise null",
             since=2,
         ),
-        Column(
-            "upstream_until",
-            "bigint",
-            "of a range of a flow that repartitions records: its end on A, exclusive; null elsewhere",
-            since=2,
-        ),
-        Column(
-            "downstream_until",
-            "bigint",
-            "of a range of such a flow: its end on B, exclusive; null elsewhere",
-            since=2,
-        ),
+        Column("upstream_until", "bigint", "end of a range on A, exclusive; otherwise null", since=2),
+        Column("downstream_until", "bigint", "end of a range on B, exclusive; otherwise null", since=2),
     ),
     stamp="committed_at",
 )
 
 RUNS = TableSchema(
     name="runs",
-    comment="a row when a flow starts in a driver and one when it ends, signs of life in between; without the second"
-    " the run was killed or is under way",
+    comment="Starts and ends of each flow's runs. A run adds a row `alive` every 3 minutes. After an hour the mirror "
+    "keeps one `alive` row for each hour, for 30 days",
     columns=(
-        Column("run_id", "string", "fresh for every driver's life"),
+        Column("run_id", "string", "new for each run of the driver"),
         FLOW,
-        Column("kind", "string", "started, alive or ended"),
-        Column("tasks_max", "int", "tasks.max: how many tasks shared the lanes"),
-        Column("delivery", "string", "exactly-once or at-least-once"),
-        Column("source_cluster_id", "string", "A's own id"),
-        Column("target_cluster_id", "string", "B's own id"),
-        Column("checkpoint", "string", "folder of Spark's checkpoint, under checkpoints/"),
-        Column("outcome", "string", "null while it runs; then ok, stopped, or the error with its code"),
+        Column("kind", "string", "`started`, `alive` or `ended`"),
+        Column("tasks_max", "int", "`tasks.max`"),
+        Column("delivery", "string", "`exactly-once` or `at-least-once`"),
+        Column("source_cluster_id", "string", "A's cluster id"),
+        Column("target_cluster_id", "string", "B's cluster id"),
+        Column("checkpoint", "string", "its folder under `checkpoints/`"),
+        Column("outcome", "string", "`ok`, `stopped` or the error with its code; null in other rows than `ended`"),
         Column("records", "bigint", "records copied so far; null at the start"),
-        Column("bytes", "bigint", "bytes of record batches written so far; null at the start"),
-        Column("at", "timestamp", "when it started, was alive or ended, by the driver's clock"),
-        Column("driver", "string", "host, PID namespace and process id of the driver", since=2),
-        Column("lag_records", "bigint", "upstream offsets still to copy, in rows of kind alive", since=2),
-        Column("lag_seconds", "double", "age of the oldest last-copied record among the partitions with lag", since=2),
+        Column("bytes", "bigint", "bytes of the record batches written so far; null at the start"),
+        AT,
+        Column(
+            "driver", "string", "host, PID namespace and process id; null in rows of an earlier release", since=2
+        ),
+        Column("lag_records", "bigint", "upstream offsets still to copy; in rows `alive` only", since=2),
+        Column("lag_seconds", "double", "age of the oldest last-copied record; in rows `alive` only", since=2),
         Column(
             "filtered",
             "bigint",
-            "records read so far that where or transform dropped; null at the start, and where they are not counted",
+            "records read so far that `where` or `transform` dropped; null at the start, and if they are not counted",
             since=3,
         ),
     ),
@@ -159,40 +151,42 @@ RUNS = TableSchema(
 
 GROUP_OFFSETS = TableSchema(
     name="group_offsets",
-    comment="one row for each move of a group's committed offset on one partition, written before the move is made",
+    comment="The audit trail of offset commits for consumer groups, which a rollback reads. The mirror writes a row "
+    "before it commits the offset. After a crash, or if the broker refused the commit, the offset may be uncommitted",
     columns=(
         FLOW,
-        Column("run_id", "string", "the driver's life that wrote the row"),
-        Column("append_number", "bigint", "commits of this run and flow, counted from 0"),
-        Column("move_number", "int", "place of the row in its commit, from 0"),
-        Column("cluster", "string", "where the offset was written: B, or A for a translation back"),
+        RUN_ID,
+        Column("append_number", "bigint", "number of the commit, from 0"),
+        Column("move_number", "int", "row in the commit, from 0"),
+        Column("cluster", "string", "B, or A for a translation back"),
         Column("group", "string", "consumer group"),
         Column("topic", "string", "topic on that cluster"),
         Column("partition", "int", "its partition"),
-        Column("previous_offset", "bigint", "what was committed before, null if nothing was"),
-        Column("previous_metadata", "string", "text committed with the previous offset, empty if there was none"),
-        Column("new_offset", "bigint", "what was written, null if the offset was deleted"),
-        Column("metadata", "string", "text committed with the new offset, empty if there was none"),
-        Column("from_topic", "string", "topic on the other cluster that the offset was translated from"),
+        Column("previous_offset", "bigint", "null if none"),
+        Column("previous_metadata", "string", "empty if none"),
+        Column("new_offset", "bigint", "null if the offset was deleted"),
+        Column("metadata", "string", "of the new offset; empty if none, or if it was dropped"),
+        Column("from_topic", "string", "on the other cluster"),
         Column("from_offset", "bigint", "the group's offset there"),
-        Column("verdict", "string", "how good the translation is, e.g. exact"),
-        Column("action", "string", "commit, or rollback where it puts back the previous offset"),
+        Column("verdict", "string", "of the translation, e.g. `exact`"),
+        Column("action", "string", "`commit`, or `rollback` to the previous offset"),
         AT,
     ),
 )
 
 INCIDENTS = TableSchema(
     name="incidents",
-    comment="data that was lost, skipped, healed or copied again; one row for each partition and range",
+    comment="Data that was lost, skipped, repaired or copied again. Partitions that stopped. Topics and partitions "
+    "that were added after the flow's first run",
     columns=(
         FLOW,
         RUN_ID,
         BATCH_ID,
-        Column("kind", "string", f"{', '.join(INCIDENT_KINDS[:-1])} or {INCIDENT_KINDS[-1]}"),
-        Column("topic", "string", "topic on A"),
-        Column("partition", "int", "its partition, -1 for the whole topic"),
-        Column("from_offset", "bigint", "first upstream offset concerned, -1 where not known"),
-        Column("until_offset", "bigint", "upstream offset after the last one, -1 where not known"),
+        Column("kind", "string", f"{', '.join(f'`{kind}`' for kind in INCIDENT_KINDS)}"),
+        Column("topic", "string", "on A"),
+        Column("partition", "int", "its partition; -1 for an event of the whole topic"),
+        Column("from_offset", "bigint", "upstream; -1 if unknown"),
+        Column("until_offset", "bigint", "exclusive; -1 if unknown"),
         Column("reason", "string", "one sentence"),
         AT,
     ),
@@ -200,75 +194,78 @@ INCIDENTS = TableSchema(
 
 TAKEOVERS = TableSchema(
     name="takeovers",
-    comment="one row for each partition that resumes after another tool",
+    comment="Partitions that the mirror resumes after MirrorMaker. `mirror takeover` writes a row before it writes to "
+    "the ledger",
     columns=(
         *COPIED_PARTITION,
-        Column("taken_from", "string", "where the position was kept: a topic on B, or a group on A"),
-        Column("kept_offset", "bigint", "the next upstream offset by that position; -1 where none was kept"),
+        Column("taken_from", "string", "where MirrorMaker stored the position: a topic on B, or a group on A"),
+        Column("kept_offset", "bigint", "next upstream offset according to that position; -1 if none"),
         Column("upstream_offset", "bigint", "where the mirror resumes"),
-        Column("downstream_offset", "bigint", "the end of the remote log, where it continues to write"),
-        Column("tail_records", "bigint", "records that lay on the remote log behind the kept position"),
-        Column("doubled_records", "bigint", "records that lay there once more"),
-        Column("older_records", "boolean", "whether the remote log holds records before those that were compared"),
-        Column("run_id", "string", "the take-over's life, see the table runs"),
+        Column("downstream_offset", "bigint", "end of the remote log"),
+        Column("tail_records", "bigint", "remote records after the stored position"),
+        Column("doubled_records", "bigint", "records that the remote log holds twice"),
+        Column("older_records", "boolean", "whether the remote log holds records before the compared ones"),
+        RUN_ID,
         AT,
     ),
 )
 
 TOPIC_ACLS = TableSchema(
     name="topic_acls",
-    comment="ACLs of remote topics that flows created on their targets, and gave up again",
+    comment="ACLs that a flow created on its target. The mirror writes a row after it creates an ACL and before it "
+    "deletes one",
     columns=(
         FLOW,
-        Column("action", "string", "created, or given up: deleted right after the row was written"),
-        Column("topic", "string", "name or prefix on B, * for every topic"),
-        Column("pattern_type", "string", "LITERAL or PREFIXED"),
-        Column("principal", "string", "e.g. User:alice"),
-        Column("host", "string", "address, or * for any"),
-        Column("operation", "string", "e.g. READ"),
-        Column("permission", "string", "ALLOW or DENY"),
+        Column("action", "string", "`created`, or `given up`: deleted right after the row"),
+        Column("topic", "string", "name or prefix on B; `*` for every topic"),
+        Column("pattern_type", "string", "`LITERAL` or `PREFIXED`"),
+        Column("principal", "string", "e.g. `User:alice`"),
+        Column("host", "string", "address; `*` for any"),
+        Column("operation", "string", "e.g. `READ`"),
+        Column("permission", "string", "`ALLOW` or `DENY`"),
         AT,
     ),
 )
 
 LANE_PRODUCERS = TableSchema(
     name="lane_producers",
-    comment="one row for each producer id that a lane appends under; only of flows with shared.remote.topics",
+    comment="Producer ids of flows with `shared.remote.topics: true` that copy whole record batches. The mirror writes "
+    "a row before the first append with an id",
     columns=(
         FLOW,
-        Column("lane", "int", "the lane, 0 to 63; 64 to 127 of topics whose records go by their keys alongside others"),
-        Column("producer_id", "bigint", "the producer id in the lane's record batches on B"),
-        Column("run_id", "string", "the driver's life that was given the id, see the table runs"),
+        Column("lane", "int", "0 to 63"),
+        Column("producer_id", "bigint", "in the lane's record batches on B"),
+        RUN_ID,
         AT,
     ),
 )
 
 VERIFICATIONS = TableSchema(
     name="verifications",
-    comment="one row for each flow that `mirror verify` compared",
+    comment="Results of `mirror verify`, a row for each flow",
     columns=(
         FLOW,
-        Column("verdict", "string", "equal, differs or not compared: the worst of the topics"),
-        Column("topics", "int", "topics that were compared"),
-        Column("records", "bigint", "pairs of records that were compared"),
-        Column("differing", "int", "topics whose copy differs"),
-        Column("first_difference", "string", "one sentence on the first difference; null without one"),
-        Column("scope", "string", "whole, or which part was compared"),
-        Column("at", "timestamp", "when the comparison ended, by the clock of the machine that compared"),
+        Column("verdict", "string", "`equal`, `differs` or `not compared`: the worst of the topics"),
+        Column("topics", "int", "compared topics"),
+        Column("records", "bigint", "compared pairs of records"),
+        Column("differing", "int", "topics that differ"),
+        Column("first_difference", "string", "one sentence; null if none"),
+        Column("scope", "string", "`whole`, or the part that was compared (`--since`)"),
+        AT,
     ),
 )
 
 CUTOVERS = TableSchema(
     name="cutovers",
-    comment="a row before each step of a cut-over, and one with what came of it",
+    comment="Steps of a cut-over, a row before and after each step",
     columns=(
         FLOW,
-        Column("cutover_id", "string", "the same in all rows of one cut-over, also where it was resumed"),
-        Column("direction", "string", "over, or back"),
-        Column("step", "string", "fence, silence, copy, verify, groups, check or unfence"),
-        Column("status", "string", "started, done or failed"),
+        Column("cutover_id", "string", "stays the same when the cut-over is resumed"),
+        Column("direction", "string", "`over` or `back`"),
+        Column("step", "string", "`fence`, `silence`, `copy`, `verify`, `groups`, `check` or `unfence`"),
+        Column("status", "string", "`started`, `done` or `failed`"),
         Column("detail", "string", "one sentence"),
-        Column("facts", "string", "JSON that later steps need: log ends of the silent source, ACLs of the fence"),
+        Column("facts", "string", "JSON: log ends of the silent source, ACLs of the fence"),
         AT,
     ),
 )

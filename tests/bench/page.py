@@ -27,7 +27,7 @@ BARE = ("processor", "memory", "system")
 HEAD = """\
 # Benchmarks
 
-This mirror and MirrorMaker 2 on one machine. Compare ratios, not rates: the engines share the cores with both brokers.
+Compare ratios, not rates: the engines share one machine's cores with both brokers.
 
 ```
 make bench-mm2                              # all cases; BIG=1 adds 10 GB
@@ -41,9 +41,9 @@ METHOD = """\
 
 ## Method
 
-In each round the engines copy the same topic in turn, each into a fresh remote topic. Brokers have the heap and options
-of Kafka's start scripts. Topics have 4 partitions by default. After each copy a Java consumer compares timestamps,
-keys, values, headers and order. A difference fails the benchmark.
+In each round the engines copy the same topic in turn, each into a fresh remote topic, of 4 partitions by default.
+Brokers have the heap and options of Kafka's start scripts. After each copy a Java consumer compares timestamps, keys,
+values, headers and order. A difference fails the benchmark.
 
 - **This mirror**: `trigger: availableNow`, `tasks.max: 2`, nothing else tuned.
 - **MirrorMaker 2, tuned**: dedicated mode, `tasks.max` 2, fetches of 64 MB and of 8 MB a partition, 5,000 records a
@@ -58,7 +58,7 @@ RESULTS = """\
 
 ## Throughput
 
-CPU has this mirror first, then MirrorMaker 2. Targets are for the steady ratio unless marked *whole*.
+CPU s: this mirror/MirrorMaker 2. Targets are for the steady ratio unless marked *whole*.
 
 """
 
@@ -66,16 +66,15 @@ LIMITS = """\
 
 Limits of the rate:
 
-- **CPU of the machine**: most cases. A GB in records of 1 KB takes 1.5 to 2 s in the tasks and 2 to 3 s in the brokers.
-  MirrorMaker 2 takes 9.5 s for it, with records of 10 KB 3.5 s.
+- **CPU of the machine**: most cases. A GB in records of 1 KB takes 1.5 to 2 s in the tasks and 2 to 3 s in the brokers,
+  with MirrorMaker 2 9.5 s, with records of 10 KB 3.5 s.
 - **Target broker**: lz4 and zstd. It decompresses each batch to check it, which takes half of the machine's CPU.
 - **Both brokers**: 1,000 partitions. They use 1.5 of 1.8 busy cores.
 - **Re-encoding**: single-record batches. Python joins them, record by record.
 - **Round trip**: 50 ms away. A task has one fetch of at most 16 MB in flight to a broker. The delay comes from a proxy
   without limits of bandwidth or TCP windows.
 - **Spark's rows**: `select` and the mask, with the engine before 25 November 2026. Java compiles this path during the
-  first millions: with 1.6 million records the ratio was 0.74. MirrorMaker 2 masks nothing, because `MaskField` needs a
-  struct or a map.
+  first millions: with 1.6 million records the ratio was 0.74. MirrorMaker 2's `MaskField` cannot mask bytes.
 - **Start-up**: 10 MB take 6.7 s from the command, with MirrorMaker 2 7.6 s. It is a fourth of the 10 GB run.
 """
 
@@ -83,7 +82,7 @@ SCALE = """\
 
 ## MirrorMaker 2 untuned, and a Java loop
 
-One round. By default MirrorMaker 2 writes uncompressed batches. The loop hands each record of one KafkaConsumer to one
+One round. MirrorMaker 2 writes uncompressed batches by default. The loop hands each record of one KafkaConsumer to one
 KafkaProducer and stores no positions.
 
 """

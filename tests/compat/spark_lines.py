@@ -1,7 +1,7 @@
 """`python -m tests.compat.spark_lines [LINE...]`: the same tests on each Spark line, and a table of what they showed.
 
 Each line has an environment of its own, `.venv-sparkLINE`, made by tests/lab/setup.sh. `.cache/compat/spark.json` keeps
-the result of each line's last run, `.cache/compat/spark.md` shows them as docs/deploy/compatibility.md does. Ends with
+the result of each line's last run, `.cache/compat/spark.md` shows them. Ends with
 1 where a test failed, or a line could not be set up; one whose Python the machine lacks is left out, but not in CI.
 """
 

@@ -86,7 +86,7 @@ class Table:
         print(f"\n{text}")
 
     def markdown(self) -> str:
-        """The table for docs/deploy/compatibility.md."""
+        """The table of what docs/deploy/compatibility.md has in words."""
         head = ["source", "target", *CHECKS]
         lines = [f"Run on {datetime.now(timezone.utc):%d %B %Y}.", "", _line(head), _line(["---"] * len(head))]
         for row, found in self._found.items():

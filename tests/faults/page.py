@@ -34,7 +34,7 @@ WRONG = ("lost", "unseen", "doubled", "reordered", "foreign", "changed")
 HEAD = """\
 # Guarantees
 
-Promises, and outcomes of `make faults`: a replicator copies {rate} records a second between two clusters of three
+Outcomes of `make faults`: a replicator copies {rate} records a second between two clusters of three
 brokers. A case fails if its fault came before the first record.
 
 ```
@@ -45,15 +45,10 @@ make soak HOURS=1                                 # random faults
 python -m tests.faults.page .cache/faults/outcomes.jsonl
 ```
 
-## Promises
+## Limits of the promises
 
-- **Each record is copied once**, in the order of its source partition, with key, value, headers and timestamp. This
-  holds after crashes, freezes and network faults, also for `read_uncommitted` readers.
-- **No group skips an unread record.** A translated offset may be too early, never too late.
-- **The mirror reports a promise that it cannot keep**: it ends with exit code 3, and the table `incidents` has topic,
-  partition and offsets ([exit-3.md](../fix/exit-3.md)).
-
-The mirror does not promise that
+[concepts.md](../start/concepts.md#what-is-promised) has the promises. If the mirror cannot keep one, it ends with exit
+code 3, and the table `incidents` has topic, partition and offsets. It does not promise that
 
 - the records of one source transaction become visible at once;
 - both sides have equal offsets: `offset_syncs` has the exact map;
@@ -65,15 +60,15 @@ The mirror does not promise that
 
 ## Verdicts
 
-A checker without product code reads both sides at `read_committed` and at `read_uncommitted`. A cell has both
-verdicts if they differ. The checker ignores records that the source lost.
+A checker without product code reads both sides at both isolation levels. A cell has both verdicts if they differ. The
+checker ignores records that the source lost.
 
 - *exact*: no record was lost, doubled, changed or out of order.
 - *lost*: the record is missing, and a later record of the partition was copied.
 - *missed*: a group that moves to the target would skip the record.
 - *incomplete*: acknowledged records were missing {minutes} minutes after the fault.
-- Seconds in brackets: from the end of the last fault until a reader has every record that was acknowledged by then.
-  Other tests ran at the same time, so these are upper bounds.
+- Seconds in brackets: from the last fault's end until a reader has every record acknowledged by then. Other tests ran
+  at the same time, so these are upper bounds.
 
 Network faults last 30 s. MirrorMaker 2 runs in dedicated mode at its defaults, with three replicas and
 `read_committed`. The column *exactly-once* adds `exactly.once.source.support` and
@@ -81,10 +76,6 @@ Network faults last 30 s. MirrorMaker 2 runs in dedicated mode at its defaults, 
 
 Outcomes of {days}, on the machine of the [benchmarks](benchmarks.md).
 """
-
-
-PLANTED = """\
-`make test TESTS=tests/integration/test_verify.py` plants defects and harmless differences in a copy of ten records."""
 
 # One of the brokers of a cluster, in the name of a fault.
 BROKER = re.compile(r"\b(source|target)-\d(, the controller)?")
@@ -108,8 +99,6 @@ def page(found: Found) -> str:
         lines += ["", "Cases without an outcome:", ""]
         lines += [f"- {title}" for title in missing]
     lines += soaked(found.get((SOAK, Mirror.name)))
-    lines += ["", "## What `mirror verify` finds", "", PLANTED, ""]
-    lines += verdicts()
     return "\n".join([*lines, ""])
 
 
@@ -131,17 +120,6 @@ def soaked(outcome: Optional[Mapping[str, Any]]) -> List[str]:
         "",
         fill(f"{'; '.join(f'{what} {count}' for what, count in ordered)}.", WIDTH),
     ]
-
-
-def verdicts() -> List[str]:
-    """A row for each verdict, with what `tests/integration/test_verify.py` plants for it."""
-    from tests.integration.test_verify import CASES as PLANTED_CASES
-
-    planted: Dict[str, List[str]] = {}
-    for name, each in PLANTED_CASES.items():
-        planted.setdefault(each.expected[0] if each.expected is not None else "equal", []).append(name)
-    rows = ["| verdict | planted in the copy |", "| --- | --- |"]
-    return rows + [f"| {verdict} | {', '.join(names)} |" for verdict, names in planted.items()]
 
 
 def table(head: Sequence[str], cases: Sequence[Case], engines: Sequence[str], found: Found) -> List[str]:

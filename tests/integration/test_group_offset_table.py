@@ -380,14 +380,6 @@ def test_the_sql_of_the_docs_answers_for_each_remote_topic(spark: SparkSession, 
     assert len(ends) == len(places) == 2
 
 
-def test_the_docs_list_every_column_with_its_type_and_no_other() -> None:
-    page = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-    for schema in (OFFSET_SYNCS, GROUP_OFFSETS):
-        section = page.partition(f"\n## {schema.name}\n")[2].partition("\n## ")[0]
-        listed = re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.M)
-        assert listed == [(column.name, column.type) for column in schema.columns]
-
-
 def test_the_sql_join_of_the_docs_translates_as_the_mirror_does(spark: SparkSession, state: str) -> None:
     """Every offset of random ledgers, and one position on a topic that was re-created."""
     keys = {replace(KEY, partition=n): random_rows(n) for n in range(5)}

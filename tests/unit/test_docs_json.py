@@ -1,4 +1,4 @@
-"""docs/reference/json.md has the keys, and the types, of the documents that the code prints."""
+"""docs/reference/json.md has the keys, and the types, of the documents that the code prints; tables.md the columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mirror_lib.cli import command_line
 from tests.lab.checkout import ROOT
 from tests.unit.documents import documents
-from tools.docs import json_documents
+from tools.docs import json_documents, tables
 from tools.docs.cli import commands
 from tools.docs.json_documents import keys_of, page, typed
 
@@ -19,6 +19,11 @@ FILE = ROOT / "docs" / "reference" / "json.md"
 def test_page_of_documents_is_what_the_code_prints() -> None:
     pages = "run: python -m tools.docs.json_documents > docs/reference/json.md"
     assert FILE.read_text(encoding="utf-8") == page(), pages
+
+
+def test_page_of_tables_has_their_columns() -> None:
+    text = tables.PAGE.read_text(encoding="utf-8")
+    assert text == tables.page(text), "run: python -m tools.docs.tables"
 
 
 def test_every_command_with_json_is_on_the_page() -> None:

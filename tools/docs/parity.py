@@ -23,12 +23,8 @@ _HEAD = """# Parity with MirrorMaker
 What the mirror does with each key of MirrorMaker 2 (4.3.1 and earlier) and each option of MirrorMaker 1. `*` stands for
 any ending. [settings.md](settings.md) has values and defaults, [choose.md](../migrate/choose.md) the migration.
 
-| word | meaning |
-| --- | --- |
-| supported | works as in MirrorMaker |
-| differs | works, with the stated difference |
-| ignored | without effect; a run prints their number, `mirror plan CONFIG --all` each of them |
-| refused | the mirror does not accept the file, since it would copy other records |
+*Supported* keys work as in MirrorMaker. *Ignored* ones have no effect: a run prints their number, `mirror plan CONFIG
+--all` each of them. The mirror does not accept a file with a *refused* one, since it would copy other records.
 """
 _FORMS: Tuple[Row, ...] = (
     ("`A->B.key`, `A.key`, bare `key`; `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x` and their "
@@ -40,8 +36,8 @@ _FORMS: Tuple[Row, ...] = (
     ("`A.producer.x`, `A->B.producer.x`", "differs", "both are for the producer of records; in MirrorMaker for the "
      "worker's and that of offset syncs"),
     ("`linger.ms`, `fetch.max.bytes`, `acks`, `compression.type` and other client properties of sizes, waits, "
-     "acknowledgements and codecs", "ignored", "the mirror copies record batches as they are; only Spark's source, "
-     "which finds log ends, has them"),
+     "acknowledgements and codecs", "ignored", "record batches are copied as they are; only Spark's source, which "
+     "finds log ends, has them"),
     ("`${env:NAME}`, `${file:/path:key}`, `${dir:/path:file}`", "supported", "in every value but `clusters`, also by "
      "the names of `config.providers`; a missing value is refused, where Kafka keeps the text"),
     ("`${name:…}` of your own provider class", "refused", "no Java class runs here"),
@@ -118,8 +114,8 @@ def _other_names() -> str:
     for wrong, right in {**OLD_NAMES, **MISSPELLINGS}.items():
         keys.setdefault(right, []).append(f"`{wrong}`")
     lines = ["## Former and misspelt names", "", "Supported; a warning names the right key.", ""]
-    rows = [f"| {', '.join(names)} | `{right}` |" for right, names in keys.items()]
-    return "\n".join([*lines, "| written | read as |", "| --- | --- |", *rows, ""])
+    rows = [f"|{', '.join(names)}|`{right}`|" for right, names in keys.items()]
+    return "\n".join([*lines, "|written|read as|", "|---|---|", *rows, ""])
 
 
 def _option(option: Option) -> Row:
@@ -142,20 +138,20 @@ def _client_files() -> str:
         "",
         "Keys without `read as` are ignored.",
         "",
-        "| key | file | how, or why |",
-        "| --- | --- | --- |",
-        *(f"| {_cell(names)} | {', '.join(own)} | {_cell(text)} |" for (names, text), own in files.items()),
+        "|key|file|how, or why|",
+        "|---|---|---|",
+        *(f"|{_cell(names)}|{', '.join(own)}|{_cell(text)}|" for (names, text), own in files.items()),
     ]
     return "\n".join([*lines, ""])
 
 
 def _section(title: str, first: str, rows: Iterable[Row]) -> str:
-    lines: List[str] = [f"## {title}", "", f"| {first} | | how, or why |", "| --- | --- | --- |"]
+    lines: List[str] = [f"## {title}", "", f"|{first}||how, or why|", "|---|---|---|"]
     # Keys with one answer share a row.
     names: Dict[Tuple[str, str], List[str]] = {}
     for name, status, text in rows:
         names.setdefault((status, text), []).append(name)
-    lines += [f"| {_cell(', '.join(own))} | {status} | {_cell(text)} |" for (status, text), own in names.items()]
+    lines += [f"|{_cell(', '.join(own))}|{status}|{_cell(text)}|" for (status, text), own in names.items()]
     return "\n".join([*lines, ""])
 
 

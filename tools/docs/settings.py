@@ -15,10 +15,8 @@ _HEAD = """# Settings
 <!-- Written by `python -m tools.docs.settings`; change mirror_lib/config/model.py instead. -->
 
 One file describes clusters, flows and state: YAML, or a MirrorMaker 2 `.properties` file. `conf/mirror.yaml` and
-`conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3).
-
-In YAML an unknown key is refused, with its line and the key that may be meant. In MirrorMaker's and Connect's files it
-is ignored, as MirrorMaker does. A run prints how many keys have no effect; `mirror plan CONFIG --all` lists them.
+`conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3). In YAML an unknown key is
+refused, with its line and the key that may be meant. In MirrorMaker's and Connect's files it is ignored.
 
 ## Where a key may stand
 
@@ -37,8 +35,8 @@ Client properties, weakest first: bare, `A.property`, `A->B.source.cluster.prope
 `A->B.consumer.x`, `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x`. `A.consumer.x` beats
 `A->B.consumer.x` as in MirrorMaker 2; a warning names each case.
 
-MirrorMaker 2 drops bare `consumer.`, `producer.` and `admin.` keys; here they count for every flow.
-YAML maps may be nested: `consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
+Bare `consumer.`, `producer.` and `admin.` keys, which MirrorMaker 2 drops, count for every flow. YAML maps
+may be nested: `consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
 
 ## Connectors
 
@@ -47,9 +45,8 @@ Connect's REST: the flat map, `{"name": …, "config": {…}}`, a list of these,
 `GET /connectors?expand=info`. A standalone worker's `.properties` work too, also with the worker's own file, of which
 only the converters count.
 
-- Files with one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. Without a source connector it
-  copies nothing, without a checkpoint connector it translates no groups, without a heartbeat connector it writes no
-  heartbeats.
+- Files with one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. Without one of the connectors it
+  copies nothing, translates no groups, or writes no heartbeats.
 - `tasks.max` and the properties `consumer.`, `producer.` and `admin.` are the source connector's. The mirror refuses
   connectors that differ in a cluster or the policy.
 - `state` and `trigger` may be in any of them. `;` between servers is read as `,`.
@@ -68,7 +65,7 @@ only the converters count.
 ## Patterns
 
 `topics`, `groups` and their `.exclude` lists are Python regular expressions here, Java's in MirrorMaker 2. The whole
-name must match. Both agree on what topic names need. The mirror refuses `\\p{...}`, `\\Q...\\E`, `\\h`, nested sets
+name must match. The mirror refuses `\\p{...}`, `\\Q...\\E`, `\\h`, nested sets
 (`[a&&b]`, `[a[b]]`), flags such as `(?i)` after the start, and before Python 3.11 possessive quantifiers (`a++`) and
 atomic groups. It also refuses what Java cannot read, because Spark subscribes by the patterns: `(?P<name>...)`,
 `(?a)`, `(?x)`, `{,3}`, `{` as itself.
@@ -77,10 +74,10 @@ Python's `\\d` and `\\w` also match beyond ASCII, which only group names can hav
 ## Custom classes
 
 A policy or a filter is a built-in, under its Java name (with or without `org.apache.kafka.connect.mirror.`), or your
-own Python class, as `module:Class`. Only the driver imports it, from Python's path or the folder of the configuration
-file. Ship it with `--py-files` if the driver runs on another machine. Each flow makes one `Class(flow, properties)`.
-`flow` has settings as attributes (`flow.source.alias`, `flow.topics_exclude`). `properties` has keys after the
-class's key: `topic.filter.class.teams` is `teams`. Built-ins take no such keys.
+own Python class, as `module:Class` (example: `conf/examples/custom/mirror.yaml`). Only the driver imports it, from
+Python's path or the folder of the configuration file. Ship it with `--py-files` if the driver runs on another machine.
+Each flow makes one `Class(flow, properties)`. `flow` has settings as attributes (`flow.source.alias`,
+`flow.topics_exclude`). `properties` has keys after the class's key: `topic.filter.class.teams` is `teams`.
 
 | key | methods |
 | --- | --- |
@@ -92,23 +89,16 @@ class's key: `topic.filter.class.teams` is `teams`. Built-ins take no such keys.
 
 Answers must depend on the arguments alone. The mirror refuses a class that it cannot load or that lacks a method. If a
 method raises or returns another type, the topic is not copied and the run fails. Internal topics are never copied.
-`conf/examples/custom/mirror.yaml` is an example.
-
-## Flows that change records
-
-A flow with `where`, `select`, `transform`, `rename`, `partitioner` or `dead.letter.topic`, or with `engine: records`,
-sends each record through Spark's rows. [transform.md](../run/transform.md) has the steps.
 
 ## Clients
 
-The same properties serve Spark's Java client and kafka-python.
+The properties serve Spark's Java client and kafka-python.
 
 - `security.protocol`: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.
 - `sasl.mechanism`: `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`, `GSSAPI` with
-  `Krb5LoginModule` there ([secrets.md](../deploy/secrets.md)), `OAUTHBEARER` with client credentials, `AWS_MSK_IAM`
-  ([logins.md](../deploy/logins.md)). Delegation tokens are refused. Without `sasl.jaas.config` the mirror reads the
-  section `KafkaClient` of the JAAS file in `KAFKA_OPTS` or `JDK_JAVA_OPTIONS`
-  (`-Djava.security.auth.login.config=`).
+  `Krb5LoginModule` there, `OAUTHBEARER` with client credentials, `AWS_MSK_IAM` ([logins.md](../deploy/logins.md)).
+  Delegation tokens are refused. Without `sasl.jaas.config` the section `KafkaClient` of the JAAS file counts that
+  `KAFKA_OPTS` or `JDK_JAVA_OPTIONS` names (`-Djava.security.auth.login.config=`).
 - `ssl.truststore.*`, `ssl.keystore.*`, `ssl.key.password`: JKS (the default), PKCS12 and PEM files, and PEM text in
   `ssl.truststore.certificates`, `ssl.keystore.key` and `ssl.keystore.certificate.chain`. A key store must hold one
   private key. Without a trust store Java trusts its own certificates, Python the system's.
@@ -119,8 +109,7 @@ The same properties serve Spark's Java client and kafka-python.
 Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL's default; encrypt it with
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
 """
-_UNUSED_ELSEWHERE = """[mirrormaker-keys.md](mirrormaker-keys.md) lists the keys of MirrorMaker and Connect that are
-ignored or refused. Others:"""
+_UNUSED_ELSEWHERE = "[mirrormaker-keys.md](mirrormaker-keys.md) has the keys of MirrorMaker and Connect. Others:"
 _SPELLINGS = """A warning names the right key. [mirrormaker-keys.md](mirrormaker-keys.md#former-and-misspelt-names)
 lists former and misspelt names. `….interval.ms` is read as `….interval.seconds`, `emit.heartbeats` and its like with
 `.enabled`, and other capitals (`Replication.factor`) as lower case."""
@@ -145,8 +134,8 @@ def _section(title: str, text: str, lines: Iterable[str]) -> str:
 
 
 def _table(settings: Iterable[Setting]) -> List[str]:
-    head = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
-    return [*head, *(f"| `{s.name}` | {s.kind.name} | {_code(s.default)} | {_meaning(s)} |" for s in settings)]
+    head = ["|key|value|default|meaning|", "|---|---|---|---|"]
+    return [*head, *(f"|`{s.name}`|{s.kind.name}|{_code(s.default)}|{_meaning(s)}|" for s in settings)]
 
 
 def _meaning(setting: Setting) -> str:

@@ -9,25 +9,22 @@ from mirror_lib.replication.start_rules import RULES, Action, Rule
 _HEAD = """\
 # Where a copy starts
 
-At its start a run decides for each partition where the copy resumes. It reads the ledger and the ends of both logs. It
-never appends to a remote partition on an assumption that it has not checked.
-
-Rows are read from the top: the first one that fits decides. An empty cell fits everything. A comparison reads both
-logs record by record. If they differ, the partition stops with the code of the row.
+At its start a run decides for each partition where the copy resumes, by the ledger and the ends of both logs. It never
+appends on an assumption that it has not checked. The first row that fits decides. An empty cell fits everything. A
+comparison reads both logs record by record. If they differ, the partition stops with the code of the row.
 
 - **Ledger:** the rows of the partition. They are *of a deleted remote topic* if the remote topic has another id now.
 - **Remote log:** *empty* never held a record, *expired* held some and has none now. A remote topic that several
   flows share counts as empty for a flow without rows.
-- **Topic ids:** brokers have them from Kafka 2.8 on. Where one is missing, the run compares the last record that the
-  ledger has of the partition on both logs. If they differ, the topic was re-created. Where one of the logs no longer
-  has that record, nothing is shown, and the run continues.
+- **Topic ids:** brokers have them from Kafka 2.8 on. Where one is missing, the run compares the last recorded record on
+  both logs. If they differ, the topic was re-created. Where a log no longer has that record, the run continues.
 - **Start:** `start.position`, else `consumer.auto.offset.reset`. The offset metadata of `commit.source.group` counts as
   a row of the ledger.
 
 `mirror plan` ends with 3 where these rules stop a partition. It compares no records: what a comparison shows, and
-whether a topic without an id was re-created, is known to the run alone.
+whether a topic without an id was re-created, only the run finds out.
 
-Made by `python -m tools.docs.starts > docs/project/starts.md` from the rules that the copy follows.
+<!-- Written by `python -m tools.docs.starts` from mirror_lib/replication/start_rules.py, which the copy follows. -->
 """
 _COLUMNS = (
     ("rows", "Ledger"),
@@ -56,7 +53,7 @@ def _rule(rule: Rule) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
+    return f"|{'|'.join(cells)}|"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence
 import pytest
 
 from mirror_lib import cli
-from mirror_lib.commands.arguments import EXIT_CODES
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import MirrorError
@@ -311,9 +310,3 @@ def test_page_shows_the_status_lines_that_are_printed() -> None:
 def test_page_shows_the_screen_that_is_drawn() -> None:
     lines = [each.text.rstrip() for each in screen_lines({"primary->backup": copying_flow()}, 30.0, 80, 24)]
     assert "\n".join(lines) in page_named("docs/run/status.md").text
-
-
-def test_operators_find_every_exit_code() -> None:
-    rows = re.findall(r"^  (\d+) +(.*)$", EXIT_CODES, re.MULTILINE)
-    assert rows
-    assert not [row for row in rows if f"| {row[0]} | {row[1]} |" not in page_named("docs/run/start-and-stop.md").text]

@@ -174,7 +174,7 @@ def _scale(results: Results, cases: Sequence[Case]) -> Iterator[Sequence[str]]:
 
 
 def _lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    return (f"| {' | '.join(row)} |\n" for row in rows)
+    return (f"|{'|'.join(row)}|\n" for row in rows)
 
 
 def write(results: Results, file: Path = PAGE) -> None:

@@ -123,12 +123,18 @@ def soaked(outcome: Optional[Mapping[str, Any]]) -> List[str]:
 
 
 def table(head: Sequence[str], cases: Sequence[Case], engines: Sequence[str], found: Found) -> List[str]:
-    """Rows in the order of the cases."""
-    rows = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    """Rows in the order of the cases, then in one sentence the cases that every engine copied exactly, with seconds."""
+    rows: List[str] = []
+    exact: List[str] = []
     for each in cases:
         cells = [cell(found.get((each.name, engine))) for engine in engines]
-        rows.append(f"| {each.title} | {' | '.join(cells)} |")
-    return rows
+        if all(re.fullmatch(r"exact \(\d+\)", cell) for cell in cells):
+            exact.append(f"{each.title} ({', '.join(cell[len('exact (') : -1] for cell in cells)})")
+        else:
+            rows.append(f"|{each.title}|{'|'.join(cells)}|")
+    if rows:
+        rows = [f"|{'|'.join(head)}|", f"|{'|'.join('---' for _ in head)}|", *rows, ""]
+    return [*rows, fill(f"Exact by each, with seconds: {'; '.join(exact)}.", WIDTH)]
 
 
 def cell(outcome: Any) -> str:

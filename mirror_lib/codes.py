@@ -29,19 +29,21 @@ from mirror_lib.ledger.records import (
 PREFIX = "MIR-"
 # A link in a checkout, a copy in a wheel.
 _PAGE = Path(__file__).with_name("codes.md")
-_ENTRY = re.compile(r"### (\S+)\n\n(.+)\.\n\n- \*\*Cause:\*\* (.+)\n- \*\*Data:\*\* (.+)\n- \*\*Remedy:\*\* (.+)\n")
+_ENTRY = re.compile(
+    r"### (\S+)\n\n(.+)\.\n\n(?:- \*\*Cause:\*\* (.+)\n)?- \*\*Data:\*\* (.+)\n- \*\*Remedy:\*\* (.+)\n"
+)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One code. `happened`: what the mirror found. `data`: which records are copied, missing or unchanged. `do`: what
-    the operator does next. Each is one to three sentences, in Markdown without links."""
+    """One code. `cause`: what the mirror found, empty if `title` says it. `data`: which records are copied, missing or
+    unchanged. `remedy`: what the operator does next. Each is one to three sentences, in Markdown without links."""
 
     code: str
     title: str
-    happened: str
+    cause: str
     data: str
-    do: str
+    remedy: str
 
 
 # The code of each kind of incident, which the table `incidents` names by `kind`.
@@ -87,8 +89,8 @@ def nearest(word: str) -> Entry:
 
 
 def entry_lines(each: Entry) -> List[str]:
-    parts = (("Cause", each.happened), ("Data", each.data), ("Remedy", each.do))
-    return [f"{each.code}  {each.title}", *(line for name, text in parts for line in ("", f"{name}: {text}"))]
+    parts = (("Cause", each.cause), ("Data", each.data), ("Remedy", each.remedy))
+    return [f"{each.code}  {each.title}", *(line for name, text in parts if text for line in ("", f"{name}: {text}"))]
 
 
 def _written_out(word: str) -> str:

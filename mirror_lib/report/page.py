@@ -329,7 +329,7 @@ def _advice(kind: str, count: int) -> Tuple[Markup, Markup]:
     if found is None:
         words = tag("dd", "A newer release wrote it.")
     else:
-        words = tag("dd", prose(f"{found.happened} {found.data}"), " What to do: ", prose(found.do))
+        words = tag("dd", prose(f"{found.cause} {found.data}".lstrip()), " What to do: ", prose(found.remedy))
     return tag("dt", f"{grouped(count)} × {named(kind)}"), words
 
 

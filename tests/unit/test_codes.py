@@ -82,7 +82,7 @@ def test_every_entry_of_the_page_is_read() -> None:
 @pytest.mark.parametrize("each", ENTRIES, ids=CODES)
 def test_entry_has_its_parts_in_short_sentences(each: Entry) -> None:
     assert each.title and not each.title.endswith(".")
-    for text in (each.happened, each.data, each.do):
+    for text in (*filter(None, [each.cause]), each.data, each.remedy):
         assert text.strip() == text and text.endswith(".") and "  " not in text
         sentences = re.split(r"(?<=[.:]) ", text)
         assert max(len(sentence.split()) for sentence in sentences) <= 25, text
@@ -102,7 +102,7 @@ def test_help_prints_an_entry(word: str, capsys: pytest.CaptureFixture[str]) -> 
     assert found is not None
     reported = capsys.readouterr().out
     assert reported.startswith(f"MIR-304  {found.title}\n")
-    assert all(part in reported for part in (found.happened, found.data, found.do))
+    assert all(part in reported for part in (found.cause, found.data, found.remedy))
 
 
 def test_help_lists_all_codes(capsys: pytest.CaptureFixture[str]) -> None:

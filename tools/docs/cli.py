@@ -21,8 +21,9 @@ _HEAD = """\
 
 <!-- Written by `python -m tools.docs.cli`; change the parsers in mirror_lib/commands/ instead. -->
 
-`--help` of a command prints the same. `mirror --version` prints the release. Results go to standard output; progress,
-warnings and errors go to standard error. [json.md](json.md) has the documents of `--json`.
+A command takes `[OPTIONS] CONFIG ...` unless its section shows otherwise; its `--help` prints the same.
+`mirror --version` prints the release. Results go to standard output; progress, warnings and errors go to standard
+error. [json.md](json.md) has the documents of `--json`.
 [start-and-stop.md](../run/start-and-stop.md) has the environment variables.
 """
 _MM1_OPTIONS = (
@@ -86,7 +87,9 @@ def _section(name: str, parser: argparse.ArgumentParser, common: Set[Same], of_r
         own = [each for each in own if each.dest not in {option.name for option in OPTIONS}]
     as_run = [each for each in own if _same(each) in of_run]
     own = [each for each in own if each not in as_run and each.option_strings]
-    lines = [f"## {name}", "", f"{purpose[0].upper()}{purpose[1:]}.", "", f"    {_usage(name, parser)}", ""]
+    lines = [f"## {name}", "", f"{purpose[0].upper()}{purpose[1:]}.", ""]
+    if _usage(name, parser) != f"{name} [OPTIONS] CONFIG ...":
+        lines += [f"    {_usage(name, parser)}", ""]
     if own:
         lines += [*_table(("option", "default", "meaning"), [[_name(o), _default(o), _meaning(o)] for o in own]), ""]
     if as_run:

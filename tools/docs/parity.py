@@ -10,7 +10,6 @@ from typing import Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.keys import unused
 from mirror_lib.config.mm1_reader import CLIENT_KEYS, OPTIONS, RENAMED, Option
-from mirror_lib.config.model import CLASSES
 from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
 from tools.docs.mm2_keys import CLIENTS, SECTIONS
 
@@ -44,7 +43,7 @@ _FORMS: Tuple[Row, ...] = (
     ("comments after a value or between the lines of a list, quotes round a value, a key given twice", "differs",
      "corrected with a warning"),
     ("any name of the file, a byte order mark at its start", "supported", "`.yaml` and `.yml` are this mirror's own"),
-    ("patterns", "differs", "Python's; see [Patterns](settings.md#patterns)"),
+    ("patterns", "differs", "[Python's](settings.md#patterns)"),
     ("`connect-mirror-maker.sh FILE --clusters B C`", "supported", "`mirror run FILE --clusters B C`: the flows into "
      "these clusters"),
 )
@@ -62,7 +61,7 @@ _CONNECT: Tuple[Row, ...] = (
     ("pause, resume, restart, status, offsets by REST", "differs", "SIGTERM and a new start, the status line, the "
      "tables"),
 )
-_CLIENT_NOTE = "serves Spark's client and the mirror's own; see [Clients](settings.md#clients)"
+_CLIENT_NOTE = "[Clients](settings.md#clients)"
 # What the tables of settings cannot say, since there the key is read by its reader, or is another one.
 _READ_ELSEWHERE: Mapping[str, Tuple[str, str]] = {
     "name": ("ignored", "connectors have no names here; in a dedicated file it is the mirror's"),
@@ -71,6 +70,7 @@ _READ_ELSEWHERE: Mapping[str, Tuple[str, str]] = {
     "target.cluster.alias": ("supported", "A or B of `A->B`; in a dedicated file without meaning"),
     "config.providers*": ("differs", "names of Kafka's three providers count; their limits do not"),
 }
+_DIFFERS = "[settings.md](settings.md#for-a-flow) has how"
 _ORDER = ("supported", "differs", "ignored", "refused")
 
 
@@ -102,8 +102,7 @@ def key_row(key: str) -> Row:
     setting = BY_NAME.get(key)
     row = unused(key[:-1] if key.endswith("*") else key)
     if setting is not None:
-        why = (setting.differs or setting.note).replace(CLASSES, f"[{CLASSES}](settings.md#custom-classes)")
-        return shown, "differs" if setting.differs else "supported", why
+        return (shown, "differs", _DIFFERS) if setting.differs else (shown, "supported", "")
     if row is None:
         raise KeyError(key)
     return shown, "refused" if row.refused else "ignored", row.reason

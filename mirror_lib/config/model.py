@@ -97,7 +97,7 @@ def _counts_differ(value: Value) -> str:
 
 # The section of docs/reference/settings.md.
 CLASSES = "Custom classes"
-_PYTHON = f"your own class is in Python, see {CLASSES}"
+_PYTHON = f"{CLASSES} are Python's"
 _REPLICATION = whole_number(1, default_of_broker=True)
 
 
@@ -135,38 +135,38 @@ class ReplicationFlow:
 
     source: ClusterConfig
     target: ClusterConfig
-    copied: bool = key("copy.enabled", BOOLEAN, "true", "`false` copies no records. The run then translates groups by "
-        "the ledger of another run with the same `state`, and writes heartbeats")
+    copied: bool = key("copy.enabled", BOOLEAN, "true", "`false` copies no records: the run translates groups by the "
+        "ledger of another run with the same `state`, and writes heartbeats")
     topics: Tuple[str, ...] = key("topics", PATTERNS, ".*", "Topics to copy: names or patterns")
     topics_exclude: Tuple[str, ...] = key("topics.exclude", PATTERNS, r"mm2.*\.internal, .*\.replica, __.*",
         "Topics not to copy; beats `topics`", differs="in a MirrorMaker 2 or Connect file the default is MirrorMaker's "
         f"up to 3.9, `{MM2_TOPICS_EXCLUDE}`, which also excludes a user's `orders.internal`")
     replication_policy: str = key("replication.policy.class", replaceable_class(_POLICIES, _SAMPLES), DEFAULT_POLICY,
-        f"How remote topics are named: `A.orders`, or `orders` by `{IDENTITY_POLICY}` and `{MM1_POLICY}`, which lacks "
+        f"Names of remote topics: `A.orders`, or `orders` by `{IDENTITY_POLICY}` and `{MM1_POLICY}`, which lacks "
         "MirrorMaker 2's rule for heartbeats and internal topics", differs=_PYTHON)
     separator: str = key("replication.policy.separator", LEGAL_OR_BLANK, ".", "Between alias and topic in a remote "
         "topic's name; may be blank")
-    remote_alias: str = derived("", Setting("source.cluster.alias", LEGAL_OR_BLANK, "", "The alias of A in names of "
-        "remote topics, if it is another one. If it and the separator are blank, topics keep their names"))
+    remote_alias: str = derived("", Setting("source.cluster.alias", LEGAL_OR_BLANK, "", "Another alias of A in names "
+        "of remote topics. If it and the separator are blank, topics keep their names"))
     internal_separator: str = derived(".", Setting("replication.policy.internal.topic.separator.enabled", BOOLEAN,
         "true", "`false` keeps `.` in names of internal topics"))
     heartbeats_replication: bool = key("heartbeats.replication.enabled", BOOLEAN, "true", "Copy heartbeats topics even "
         "if no pattern matches them", note="in a flow that changes records, and in a mirror with a `name` of its own, "
         "the default is `false`")
     tasks_max: int = key("tasks.max", whole_number(1), "1", "Spark tasks that copy the flow at once",
-        differs="one task copies many partitions at once, so a few are enough; at most 64")
+        differs="one task copies many partitions, so a few are enough; at most 64")
     replication_factor: int = key("replication.factor", _REPLICATION, "2", "Of new remote topics; -1 is the broker's "
         "default")
     refresh_topics_interval: Optional[float] = key("refresh.topics.interval.seconds", INTERVAL, "600",
-        "How often the mirror re-reads what a topic listing lacks, such as limits of remote topics",
+        "How often limits of remote topics are read again",
         differs="each cycle, or every 2 s of a tail, finds new and grown topics",
         switch=Setting("refresh.topics.enabled", BOOLEAN, "true", "Copy new topics and partitions while running"),
     )
     config_properties_exclude: Tuple[str, ...] = key("config.properties.exclude", PATTERNS,
         ", ".join(CONFIG_PROPERTIES_EXCLUDE), "Topic configs to exclude")
     remote_topic_configs: Tuple[Tuple[str, str], ...] = key("remote.topic.configs", TOPIC_CONFIGS, "",
-        "Topic configs of every remote topic instead of its source's: `retention.ms=604800000, cleanup.policy=delete`. "
-        "Set at creation, later by config sync")
+        "Configs of every remote topic instead of its source's: `retention.ms=604800000, cleanup.policy=delete`. Set "
+        "at creation, later by config sync")
     use_defaults_from: str = key("use.defaults.from", choice("target", "source"), "target", "Cluster whose defaults "
         "apply to topic configs that the source never set")
     isolation_level: str = key("consumer.isolation.level", choice("read_committed", "read_uncommitted"),
@@ -174,15 +174,14 @@ class ReplicationFlow:
         "aborted records by default")
     auto_offset_reset: str = key("consumer.auto.offset.reset", choice("earliest", "latest"), "earliest",
         "Where a partition without copied records starts")
-    start_position: Optional[OffsetChoice] = key("start.position", START_POSITION, "", "The same by more rules: a time "
+    start_position: Optional[OffsetChoice] = key("start.position", START_POSITION, "", "The same by a time "
         "(`2026-01-01T00:00:00Z`), the offsets of a source group (`group NAME`), or offsets (`orders:0=100, "
         "orders:1=250`). Other partitions follow `consumer.auto.offset.reset`")
-    commit_source_group: str = key("commit.source.group", OPTIONAL_TEXT, "", "Consumer group on the source to which "
-        "the flow's progress is committed. It must have no members")
+    commit_source_group: str = key("commit.source.group", OPTIONAL_TEXT, "", "Group on the source, without members, "
+        "to which the flow's progress is committed")
     commit_source_group_interval: float = key("commit.source.group.interval.seconds", SECONDS, "60", "How often")
     delivery: str = key("delivery", choice("exactly-once", "at-least-once"), "exactly-once", "`at-least-once` is for "
-        "targets older than Kafka 2.5, or without transactional ids. MirrorMaker files default to it on targets older "
-        "than 2.5")
+        "targets older than Kafka 2.5, where MirrorMaker files default to it, or without transactional ids")
     delivery_may_fall: bool = field(default=False, compare=False)
     on_error: str = key("on.error", choice("fail", "skip"), "fail", "If the target rejects a record batch, `fail` "
         "stops its partition and fails the run; `skip` writes an incident and continues")
@@ -194,7 +193,7 @@ class ReplicationFlow:
     tail: bool = key("tail.enabled", BOOLEAN, "true", "In continuous mode tasks copy new records within milliseconds; "
         "`false` copies once per `trigger`")
     tail_seconds: float = key("tail.seconds", AT_MOST_A_MINUTE, "30", "How long a stage that tails lasts, at most 60. "
-        "Then its offset syncs are committed to the ledger, and new topics are copied")
+        "Then its offsets are committed to the ledger, and new topics are copied")
     max_bytes_per_second: Optional[int] = key("max.bytes.per.second", SIZE, "none", "Rate limit of the flow, split "
         "evenly over its tasks: `50000000`, `50 MB`, `512 KiB`")
     shared_remote_topics: bool = key("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers")
@@ -217,15 +216,14 @@ class ReplicationFlow:
         ", ".join(READING), f"Operations of ALLOW that are copied, of {', '.join(ACL_OPERATIONS)}. DENY is always "
         "copied")
     sync_topic_acls_wildcards: bool = key("sync.topic.acls.wildcards", BOOLEAN, "false", "With a policy that keeps "
-        "names, copy `*` and prefixes as such. They then cover the target's own topics too. Otherwise each copy is "
-        "named")
+        "names, copy `*` and prefixes as such: they cover the target's own topics too")
     sync_topic_acls_delete: bool = key("sync.topic.acls.delete", BOOLEAN, "false", "Delete ACLs that this flow "
         "created, after their originals")
     groups: Tuple[str, ...] = key("groups", PATTERNS, ".*", "Consumer groups whose offsets are translated")
     groups_exclude: Tuple[str, ...] = key("groups.exclude", PATTERNS, "console-consumer-.*, connect-.*, __.*",
         "Consumer groups to exclude; beats `groups`")
     groups_simple: str = key("groups.simple", choice("exclude", "include"), "exclude", "`include` commits for groups "
-        "without membership that another client committed for. Kafka does not show whether such a consumer is alive")
+        "without membership that another client committed for; Kafka does not show whether it is alive")
     refresh_groups_interval: Optional[float] = key("refresh.groups.interval.seconds", INTERVAL, "600", "How often",
         switch=Setting("refresh.groups.enabled", BOOLEAN, "true", "Find new groups while running"),
     )
@@ -235,13 +233,12 @@ class ReplicationFlow:
     )
     emit_checkpoints_interval: Optional[float] = key("emit.checkpoints.interval.seconds", INTERVAL, "60", "How often",
         switch=Setting("emit.checkpoints.enabled", BOOLEAN, "true", "`mirror translate` writes MirrorMaker's "
-            "checkpoints topic. `mirror run` does if it syncs group offsets, or if YAML sets this key"),
+            "checkpoints topic, `mirror run` if it syncs group offsets or YAML sets this key"),
     )
     checkpoints_in_run: bool = False
     emit_heartbeats_interval: Optional[float] = key("emit.heartbeats.interval.seconds", INTERVAL, "1", "How often",
         switch=Setting("emit.heartbeats.enabled", BOOLEAN, "true", "Write heartbeats to the target, also if the flow "
-            "is not enabled", differs="a cluster without an enabled flow gets none. In YAML a flow that is not enabled "
-            "needs an explicit `true`"),
+            "is not enabled (in YAML by an explicit `true`)", differs="a cluster without an enabled flow gets none"),
     )
     offset_syncs_topic_location: str = key("offset-syncs.topic.location", choice("source", "target"), "source",
         "Cluster of MirrorMaker's offset-syncs topic, which a take-over reads")

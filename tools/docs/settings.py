@@ -20,16 +20,16 @@ refused, with its line and the key that may be meant. In MirrorMaker's and Conne
 
 ## Where a key may stand
 
-| as `.properties` | in YAML | for |
-| --- | --- | --- |
-| `key` | at the top level | every flow (a default), or the whole file |
-| `A->B.key` | under `flows:`, in `A->B:` | one flow; beats the bare key |
-| `A.property` | under `clusters:`, in `A:` | every client of one cluster; any Kafka client property |
-| `A.consumer.property` (also `producer.`, `admin.`) | in `A:` | one kind of client of one cluster |
-| `A->B.consumer.property` (also `producer.`, `admin.`) | in `A->B:` | one flow, both clusters |
-| `A->B.source.consumer.property`, `A->B.target.producer.property` | in `A->B:` | one flow, one cluster |
-| `A->B.producer.override.property` | in `A->B:` | the producer of one flow |
-| `ssl.*`, `sasl.*`, `security.protocol`, `bootstrap.servers` | at the top level | every client of every cluster |
+|as `.properties`|in YAML|for|
+|---|---|---|
+|`key`|at the top level|every flow (a default), or the whole file|
+|`A->B.key`|under `flows:`, in `A->B:`|one flow; beats the bare key|
+|`A.property`|under `clusters:`, in `A:`|every client of one cluster; any Kafka client property|
+|`A.consumer.property` (also `producer.`, `admin.`)|in `A:`|one kind of client of one cluster|
+|`A->B.consumer.property` (also `producer.`, `admin.`)|in `A->B:`|one flow, both clusters|
+|`A->B.source.consumer.property`, `A->B.target.producer.property`|in `A->B:`|one flow, one cluster|
+|`A->B.producer.override.property`|in `A->B:`|the producer of one flow|
+|`ssl.*`, `sasl.*`, `security.protocol`, `bootstrap.servers`|at the top level|every client of every cluster|
 
 Client properties, weakest first: bare, `A.property`, `A->B.source.cluster.property`; then for one kind of client: bare,
 `A->B.consumer.x`, `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x`. `A.consumer.x` beats
@@ -79,13 +79,13 @@ Python's path or the folder of the configuration file. Ship it with `--py-files`
 Each flow makes one `Class(flow, properties)`. `flow` has settings as attributes (`flow.source.alias`,
 `flow.topics_exclude`). `properties` has keys after the class's key: `topic.filter.class.teams` is `teams`.
 
-| key | methods |
-| --- | --- |
-| `replication.policy.class` | the methods of `DefaultReplicationPolicy` in `mirror_lib/topics/policy.py`; extend it: \
-`format_remote_topic(alias, topic)`, `topic_source(topic)` and `upstream_topic(topic)` are enough |
-| `topic.filter.class` | `why_not(topic)`: a reason, or `None` to copy the topic |
-| `group.filter.class` | `why_not(group)`: a reason, or `None` to translate the group |
-| `config.property.filter.class` | `excludes(key)`: whether the topic config is excluded |
+|key|methods|
+|---|---|
+|`replication.policy.class`|the methods of `DefaultReplicationPolicy` in `mirror_lib/topics/policy.py`; extend it: \
+`format_remote_topic(alias, topic)`, `topic_source(topic)` and `upstream_topic(topic)` are enough|
+|`topic.filter.class`|`why_not(topic)`: a reason, or `None` to copy the topic|
+|`group.filter.class`|`why_not(group)`: a reason, or `None` to translate the group|
+|`config.property.filter.class`|`excludes(key)`: whether the topic config is excluded|
 
 Answers must depend on the arguments alone. The mirror refuses a class that it cannot load or that lacks a method. If a
 method raises or returns another type, the topic is not copied and the run fails. Internal topics are never copied.

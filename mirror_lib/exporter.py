@@ -87,7 +87,7 @@ def _metric(name: str, kind: str, means: str, labels: Tuple[str, ...] = _FLOW) -
     return METRICS[-1]
 
 
-BUILD = _metric("build_info", INFO, "The mirror's version. Always 1", ("version",))
+BUILD = _metric("build_info", INFO, "The version. Always 1", ("version",))
 RUNNING = _metric("running", GAUGE, "1 while the run is under way. 0 in the textfile after its end", ())
 START = _metric("start_timestamp_seconds", GAUGE, "When the run started, in seconds since 1970", ())
 FLOW_INFO = _metric(
@@ -102,8 +102,8 @@ RECOVERED = _metric("recovered_records_total", COUNTER, "Records found on the ta
 FILTERED = _metric(
     "filtered_records_total", COUNTER, "Records read that where or transform dropped. Absent if the flow has neither"
 )
-CYCLES = _metric("cycles_total", COUNTER, "Cycles of the mirror that ended")
-CYCLE_SECONDS = _metric("cycle_seconds_total", COUNTER, "Time that these cycles took")
+CYCLES = _metric("cycles_total", COUNTER, "Cycles that ended")
+CYCLE_SECONDS = _metric("cycle_seconds_total", COUNTER, "Their time")
 LAST_CYCLE = _metric("last_cycle_timestamp_seconds", GAUGE, "When the last cycle ended, in seconds since 1970")
 LAG_RECORDS = _metric("lag_records", GAUGE, "Source offsets still to copy, at the end of the last cycle")
 LAG_SECONDS = _metric(
@@ -115,7 +115,7 @@ RETENTION = _metric(
     "retention_left_seconds", GAUGE, "How long the source keeps uncopied records, of the topic with the least time left"
 )
 STOPPED = _metric(
-    "stopped_partitions", GAUGE, "Partitions that the flow no longer copies. The table incidents has the reason"
+    "stopped_partitions", GAUGE, "Partitions no longer copied. The table incidents has the reason"
 )
 THROTTLED = _metric(
     "throttled_seconds_total",
@@ -143,7 +143,7 @@ TOPIC_RECORDS = _metric("topic_records_total", COUNTER, "Records copied of the t
 TOPIC_BYTES = _metric("topic_bytes_total", COUNTER, "Bytes written of the topic", _TOPIC)
 TOPIC_LAG = _metric("topic_lag_records", GAUGE, "Offsets of the source topic still to copy", _TOPIC)
 TOPIC_PARTITION_LAG = _metric(
-    "topic_max_partition_lag_records", GAUGE, "Offsets still to copy of the topic's partition that has the most", _TOPIC
+    "topic_max_partition_lag_records", GAUGE, "Offsets still to copy of its partition with the most", _TOPIC
 )
 TOPIC_RETENTION = _metric(
     "topic_retention_left_seconds",

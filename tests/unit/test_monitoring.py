@@ -156,7 +156,7 @@ def test_page_names_alerts_and_metrics_that_exist() -> None:
 
 
 def test_words_of_the_state_label_are_those_of_the_page() -> None:
-    (row,) = (line for line in PAGE.splitlines() if line.startswith("| `kafka_mirror_state`"))
+    (row,) = (line for line in PAGE.splitlines() if line.startswith("|`kafka_mirror_state`"))
     assert ", ".join(STATES) in row
 
 

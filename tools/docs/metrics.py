@@ -12,10 +12,10 @@ OF_A_FLOW = ("flow", "source", "target")
 
 def table() -> str:
     """The table as Markdown, a row for each metric. The page says once which labels every metric of a flow has."""
-    rows: List[str] = ["| metric | meaning |", "| --- | --- |"]
+    rows: List[str] = ["|metric|meaning|", "|---|---|"]
     for each in METRICS:
         names = [each.name, *(label for label in each.labels if label not in OF_A_FLOW)]
-        rows.append(f"| {', '.join(f'`{name}`' for name in names)} | {each.means} |")
+        rows.append(f"|{', '.join(f'`{name}`' for name in names)}|{each.means}|")
     return "\n".join(rows) + "\n"
 
 

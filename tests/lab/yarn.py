@@ -182,7 +182,7 @@ def yarn(directory: Path) -> Iterator[Yarn]:
 
 
 def packed_environment() -> Path:
-    """`mirror-env.tar.gz` as docs/run/start-and-stop.md has it made, for a cluster that brings its Spark; made on first
+    """`mirror-env.tar.gz` as docs/deploy/spark.md has it made, for a cluster that brings its Spark; made on first
     use.
 
     It has no mirror_lib: that is shipped by spark-submit.sh.

@@ -243,7 +243,7 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, line: str, sente
         ("A->A.enabled = true", "A->A.enabled: ignored: a pair is of two clusters"),
         ("A.replication.factor = 3", "it is not a setting of a cluster; write A->B.replication.factor"),
         ("A.transforms = mask", "A.transforms: ignored: "),
-        ("A->B.transforms.mask.type = x", "A->B.transforms.mask.type: ignored: single message transforms do not run here"),
+        ("A->B.transforms.mask.type = x", "transforms.mask.type: ignored: single message transforms do not run here"),
         ("config.storage.topic = ${env:NOT_HERE}", "config.storage.topic: ignored: "),
         ("A->B.emit.offset-syncs.enabled = true", "ignored: the table `offset_syncs` has every offset range"),
         ("topic.filter.class.prefix = x", "is for a class of your own, and topic.filter.class names none"),

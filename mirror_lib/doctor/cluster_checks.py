@@ -32,6 +32,7 @@ from mirror_lib.errors import ConfigError, MirrorError
 from mirror_lib.facts import TopicConfigs, TopicPartition, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
+from mirror_lib.kafka.fencing import find_coordinators
 from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import PartitionStatus, retention_problems, unsized
@@ -147,7 +148,7 @@ def _fencing(config: MirrorConfig, flow: ReplicationFlow, target: KafkaCluster) 
     deadline = time.monotonic() + ANSWER_SECONDS
     try:
         with log_client(flow.target, "producer", deadline) as client:
-            client.coordinator(name, deadline)
+            find_coordinators(client, [name], deadline)
     except MirrorError as error:
         pattern = f"{config.name}.{flow.name}."
         remedy = (

@@ -392,20 +392,6 @@ class LogClient:
         for name in names:
             self._coordinators.pop((key_type, name), None)
 
-    def coordinator(self, transactional_id: str, deadline: float) -> int:
-        """Node id of the transaction coordinator. On a new cluster this request creates `__transaction_state`.
-
-        Raises `ClusterError` if no coordinator is available by the deadline, or the principal is not authorized.
-        """
-        request = FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_KEY, max_version=3)
-        answer = self.retry(request, lambda: None, lambda answer: int(answer.error_code), deadline)
-        if answer.error_code:
-            raise ClusterError(
-                f"{self.alias}: no coordinator for {transactional_id}: {error_name(answer.error_code)}",
-                "the target principal needs Write on this transactional id",
-            )
-        return int(answer.node_id)
-
     def retry(
         self,
         request: Any,

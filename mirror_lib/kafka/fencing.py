@@ -13,20 +13,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
-from kafka.errors import for_code
-from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.kafka.connection import REQUEST_TIMEOUT_MS, TRANSACTION_KEY, Disconnected, LogClient, error_name
+from mirror_lib.kafka.connection import (
+    REQUEST_TIMEOUT_MS,
+    TRANSACTION_KEY,
+    Disconnected,
+    LogClient,
+    error_name,
+    is_retriable,
+)
 from mirror_lib.kafka.record_batch import Producer
 
 CONCURRENT_TRANSACTIONS = 51
 CLUSTER_AUTHORIZATION_FAILED = 31
-NOT_COORDINATOR = 16
 # Error code of a partition that was not attempted because another partition failed; that one has the reason.
 OPERATION_NOT_ATTEMPTED = 55
-TRY_AGAIN = (CONCURRENT_TRANSACTIONS, NOT_COORDINATOR)
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 INVALID_TRANSACTION_TIMEOUT = 50
 # When an epoch reaches 32766, the coordinator assigns a new producer id. Markers under the new id do not fence a
@@ -62,8 +65,7 @@ def fence(client: LogClient, lanes: Sequence[Lane], deadline: float) -> Dict[str
     process owns a lane or fences it at this moment, `AnswerLost` when that is possible, `ClusterError` when the
     coordinator refuses or does not answer by `deadline` (monotonic seconds). Some lanes may be fenced then.
     """
-    ask = _SideBySide(client, deadline)
-    with _doubting_unanswered(ask):
+    with _asking(client, lanes, deadline) as ask:
         begun = ask.producers({each.transactional_id: each.held for each in lanes})
         marked = [replace(each, held=begun[each.transactional_id]) for each in lanes if each.partitions]
         return _lasting(ask, {**begun, **_marked(ask, marked)})
@@ -76,20 +78,43 @@ def refresh(client: LogClient, lanes: Sequence[Lane], deadline: float) -> Dict[s
     afterwards: after the marker, a broker that had expired the old one accepts only sequence 0, another broker only the
     next sequence. Raises what `fence` raises. Some of the markers may be written then.
     """
-    ask = _SideBySide(client, deadline)
-    with _doubting_unanswered(ask):
+    with _asking(client, lanes, deadline) as ask:
         return _lasting(ask, _marked(ask, lanes))
 
 
 @contextmanager
-def _doubting_unanswered(ask: _SideBySide) -> Iterator[None]:
+def _asking(client: LogClient, lanes: Sequence[Lane], deadline: float) -> Iterator[_SideBySide]:
+    ask = _SideBySide(client, deadline)
+    # They may have moved since the last fence, and a request to another broker would count as unanswered.
+    client.forget_coordinators((each.transactional_id for each in lanes), TRANSACTION_KEY)
     try:
-        yield
+        yield ask
     except FencedError as error:
         if not ask.unanswered:
             raise
         lost = ", ".join(sorted(ask.unanswered))
-        raise AnswerLost(f"{ask.client.alias}: refused, after no answer came for {lost}") from error
+        raise AnswerLost(f"{client.alias}: refused, after no answer came for {lost}") from error
+
+
+def find_coordinators(client: LogClient, transactional_ids: Sequence[str], deadline: float) -> Dict[str, int]:
+    """Node ids of the coordinators of all these lanes. On a new cluster the request creates `__transaction_state`.
+
+    Raises `ClusterError` if one has no coordinator by `deadline` (monotonic seconds), or is not granted.
+    """
+    while True:
+        nodes, failures = client.coordinators(transactional_ids, TRANSACTION_KEY)
+        for name, failure in failures.items():
+            if failure.answered and not failure.error.retriable:
+                refuse(failure.error.errno, name)
+        if not failures:
+            return nodes
+        _wait_a_little(client, deadline)
+
+
+def _wait_a_little(client: LogClient, deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        raise ClusterError(f"{client.alias}: the coordinator of a lane kept failing", "check the brokers' logs")
+    time.sleep(RETRY_SECONDS)
 
 
 def _marked(ask: _SideBySide, lanes: Sequence[Lane]) -> Dict[str, Producer]:
@@ -204,9 +229,8 @@ def refuse(code: int, what: str) -> None:
             "Kafka's default is 900000",
         )
     if code:
-        error_type = for_code(code)
         raise ClusterError(
-            f"cannot fence lane {what}: {error_type.__name__}",
+            f"cannot fence lane {what}: {error_name(code)}",
             "the target principal needs Write on this transactional id and on the remote topics",
         )
 
@@ -225,7 +249,6 @@ class _SideBySide:
         self.unanswered: Set[str] = set()
         self.client = client
         self._deadline = deadline
-        self._coordinators: Dict[str, int] = {}
 
     def __call__(
         self, requests: Mapping[str, Any], error_code: Callable[[Any], int] = lambda answer: answer.error_code
@@ -234,12 +257,12 @@ class _SideBySide:
         answers: Dict[str, Any] = {}
         waiting = list(requests)
         while waiting:
-            self._find_coordinators(waiting)
-            found = self._round({name: requests[name] for name in waiting}, error_code)
+            nodes = find_coordinators(self.client, waiting, self._deadline)
+            found = self._round({name: requests[name] for name in waiting}, nodes, error_code)
             answers.update(found)
             waiting = [name for name in waiting if name not in found]
             if waiting:
-                self._wait_a_little()
+                _wait_a_little(self.client, self._deadline)
         return answers
 
     def producers(self, held: Mapping[str, Optional[Producer]]) -> Dict[str, Producer]:
@@ -249,45 +272,18 @@ class _SideBySide:
             refuse(answer.error_code, name)
         return {name: Producer(answer.producer_id, answer.producer_epoch) for name, answer in found.items()}
 
-    def _round(self, requests: Mapping[str, Any], error_code: Callable[[Any], int]) -> Dict[str, Any]:
-        sent = {name: self.client.send(self._coordinators[name], request) for name, request in requests.items()}
+    def _round(
+        self, requests: Mapping[str, Any], nodes: Mapping[str, int], error_code: Callable[[Any], int]
+    ) -> Dict[str, Any]:
+        sent = {name: self.client.send(nodes[name], request) for name, request in requests.items()}
         answers: Dict[str, Any] = {}
-        for name, answer in zip(sent, self._answers(list(sent.values()))):
-            code = None if answer is None else error_code(answer)
-            if answer is None:
-                self.unanswered.add(name)
-            if code is None or _may_succeed_later(code):
-                if code != CONCURRENT_TRANSACTIONS:
-                    del self._coordinators[name]  # it may have moved
-            else:
-                answers[name] = answer
-        return answers
-
-    def _find_coordinators(self, names: Sequence[str]) -> None:
-        unknown = [name for name in names if name not in self._coordinators]
-        while unknown:
-            asked = [FindCoordinatorRequest(key=name, key_type=TRANSACTION_KEY, max_version=3) for name in unknown]
-            answers = self._answers([self.client.send(None, request) for request in asked])
-            for name, answer in zip(unknown, answers):
-                if answer is not None and not _may_succeed_later(answer.error_code):
-                    refuse(answer.error_code, name)
-                    self._coordinators[name] = answer.node_id
-            unknown = [name for name in unknown if name not in self._coordinators]
-            if unknown:
-                self._wait_a_little()
-
-    def _answers(self, futures: Sequence[Any]) -> List[Optional[Any]]:
-        """The response to each request; None without one."""
-        for future in futures:
+        for name, future in sent.items():
             self.client.wait(future, REQUEST_TIMEOUT_MS)
-        return [future.value if future.succeeded() else None for future in futures]
-
-    def _wait_a_little(self) -> None:
-        if time.monotonic() >= self._deadline:
-            name = self.client.alias
-            raise ClusterError(f"{name}: the coordinator of a lane kept failing", "check the brokers' logs")
-        time.sleep(RETRY_SECONDS)
-
-
-def _may_succeed_later(code: int) -> bool:
-    return code in TRY_AGAIN or bool(for_code(code).retriable)
+            code = error_code(future.value) if future.succeeded() else None
+            if code is None:
+                self.unanswered.add(name)
+            elif not is_retriable(code):
+                answers[name] = future.value
+            if name not in answers and code != CONCURRENT_TRANSACTIONS:
+                self.client.forget_coordinators([name], TRANSACTION_KEY)  # it may have moved
+        return answers

@@ -1,0 +1,68 @@
+"""The coordinators of lanes: all are found before a fence goes on, in one request or one by one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+import pytest
+from kafka.errors import KafkaConnectionError
+from kafka.protocol.metadata import FindCoordinatorResponse
+
+from mirror_lib.errors import ClusterError
+from mirror_lib.kafka.connection import TRANSACTION_KEY, LogClient
+from mirror_lib.kafka.fencing import find_coordinators
+
+NODES = {"a": 1, "b": 2, "c": 1}
+LOADING, DENIED = 14, 53
+
+
+class Brokers(LogClient):
+    """A client whose brokers have the coordinators NODES; `errors` are those of the first answers, by name."""
+
+    def __init__(self, many: bool, *errors: Mapping[str, Optional[int]]) -> None:
+        self.alias = "target"
+        self._coordinators = {}
+        self._many = many
+        self._errors = list(errors)
+        self.asked: List[List[str]] = []
+
+    def accepts(self, request: Any, version: int) -> bool:
+        return self._many
+
+    def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        names = [list(each.coordinator_keys) if self._many else [each.key] for _, each in requests]
+        self.asked += names
+        errors = self._errors.pop(0) if self._errors else {}
+        return [self._answer(of_one, errors) for of_one in names]
+
+    def _answer(self, names: List[str], errors: Mapping[str, Optional[int]]) -> Any:
+        if any(errors.get(name, 0) is None for name in names):
+            return KafkaConnectionError()
+        found = [{"node_id": NODES[name], "error_code": errors.get(name, 0)} for name in names]
+        if not self._many:
+            return FindCoordinatorResponse(**found[0], coordinators=[])
+        of_one = FindCoordinatorResponse.Coordinator
+        return FindCoordinatorResponse(coordinators=[of_one(key=name, **each) for name, each in zip(names, found)])
+
+
+@pytest.mark.parametrize("many", [True, False], ids=["one-request", "one-by-one"])
+def test_those_that_load_or_do_not_answer_are_asked_again_and_the_rest_are_not(many: bool) -> None:
+    brokers = Brokers(many, {"b": LOADING}, {"b": None}, {})
+    assert find_coordinators(brokers, list(NODES), time.monotonic() + 60) == NODES
+    assert brokers.asked == [*([["a", "b", "c"]] if many else [["a"], ["b"], ["c"]]), ["b"], ["b"]]
+    brokers.forget_coordinators(["c"], TRANSACTION_KEY)
+    assert find_coordinators(brokers, list(NODES), time.monotonic() + 60) == NODES
+    assert brokers.asked[-2:] == [["b"], ["c"]]
+
+
+def test_one_without_a_coordinator_at_the_deadline_is_an_error_for_all() -> None:
+    with pytest.raises(ClusterError, match="target"):
+        find_coordinators(Brokers(True, {"b": LOADING}), list(NODES), 0.0)
+
+
+def test_refusal_is_not_asked_again_and_has_kafkas_name() -> None:
+    brokers = Brokers(True, {"b": DENIED})
+    with pytest.raises(ClusterError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        find_coordinators(brokers, list(NODES), time.monotonic() + 60)
+    assert len(brokers.asked) == 1

@@ -87,18 +87,6 @@ def encode_heartbeat(heartbeat: Heartbeat) -> Tuple[bytes, bytes]:
     return key, struct.pack(">hq", HEARTBEAT_VERSION, heartbeat.timestamp)
 
 
-def decode_heartbeat(key: bytes, value: bytes) -> Heartbeat:
-    """What a record of the heartbeats topic says. StateError where it is cut off or has another version."""
-    source, at = _read_string(key, 0)
-    target, _ = _read_string(key, at)
-    version, timestamp = _unpack(">hq", value, 0)
-    if version != HEARTBEAT_VERSION:
-        raise StateError(
-            f"a heartbeat of {source}->{target} has version {version}, and only {HEARTBEAT_VERSION} is known", _NOT_OURS
-        )
-    return Heartbeat(source, target, timestamp)
-
-
 def _string(what: str, text: str) -> bytes:
     data = text.encode("utf-8")
     if len(data) > LONGEST_STRING:

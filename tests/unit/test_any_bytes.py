@@ -26,13 +26,10 @@ from mirror_lib.config.yaml_reader import read_yaml
 from mirror_lib.errors import BatchError, ConfigError, MirrorError, StateError
 from mirror_lib.groups.mm2_format import (
     Checkpoint,
-    Heartbeat,
     PointSync,
     decode_checkpoint,
-    decode_heartbeat,
     decode_offset_sync,
     encode_checkpoint,
-    encode_heartbeat,
 )
 from mirror_lib.groups.position_formats import read_positions
 from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
@@ -149,11 +146,10 @@ def test_compressed_payload(codec: int, data: st.DataObject) -> None:
 
 
 CHECKPOINT = encode_checkpoint(Checkpoint("billing", "A.orders", 3, 17, 19, "metadata"))
-HEARTBEAT = encode_heartbeat(Heartbeat("A", "B", 1_700_000_000_000))
 SYNC = sync_bytes(PointSync("orders", 3, 17, 19))
 
 
-DECODERS = [(decode_checkpoint, *CHECKPOINT), (decode_heartbeat, *HEARTBEAT), (decode_offset_sync, *SYNC)]
+DECODERS = [(decode_checkpoint, *CHECKPOINT), (decode_offset_sync, *SYNC)]
 
 
 @many

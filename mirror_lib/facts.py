@@ -1,5 +1,5 @@
 """The facts that a cluster reports, as frozen values, and the requests that it accepts: the protocols `Cluster`,
-`GroupCluster` and `AclCluster`.
+`GroupCluster` and `AclCluster`, and `FlowCluster`, which is the first two.
 
 Pure, so that decisions and their tests need no Kafka client. `mirror_lib.kafka.admin` answers from a real cluster.
 """
@@ -213,6 +213,10 @@ class GroupCluster(Protocol):
     def delete_offsets(
         self, group: str, partitions: Sequence[TopicPartition], again: Callable[[], bool] = lambda: True
     ) -> Mapping[TopicPartition, Optional[str]]: ...
+
+
+class FlowCluster(Cluster, GroupCluster, Protocol):
+    """A cluster that can be asked about topics and groups."""
 
 
 class AclCluster(Protocol):

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Protocol, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import (
-    Cluster,
     CommittedOffset,
     ConsumerGroup,
+    FlowCluster,
     GroupCluster,
     OffsetRange,
     TopicDescription,
@@ -24,10 +24,6 @@ from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.plan import select_topics
 
 Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
-
-
-class TranslatedCluster(Cluster, GroupCluster, Protocol):
-    """A cluster that can be asked about topics and groups."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str]
 
 
 def survey(
-    pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: TranslatedCluster, there: TranslatedCluster
+    pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: FlowCluster, there: FlowCluster
 ) -> Survey:
     committed = here.committed_offsets(groups)
     positions = {

@@ -11,12 +11,12 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tupl
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
 from mirror_lib.event_lines import event_words, events
-from mirror_lib.facts import AclBinding, Cluster, OffsetRange
+from mirror_lib.facts import AclBinding, Cluster, FlowCluster, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
-from mirror_lib.replication.copy_ranges import Found, Range, SourceCluster, Starts, first_range, refuse_other_mode
+from mirror_lib.replication.copy_ranges import Found, Range, Starts, first_range, refuse_other_mode
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import retention_problems, unsized
 from mirror_lib.status.read import partitions_of
@@ -111,7 +111,7 @@ def _with_state(
 def with_starts(
     flow: ReplicationFlow,
     topics: Sequence[CopiedTopic],
-    source: SourceCluster,
+    source: FlowCluster,
     target: Cluster,
     reader: TableReader,
     state: str,
@@ -138,7 +138,7 @@ def with_starts(
 def ranges_of(
     flow: ReplicationFlow,
     topics: Sequence[CopiedTopic],
-    source: SourceCluster,
+    source: FlowCluster,
     target: Cluster,
     ledger: Any,
     state: str,

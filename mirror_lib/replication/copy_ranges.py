@@ -16,13 +16,12 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Protocol,
     Sequence,
 )
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import Cluster, CommittedOffset, GroupCluster, OffsetRange, TopicPartition
+from mirror_lib.facts import CommittedOffset, FlowCluster, GroupCluster, OffsetRange, TopicPartition
 from mirror_lib.ledger.records import (
     DATA_LOST,
     REMOTE_LOG_HEALED,
@@ -50,10 +49,6 @@ from mirror_lib.replication.start_rules import (
 
 _METADATA = re.compile(r"mirror: goes on at offset (\d{1,18}) of remote topic ([\w.-]+), id ([\w-]*)")
 BEHIND_REMOTE_LOG = -1
-
-
-class SourceCluster(Cluster, GroupCluster, Protocol):
-    """A source that can be asked about topics and groups."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, C
 class Starts:
     """Finds the start positions of one flow's partitions."""
 
-    def __init__(self, flow: ReplicationFlow, source: SourceCluster) -> None:
+    def __init__(self, flow: ReplicationFlow, source: FlowCluster) -> None:
         self._flow = flow
         self._source = source
 

@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.facts import Cluster, CommittedOffset, FlowCluster, OffsetRange, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import (
     Found,
     Range,
-    SourceCluster,
     Start,
     Starts,
     first_range,
@@ -56,7 +55,7 @@ def source_logs(
 
 def starting_logs(
     flow: ReplicationFlow,
-    source: SourceCluster,
+    source: FlowCluster,
     partitions: Sequence[CopiedPartition],
     stands: Mapping[TopicPartition, int],
 ) -> Tuple[Mapping[TopicPartition, Start], Mapping[TopicPartition, OffsetRange]]:
@@ -84,7 +83,7 @@ class FlowDriver:
     def __init__(
         self,
         flow: ReplicationFlow,
-        source: SourceCluster,
+        source: FlowCluster,
         target: Cluster,
         journal: Journal,
         group: Optional[GroupProgress] = None,

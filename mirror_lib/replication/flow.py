@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import Cluster, TopicPartition
+from mirror_lib.facts import Cluster, FlowCluster, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
-from mirror_lib.replication.copy_ranges import Range, SourceCluster
+from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.flow_rate import FlowRate, rate_limited
 from mirror_lib.replication.flow_state import Commit, Lag, Partitions, end_if_lost, judged_by_topics, metrics_of
@@ -101,7 +101,7 @@ class FlowContext:
     flow: ReplicationFlow
     spark: SparkSession
     journal: Journal
-    source: SourceCluster
+    source: FlowCluster
     target: Cluster
     watcher: Watcher
     stop: threading.Event
@@ -223,7 +223,7 @@ class FlowMirror(Mirror):
                 break
             cycles += 1
             idle_cycles = 0 if self._cycle(spark, todo, batch) else idle_cycles + 1
-            self._state.copied = self._topics.partitions  # their size limits may have been re-read
+            self._state.resize(self._topics.partitions)
             if idle_cycles >= STUCK_CYCLES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_cycles} cycles", "see the executors' logs")
         if not cycles:

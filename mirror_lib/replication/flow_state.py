@@ -196,6 +196,10 @@ class FlowState:
             if (found, stop, end) != (known.range, known.stop, known.source_end):  # of many partitions few have news
                 self.partitions[key] = replace(known, range=found, stop=stop, source_end=end)
 
+    def resize(self, copied: Partitions) -> None:
+        """Take over the size limits of `copied`, which were perhaps read again since the batch began."""
+        self.copied = {key: copied.get(key, each) for key, each in self.copied.items()}
+
     def stop(self, key: PartitionKey, stop: Stop) -> None:
         self.change(key, stop=stop)
         log.error("%s: %s", self._flow.name, stop)

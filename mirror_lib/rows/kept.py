@@ -78,8 +78,6 @@ class KeptMirror(RowMirror):
         lanes: List[LaneTask] = []
         for source in ranges:
             state, copied = self._state.of_source(source), self._copied(source)
-            # The size limit of a remote topic may have been re-read since.
-            copied = self._topics.partitions.get(copied.key, copied)
             lanes.append(
                 LaneTask(
                     copied.remote,
@@ -107,6 +105,7 @@ class KeptMirror(RowMirror):
         self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
     ) -> None:
         reports = recheck_size_limits(self.flow.name, self._topics, self._reports(found, ranges, seconds))
+        self._state.resize(self._topics.partitions)
         commit = self._state.apply(reports)
         skipped = [each for report in found for each in report.incidents]
         dead_letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
@@ -140,7 +139,7 @@ class KeptMirror(RowMirror):
         return [*reports, replace(nothing_copied(len(reports)), partitions=tuple(silent))]
 
     def _copied(self, source: TopicPartition) -> CopiedPartition:
-        return self._partitions[self._state.key_of(source)]
+        return self._state.copied[self._state.key_of(source)]
 
 
 def _dead_letter_place(key: PartitionKey, number: int) -> DeadLetterPlace:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Collection, List, Protocol, Sequence, Tuple
+from typing import Collection, List, Sequence, Tuple
 
 from mirror_lib.config.document import nearest
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
-from mirror_lib.facts import Cluster, GroupCluster
+from mirror_lib.facts import FlowCluster
 from mirror_lib.topics.filters import first_match
 
 # An alternative of a pattern without groups and sets, in which a `|` may be escaped.
@@ -33,10 +33,6 @@ class Matchless:
     sentence: str
 
 
-class NamingCluster(Cluster, GroupCluster, Protocol):
-    """A cluster that can be asked about topics and groups."""
-
-
 def is_name(entry: str) -> bool:
     return not _PATTERN_CHARACTERS.intersection(entry)
 
@@ -50,7 +46,7 @@ def matchless_groups(flow: ReplicationFlow, groups: Collection[str]) -> List[str
 
 
 def selected_in_vain(
-    flow: ReplicationFlow, source: NamingCluster, *, names_only: bool = False
+    flow: ReplicationFlow, source: FlowCluster, *, names_only: bool = False
 ) -> Tuple[Matchless, ...]:
     """What the flow selects and the source lacks. With `names_only` patterns of topics do not count; those of groups
     never do. Groups count only if every broker lists its own. Raises `ClusterError`."""

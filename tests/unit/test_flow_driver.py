@@ -9,10 +9,10 @@ import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import OffsetChoice
-from mirror_lib.facts import Cluster, CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.facts import Cluster, CommittedOffset, FlowCluster, OffsetRange, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
-from mirror_lib.replication.copy_ranges import Range, SourceCluster, noted
+from mirror_lib.replication.copy_ranges import Range, noted
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, nothing_copied
@@ -74,7 +74,7 @@ class Standing:
         cluster = ClusterConfig("A", {"bootstrap.servers": "a:1"})
         flow = ReplicationFlow(cluster, ClusterConfig("B", {"bootstrap.servers": "b:1"}))
         self.source, target = Logs(100, 500), Logs(0, 300)
-        clusters = cast(SourceCluster, self.source), cast(Cluster, target)
+        clusters = cast(FlowCluster, self.source), cast(Cluster, target)
         self.driver = FlowDriver(flow, *clusters, cast(Journal, Rows()))
         self.decide()
         self.driver.state.change(KEY, position=Position(210, 60))
@@ -135,7 +135,7 @@ NEW = CopiedPartition("payments", "A.payments", 0, "source-2", "remote-2", 1_000
 
 def test_partition_whose_leader_does_not_tell_where_a_time_is_begins_once_it_does_and_nowhere_else() -> None:
     source, target = Logs(100, 500), Logs(0, 0)
-    driver = FlowDriver(BY_TIME, cast(SourceCluster, source), cast(Cluster, target), cast(Journal, Rows()))
+    driver = FlowDriver(BY_TIME, cast(FlowCluster, source), cast(Cluster, target), cast(Journal, Rows()))
     driver.begin({NEW.key: NEW}, BATCH)
     assert driver.state.going() == [] and driver.state.some_may_resume()
     source.of_time = {NEW.source: 300}
@@ -173,7 +173,7 @@ def group() -> Group:
 def reporting(group: Group) -> FlowDriver:
     """A driver of a flow that starts new partitions at the end of their logs, and commits to `group`."""
     flow = replace(BY_TIME, start_position=None, auto_offset_reset="latest")
-    clusters = cast(SourceCluster, Logs(100, 500)), cast(Cluster, Logs(0, 0))
+    clusters = cast(FlowCluster, Logs(100, 500)), cast(Cluster, Logs(0, 0))
     return FlowDriver(flow, *clusters, cast(Journal, Rows(Position(200, 0))), group)
 
 
@@ -215,7 +215,7 @@ def test_progress_of_a_partition_that_is_no_longer_copied_is_withdrawn_and_offer
 
 def test_progress_of_a_refused_partition_is_not_offered(group: Group) -> None:
     flow, source = replace(BY_TIME, start_position=None), Logs(201, 500)
-    clusters = cast(SourceCluster, source), cast(Cluster, Logs(0, 0))
+    clusters = cast(FlowCluster, source), cast(Cluster, Logs(0, 0))
     driver = FlowDriver(flow, *clusters, cast(Journal, Rows(Position(600, 0))), group)
     driver.begin({KEY: ORDERS}, BATCH)
     assert [each.refused for each in driver.state.stopped()] == [True]

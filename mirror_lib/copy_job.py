@@ -36,10 +36,9 @@ from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
 from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import Stop
 from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
-from mirror_lib.replication.stage import most_slots
+from mirror_lib.replication.stage import most_slots, warm_workers
 from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, refuse_stalled, tail_tasks
 from mirror_lib.replication.totals import FlowOutcome, Totals
-from mirror_lib.replication.warm_up import warm_workers
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
 from mirror_lib.rows.mirror import Reading, RowMirror
 from mirror_lib.spark.input_rows import InputRows

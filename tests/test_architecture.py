@@ -86,7 +86,7 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
 }
 # What a task runs, and what it has no business with: topics, plans, settings and the driver's tables.
 EXECUTORS = (
-    *("mirror_lib.replication.copier", "mirror_lib.replication.warm_up", "mirror_lib.ledger.run_rows"),
+    *("mirror_lib.replication.copier", "mirror_lib.replication.stage", "mirror_lib.ledger.run_rows"),
     *("mirror_lib.rows.writer", "mirror_lib.rows.stage", "mirror_lib.preflight.probe", "mirror_lib.verify.batches"),
 )
 NOT_ON_EXECUTORS = (

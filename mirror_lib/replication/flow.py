@@ -26,7 +26,6 @@ from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.driver import FlowDriver
-from mirror_lib.replication.flow_rate import FlowRate, rate_limited
 from mirror_lib.replication.flow_state import Commit, Lag, Partitions, end_if_lost, judged_by_topics, metrics_of
 from mirror_lib.replication.journal import BatchRef, Journal
 from mirror_lib.replication.messages import NO_END, Stop, TaskPlan, TaskReport
@@ -43,6 +42,7 @@ from mirror_lib.replication.tail import (
     refuse_stalled,
     tail_tasks,
 )
+from mirror_lib.replication.task_plans import FlowRate, rate_limited
 from mirror_lib.replication.totals import Totals, counted_as_copied
 from mirror_lib.spark.jobs import named
 from mirror_lib.topics.filters import subscribe_pattern

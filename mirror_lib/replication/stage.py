@@ -1,11 +1,13 @@
-"""Runs one Spark stage of lane tasks: no shuffle, one action, one report from each task."""
+"""Runs one Spark stage of lane tasks: no shuffle, one action, one report from each task. Starts the workers before."""
 
 from __future__ import annotations
 
 import pickle
+import sys
 import uuid
 from dataclasses import replace
 from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
+from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -13,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport, only_news, with_unmoved
-from mirror_lib.replication.warm_up import forget_archives
 from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, named, shipped
 from mirror_lib.threads import BackgroundCall
@@ -101,3 +102,35 @@ def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.Recor
 def reported(report: object) -> pa.RecordBatch:
     """The row of REPORT_DDL that brings a task's report to the driver."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+
+
+def forget_archives() -> None:
+    """Make the next task of this Python worker start sooner. Imported modules stay.
+
+    At the start of each task Spark invalidates Python's caches of folders. Since Python 3.10 the directory of
+    `pyspark.zip` is then read again for each of its packages, which takes a tenth of a second of CPU or more. Forgotten
+    archives are opened again for later imports.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            sys.path_importer_cache.pop(path, None)
+
+
+def warm_workers(spark: SparkSession, tasks: int) -> None:
+    """Start a stage that copies nothing, and do not wait for it: `tasks` tasks, at most one for each core.
+
+    Spark keeps the workers for later stages, with what a lane needs imported. An obstacle to this stage also blocks the
+    first cycle, which reports it.
+    """
+    count = min(tasks, spark.sparkContext.defaultParallelism)
+
+    def warm() -> None:
+        with named(spark, "warm-up"):
+            spark.range(0, count, 1, count).mapInArrow(_nothing, "id bigint").collect()
+
+    BackgroundCall("warm-up", warm)
+
+
+def _nothing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    forget_archives()  # a worker that finds this function has imported this module, and with it the copier
+    yield from (batch.slice(0, 0) for batch in batches)

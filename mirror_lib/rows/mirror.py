@@ -25,12 +25,11 @@ from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import TokenBucket
 from mirror_lib.replication.flow import FlowContext, Mirror
-from mirror_lib.replication.flow_rate import rate_limited
 from mirror_lib.replication.flow_state import Lag, Partitions, fenced, metrics_of
 from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import TaskReport, nothing_copied
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
-from mirror_lib.replication.task_plans import LaneState
+from mirror_lib.replication.task_plans import LaneState, rate_limited
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.partition import LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows

@@ -12,8 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from mirror_lib.log_lines import format_worker_entries
-from mirror_lib.replication.stage import REPORT_DDL, reported
-from mirror_lib.replication.warm_up import forget_archives
+from mirror_lib.replication.stage import REPORT_DDL, forget_archives, reported
 from mirror_lib.rows.writer import RowsPlan, RowsReport, RowWriter
 from mirror_lib.spark.errors import stage_error
 from mirror_lib.spark.jobs import Shipped, shipped

@@ -24,8 +24,8 @@ from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, Value, re
 from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, by_topic
 from mirror_lib.progress import Outage
-from mirror_lib.replication.flow_rate import rate_limited
 from mirror_lib.replication.flow_state import metrics_of
+from mirror_lib.replication.task_plans import rate_limited
 from tests.lab.one_flow import until
 
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families

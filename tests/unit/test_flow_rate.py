@@ -13,8 +13,8 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import SIZE
 from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.plan.terms import terms
-from mirror_lib.replication.flow_rate import FlowRate, rate_limited
 from mirror_lib.replication.messages import TaskPlan, TaskReport, nothing_copied
+from mirror_lib.replication.task_plans import FlowRate, rate_limited
 
 MB = 1_000_000
 FLOW_AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))

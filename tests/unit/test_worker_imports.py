@@ -11,7 +11,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from mirror_lib.replication.warm_up import forget_archives
+from mirror_lib.replication.stage import forget_archives
 
 
 def archives_of(folder: Path) -> List[str]:

@@ -117,7 +117,7 @@ def marker_ends(
         return found
     deadline = time.monotonic() + READ_SECONDS
     with log_client(target, "consumer", deadline) as client:
-        client.refresh_leaders_of(set(stretches), deadline)
+        client.refresh_leaders(set(stretches), deadline)
         firsts = glances(client, {each: start for each, (start, _) in stretches.items()}, READ_UNCOMMITTED)
         for each, (start, end) in stretches.items():
             try:

@@ -149,18 +149,14 @@ class ClusterTopics(ClusterOffsets):
 
         `None` if the brokers do not report operations (before Kafka 2.3, KIP-430). A topic that the principal may not
         describe is excluded."""
-        found: Dict[str, Optional[FrozenSet[str]]] = {}
+        if not self._client.accepts(MetadataRequest, NAMES_OPERATIONS):
+            return dict.fromkeys(names)
+        operations = {"include_topic_authorized_operations": True, "min_version": NAMES_OPERATIONS}
+        found: List[Any] = []
         for some_names in chunks(names, TOPICS_PER_REQUEST):
-            if not self._client.accepts(MetadataRequest, NAMES_OPERATIONS):
-                found.update(dict.fromkeys(some_names))
-                continue
-            operations = {"include_topic_authorized_operations": True, "min_version": NAMES_OPERATIONS}
             request = metadata_request(some_names, **operations)
-            answer = self._ask("list topics", "Describe on the topics", partial(self._answered, request))
-            for topic in answer.topics:
-                if topic.error_code == OK:
-                    found[topic.name] = operation_names(topic.authorized_operations)
-        return found
+            found += self._ask("list topics", "Describe on the topics", partial(self._answered, request)).topics
+        return {each.name: operation_names(each.authorized_operations) for each in found if each.error_code == OK}
 
     def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
         """Validate `create_topics` without creating anything.

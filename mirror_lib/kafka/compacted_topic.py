@@ -20,7 +20,7 @@ from mirror_lib.kafka.fencing import idempotent_producer
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
-from mirror_lib.kafka.record_batch import Producer, decode_varint, encode_varint, next_sequence
+from mirror_lib.kafka.record_batch import Producer, decode_bytes, encode_varint, next_sequence
 from mirror_lib.kafka.reencoder import NO_HEADERS, Record, build_batches, read_records
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class InternalTopic:
         self, config: ClusterConfig, topic: str, replication_factor: int, answer_seconds: float = ANSWER_SECONDS
     ) -> None:
         self.topic = topic
+        self._place = (topic, PARTITION)
         self._config = config
         self._replication_factor = replication_factor
         self._answer_seconds = answer_seconds
@@ -112,9 +113,9 @@ class InternalTopic:
         After a lost connection it is called again."""
 
         def read(client: LogClient) -> T:
-            return reduce(_records(client, (self.topic, PARTITION), 0, READ_UNCOMMITTED))
+            return reduce(_records(client, self._place, 0, READ_UNCOMMITTED))
 
-        return _read(self._config, self.topic, self._answer_seconds, read, lambda: reduce(()))
+        return _read(self._config, [self._place], self._answer_seconds, read, lambda: reduce(()))
 
     def append(self, records: Sequence[Tuple[bytes, bytes]], headers: bytes = NO_HEADERS) -> None:
         """Write keys and values in this order, once each, and return when all in-sync replicas have them.
@@ -137,15 +138,15 @@ class InternalTopic:
         if self._client is None:
             self._client = self._connection.enter_context(log_client(self._config, "producer", deadline))
             self._producer, self._sequence = idempotent_producer(self._client, deadline), 0
-        client, place = self._client, (self.topic, PARTITION)
+        client = self._client
 
         def leader() -> Optional[int]:
-            client.refresh_leaders([self.topic], deadline)
-            return client.leader(place)
+            client.refresh_leaders([self._place], deadline)
+            return client.leader(self._place)
 
         producer_id, epoch = self._producer.producer_id, self._producer.epoch
         for built in build_batches(records, NO_CODEC, producer_id, epoch, self._sequence, BATCH_BYTES):
-            request = ProduceRequest([(place, (built.data,))], PRODUCE_TIMEOUT_MS)
+            request = ProduceRequest([(self._place, (built.data,))], PRODUCE_TIMEOUT_MS)
             code = _error_code(client.retry(request, leader, _error_code, deadline))
             if code not in (OK, DUPLICATE_SEQUENCE):
                 raise ClusterError(f"{client.alias}: {error_name(code)}", "the principal needs Write on the topic")
@@ -158,47 +159,44 @@ class InternalTopic:
         """
 
         def read(client: LogClient) -> Sequence[Record]:
-            place = (self.topic, PARTITION)
-            end = log_ends(client, [place]).get(place)
+            end = log_ends(client, [self._place]).get(self._place)
             if end is None:
-                raise Disconnected(f"{client.alias}: {name_of(place)} has no leader")
+                raise Disconnected(f"{client.alias}: {name_of(self._place)} has no leader")
             time.sleep(seconds)
-            return list(_records(client, place, end, READ_UNCOMMITTED))
+            return list(_records(client, self._place, end, READ_UNCOMMITTED))
 
-        return _read(self._config, self.topic, seconds + self._answer_seconds, read, list)
+        return _read(self._config, [self._place], seconds + self._answer_seconds, read, list)
 
 
-def whole_topic(
-    config: ClusterConfig, topic: str, partitions: int, answer_seconds: float = ANSWER_SECONDS
-) -> Sequence[KeyValue]:
+def whole_topic(config: ClusterConfig, topic: str, partitions: int) -> Sequence[KeyValue]:
     """Keys and values of all committed records, partition after partition; `None` for a null key or value.
 
     Raises ClusterError if a partition was not read to its end, BatchError if it is corrupt.
     """
+    places = [(topic, number) for number in range(partitions)]
 
     def read(client: LogClient) -> Sequence[KeyValue]:
-        places = [(topic, number) for number in range(partitions)]
         return [key_and_value(each) for place in places for each in _records(client, place, 0, READ_COMMITTED)]
 
-    return _read(config, topic, answer_seconds, read)
+    return _read(config, places, ANSWER_SECONDS, read)
 
 
 def _read(
     config: ClusterConfig,
-    topic: str,
+    places: Sequence[TopicPartition],
     answer_seconds: float,
     read: Callable[[LogClient], T],
     absent: Optional[Callable[[], T]] = None,
 ) -> T:
-    """What `read` makes of a client that has the topic's leaders, called again after a lost connection; `absent()` if
-    no topic exists. Without `absent` the topic is known to exist."""
-    deadline = time.monotonic() + answer_seconds
+    """What `read` makes of a client that has the leaders of `places`, partitions of one topic, called again after a
+    lost connection; `absent()` if no topic exists. Without `absent` the topic is known to exist."""
+    deadline, topic = time.monotonic() + answer_seconds, places[0][0]
     with log_client(config, "consumer", deadline) as client:
         while True:
             try:
                 if absent is not None and not _exists(client, topic):
                     return absent()
-                client.refresh_leaders([topic], deadline)
+                client.refresh_leaders(places, deadline)
                 return read(client)
             except Disconnected as error:
                 if time.monotonic() > deadline:
@@ -234,11 +232,5 @@ def _last_values(records: Iterable[Record]) -> Mapping[bytes, bytes]:
 
 
 def key_and_value(record: Record) -> KeyValue:
-    key, at = _bytes(record.body, 0)
-    new, _ = _bytes(record.body, at)
-    return key, new
-
-
-def _bytes(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
-    length, at = decode_varint(body, at)
-    return (body[at : at + length] if length >= 0 else None), at + max(length, 0)
+    key, at = decode_bytes(record.body, 0)
+    return key, decode_bytes(record.body, at)[0]

@@ -104,27 +104,13 @@ class Failure:
         return cls(for_code(code)())
 
 
-class Network:
-    """The event loop that the clients of one lane share, or that of one admin connection, in a thread."""
+class Network(BrokerLoop):
+    """The event loop that the clients of one lane share, or that of one admin connection. After `start` it runs in a
+    thread of its own, and requests go by `LogClient.exchange` only."""
 
     def __init__(self) -> None:
         keep_freed_memory()
-        self.selector = BrokerLoop(slow_task_threshold_secs=0)
-
-    def start(self) -> None:
-        """Run the loop in a thread of its own from now on: requests go by `LogClient.exchange` only."""
-        self.selector.start()
-
-    def poll(self, timeout_ms: float) -> None:
-        """Send and receive once; returns as soon as something arrives."""
-        self.selector.poll(timeout_ms=timeout_ms)
-
-    def wait(self, future: Future, timeout_ms: float) -> None:
-        """Send and receive until `future` is done or the time is up."""
-        self.selector.poll(timeout_ms=timeout_ms, future=future)
-
-    def close(self) -> None:
-        self.selector.close()
+        super().__init__(slow_task_threshold_secs=0)
 
 
 class _Topic(NamedTuple):
@@ -151,7 +137,7 @@ class LogClient:
         servers = options["bootstrap_servers"]
         self.place = f"the cluster {alias} at {servers if isinstance(servers, str) else ','.join(servers)}"
         self._manager = BrokerConnections(
-            network.selector,
+            network,
             **{
                 # Reconnects soon to a restarted broker; the library's default is up to half a minute.
                 "reconnect_backoff_max_ms": 1000,
@@ -272,7 +258,7 @@ class LogClient:
             left = until + throttle.asked_for() - time.monotonic()
             if left <= 0 and not self.hears():
                 return
-            self.network.wait(future, max(left, HEARING_SECONDS) * 1000)
+            self.network.poll(max(left, HEARING_SECONDS) * 1000, future)
 
     def hears(self, node: Optional[int] = None) -> bool:
         """Whether a large response of `node` is arriving; of any broker if None."""
@@ -323,21 +309,13 @@ class LogClient:
             leaders = {each.partition_index: each.leader_id for each in partitions}
             self._topics[topic.name] = _Topic(topic.topic_id if printed_id(topic.topic_id) else None, leaders, now)
 
-    def refresh_leaders(
-        self, topics: Iterable[str], deadline: float, wanted: Optional[Collection[TopicPartition]] = None
-    ) -> None:
-        """Read the leaders of all partitions of `topics`; waits for elections until `deadline`, of the partitions
-        `wanted` only if they are given.
+    def refresh_leaders(self, partitions: Collection[TopicPartition], deadline: float) -> None:
+        """Read the leaders of the topics of `partitions`; waits for elections of these partitions until `deadline`.
 
         A topic that does not exist has no leader afterwards. Raises `ClusterError` when no broker answers.
         """
-        names = sorted(set(topics))
-        while not self._learn_leaders(names, wanted) and time.monotonic() < deadline:
+        while not self._learn_leaders(partitions) and time.monotonic() < deadline:
             time.sleep(0.1)
-
-    def refresh_leaders_of(self, partitions: Collection[TopicPartition], deadline: float) -> None:
-        """The same for the topics of `partitions`, but waits for elections of these partitions only."""
-        self.refresh_leaders((topic for topic, _ in partitions), deadline, partitions)
 
     def ask_ids(self, topics: Iterable[str]) -> Future:
         return self.send(None, metadata_request(topics))
@@ -347,19 +325,19 @@ class LogClient:
         answer = self.answer(asked)
         return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
 
-    def _learn_leaders(self, topics: List[str], wanted: Optional[Collection[TopicPartition]]) -> bool:
+    def _learn_leaders(self, partitions: Collection[TopicPartition]) -> bool:
+        topics = sorted({topic for topic, _ in partitions})
         try:
             self.learn(self.call(None, metadata_request(topics)))
         except Disconnected as error:
             log.info("%s", error)
             self._manager.cluster.request_update()
             return False
-        asked = [(topic, self._topics.get(topic, _UNKNOWN).leaders) for topic in topics]
-        leaders = {(topic, number): node for topic, of_topic in asked for number, node in of_topic.items()}
-        if not {node for node in leaders.values() if node != NO_LEADER} <= set(self.nodes()):
+        leaders = {node for topic in topics for node in self._topics.get(topic, _UNKNOWN).leaders.values()}
+        if not leaders - {NO_LEADER} <= set(self.nodes()):
             self._manager.cluster.request_update()
             return False
-        return all(node != NO_LEADER or (wanted is not None and each not in wanted) for each, node in leaders.items())
+        return all(self.leader(each) is not None or not self.is_known(each) for each in partitions)
 
     def coordinators(self, names: Sequence[str], key_type: int) -> Tuple[Dict[str, int], Dict[str, Failure]]:
         """Node ids of the coordinators of groups, or of transactional ids, and the failed look-ups. Node ids are cached

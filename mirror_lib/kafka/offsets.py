@@ -320,7 +320,7 @@ class _Search:
         self._from_start = False
 
     def round(self, client: LogClient) -> None:
-        client.refresh_leaders({topic for topic, _ in self.open}, time.monotonic())
+        client.refresh_leaders(self.open, time.monotonic())
         # Partitions that are unknown, or without a leader now, are not searched.
         self.open = {each: at for each, at in self.open.items() if client.leader(each) is not None}
         if not self._from_start:  # retention has removed the records at earlier offsets

@@ -7,7 +7,6 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Iterable, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig
@@ -42,25 +41,25 @@ def log_in(access: Access) -> List[Address]:
         return client.advertised()
 
 
-def accepting(cluster: ClusterConfig, role: str) -> Mapping[str, str]:
-    """The client properties of `role`, without bootstrap servers that refuse its login while another accepts it.
+def accepting(cluster: ClusterConfig) -> Mapping[str, str]:
+    """The properties of a consumer, without bootstrap servers that refuse its login while another accepts it.
 
     Java's client fails at the first server that refuses it; it draws one at random.
     """
-    properties = cluster.client_properties(role)
+    properties = cluster.client_properties("consumer")
     servers = [each.strip() for each in properties["bootstrap.servers"].split(",") if each.strip()]
     if len(servers) < 2 or properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
         return properties
     alone = [ClusterConfig(cluster.alias, {**properties, "bootstrap.servers": each}) for each in servers]
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        refused = list(threads.map(partial(_refuses, role=role), alone))
+        refused = list(threads.map(_refuses, alone))
     kept = [server for server, refuses in zip(servers, refused) if not refuses]
     return {**properties, "bootstrap.servers": ",".join(kept or servers)}
 
 
-def _refuses(server: ClusterConfig, role: str) -> bool:
+def _refuses(server: ClusterConfig) -> bool:
     try:
-        with log_client(server, role, time.monotonic() + REFUSAL_SECONDS):
+        with log_client(server, "consumer", time.monotonic() + REFUSAL_SECONDS):
             return False
     except LoginError as error:
         log.warning("%s; Spark is not given %s", error, server.bootstrap_servers)

@@ -15,6 +15,8 @@ import google_crc32c
 from mirror_lib.errors import BatchError
 
 Buffer = Union[bytes, bytearray, memoryview]
+# One batch, in pieces.
+Batch = Tuple[Buffer, ...]
 
 HEADER_SIZE = 61
 MAX_SEQUENCE = 0x7FFFFFFF
@@ -264,6 +266,12 @@ def decode_varint(data: Union[bytes, bytearray, memoryview], at: int) -> Tuple[i
         shift += 7
         if shift > 63:
             raise BatchError(f"a record is corrupt: the integer that ends at byte {at} has no end")
+
+
+def decode_bytes(data: bytes, at: int) -> Tuple[Optional[bytes], int]:
+    """The byte string after its length that starts at `at`, None for null, and the index after it."""
+    size, at = decode_varint(data, at)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
 
 
 # Nearly all numbers in records are small, and a look-up is three times as fast as encoding. Indexed by the number, from

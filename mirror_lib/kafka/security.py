@@ -117,17 +117,6 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python 
 _sources: Dict[object, TokenSource] = {}
 
 
-def oauth_source(login: OauthLogin, context: Optional[Callable[[], ssl.SSLContext]]) -> TokenSource:
-    """The process's token source for these client credentials; `context` makes the endpoint's TLS context."""
-    return _sources.setdefault(login, TokenSource(lambda: _from_endpoint(login, context), login.extensions))
-
-
-def msk_source(login: MskLogin) -> TokenSource:
-    """The process's token source for this IAM login. Raises `ConfigError` without AWS's signer or the region."""
-    sign = _signer(login)
-    return _sources.setdefault(login, TokenSource(lambda: _signed(sign)))
-
-
 class _NoRedirect(HTTPRedirectHandler):
     """A redirect would send the client secret to another address."""
 
@@ -277,11 +266,12 @@ def ready_options(options: Mapping[str, Any]) -> Dict[str, Any]:
 
 def _token_source(login: Union[OauthLogin, MskLogin]) -> TokenSource:
     if isinstance(login, MskLogin):
-        return msk_source(login)
+        sign = _signer(login)
+        return _sources.setdefault(login, TokenSource(lambda: _signed(sign)))
     context = None if login.tls is None else partial(tls_context, login.tls)
     if context is not None:
         context()  # raises here instead of at a login if a store cannot be opened
-    return oauth_source(login, context)
+    return _sources.setdefault(login, TokenSource(lambda: _from_endpoint(login, context), login.extensions))
 
 
 def tls_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -213,7 +213,7 @@ class LaneCopier:
         ):
             client.connect(deadline)
             # Half of the remaining time: the task has more to do than to wait for leader elections.
-            client.refresh_leaders_of(partitions, (time.monotonic() + deadline) / 2)
+            client.refresh_leaders(partitions, (time.monotonic() + deadline) / 2)
         # A re-created topic answers to the same name, but its records are different.
         for copy in self._copies:
             task = copy.task

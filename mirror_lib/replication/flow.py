@@ -275,7 +275,7 @@ class FlowMirror(Mirror):
             refuse_stalled(self.flow.name, "a stage", time.monotonic() - started - seconds)
         self._write_owed()
         try:
-            reports = self._learned(stage.reports())
+            reports = self._learned(stage.result())
         except ClusterError as error:
             self._state.let_go(plans)
             if self._stop.is_set():

@@ -269,5 +269,5 @@ def transactional_id(name: str, flow: str, lane: int) -> str:
     return f"{name}.{flow}.{lane}"
 
 
-def nothing_copied(task: int, fenced: bool = False) -> TaskReport:
-    return TaskReport(task, {}, fenced, (), 0.0)
+def nothing_copied(task: int) -> TaskReport:
+    return TaskReport(task, {}, False, (), 0.0)

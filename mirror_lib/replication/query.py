@@ -134,7 +134,7 @@ def source_options(flow: ReplicationFlow, spark_version: str) -> Dict[str, str]:
     """Options of Spark's Kafka source. It starts at the earliest offset and never fails on lost data: the ledger
     decides where copying starts, and `on.data.loss` decides about records that the source lost."""
     return {
-        **spark_kafka_options(accepting(flow.source, "consumer"), spark_version),
+        **spark_kafka_options(accepting(flow.source), spark_version),
         "kafka.isolation.level": flow.isolation_level,
         "startingOffsets": "earliest",
         "failOnDataLoss": "false",

@@ -12,7 +12,7 @@ from typing import Callable, Collection, Deque, Dict, Iterator, List, NamedTuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.record_batch import HEADER_SIZE, BatchHeader, Record, decode_varint
+from mirror_lib.kafka.record_batch import HEADER_SIZE, BatchHeader, Record, decode_bytes, decode_varint
 from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import Position
@@ -83,9 +83,8 @@ def equal(original: Record, copy: Record, log_append_time: bool) -> bool:
 
 def key_of(body: bytes) -> Tuple[Optional[bytes], bool]:
     """The key in a record's `body`, and whether the record is a tombstone."""
-    size, at = decode_varint(body, 0)
-    value_size, _ = decode_varint(body, at + max(size, 0))
-    return (body[at : at + size] if size >= 0 else None), value_size < 0
+    key, at = decode_bytes(body, 0)
+    return key, decode_varint(body, at)[0] < 0
 
 
 SourceEnd = Callable[[], int]

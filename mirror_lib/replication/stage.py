@@ -60,30 +60,24 @@ def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport
     return [with_unmoved(report, by_task[report.task]) for report in (pickle.loads(row.report) for row in rows)]
 
 
-class CancellableStage:
-    """Runs plans as `run_tasks` does, in a thread from construction on. `name` describes the job."""
+class CancellableStage(BackgroundCall[List[TaskReport]]):
+    """Runs plans as `run_tasks` does, in a thread from construction on. Its `result` raises the errors of `run_tasks`,
+    also after `cancel`. `name` describes the job."""
 
     def __init__(self, spark: SparkSession, plans: Sequence[TaskPlan], name: str) -> None:
-        self._spark, self._plans, self._name = spark, plans, name
-        self._group = uuid.uuid4().hex
-        self._call = BackgroundCall(name, self._run)
+        self._spark, self._group = spark, uuid.uuid4().hex
 
-    def wait(self, seconds: float) -> bool:
-        return self._call.wait(seconds)
+        def run() -> List[TaskReport]:
+            spark.sparkContext.setJobGroup(self._group, name, interruptOnCancel=True)
+            with named(spark, name):
+                return run_tasks(spark, plans)
+
+        super().__init__(name, run)
 
     def cancel(self) -> None:
         """End the stage soon, without reports. Its Python processes may still append for some seconds: only a fence
         ends that. Call it until the stage has ended: a job that Spark does not know yet is not cancelled."""
         self._spark.sparkContext.cancelJobGroup(self._group)
-
-    def reports(self) -> List[TaskReport]:
-        """The reports of the ended stage. Raises the errors of `run_tasks`, also after `cancel`."""
-        return self._call.result()
-
-    def _run(self) -> List[TaskReport]:
-        self._spark.sparkContext.setJobGroup(self._group, self._name, interruptOnCancel=True)
-        with named(self._spark, self._name):
-            return run_tasks(self._spark, self._plans)
 
 
 def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -12,7 +12,7 @@ import re
 from typing import Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.record_batch import decode_varint
+from mirror_lib.kafka.record_batch import decode_bytes, decode_varint
 
 ORIGIN_HEADER = "mirror.origin"
 DEFAULT_NAME = "mirror"
@@ -76,20 +76,10 @@ def origin_of(body: bytes) -> Optional[Origin]:
 
 def headers_of(body: bytes) -> Iterator[Tuple[bytes, Optional[bytes]]]:
     """The headers of a record's body: names and values."""
-    at = _behind(body, _behind(body, 0))
+    _, at = decode_bytes(body, 0)
+    _, at = decode_bytes(body, at)
     count, at = decode_varint(body, at)
     for _ in range(count):
-        name, at = _value_at(body, at)
-        value, at = _value_at(body, at)
+        name, at = decode_bytes(body, at)
+        value, at = decode_bytes(body, at)
         yield name or b"", value
-
-
-def _behind(body: bytes, at: int) -> int:
-    length, at = decode_varint(body, at)
-    return at + max(0, length)
-
-
-def _value_at(body: bytes, at: int) -> Tuple[Optional[bytes], int]:
-    """A value with its length before it, and the index after it."""
-    length, at = decode_varint(body, at)
-    return (None, at) if length < 0 else (body[at : at + length], at + length)

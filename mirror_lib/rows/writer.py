@@ -293,7 +293,7 @@ class RowWriter:
         if self._ends is None:
             remotes = {task.remote for task in self._plan.lanes.values()}
             self._client.connect(deadline)
-            self._client.refresh_leaders_of(remotes, deadline)
+            self._client.refresh_leaders(remotes, deadline)
             self._ends = log_ends(self._client, remotes)
         return self._ends
 

@@ -199,8 +199,8 @@ class FlowTakeover:
         deadline = time.monotonic() + ANSWER_SECONDS
         both = (self.flow.source, self.flow.target)
         with log_client(both[0], "consumer", deadline) as source, log_client(both[1], "consumer", deadline) as target:
-            source.refresh_leaders({each.source[0] for each in listed}, deadline)
-            target.refresh_leaders({each.remote[0] for each in listed}, deadline)
+            source.refresh_leaders([each.source for each in listed], deadline)
+            target.refresh_leaders([each.remote for each in listed], deadline)
             for each in listed:
                 resumes_at = in_ledger.get(each.key)
                 found[each.key] = self._decided_at_last(each, left, ranges, source, target, resumes_at)
@@ -228,8 +228,8 @@ class FlowTakeover:
             self._times_more -= 1
             time.sleep(AGAIN_SECONDS)
             deadline = time.monotonic() + ANSWER_SECONDS
-            source.refresh_leaders([each.source[0]], deadline)
-            target.refresh_leaders([each.remote[0]], deadline)
+            source.refresh_leaders([each.source], deadline)
+            target.refresh_leaders([each.remote], deadline)
 
     def _decide(
         self,

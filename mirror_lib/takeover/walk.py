@@ -15,7 +15,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import LogClient
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import LogEntries
-from mirror_lib.kafka.record_batch import Record, decode_varint
+from mirror_lib.kafka.record_batch import Record, decode_bytes
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.reconcile import Records
@@ -192,11 +192,7 @@ def _why_not(original: Optional[Record], copy: Record) -> str:
 
 
 def _headers_at(body: bytes) -> int:
-    at = 0
-    for _ in ("key", "value"):
-        length, at = decode_varint(body, at)
-        at += max(length, 0)
-    return at
+    return decode_bytes(body, decode_bytes(body, 0)[1])[1]
 
 
 def _in_order(processes: Sequence[Runs]) -> Proven:

@@ -224,8 +224,8 @@ def compare_pieces(
             deadline = time.monotonic() + CONNECT_SECONDS
             here = open_clients.enter_context(log_client(source, "consumer", deadline))
             there = open_clients.enter_context(log_client(target, "consumer", deadline))
-            here.refresh_leaders_of([(piece.topic, piece.partition) for _, piece in pieces], deadline)
-            there.refresh_leaders_of([(piece.remote_topic, piece.partition) for _, piece in pieces], deadline)
+            here.refresh_leaders([(piece.topic, piece.partition) for _, piece in pieces], deadline)
+            there.refresh_leaders([(piece.remote_topic, piece.partition) for _, piece in pieces], deadline)
             left = ATTEMPTS
             for number, piece in pieces:
                 equal, left = _read_at_last(here, there, piece, isolation, left)
@@ -248,8 +248,8 @@ def _read_at_last(
             log.warning("%s-%d: %s; %d attempts are left", piece.topic, piece.partition, error, attempts)
             time.sleep(AGAIN_SECONDS)
             deadline = time.monotonic() + AGAIN_SECONDS
-            here.refresh_leaders_of([(piece.topic, piece.partition)], deadline)
-            there.refresh_leaders_of([(piece.remote_topic, piece.partition)], deadline)
+            here.refresh_leaders([(piece.topic, piece.partition)], deadline)
+            there.refresh_leaders([(piece.remote_topic, piece.partition)], deadline)
         except MirrorError as error:
             log.info("%s-%d: its batches do not decide: %s", piece.topic, piece.partition, error)
             break

@@ -208,7 +208,7 @@ class DigestReader:
         for part in slices:
             partitions[part.topic].append(part.partition)
         return {
-            **spark_kafka_options(accepting(self._cluster, "consumer"), self._spark.version),
+            **spark_kafka_options(accepting(self._cluster), self._spark.version),
             "assign": json.dumps(partitions),
             "startingOffsets": _offsets(slices, "from_offset"),
             "endingOffsets": _offsets(slices, "until_offset"),

@@ -18,7 +18,7 @@ from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, committed, read_on
 
 # The first stage that tails has fenced all lanes by then, and the driver has not taken its reports.
-FENCED = ("mirror_lib.replication.stage:CancellableStage.reports", "before", 1)
+FENCED = ("mirror_lib.replication.flow_state:judged_by_topics", "before", 1)
 COPIED = ("mirror_lib.replication.stage:run_tasks", "after", 1)
 QUIET_RECORDS = 20
 

@@ -60,8 +60,8 @@ def test_a_glance_at_many_logs_hides_nothing(
         for size in values:
             producer.produce(topic, b"v" * size, partition=number)
             assert producer.flush(30) == 0  # a record batch for each record
-    client.refresh_leaders([topic], time.monotonic() + 30)
     positions: Dict[TopicPartition, int] = {(topic, number): 0 for number in range(6)}
+    client.refresh_leaders(positions, time.monotonic() + 30)
     positions.update({(topic, ALL_READ): 1, (topic, LOST): 5})
 
     seen = glances(client, positions, READ_UNCOMMITTED)
@@ -102,10 +102,11 @@ def test_a_session_names_and_tells_only_what_is_new_and_starts_again_when_it_is_
 ) -> None:
     count = SESSION_FROM_PARTITIONS + 1
     topic = source_cluster.create_topic(topic_name("session"), count)
-    client.refresh_leaders([topic], time.monotonic() + 30)
+    wanted = {(topic, number): 0 for number in range(count)}
+    client.refresh_leaders(wanted, time.monotonic() + 30)
     node = client.leader((topic, 0))
     assert node is not None
-    ask, wanted = Asking(client, node), {(topic, number): 0 for number in range(count)}
+    ask = Asking(client, node)
     until(lambda: log_ends(client, wanted) == wanted)  # the broker knows by now that it leads them
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
 

@@ -66,8 +66,8 @@ def is_sent_away(broker: KafkaBroker, topic: str) -> bool:
     client, deadline = LogClient(Network(), "source", {"bootstrap_servers": broker.bootstrap}), time.monotonic() + 30
     try:
         client.connect(deadline)
-        client.refresh_leaders([topic], deadline)
         partitions = [(topic, 0), (topic, 1)]
+        client.refresh_leaders(partitions, deadline)
         requests = {
             each: fetch_request({each: 0}, READ_UNCOMMITTED, 1_000_000, 1_000_000, ids=client.topic_ids([topic]))
             for each in partitions

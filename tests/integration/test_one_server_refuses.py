@@ -61,7 +61,7 @@ def test_broker_that_refuses_the_login_is_not_used_while_another_takes_it(half_c
             assert cluster.cluster_id() == half_closed.open.cluster_id
             cluster.topics()
         with log_client(config, "consumer", time.monotonic() + 20) as client:
-            client.refresh_leaders(["orders"], time.monotonic() + 20)
+            client.refresh_leaders([("orders", 0)], time.monotonic() + 20)
 
 
 def test_login_that_no_server_takes_is_still_refused(half_closed: HalfClosed) -> None:
@@ -74,8 +74,8 @@ def test_login_that_no_server_takes_is_still_refused(half_closed: HalfClosed) ->
 
 def test_spark_is_given_the_servers_that_take_the_login(half_closed: HalfClosed) -> None:
     closed, both = half_closed.properties(half_closed.closed), half_closed.properties()
-    assert accepting(ClusterConfig("A", both), "consumer") == half_closed.properties(half_closed.open)
-    assert accepting(ClusterConfig("A", closed), "consumer") == closed
+    assert accepting(ClusterConfig("A", both)) == half_closed.properties(half_closed.open)
+    assert accepting(ClusterConfig("A", closed)) == closed
 
 
 def test_run_copies_though_one_server_refuses_the_login(half_closed: HalfClosed, ground: Ground) -> None:

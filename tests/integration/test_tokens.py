@@ -134,7 +134,7 @@ def test_a_client_outlives_its_token(broker: TokenBroker) -> None:
     ends_at = time.monotonic() + 2.5 * LIFE_SECONDS
     with log_client(config, "consumer", time.monotonic() + 20) as client:
         while time.monotonic() < ends_at:
-            client.refresh_leaders([topic], time.monotonic() + 5)
+            client.refresh_leaders([(topic, 0)], time.monotonic() + 5)
             assert client.leader((topic, 0)) is not None
             client.network.poll(200)
     assert len({token for client_id, _, token in broker.issuer.requests if client_id == "running"}) >= 3

@@ -16,6 +16,7 @@ from mirror_lib.errors import BatchError
 from mirror_lib.kafka.record_batch import (
     TRANSACTIONAL,
     checked_payload,
+    decode_bytes,
     magic_of,
     next_sequence,
     read_header,
@@ -180,3 +181,8 @@ def test_sequences_go_on_at_zero_past_the_largest() -> None:
     assert next_sequence(0x7FFFFFFF, 1) == 0
     assert next_sequence(0x7FFFFFFF - 2, 10) == 7
     assert next_sequence(-1, 10) == -1
+
+
+@pytest.mark.parametrize(("text", "found", "end"), [(b"\x06abcd", b"abc", 5), (b"\x00a", b"", 2), (b"\x01a", None, 2)])
+def test_a_byte_string_ends_after_its_length(text: bytes, found: Optional[bytes], end: int) -> None:
+    assert decode_bytes(b"?" + text, 1) == (found, end)

@@ -36,8 +36,8 @@ def test_time_of_silence_that_brokers_ask_for_is_none_of_a_requests_own(reported
     if reported == "before":
         throttle.reported(now, 0.5)
     else:
-        network.selector.call_at(now + 0.1, lambda: throttle.reported(time.monotonic(), 0.4))
-    network.selector.call_at(now + 0.6, lambda: answer.success("there"))
+        network.call_at(now + 0.1, lambda: throttle.reported(time.monotonic(), 0.4))
+    network.call_at(now + 0.6, lambda: answer.success("there"))
     client.wait(answer, 300)
     assert answer.is_done
     client.close()

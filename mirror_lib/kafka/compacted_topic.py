@@ -146,7 +146,7 @@ class InternalTopic:
 
         producer_id, epoch = self._producer.producer_id, self._producer.epoch
         for built in build_batches(records, NO_CODEC, producer_id, epoch, self._sequence, BATCH_BYTES):
-            request = ProduceRequest([(self._place, (built.data,))], PRODUCE_TIMEOUT_MS)
+            request = ProduceRequest([(self._place, built.pieces)], PRODUCE_TIMEOUT_MS)
             code = _error_code(client.retry(request, leader, _error_code, deadline))
             if code not in (OK, DUPLICATE_SEQUENCE):
                 raise ClusterError(f"{client.alias}: {error_name(code)}", "the principal needs Write on the topic")

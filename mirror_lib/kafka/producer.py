@@ -9,15 +9,13 @@ from __future__ import annotations
 import struct
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Deque, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 from kafka.protocol.api_header import RequestHeader
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, Future, LogClient, name_of
-
-Buffer = Union[bytes, bytearray, memoryview]
-Batch = Tuple[Buffer, ...]
+from mirror_lib.kafka.record_batch import Batch, Buffer
 
 ACK_ALL = -1
 _HEAD = struct.Struct(">hhii")  # no transactional id, acks, timeout, number of topics

@@ -19,6 +19,7 @@ from mirror_lib.kafka.record_batch import (
     SIGNED,
     SMALL,
     SMALL_VARINTS,
+    Batch,
     BatchHeader,
     Buffer,
     Record,
@@ -36,7 +37,6 @@ from mirror_lib.kafka.record_batch import (
 NO_TIMESTAMP = -1
 
 _CODEC = 0x07
-_LOG_APPEND_TIME = 0x08
 _MAGIC_AT = 16
 _HEADER = struct.Struct(">qiIbb")
 _LONG = struct.Struct(">q")
@@ -74,7 +74,7 @@ def read_messages(entry: Buffer) -> List[Record]:
     inner = [_read_message(message) for message in entries]
     _check_inner(outer, inner)
     base = _base_offset(outer, inner)
-    if outer.attributes & _LOG_APPEND_TIME and outer.magic == 1:
+    if outer.attributes & LOG_APPEND_TIME and outer.magic == 1:
         return [_record(message, base + message.offset, outer.timestamp) for message in inner]
     return [_record(message, base + message.offset, message.timestamp) for message in inner]
 
@@ -137,7 +137,7 @@ def _field(content: Optional[bytes]) -> bytes:
     return (SMALL_VARINTS[length] if length < SMALL else encode_varint(length)) + content
 
 
-__all__ = ["Built", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records"]
+__all__ = ["Outgoing", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records"]
 
 # Maximum bytes of a record without its body: length 5, attributes 1, timestamp delta 10, offset delta 5.
 RECORD_OVERHEAD = 21
@@ -160,16 +160,24 @@ class RecordTooLarge(BatchError):
         self.size = size
 
 
-class Built(NamedTuple):
-    """One batch ready to append.
+class Outgoing(NamedTuple):
+    """A batch for the remote log, in pieces.
 
     `runs` are the upstream offsets of its records in order, `(upstream_offset, record_count)` for each stretch
-    without a gap; downstream the records follow one another from the batch's base offset on.
+    without a gap; downstream the records follow one another from the batch's base offset on. `next_upstream` is the
+    upstream offset after it. `last_timestamp` is its newest timestamp, by which the target computes the age of its
+    producer.
     """
 
-    data: bytes
+    pieces: Batch
     record_count: int
     runs: Tuple[Tuple[int, int], ...]
+    next_upstream: int
+    last_timestamp: int
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.pieces))
 
 
 def read_records(batch: Buffer) -> List[Record]:
@@ -207,24 +215,24 @@ def _records_part(entry: Tuple[Buffer, BatchHeader]) -> bytes:
 
 def build_batches(
     records: Sequence[Record], codec: int, producer_id: int, producer_epoch: int, base_sequence: int, max_bytes: int
-) -> List[Built]:
+) -> List[Outgoing]:
     """`records` (offsets ascending) in batches of at most `max_bytes` bytes each, header included, after compression.
 
     Offsets inside a batch run from 0 without a gap, timestamps are CreateTime, the sequence continues from batch to
     batch. RecordTooLarge for a record that does not fit alone.
     """
-    built: List[Built] = []
+    built: List[Outgoing] = []
     waiting = cut(records, None if codec else max_bytes - HEADER_SIZE)[::-1]
     while waiting:
         piece = waiting.pop()
-        data = _build(piece, codec, producer_id, producer_epoch, base_sequence)
-        if len(data) <= max_bytes:
-            built.append(Built(data, len(piece), runs_of([record.offset for record in piece])))
+        outgoing = _build(piece, codec, producer_id, producer_epoch, base_sequence)
+        if outgoing.size <= max_bytes:
+            built.append(outgoing)
             base_sequence = next_sequence(base_sequence, len(piece))
         elif len(piece) == 1:
-            raise RecordTooLarge(piece[0].offset, len(data), max_bytes)
+            raise RecordTooLarge(piece[0].offset, outgoing.size, max_bytes)
         else:
-            room = int(_plain_size(piece) * max_bytes / len(data) * _SPLIT_MARGIN)
+            room = int(_plain_size(piece) * max_bytes / outgoing.size * _SPLIT_MARGIN)
             waiting += cut(piece, room)[::-1]
     return built
 
@@ -280,18 +288,14 @@ def _with_timestamps(header: BatchHeader, records: List[Record]) -> List[Record]
     return [Record(offset, wrap64(timestamp), body, flags) for offset, timestamp, body, flags in records]
 
 
-def _build(records: Sequence[Record], codec: int, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+def _build(
+    records: Sequence[Record], codec: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> Outgoing:
+    count, newest, payload = len(records), max(map(itemgetter(1), records)), compress(codec, _encode(records))
     pieces = new_batch(
-        codec,
-        len(records),
-        records[0].timestamp,
-        max(map(itemgetter(1), records)),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        compress(codec, _encode(records)),
+        codec, count, records[0].timestamp, newest, producer_id, producer_epoch, base_sequence, payload
     )
-    return b"".join(pieces)
+    return Outgoing(pieces, count, runs_of([each.offset for each in records]), records[-1].offset + 1, newest)
 
 
 def _encode(records: Sequence[Record]) -> bytes:

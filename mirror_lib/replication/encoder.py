@@ -6,14 +6,13 @@ that would have a wrong result, and joins tiny ones.
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, Optional, Tuple
 
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.log_reader import entries
-from mirror_lib.kafka.producer import Batch
-from mirror_lib.kafka.record_batch import BatchHeader, Producer, Record, next_sequence, read_header, rehead
-from mirror_lib.kafka.reencoder import build_batches, last_offset, read_batches, read_records
+from mirror_lib.kafka.record_batch import BatchHeader, Producer, Record, next_sequence, rehead
+from mirror_lib.kafka.reencoder import Outgoing, build_batches, last_offset, read_batches, read_records
 from mirror_lib.replication.messages import PartitionTask
 
 # A batch of fewer records costs more as a separate produce request than joined with its neighbours. This does not
@@ -27,26 +26,7 @@ JOIN_BELOW_COMPRESSED_BYTES = 4 * 1024
 JOINED_BYTES = 256 * 1024
 NO_LEGACY_CODEC = 0
 
-Run = Tuple[int, int]
 _Waiting = Tuple[memoryview, Optional[BatchHeader], int]  # an entry, and the position before it
-
-
-class Outgoing(NamedTuple):
-    """A batch for the remote log, in pieces. `runs` are pairs of (upstream offset, record count); `next_upstream` is
-    the upstream offset after it.
-
-    `last_timestamp` is its newest timestamp, by which the target computes the age of its producer.
-    """
-
-    pieces: Batch
-    record_count: int
-    runs: Tuple[Run, ...]
-    next_upstream: int
-    last_timestamp: int
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.pieces))
 
 
 class Encoder:
@@ -138,12 +118,11 @@ class Encoder:
 
     def _build(self, records: List[Record]) -> Iterator[Outgoing]:
         producer, limit = self._producer, self._task.max_message_bytes
-        for built in build_batches(
+        for outgoing in build_batches(
             records, self._waiting_codec, producer.producer_id, producer.epoch, self._sequence, limit
         ):
-            self._sequence = next_sequence(self._sequence, built.record_count)
-            (start, count), header = built.runs[-1], read_header(built.data)
-            yield Outgoing((built.data,), built.record_count, built.runs, start + count, header.max_timestamp)
+            self._sequence = next_sequence(self._sequence, outgoing.record_count)
+            yield outgoing
 
 
 def _to_be_joined(raw: memoryview, header: BatchHeader, answer_bytes: int) -> bool:

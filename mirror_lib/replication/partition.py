@@ -20,12 +20,12 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, error_name, is_retriable, name_of
 from mirror_lib.kafka.fencing import FENCED
 from mirror_lib.kafka.fetcher import Fetched
-from mirror_lib.kafka.producer import Acknowledgement, Batch
-from mirror_lib.kafka.record_batch import Producer, next_sequence
-from mirror_lib.kafka.reencoder import RecordTooLarge
+from mirror_lib.kafka.producer import Acknowledgement
+from mirror_lib.kafka.record_batch import Batch, Producer, next_sequence
+from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import DATA_LOST, PARTITION_STOPPED, Incident
-from mirror_lib.replication.encoder import Encoder, Outgoing
+from mirror_lib.replication.encoder import Encoder
 from mirror_lib.replication.messages import PartitionReport, PartitionTask, Stop
 
 # Errors by which the target refuses one batch: the partition stops, the flow continues.

@@ -16,11 +16,10 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail
-from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence, read_header
-from mirror_lib.kafka.reencoder import RecordTooLarge, build_batches, cut, read_records
+from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence
+from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge, build_batches, cut, read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
-from mirror_lib.replication.encoder import Outgoing
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.partition import RemotePartition
 from mirror_lib.replication.recovery import required_ends, up_to
@@ -274,11 +273,8 @@ class RowPartition(RemotePartition):
         """Queue these records, or none of them if one is too large (`RecordTooLarge`)."""
         producer, limit = self._appends_as(), self.task.max_message_bytes
         ids = (producer.producer_id, producer.epoch, self._next_sequence)
-        for built in build_batches(records, NO_CODEC, *ids, limit):
-            newest = read_header(built.data).max_timestamp
-            self._put_of(
-                source, Outgoing((built.data,), built.record_count, built.runs, sum(built.runs[-1]), newest)
-            )
+        for outgoing in build_batches(records, NO_CODEC, *ids, limit):
+            self._put_of(source, outgoing)
 
     def _put_of(self, source: TopicPartition, outgoing: Outgoing) -> None:
         self._next_sequence = next_sequence(self._next_sequence, outgoing.record_count)

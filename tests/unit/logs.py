@@ -11,8 +11,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from mirror_lib.kafka.codecs import compress
 from mirror_lib.kafka.fetcher import Fetched
-from mirror_lib.kafka.producer import Batch
-from mirror_lib.kafka.record_batch import encode_varint
+from mirror_lib.kafka.record_batch import Batch, encode_varint
 from mirror_lib.replication.messages import PartitionTask
 
 NOON = 1_700_000_000_000

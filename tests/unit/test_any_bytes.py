@@ -36,10 +36,10 @@ from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompres
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.groups import classic_assignment
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.kafka.reencoder import RecordTooLarge, last_offset, read_messages
+from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge, last_offset, read_messages
 from mirror_lib.kafka.wire import FetchAnswer
 from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.replication.encoder import Encoder, Outgoing
+from mirror_lib.replication.encoder import Encoder
 from mirror_lib.rows.origin import headers_of, origin_of
 from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import Rec, batch_of, marker, task_of

@@ -14,14 +14,13 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.record_batch import Producer, new_batch, read_header
-from mirror_lib.kafka.reencoder import RecordTooLarge
+from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge
 from mirror_lib.replication.encoder import (
     BACKLOG_BATCHES,
     JOIN_BELOW_BYTES,
     JOIN_BELOW_COMPRESSED_BYTES,
     JOIN_BELOW_RECORDS,
     Encoder,
-    Outgoing,
 )
 from tests.unit.logs import (
     LOG_APPEND_TIME,
@@ -49,8 +48,8 @@ def encode(found: Fetched, position: int = 0, sequence: int = 0, **task: int) ->
 
 
 def re_encoded(out: Outgoing) -> bool:
-    """Whether it was rebuilt; a batch with a new header comes in two pieces."""
-    return len(out.pieces) == 1
+    """Whether it was rebuilt; a batch with a new header keeps its leader epoch."""
+    return read_header(whole(out.pieces)).partition_leader_epoch == -1
 
 
 def copied(outgoing: Sequence[Outgoing]) -> List[Rec]:

@@ -16,6 +16,7 @@ from mirror_lib.kafka.codecs import compress
 from mirror_lib.kafka.record_batch import Record, split_batches
 from mirror_lib.kafka.reencoder import build_batches, read_records
 
+from .logs import whole
 from .test_batch import rows_of
 
 Row = Tuple[int, Optional[bytes], Optional[bytes]]  # timestamp, key, value
@@ -46,7 +47,7 @@ def read(data: bytes) -> List[Record]:
 
 def rows(records: Sequence[Record]) -> List[Row]:
     """Timestamp, key and value after a trip through a batch of format v2, by kafka-python."""
-    data = build_batches(records, 0, -1, -1, -1, 1 << 24)[0].data
+    data = whole(build_batches(records, 0, -1, -1, -1, 1 << 24)[0].pieces)
     assert all(row[3] == [] for _, row in rows_of(data))
     return [row[:3] for _, row in rows_of(data)]
 

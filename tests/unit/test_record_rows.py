@@ -19,6 +19,8 @@ from mirror_lib.rows.transform import RemoteNames, needless
 from mirror_lib.rows.writer import _widened
 from tests.lab.arrow_rows import with_columns, without
 
+from .logs import whole
+
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
     [
@@ -63,7 +65,7 @@ def read_back(stretch: PartitionRows) -> List[Tuple[int, Content]]:
     found: List[Tuple[int, Content]] = []
     for built in build_batches(stretch.rows.records(), 0, 7, 1, 0, 1 << 20):
         offsets = (start + i for start, count in built.runs for i in range(count))
-        for batch in MemoryRecords(built.data):
+        for batch in MemoryRecords(whole(built.pieces)):
             assert batch.validate_crc()
             for offset, record in zip(offsets, batch):
                 headers = tuple((name, value) for name, value in record.headers)
@@ -96,7 +98,7 @@ def test_whole_columns_make_the_bytes_that_single_records_make(
     wanted = cut(found.records(), room)
     parts = list(found.cut(room))
     assert [(part.payload(), part.runs(), part.newest) for part in parts] == [
-        (plain.data[HEADER_SIZE:], plain.runs, max(record.timestamp for record in piece))
+        (whole(plain.pieces)[HEADER_SIZE:], plain.runs, max(record.timestamp for record in piece))
         for piece in wanted
         for plain in build_batches(piece, 0, 7, 1, 0, 1 << 30)
     ]
@@ -107,7 +109,7 @@ def test_a_batch_of_more_records_than_two_bytes_count_is_numbered_on() -> None:
     rows = rows_of([("a", 0, "x", 0)] * count, [(n * 5, None, b"", ()) for n in range(count)])
     found = columns_of(rows, None)
     (plain,) = build_batches(found.records(), 0, 7, 1, 0, 1 << 30)
-    assert found.payload() == plain.data[HEADER_SIZE:]
+    assert found.payload() == whole(plain.pieces)[HEADER_SIZE:]
 
 
 @pytest.mark.parametrize("offsets, bad", [([4, 5, 9], None), ([3, 4], 3), ([4, 6, 6], 6), ([7, 5, 6], 5), ([], None)])

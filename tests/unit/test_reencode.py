@@ -73,7 +73,7 @@ def log_of(name: str) -> List[memoryview]:
 def plain(record: Record) -> Tuple[int, Row]:
     """The record, read by kafka-python."""
     [batch] = build_batches([record], 0, -1, -1, -1, 1 << 24)
-    [(_, row)] = rows_of(batch.data)
+    [(_, row)] = rows_of(whole(batch.pieces))
     return record.offset, row
 
 
@@ -88,10 +88,10 @@ def test_reencoded_records_are_what_the_source_held_without_the_gaps(
     records = read_records(memoryview(source))
     assert [r.offset for r in records] == offsets
     [copy] = build_batches(records, codec, 5, 1, 70, 1 << 24)
-    assert rows_of(copy.data) == list(enumerate(rows))
+    assert rows_of(whole(copy.pieces)) == list(enumerate(rows))
     assert [o for start, count in copy.runs for o in range(start, start + count)] == offsets
-    header = read_header(copy.data)
-    assert checked_payload(copy.data, header) is not None and header.contiguous and not header.log_append_time
+    header = read_header(whole(copy.pieces))
+    assert checked_payload(whole(copy.pieces), header) is not None and header.contiguous and not header.log_append_time
     assert (header.codec, header.base_offset, header.record_count) == (codec, 0, len(rows))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 70)
     assert (header.base_timestamp, header.max_timestamp) == (rows[0][0], max(row[0] for row in rows))
@@ -108,8 +108,8 @@ def test_offsets_far_into_a_batch_are_read_whatever_their_deltas_length() -> Non
 def test_batch_of_ten_thousand_records_is_read_and_built() -> None:
     records = [Record(i, 1_000, body(b"%d" % i)) for i in range(10_000)]
     [batch] = build_batches(records, 4, 1, 1, 0, 1 << 24)
-    assert read_records(batch.data) == records
-    assert [offset for offset, _ in rows_of(batch.data)] == list(range(10_000))
+    assert read_records(whole(batch.pieces)) == records
+    assert [offset for offset, _ in rows_of(whole(batch.pieces))] == list(range(10_000))
 
 
 @settings(max_examples=60)
@@ -120,7 +120,7 @@ def test_batch_of_ten_thousand_records_is_read_and_built() -> None:
 def test_timestamps_at_the_ends_of_a_long_survive(timestamps: List[int], codec: int) -> None:
     records = [Record(i, timestamp, body(b"v")) for i, timestamp in enumerate(timestamps)]
     [copy] = build_batches(records, codec, 1, 1, 0, 1 << 24)
-    assert read_records(copy.data) == records
+    assert read_records(whole(copy.pieces)) == records
 
 
 @settings(max_examples=60)
@@ -135,12 +135,13 @@ def test_split_batches_fit_and_together_hold_every_record(
 ) -> None:
     records = [Record(3 * i // 2, 1_000 + i, body(value)) for i, value in enumerate(values)]
     batches = build_batches(records, codec, 1, 1, sequence, max_bytes)
-    assert [r[1:] for b in batches for r in read_records(b.data)] == [r[1:] for r in records]
+    assert [r[1:] for b in batches for r in read_records(whole(b.pieces))] == [r[1:] for r in records]
     assert [o for b in batches for start, n in b.runs for o in range(start, start + n)] == [r.offset for r in records]
     for batch in batches:
-        header = read_header(batch.data)
-        assert len(batch.data) <= max_bytes
+        header = read_header(whole(batch.pieces))
+        assert len(whole(batch.pieces)) <= max_bytes
         assert (header.base_sequence, header.record_count) == (sequence, batch.record_count)
+        assert (batch.next_upstream, batch.last_timestamp) == (sum(batch.runs[-1]), header.max_timestamp)
         sequence = (sequence + batch.record_count) & 0x7FFFFFFF
 
 
@@ -186,7 +187,7 @@ def test_batch_that_is_too_large_becomes_few(codec: int) -> None:
     batches = build_batches(records, codec, 1, 1, 0, 40_000)
     # 1,000 records of some 110 bytes need 3 batches; a split aims at nine tenths of the limit.
     assert 3 <= len(batches) <= 5
-    assert [record.offset for batch in batches for record in read_records(batch.data)] == [
+    assert [record.offset for batch in batches for record in read_records(whole(batch.pieces))] == [
         i for batch in batches for i in range(batch.record_count)
     ]
 
@@ -196,7 +197,7 @@ def test_tiny_batches_join_into_one() -> None:
     records = [r._replace(offset=50 + i) for i, batch in enumerate(tiny) for r in read_records(batch)]
     [joined] = build_batches(records, 3, 1, 1, 0, 1 << 20)
     assert joined.runs == ((50, 300),)
-    assert [row[2] for _, row in rows_of(joined.data)] == [b"%d" % i for i in range(300)]
+    assert [row[2] for _, row in rows_of(whole(joined.pieces))] == [b"%d" % i for i in range(300)]
 
 
 @settings(max_examples=60)
@@ -225,13 +226,13 @@ def test_log_append_time_becomes_each_records_timestamp() -> None:
     records = read_records(stamped)
     assert [r.timestamp for r in records] == [1_700_000_000_000] * 3
     [copy] = build_batches(records, 0, 1, 1, 0, 1 << 20)
-    assert [row[0] for _, row in rows_of(copy.data)] == [1_700_000_000_000] * 3
-    assert not read_header(copy.data).log_append_time
+    assert [row[0] for _, row in rows_of(whole(copy.pieces))] == [1_700_000_000_000] * 3
+    assert not read_header(whole(copy.pieces)).log_append_time
 
 
 def test_attributes_of_a_record_are_kept() -> None:
     records = [Record(0, 5, body(b"v"), 0x81), Record(1, 6, body(b"w"))]
-    assert read_records(build_batches(records, 0, 1, 1, 0, 1000)[0].data) == records
+    assert read_records(whole(build_batches(records, 0, 1, 1, 0, 1000)[0].pieces)) == records
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -314,7 +315,7 @@ def test_a_real_brokers_log_reads_as_produced(client: str, first_timestamp: int,
     assert [plain(record) for record in records] == expected
     assert rows_of(whole(rehead(batch, 7, 0, 0))) == expected
     [copy] = build_batches(records, read_header(batch).codec, 7, 0, 0, 1 << 20)
-    assert rows_of(copy.data) == expected
+    assert rows_of(whole(copy.pieces)) == expected
 
 
 def test_a_real_compacted_log_reads_with_its_gaps_and_its_empty_batch() -> None:
@@ -330,7 +331,7 @@ def test_a_real_compacted_log_reads_with_its_gaps_and_its_empty_batch() -> None:
     assert [plain(record) for record in records] == expected
     [joined] = build_batches([*records, *read_records(last)], 4, 1, 1, 0, 1 << 20)
     assert joined.runs == ((32, 9),)
-    assert [row for _, row in rows_of(joined.data)][:8] == [row for _, row in expected]
+    assert [row for _, row in rows_of(whole(joined.pieces))][:8] == [row for _, row in expected]
 
 
 def test_a_real_transactions_markers_are_refused_as_data() -> None:

@@ -140,14 +140,14 @@ class InternalTopic:
             self._producer, self._sequence = idempotent_producer(self._client, deadline), 0
         client = self._client
 
-        def leader() -> Optional[int]:
+        def leader(asked: Sequence[str]) -> Mapping[str, Optional[int]]:
             client.refresh_leaders([self._place], deadline)
-            return client.leader(self._place)
+            return dict.fromkeys(asked, client.leader(self._place))
 
         producer_id, epoch = self._producer.producer_id, self._producer.epoch
         for built in build_batches(records, NO_CODEC, producer_id, epoch, self._sequence, BATCH_BYTES):
             request = ProduceRequest([(self._place, built.pieces)], PRODUCE_TIMEOUT_MS)
-            code = _error_code(client.retry(request, leader, _error_code, deadline))
+            code = _error_code(client.retry({"": request}, leader, _error_code, deadline)[""])
             if code not in (OK, DUPLICATE_SEQUENCE):
                 raise ClusterError(f"{client.alias}: {error_name(code)}", "the principal needs Write on the topic")
             self._sequence = next_sequence(self._sequence, built.record_count)

@@ -57,7 +57,7 @@ MAX_IN_FLIGHT = 100
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 # From this version on one request finds many coordinators (KIP-699).
 MANY_COORDINATORS, COORDINATORS_PER_REQUEST = 4, 1000
-HEARING_SECONDS = 0.1
+HEARING_SECONDS, RETRY_SECONDS = 0.1, 0.02
 NO_LEADER = -1
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 
@@ -372,28 +372,39 @@ class LogClient:
 
     def retry(
         self,
-        request: Any,
-        node: Callable[[], Optional[int]],
+        requests: Mapping[str, Any],
+        nodes: Callable[[Sequence[str]], Mapping[str, Optional[int]]],
         error_code: Callable[[Any], int],
         deadline: float,
-    ) -> Any:
-        """Repeat a request until the response's error is not retriable; each try calls `node`.
+        failed: Callable[[str, Optional[int]], None] = lambda name, code: None,
+    ) -> Dict[str, Any]:
+        """Send all `requests` in parallel, each to its node by `nodes`, and repeat those that get no response, or a
+        retriable error. `failed` gets the name and the error code of each, None without a response.
 
-        The response may contain an error that is not retriable. Raises `ClusterError` at the deadline.
+        The responses may contain errors that are not retriable. Raises `ClusterError` at the deadline.
         """
-        last: object = "no answer"
-        while time.monotonic() < deadline:
-            try:
-                answer = self.call(node(), request)
-            except Disconnected as error:
-                last = error
-            else:
-                code = error_code(answer)
-                if not is_retriable(code):
-                    return answer
-                last = for_code(code).__name__
-            time.sleep(0.02)
-        raise ClusterError(f"{self.alias}: {type(request).__name__} kept failing: {last}", "check the brokers' logs")
+        answers: Dict[str, Any] = {}
+        while len(answers) < len(requests):
+            waiting, last = [name for name in requests if name not in answers], ""
+            to = nodes(waiting)
+            for name, future in {name: self.send(to[name], requests[name]) for name in waiting}.items():
+                self.wait(future, REQUEST_TIMEOUT_MS)
+                code = error_code(future.value) if future.succeeded() else None
+                if code is not None and not is_retriable(code):
+                    answers[name] = future.value
+                    continue
+                failed(name, code)
+                reason = future.exception or "no answer" if code is None else error_name(code)
+                last = f"{type(requests[name]).__name__} kept failing: {reason}"
+            if last:
+                self.pause(deadline, last)
+        return answers
+
+    def pause(self, deadline: float, last: str) -> None:
+        """Wait a little before a retry. Raises `ClusterError` with the `last` failure at the deadline."""
+        if time.monotonic() >= deadline:
+            raise ClusterError(f"{self.alias}: {last}", "check the brokers' logs")
+        time.sleep(RETRY_SECONDS)
 
     def close(self) -> None:
         self._manager.close()

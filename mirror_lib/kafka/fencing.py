@@ -8,22 +8,15 @@ one.
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.kafka.connection import (
-    REQUEST_TIMEOUT_MS,
-    TRANSACTION_KEY,
-    Disconnected,
-    LogClient,
-    error_name,
-    is_retriable,
-)
+from mirror_lib.kafka.connection import TRANSACTION_KEY, Disconnected, LogClient, error_name
 from mirror_lib.kafka.record_batch import Producer
 
 CONCURRENT_TRANSACTIONS = 51
@@ -108,13 +101,8 @@ def find_coordinators(client: LogClient, transactional_ids: Sequence[str], deadl
                 refuse(failure.error.errno, name)
         if not failures:
             return nodes
-        _wait_a_little(client, deadline)
-
-
-def _wait_a_little(client: LogClient, deadline: float) -> None:
-    if time.monotonic() >= deadline:
-        raise ClusterError(f"{client.alias}: the coordinator of a lane kept failing", "check the brokers' logs")
-    time.sleep(RETRY_SECONDS)
+        name, failure = next(iter(failures.items()))
+        client.pause(deadline, f"no coordinator for {name}: {failure.error}")
 
 
 def _marked(ask: _SideBySide, lanes: Sequence[Lane]) -> Dict[str, Producer]:
@@ -207,7 +195,7 @@ def idempotent_producer(client: LogClient, deadline: float) -> Producer:
         producer_epoch=-1,
         max_version=4,
     )
-    answer = client.retry(request, lambda: None, lambda reply: int(reply.error_code), deadline)
+    answer = client.retry({"": request}, dict.fromkeys, lambda reply: int(reply.error_code), deadline)[""]
     if answer.error_code == CLUSTER_AUTHORIZATION_FAILED:
         raise ClusterError(
             f"{client.alias}: no producer id: {error_name(answer.error_code)}",
@@ -235,9 +223,6 @@ def refuse(code: int, what: str) -> None:
         )
 
 
-RETRY_SECONDS = 0.02
-
-
 class _SideBySide:
     """Sends one request for each of many transactional ids in parallel, and repeats those that fail with a retriable
     error.
@@ -254,16 +239,15 @@ class _SideBySide:
         self, requests: Mapping[str, Any], error_code: Callable[[Any], int] = lambda answer: answer.error_code
     ) -> Dict[str, Any]:
         """Responses by transactional id; they may contain errors that are not retriable."""
-        answers: Dict[str, Any] = {}
-        waiting = list(requests)
-        while waiting:
-            nodes = find_coordinators(self.client, waiting, self._deadline)
-            found = self._round({name: requests[name] for name in waiting}, nodes, error_code)
-            answers.update(found)
-            waiting = [name for name in waiting if name not in found]
-            if waiting:
-                _wait_a_little(self.client, self._deadline)
-        return answers
+
+        def failed(name: str, code: Optional[int]) -> None:
+            if code is None:
+                self.unanswered.add(name)
+            if code != CONCURRENT_TRANSACTIONS:
+                self.client.forget_coordinators([name], TRANSACTION_KEY)  # it may have moved
+
+        nodes = partial(find_coordinators, self.client, deadline=self._deadline)
+        return self.client.retry(requests, nodes, error_code, self._deadline, failed)
 
     def producers(self, held: Mapping[str, Optional[Producer]]) -> Dict[str, Producer]:
         """New epochs of the producers of lanes; the coordinator aborts their open transactions."""
@@ -271,19 +255,3 @@ class _SideBySide:
         for name, answer in found.items():
             refuse(answer.error_code, name)
         return {name: Producer(answer.producer_id, answer.producer_epoch) for name, answer in found.items()}
-
-    def _round(
-        self, requests: Mapping[str, Any], nodes: Mapping[str, int], error_code: Callable[[Any], int]
-    ) -> Dict[str, Any]:
-        sent = {name: self.client.send(nodes[name], request) for name, request in requests.items()}
-        answers: Dict[str, Any] = {}
-        for name, future in sent.items():
-            self.client.wait(future, REQUEST_TIMEOUT_MS)
-            code = error_code(future.value) if future.succeeded() else None
-            if code is None:
-                self.unanswered.add(name)
-            elif not is_retriable(code):
-                answers[name] = future.value
-            if name not in answers and code != CONCURRENT_TRANSACTIONS:
-                self.client.forget_coordinators([name], TRANSACTION_KEY)  # it may have moved
-        return answers

@@ -1,12 +1,13 @@
-"""The coordinators of lanes: all are found before a fence goes on, in one request or one by one."""
+"""A fence goes on when all its lanes have their coordinators, found in one request or one by one, and their answers."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from kafka.errors import KafkaConnectionError
+from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from mirror_lib.errors import ClusterError
@@ -66,3 +67,35 @@ def test_refusal_is_not_asked_again_and_has_kafkas_name() -> None:
     with pytest.raises(ClusterError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
         find_coordinators(brokers, list(NODES), time.monotonic() + 60)
     assert len(brokers.asked) == 1
+
+
+class Lines(LogClient):
+    """A client that gets these error codes for the requests by name, one after the other; None is no answer."""
+
+    def __init__(self, codes: Dict[str, List[Optional[int]]]) -> None:
+        self.alias, self._codes = "target", codes
+
+    def send(self, node: Optional[int], request: Any) -> Any:
+        code = self._codes[request].pop(0)
+        return Future().failure(KafkaConnectionError()) if code is None else Future().success(code)
+
+    def wait(self, future: Any, timeout_ms: float) -> None:
+        assert future.is_done
+
+
+def test_only_what_fails_is_sent_again_until_all_are_answered_and_each_failure_is_reported() -> None:
+    client = Lines({"a": [0], "b": [51, None, 0], "c": [None, 47]})
+    requests = {name: name for name in "abc"}
+    failures: List[Tuple[str, Optional[int]]] = []
+
+    def failed(name: str, code: Optional[int]) -> None:
+        failures.append((name, code))
+
+    found = client.retry(requests, dict.fromkeys, int, time.monotonic() + 60, failed)
+    assert found == {"a": 0, "b": 0, "c": 47}
+    assert failures == [("b", 51), ("c", None), ("b", None)]
+
+
+def test_one_that_keeps_failing_to_the_deadline_is_an_error_for_all() -> None:
+    with pytest.raises(ClusterError, match="CONCURRENT_TRANSACTIONS"):
+        Lines({"a": [0], "b": [51]}).retry({"a": "a", "b": "b"}, dict.fromkeys, int, 0.0)

@@ -10,7 +10,8 @@ from kafka.future import Future
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import FetchQuota
 from mirror_lib.kafka.fetcher import PAUSE_SECONDS, READ_UNCOMMITTED, Fetcher
-from mirror_lib.kafka.producer import IN_FLIGHT, Appender, Batch
+from mirror_lib.kafka.producer import IN_FLIGHT, Appender
+from mirror_lib.kafka.record_batch import Batch
 from mirror_lib.kafka.wire import FetchAnswer
 from tests.unit.leader import part_answer
 from tests.unit.logs import Rec, batch_of

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -128,3 +129,19 @@ def test_session_and_platform_decide_whether_spark_may_be_left_out(
     flow.settings, path = {}, flow.config
     path.write_text(path.read_text() + "spark.when.idle: true\n")
     assert not may_do_without_spark(load(str(path)), {})
+
+
+def test_end_of_a_transaction_is_no_record_to_copy(flow: OneFlow, spark: SparkSession) -> None:
+    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "transactional.id": flow.topic, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for partition in range(flow.partitions):
+        producer.produce(flow.topic, b"in a transaction", partition=partition)
+    producer.commit_transaction(30)
+    copy(flow, spark)
+    producer.begin_transaction()
+    producer.produce(flow.topic, b"waits", partition=0)
+    producer.flush(30)
+    config = load(str(flow.config))
+    assert [len(each.waiting) for each in idle_outcomes(config, config.flows)] == [1]
+    producer.abort_transaction(30)

@@ -30,7 +30,7 @@ export SPARK VENV KEEP PORTS
 export MIRROR_VENV := $(CURDIR)/$(VENV)
 unexport PYTHONPATH PYTHONHOME SPARK_HOME SPARK_CONF_DIR PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
 
-.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-groups bench-kill bench-latency bench-ledger bench-mm2 bench-scale bench-start bench-verify clean
+.PHONY: help setup demo clusters test test-long test-lines test-all check bench bench-kill bench-latency bench-mm2 bench-scale bench-start bench-verify clean
 .PHONY: faults soak compat compat-brokers compat-clusters compat-spark lock sbom audit
 
 help:
@@ -98,17 +98,11 @@ bench: setup ## records/s and MB/s on this machine, beside a Java loop
 bench-mm2: setup ## the same topics through this mirror, MirrorMaker 2 and a Java loop: ROUNDS=, CASES=, ENGINES=, BIG=1
 	@$(PY) -m tests.bench.mm2
 
-bench-groups: setup ## how long it takes to translate many groups, and how stale they are
-	@$(PY) -m tests.bench.groups
-
 bench-verify: setup ## how fast a copy is verified, beside the copy itself: CASES=
 	@$(PY) -m tests.bench.verify
 
 bench-scale: setup ## what a driver costs with 10,000 partitions, and with a long backlog
 	@$(PY) -m tests.bench.scale
-
-bench-ledger: setup ## what reading the ledger and committing to it cost, up to ten million rows
-	@$(PY) -m tests.bench.ledger
 
 bench-latency: setup ## from acknowledged on the source to read on the target, beside MirrorMaker 2: RATES=, SECONDS=
 	@$(PY) -m tests.bench.latency

@@ -47,12 +47,6 @@ def test_text_names_time_level_and_flow_once() -> None:
     assert as_text(record("the ledger waits")) == "the ledger waits"
 
 
-def test_entry_of_a_narrow_terminal_is_broken_between_words() -> None:
-    line = EntryFormatter().format(record("%s: no more brokers are there", "A->B"))
-    lines = EntryFormatter(columns=lambda: 40).format(record("%s: no more brokers are there", "A->B")).split("\n")
-    assert max(map(len, lines)) <= 40 < len(line) and " ".join(each.strip() for each in lines) == line
-
-
 def test_task_that_tries_again_prints_the_time() -> None:
     program = (
         "import logging; from mirror_lib.log_lines import format_worker_entries as given; given(); given();"

@@ -6,8 +6,6 @@ import ast
 from pathlib import Path
 from typing import FrozenSet, List, Sequence, Set
 
-import pytest
-
 from tools.docs.mm2_tests import Answer, answers
 
 TESTS = Path(__file__).parents[1]
@@ -44,20 +42,3 @@ def test_every_test_of_mirrormaker_2_is_answered_and_no_other() -> None:
     assert unanswered(answers()) == set()
     assert {f"{row.of}.{test}" for row in answers() for test in row.tests} == its_tests()
     assert len(its_tests()) > 140
-
-
-def test_every_number_is_there_and_every_row_has_an_answer() -> None:
-    assert sorted({row.number for row in answers()}) == list(range(1, 34))
-    assert [row.number for row in answers()] == sorted(row.number for row in answers())
-    assert [row for row in answers() if not row.ours and not row.differs] == []
-
-
-@pytest.mark.parametrize("gone", ["unit/test_plan.py::test_that_is_gone", "unit/test_gone.py::test_that_is_gone"])
-def test_a_test_that_is_gone_is_seen(gone: str) -> None:
-    there = "unit/test_parity.py::test_the_page_is_up_to_date"
-    assert not_there([Answer(1, "T", ("t",), "", (gone, there), "")]) == [gone]
-
-
-def test_a_forgotten_test_of_mirrormaker_2_is_seen() -> None:
-    rows = [row for row in answers() if row.of != "MirrorUtilsTest"]
-    assert len(unanswered(rows)) == 7

@@ -45,17 +45,6 @@ def test_every_key_that_kafka_knows_has_a_row(title: str) -> None:
     assert without_row(title, ROWS) == []
 
 
-def test_a_forgotten_key_is_seen() -> None:
-    rows = [row for row in ROWS if row != "offset.lag.max"]
-    assert without_row("MirrorSourceConfig", rows) == ["offset.lag.max"]
-
-
-def test_the_list_is_of_all_parts() -> None:
-    sizes = {title: len(keys) for title, keys in kafkas_keys().items()}
-    assert sizes["MirrorSourceConfig"] == 113 and sizes["DistributedConfig"] == 133
-    assert len(sizes) == 11
-
-
 def test_the_loaders_names_of_client_properties_are_those_of_the_list() -> None:
     assert MODULE.read_text("utf-8") == module_of(LIST.read_text("utf-8")), "run: python -m tools.kafka_names"
     assert {"max.poll.records", "linger.ms", "default.api.timeout.ms"} <= CLIENT_PROPERTIES

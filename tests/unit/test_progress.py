@@ -22,7 +22,7 @@ from mirror_lib.progress import (
     screen_lines,
     status_line,
 )
-from mirror_lib.text import duration, grouped, size
+from mirror_lib.text import duration
 
 COPYING = FlowMetrics(
     flow="A->B",
@@ -101,12 +101,6 @@ def test_line_tells_of_trouble() -> None:
     )
     limited = replace(COPYING, waiting="rate-limited to 5.0 MB/s")
     assert plain(flow_of((2.4, limited))).endswith("lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s")
-
-
-def test_usual_lines_fit_100_columns() -> None:
-    flow = backlog(9_000_000, 8_000_000, 7_000_000, records=200_000)
-    line = status_line(replace(flow, metrics=replace(flow.metrics, flow="primary->backup")))
-    assert "ETA" in line and len(line) <= 100 and "\n" not in line
 
 
 def test_rates_are_averages_over_half_a_minute() -> None:
@@ -247,15 +241,6 @@ def test_low_screen_shows_the_flows_that_lag_most() -> None:
     assert [each.split()[0] for each in shown[1::2]] == ["A->8", "A->7", "and"] and shown[-1] == "and 7 more flows"
 
 
-def test_narrow_screen_is_cut_at_its_width() -> None:
-    flow = backlog(3_500_000, 3_000_000, records=500_000)
-    flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING, waiting="rate-limited to 5.0 MB/s"))
-    known: Dict[str, Optional[FlowProgress]] = {"a-very-long-alias-of-a-cluster->another-long-alias": flow}
-    for columns in (40, 60, 80, 200):
-        assert max(map(len, screen(known, 20.0, columns))) <= columns
-    assert screen(known, 20.0, 80)[1].startswith("a-very-long-alias-of-… ")
-
-
 def checked(*checks: Tuple[bool, float, float]) -> List[Tuple[Optional[float], bool]]:
     """What is known of a cluster after each check: whether it was answered, and when it began and ended."""
     state, found = ClusterChecks(), []
@@ -306,22 +291,11 @@ def test_json_holds_the_same_numbers_and_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "words"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (12_345_678, "12.3 MB"), (5e12, "5.0 TB")]
-)
-def test_sizes(nbytes: float, words: str) -> None:
-    assert size(nbytes) == words
-
-
-@pytest.mark.parametrize(
     ("seconds", "words"),
     [(3.14, "3.1 s"), (599, "599.0 s"), (7199, "120 min"), (18720, "5.2 h"), (35_404_256.5, "409.8 days")],
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
-
-
-def test_digits_come_in_threes() -> None:
-    assert [len(part) for part in grouped(1234567).split(grouped(1000)[1])] == [1, 3, 3]
 
 
 def test_topics_of_a_pass_name_the_partition_that_is_farthest_back() -> None:

@@ -22,16 +22,13 @@ from mirror_lib.cli import main
 from mirror_lib.commands.report import write_page
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError, StateError
-from mirror_lib.report.charts import Interval, duration_ticks, rates, round_ticks, time_ticks
-from mirror_lib.report.charts import _joined as joined
 from mirror_lib.report.facts import FlowHistory, MirrorReport, run_records
-from mirror_lib.report.markup import VOID, shown, tag
+from mirror_lib.report.markup import VOID, shown
 from mirror_lib.report.page import page
-from mirror_lib.report.picture import columns_of
 from mirror_lib.report.read import flow_history, hidden_settings, sha256_of
 from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
 from tests.lab.checkout import ROOT
-from tests.lab.sample_report import ATTACKS, HOUR, NOW, flow_report, hostile_report, mirror_report, run_of
+from tests.lab.sample_report import ATTACKS, HOUR, NOW, flow_report, hostile_report, mirror_report
 
 DAY = 24 * HOUR
 
@@ -131,13 +128,6 @@ def test_topics_are_listed_by_lag_with_sort_values_and_open_to_partitions() -> N
     assert [each[0] for each in inner] == [[f"topic-2-{n}", "0", "4,980", "5,000", "20", *times] for n in (0, 1)]
 
 
-def test_a_long_table_has_its_first_rows_as_elements_and_all_as_data() -> None:
-    root = parsed(mirror_report([flow_report(topics=300, partitions=1)]))
-    assert len(root.table("topics-0")) == 50
-    assert len(data_of(root)["topics-0"]["rows"]) == 300
-    assert "50 of 300 topics" in root.text
-
-
 def test_groups_incidents_verifications_runs_and_settings_are_in_their_tables() -> None:
     root = parsed(mirror_report([flow_report()]))
     assert root.table("groups-0") == [["billing", "12", "exact", "10", "4,012", "2026-11-18 11:06:10"]]
@@ -155,13 +145,6 @@ def test_groups_incidents_verifications_runs_and_settings_are_in_their_tables() 
     configuration = next(each for each in root.all("section") if each.attributes["id"] == "configuration")
     assert "0123456789abcdef" * 4 in configuration.text and "/mirror-state" in configuration.text
     assert [each.text for each in root.one("div", "signatures").children] == ["Made by, date", "Checked by, date"]
-
-
-def test_a_flow_without_history_says_so() -> None:
-    root = parsed(mirror_report([replace(flow_report(), history=FlowHistory())]))
-    section = next(each for each in root.all("section") if each.attributes["id"] == "flow-0").text
-    assert section.count("No run in the last 30 days.") == 2
-    assert "Incidents of 30 daysNone." in section and "VerificationsNever." in section
 
 
 def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
@@ -200,15 +183,6 @@ def test_charts_show_rates_and_lags_with_gaps_between_runs() -> None:
     assert {"0", "100", "08:00"} <= set(labels)
 
 
-def test_history_of_more_than_a_day_has_charts_of_30_days_too() -> None:
-    flow = flow_report()
-    runs = (run_of(0, NOW - 9 * DAY, 100, 3600.0), *(flow.history.runs or ()))
-    root = parsed(mirror_report([replace(flow, history=replace(flow.history, runs=runs))]))
-    captions = [each.text for each in root.all("figcaption")]
-    assert len(captions) == 6 and captions[3] == "Throughput, records/s last 30 days"
-    assert len(chart_titles(root, 3)) == 101 + 11 + 5
-
-
 class Tables:
     """Stands for `TableReader`: rows by table, and an error instead of the ones of `broken`."""
 
@@ -236,44 +210,6 @@ def test_history_is_read_table_by_table_and_only_that_of_30_days() -> None:
     assert "docs/fix/state.md" in found.unread[0] and "verifications: KeyError" in found.unread[1]
 
 
-def test_one_sign_of_life_is_a_sentence_and_no_chart() -> None:
-    flow = flow_report()
-    root = parsed(mirror_report([replace(flow, history=FlowHistory((run_of(1, NOW - 300, 1),)))]))
-    _, records, seconds = root.all("figure", "chart")
-    sentence = "1,000 offsets at 2026-11-18 11:04:40 UTC. A chart needs two signs of life."
-    assert sentence in records.text and not list(records.all("svg"))
-    assert "2.0 s at 2026-11-18" in seconds.text
-
-
-def test_one_short_run_is_a_sentence_too() -> None:
-    flow = flow_report()
-    root = parsed(mirror_report([replace(flow, history=FlowHistory((run_of(1, NOW - 300, 0),)))]))
-    rate, records, _ = root.all("figure", "chart")
-    assert "0 records/s from 2026-11-18 11:01:40 to 2026-11-18 11:01:50 UTC, the only interval." in rate.text
-    assert "No lag was recorded in the last 24 hours. A run records it every three minutes." in records.text
-    assert not list(rate.all("svg"))
-
-
-def test_rates_are_of_each_interval_and_many_are_averaged() -> None:
-    run = run_of(1, NOW, 2, step=100.0)
-    assert [(each.start - NOW, each.end - NOW, each.value) for each in rates([run])] == [
-        *((0, 100, 100.0), (100, 200, 100.0)),
-        (200, 210, 0.0),
-    ]
-    many = [Interval(n, n + 1, float(n % 2)) for n in range(1200)]
-    assert len(joined(many)) <= 300
-    assert {each.value for each in joined(many)} == {0.5}
-
-
-@pytest.mark.parametrize("greatest", [0.0, 0.004, 0.3, 1, 7, 9.99, 10, 99, 4711, 1e6, 123_456_789, 3e12])
-def test_axes_have_few_round_ticks_up_to_the_greatest_value(greatest: float) -> None:
-    for ticks in (round_ticks(greatest), duration_ticks(greatest)):
-        assert ticks[0] == 0 and ticks[-1] >= greatest and 2 <= len(ticks) <= 7
-    for seconds in (1.0, 90.0, HOUR, 5 * HOUR, DAY, 30 * DAY):
-        found = time_ticks(NOW, NOW + seconds)
-        assert 1 <= len(found) <= 6 and len({label for _, label in found}) == len(found)
-
-
 def test_runs_come_from_the_rows_of_the_table() -> None:
     def row(kind: str, at: float, **values: object) -> Dict[str, object]:
         names = ("outcome", "records", "bytes", "driver", "lag_records", "lag_seconds")
@@ -297,35 +233,6 @@ def test_runs_come_from_the_rows_of_the_table() -> None:
     assert (run.end(999.0), alive.end(31.0), alive.end(999.0)) == ("ok", "running", "died")
     assert (alive.went_well(31.0), alive.went_well(999.0)) == (True, False)
     assert replace(alive, killed=True).end(31.0) == "died"
-
-
-@pytest.mark.parametrize(
-    ("flows", "columns"),
-    [
-        (["A>B"], "A0 B1"),
-        (["A>B", "B>A"], "A0 B1"),
-        (["A>D", "B>D", "C>D"], "A0 D1 B0 C0"),
-        (["A>B", "A>C"], "A0 B1 C1"),
-        (["A>B", "B>C", "A>C"], "A0 B1 C2"),
-        (["A>B", "B>C", "C>A"], "A0 B1 C2"),
-        (["B>C", "A>B"], "B1 C2 A0"),
-    ],
-)
-def test_clusters_stand_to_the_right_of_those_that_flow_into_them(flows: List[str], columns: str) -> None:
-    found = columns_of([(flow[0], flow[2]) for flow in flows])
-    assert " ".join(f"{name}{column}" for name, column in found.items()) == columns
-
-
-def test_picture_has_every_cluster_once_and_every_flow_with_state_and_lag() -> None:
-    pairs = [("A", "C"), ("B", "C"), ("C", "A"), ("A", "D"), ("C", "D")]
-    root = parsed(mirror_report([flow_report(*pair) for pair in pairs]))
-    svg = root.one("svg", "picture")
-    assert sorted(each.text for each in svg.all("text", "cluster-name")) == list("ABCD")
-    assert [each.text for each in svg.all("text", "label")] == ["healthy · lag 60 · 10 min"] * len(pairs)
-    left, top, width, height = map(float, svg.attributes["viewbox"].split())
-    for each in svg.all("text"):
-        assert left <= float(each.attributes["x"]) <= left + width
-        assert top + 10 <= float(each.attributes["y"]) <= top + height
 
 
 def test_style_and_script_are_allowed_by_their_hashes_and_nothing_else_is() -> None:
@@ -366,11 +273,6 @@ def test_hostile_names_and_reasons_are_text_and_nothing_more() -> None:
     assert "</script><script>window.attacked=1</script>" in topics and "safe\\u202egnp.exe\\u2066\\u200b" in topics
     data = text[text.index('id="tables">') :]
     assert not re.search("[<>&]", data[len('id="tables">') : data.index("</script>")])
-
-
-def test_texts_and_attributes_are_escaped_and_markup_is_not() -> None:
-    assert tag("p", "<b>", tag("i", "&"), title='"') == '<p title="&quot;">&lt;b&gt;<i>&amp;</i></p>'
-    assert tag("input", disabled=True, hidden=False, cls="a") == '<input disabled class="a">'
 
 
 SECRETS = """\

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-from typing import List
-
 import pytest
 
-from tests.lab.checkout import ROOT
 from tests.lab.shards import in_shard, shard_of
 
 
@@ -27,20 +20,3 @@ def test_every_file_is_in_one_shard_and_none_is_empty(count: int) -> None:
 def test_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(pytest.UsageError, match="give a number and a count"):
         shard_of(text)
-
-
-def test_runs_of_all_shards_run_every_test_once(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.lab.shards"]\n')
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    for n in range(6):
-        (tmp_path / f"test_{n}.py").write_text("def test_a(): ...\ndef test_b(): ...\n")
-
-    def collected(shard: str) -> List[str]:
-        command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
-        own = {**os.environ, "LONG_SHARD": shard, "PYTHONPATH": str(ROOT)}
-        ran = subprocess.run(command, cwd=tmp_path, env=own, stdout=subprocess.PIPE, text=True)
-        return [line for line in ran.stdout.splitlines() if "::" in line]
-
-    one, two, every = collected("1/2"), collected("2/2"), collected("")
-    assert len(every) == 12 and sorted(one + two) == sorted(every)
-    assert 0 < len(one) < 12

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.spark_lines import CHECKS, Count, Line, counted, table
+from tests.compat.spark_lines import CHECKS, Count, Line, counted
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.integration.test_copy" name="a"/>
@@ -47,11 +47,3 @@ def test_line_is_green_where_every_check_ran_and_passed_or_its_python_is_missing
 def test_line_whose_python_is_missing_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     assert not Line("3.3", "2026-11-23", refused="no Python 3.8", skipped=True).green
-
-
-def test_table_has_a_row_for_each_line_with_as_many_cells() -> None:
-    lines = [Line("3.3", "2026-11-23", refused="no Python 3.8", skipped=True)]
-    lines.append(Line("4.0", "2026-11-23", versions=dict.fromkeys(("pyspark", "delta-spark", "python"), "1")))
-    lines[1].versions.update(pyarrow="11", pandas="2", cramjam="2")
-    head, _, *rows = table(lines).splitlines()
-    assert len(rows) == 2 and {row.count("|") for row in rows} == {head.count("|")}

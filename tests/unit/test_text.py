@@ -81,17 +81,6 @@ def test_commands_name_the_files_of_the_user(capsys: pytest.CaptureFixture[str])
     assert with_files(hint) == hint
 
 
-def test_a_table_that_is_wider_than_the_terminal_has_the_second_name_on_a_line_of_its_own() -> None:
-    rows = [["TOPIC", "REMOTE TOPIC", "RECORDS"], ["payments", "primary.payments", "1,204"]]
-    assert aligned(rows, {2}, columns=80) == aligned(rows, {2})
-    assert aligned(rows, {2}, 30) == [
-        "TOPIC     RECORDS",
-        "  REMOTE TOPIC",
-        "payments    1,204",
-        "  primary.payments",
-    ]
-
-
 def test_cells_are_broken_between_words_where_that_makes_a_table_fit() -> None:
     rows = [
         ("", "NOTE", "WHY", "COMMITTED"),
@@ -103,14 +92,3 @@ def test_cells_are_broken_between_words_where_that_makes_a_table_fit() -> None:
         (first, *others) = lines[1:]
         assert "orders  the timestamps" in first and "2026-11-26" in first
         assert {line[: first.index("the timestamps")].strip() for line in others} == {""}
-
-
-def test_first_name_that_does_not_fit_stands_above_its_row_and_a_sentence_below_it() -> None:
-    numbers = [str(10**9)] * 3
-    rows = [("TOPIC", "A", "B", "C", "VERDICT"), ("a" * 30, *numbers, "refused: the end of the log does not match")]
-    assert aligned(rows, (1, 2, 3), 40)[3:] == [
-        "a" * 30,
-        "  1000000000  1000000000  1000000000",
-        "  refused: the end of the log does not match",
-    ]
-    assert aligned([("TOPIC", "A"), ("a" * 30, "7")], (), 10) == ["TOPIC", "  A", "a" * 30, "  7"]

@@ -66,9 +66,3 @@ def test_names() -> None:
     modules = sorted((ROOT / "mirror_lib").rglob("*.py"))
     found = [(path.relative_to(ROOT), *each) for path in modules for each in in_names(path.read_text("utf-8"))]
     assert found == []
-
-
-def test_words_are_found_where_they_stand() -> None:
-    assert list(in_names("x = is_told\nclass WalkAnew: mirrored = toldest")) == [(1, "is_told"), (2, "WalkAnew")]
-    assert list(in_prose("`told`\nThe group is told of it.")) == [(2, "told")]
-    assert list(in_strings('"""Anew."""\nname = "told"\nraise E(f"nobody {name} knows")')) == [(3, "nobody")]

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import pytest
 
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError, ConfigError
 from mirror_lib.facts import CommittedOffset, NewTopic, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.groups.decisions import Known, PositionsAhead, decide
@@ -19,7 +19,6 @@ from mirror_lib.groups.survey import group_names, pairs_of, survey
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.records import PartitionKey
-from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.policy import DefaultReplicationPolicy
 
 
@@ -32,38 +31,6 @@ def topics(*names: str, partitions: int = 1) -> Dict[str, TopicDescription]:
 
 
 # --- MirrorSourceConnectorTest: which topics are copied -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("topic", ["heartbeats", "us-west.heartbeats"])
-def test_heartbeats_are_topics_like_others_where_their_replication_is_off(topic: str) -> None:
-    off: Dict[str, Any] = {"heartbeats_replication": False}
-    assert why_skipped(topic, flow(topics=(".*",), **off)) is None
-    assert why_skipped(topic, flow(topics=("orders",), **off)) == "no include pattern matches"
-
-
-def test_what_are_heartbeats_of_others_is_told_by_the_separator() -> None:
-    nothing: Dict[str, Any] = {"topics": (), "separator": "_"}
-    assert why_skipped("heartbeats", flow(**nothing)) is None
-    assert why_skipped("us-west_heartbeats", flow(**nothing)) is None
-    assert why_skipped("us-west.heartbeats", flow(**nothing)) == "no include pattern matches"
-
-
-LOOPS = ("target.{}", "target.source.{}", "source.target.{}", "target.source.target.{}", "source.target.source.{}")
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_every_loop_is_a_cycle_and_under_identity_only_one_of_heartbeats(name: str) -> None:
-    same_names = flow(replication_policy=IDENTITY_POLICY)
-    for topic in ("topic1", "heartbeats"):
-        assert why_skipped(name.format(topic), flow()) == "would be copied back to target: cycle"
-    assert why_skipped(name.format("heartbeats"), same_names) == "would be copied back to target: cycle"
-    assert why_skipped(name.format("topic1"), same_names) is None
-
-
-@pytest.mark.parametrize("topic", ["topic1", "othersource.topic1", "heartbeats", "othersource.heartbeats"])
-def test_what_came_from_elsewhere_is_copied_under_either_policy(topic: str) -> None:
-    assert why_skipped(topic, flow()) is None
-    assert why_skipped(topic, flow(replication_policy=IDENTITY_POLICY)) is None
 
 
 def test_search_for_cycles_ends_where_a_policy_names_no_upstream_topic() -> None:

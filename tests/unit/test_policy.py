@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Optional, Sequence, Tuple
 
 import pytest
 
@@ -14,7 +14,6 @@ from mirror_lib.topics.policy import (
     checkpoints_topics,
     counts,
     offset_syncs_topics,
-    policy_for,
 )
 
 
@@ -69,15 +68,54 @@ def test_internal_topics_are_named_with_the_internal_separator() -> None:
     assert kept.is_mm2_internal_topic("A.checkpoints.internal")
 
 
-@pytest.mark.parametrize(
-    "topic",
-    ["__consumer_offsets", "__transaction_state", ".hidden", "mm2-offsets.A.internal", "A.checkpoints.internal"],
+EVERYTHING = flow(topics=(".*", "__.*", r"\..*"), topics_exclude=())
+ORDERS_ONLY = flow(topics=("orders",), topics_exclude=("heartbeats",))
+NOTHING = flow(topics=(), separator="_")
+# MM2 put `.` into internal names before 3.1, then the separator, then either (KIP-949); what it left behind stays.
+OF_OTHER_VERSIONS = (
+    *("A.checkpoints.internal", "A_checkpoints_internal", "mm2-offset-syncs.B.internal"),
+    *("mm2-offset-syncs_B_internal", "mm2-configs.A.internal", "mm2-offsets-CLUSTER-internal"),
 )
-def test_internal_topics_are_never_copied_whatever_is_included(topic: str) -> None:
-    assert why_skipped(topic, flow(topics=(".*", topic), topics_exclude=())) in (
-        "internal topic",
-        "is an MM2 internal topic",
-    )
+LOOPS = ("B.{}", "B.A.{}", "A.B.{}", "B.A.B.{}", "A.B.A.{}", "C.B.{}", "B.C.{}")
+LOOKING_INTERNAL = ("orders.internal", "orders-internal", "mm2", "checkpoints", "_schemas", "mm2x")
+OF_OTHERS = ("orders", "orders.B", "Bee.orders", "C.orders", "C.D.orders", "heartbeats", "C.heartbeats")
+CYCLE = "would be copied back to B: cycle"
+ITSELF = "its name says that it came from A itself: cycle; if not, give another alias or separator"
+MM2_INTERNAL = "is an MM2 internal topic"
+UNMATCHED = "no include pattern matches"
+
+
+# Oracle: MM2's MirrorSourceConnectorTest, testNoCycles among them, and KAFKA-9914.
+@pytest.mark.parametrize(
+    ("chosen", "topics", "reason"),
+    [
+        (flow(), (*LOOKING_INTERNAL, *OF_OTHERS), None),
+        (EVERYTHING, ("__consumer_offsets", "__transaction_state", ".hidden"), "internal topic"),
+        (EVERYTHING, ("mm2-offsets.A.internal", "A.checkpoints.internal"), MM2_INTERNAL),
+        *(
+            (flow(separator="_", internal_separator=own, topics_exclude=()), OF_OTHER_VERSIONS, MM2_INTERNAL)
+            for own in "._"
+        ),
+        (flow(), [each.format(topic) for each in LOOPS for topic in ("orders", "heartbeats")], CYCLE),
+        (flow(), ("A.orders", "C.A.orders", "A.heartbeats"), ITSELF),
+        # Where names are kept, only heartbeats show where they came from.
+        (identity(), [each.format("heartbeats") for each in LOOPS], CYCLE),
+        (identity(), (*(each.format("orders") for each in LOOPS), "A.orders", *OF_OTHERS), None),
+        # Heartbeats are copied whatever the filter says, unless that is switched off.
+        (ORDERS_ONLY, ("heartbeats",), None),
+        (replace(ORDERS_ONLY, heartbeats_replication=False), ("heartbeats",), "excluded by `heartbeats`"),
+        (ORDERS_ONLY, ("device-heartbeats",), UNMATCHED),
+        (flow(heartbeats_replication=False), ("heartbeats", "us-west.heartbeats"), None),
+        (flow(topics=("orders",), heartbeats_replication=False), ("heartbeats", "us-west.heartbeats"), UNMATCHED),
+        # The separator tells those of other clusters.
+        (NOTHING, ("heartbeats", "us-west_heartbeats"), None),
+        (NOTHING, ("us-west.heartbeats",), UNMATCHED),
+    ],
+)
+def test_topic_is_copied_or_skipped_for_its_reason(
+    chosen: ReplicationFlow, topics: Sequence[str], reason: Optional[str]
+) -> None:
+    assert {topic: why_skipped(topic, chosen) for topic in topics} == dict.fromkeys(topics, reason)
 
 
 @pytest.mark.parametrize("separator", [".", "_", "-", "__", "~"])
@@ -94,24 +132,6 @@ def test_names_are_read_back_as_they_were_made_with_any_separator(separator: str
     assert policy.heartbeats_topic() == "heartbeats"
     for topic in (policy.checkpoints_topic("A"), policy.offset_syncs_topic("B"), "mm2-offsets.A.internal"):
         assert policy.is_mm2_internal_topic(topic)
-
-
-# MM2 put `.` into internal names before 3.1, then the separator, then either (KIP-949); what it left behind stays.
-@pytest.mark.parametrize("internal_separator", [".", "_"])
-@pytest.mark.parametrize(
-    "topic",
-    [
-        "A.checkpoints.internal",
-        "A_checkpoints_internal",
-        "mm2-offset-syncs.B.internal",
-        "mm2-offset-syncs_B_internal",
-        "mm2-configs.A.internal",
-        "mm2-offsets-CLUSTER-internal",
-    ],
-)
-def test_internal_topics_of_other_versions_of_mm2_are_never_copied(topic: str, internal_separator: str) -> None:
-    upgraded = flow(separator="_", internal_separator=internal_separator, topics_exclude=())
-    assert why_skipped(topic, upgraded) == "is an MM2 internal topic"
 
 
 def test_internal_topics_are_looked_for_under_the_names_of_all_versions_the_flows_own_first() -> None:
@@ -175,11 +195,6 @@ def test_heartbeats_and_checkpoints_are_told_from_what_looks_like_them() -> None
     assert (IDENTITY.topic_source("heartbeats"), IDENTITY.topic_source("backup.heartbeats")) == (None, "backup")
 
 
-@pytest.mark.parametrize("topic", ["orders.internal", "orders-internal", "mm2", "checkpoints", "_schemas", "mm2x"])
-def test_topics_that_only_look_internal_are_copied(topic: str) -> None:
-    assert why_skipped(topic, flow()) is None
-
-
 def test_heartbeats_are_recognised_through_any_number_of_hops() -> None:
     for policy in (DEFAULT, IDENTITY):
         assert policy.is_heartbeats_topic("heartbeats")
@@ -188,13 +203,6 @@ def test_heartbeats_are_recognised_through_any_number_of_hops() -> None:
         assert not policy.is_heartbeats_topic("device-heartbeats")
         assert not policy.is_heartbeats_topic("heartbeats.A")
     assert DefaultReplicationPolicy(separator="_").heartbeats_topic() == "heartbeats"
-
-
-def test_heartbeats_are_copied_whatever_the_filter_says_unless_switched_off() -> None:
-    only_orders = flow(topics=("orders",), topics_exclude=("heartbeats",))
-    assert why_skipped("heartbeats", only_orders) is None
-    assert why_skipped("heartbeats", replace(only_orders, heartbeats_replication=False)) == "excluded by `heartbeats`"
-    assert why_skipped("device-heartbeats", only_orders) == "no include pattern matches"
 
 
 def test_heartbeats_count_only_where_the_file_names_them_or_an_application_may_write_them() -> None:
@@ -218,80 +226,41 @@ def test_identity_policy_keeps_names_except_those_of_heartbeats() -> None:
     assert IDENTITY.original_topic("orders") == "orders"
 
 
-def test_policy_for_takes_the_flows_policy_and_separators() -> None:
-    default = policy_for(flow(separator="-", internal_separator="."))
-    assert default.format_remote_topic("A", "orders") == "A-orders"
-    assert default.checkpoints_topic("A") == "A.checkpoints.internal"
-    assert policy_for(identity()).format_remote_topic("A", "orders") == "orders"
-
-
-# Oracle: MM2's MirrorSourceConnectorTest.testNoCycles and KAFKA-9914.
-@pytest.mark.parametrize("topic", ["B.orders", "B.C.orders", "C.B.orders", "A.B.orders", "B.A.orders", "B.heartbeats"])
-def test_topics_that_came_through_the_target_are_cycles(topic: str) -> None:
-    assert why_skipped(topic, flow()) == "would be copied back to B: cycle"
-
-
-@pytest.mark.parametrize("topic", ["A.orders", "C.A.orders", "A.heartbeats"])
-def test_topics_that_came_from_the_source_itself_by_their_names_are_left_out_and_told_so(topic: str) -> None:
-    reported = "its name says that it came from A itself: cycle; if not, give another alias or separator"
-    assert why_skipped(topic, flow()) == reported
-
-
-@pytest.mark.parametrize("topic", ["C.orders", "orders", "orders.B", "Bee.orders", "C.D.orders", "C.heartbeats"])
-def test_topics_of_other_clusters_are_no_cycles(topic: str) -> None:
-    assert why_skipped(topic, flow()) is None
-
-
-def test_identity_policy_sees_cycles_of_heartbeats_only() -> None:
-    assert why_skipped("B.heartbeats", identity()) == "would be copied back to B: cycle"
-    assert why_skipped("C.B.heartbeats", identity()) == "would be copied back to B: cycle"
-    assert why_skipped("B.orders", identity()) is None
-    assert why_skipped("A.orders", identity()) is None
-
-
 def test_heartbeats_with_overlapping_separators_come_to_an_end() -> None:
     policy = IdentityReplicationPolicy(separator="aa", source_alias="A")
     assert not policy.is_cycle("xaaaheartbeats", "A", "B")
     assert policy.original_topic("xaaaheartbeats") == "aheartbeats"
 
 
-def test_a_loop_of_identity_flows_in_one_file_is_found_for_the_topics_that_all_of_them_copy() -> None:
-    there, back = identity("A", "B"), identity("B", "A", topics=("orders",))
-    assert copied_back("orders", there, (there, back)) == "B->A"
-    assert copied_back("payments", there, (there, back)) is None
-    assert copied_back("orders", there, (there,)) is None
+ONE, BACK = identity("A", "B"), identity("B", "A", topics=("orders",))
+THREE = (identity("A", "B"), identity("B", "C"), identity("C", "A"))
 
 
-def test_a_loop_over_three_clusters_is_found() -> None:
-    flows = (identity("A", "B"), identity("B", "C"), identity("C", "A"))
-    assert [copied_back("orders", each, flows) for each in flows] == ["C->A", "A->B", "B->C"]
+@pytest.mark.parametrize(
+    ("topic", "flows", "found"),
+    [
+        ("orders", (ONE, BACK), "B->A"),
+        ("payments", (ONE, BACK), None),
+        ("orders", (ONE,), None),
+        ("orders", THREE, "C->A"),
+        ("orders", (*THREE[1:], THREE[0]), "A->B"),
+        ("orders", (flow("A", "B"), flow("B", "A")), None),
+        # Unlike separators hide the aliases from each other; names grow, and the search still ends.
+        ("orders", (flow("A", "B", separator="-"), flow("B", "A", separator=".")), None),
+    ],
+)
+def test_loop_of_flows_in_one_file_is_found_for_the_topics_that_all_of_them_copy(
+    topic: str, flows: Tuple[ReplicationFlow, ...], found: Optional[str]
+) -> None:
+    assert copied_back(topic, flows[0], flows) == found
 
 
-def test_active_active_under_the_default_policy_is_no_loop() -> None:
-    there, back = flow("A", "B"), flow("B", "A")
-    assert copied_back("orders", there, (there, back)) is None
-    # Unlike separators hide the aliases from each other; names grow, and the search still ends.
-    hidden = (flow("A", "B", separator="-"), flow("B", "A", separator="."))
-    assert copied_back("orders", hidden[0], hidden) is None
-
-
-def test_exclude_beats_include_and_the_deciding_pattern_is_named() -> None:
-    topics = PatternFilter(("orders", "payments.*"), (r".*\.replica",))
-    assert topics.why_not("orders") is None
-    assert topics.why_not("payments.eu") is None
+def test_exclude_beats_include_and_patterns_match_whole_names() -> None:
+    topics = PatternFilter(("orders|refunds", "a.b", "payments.*"), (r".*\.replica",))
     assert topics.why_not("payments.replica") == r"excluded by `.*\.replica`"
-    assert topics.why_not("order") == "no include pattern matches"
-
-
-def test_patterns_match_whole_names_only() -> None:
-    topics = PatternFilter(("orders|refunds", "a.b"))
-    assert [name for name in ("orders", "my-orders", "orders2", "refunds", "axb") if topics.why_not(name) is None] == [
-        "orders", "refunds", "axb",
-    ]  # fmt: skip
-
-
-def test_an_empty_include_list_matches_nothing() -> None:
-    assert PatternFilter(()).why_not("orders") == "no include pattern matches"
+    names = ("orders", "my-orders", "orders2", "refunds", "axb", "payments.eu")
+    assert [name for name in names if topics.why_not(name) is None] == ["orders", "refunds", "axb", "payments.eu"]
+    assert topics.why_not("order") == PatternFilter(()).why_not("orders") == UNMATCHED
     assert PatternFilter(()).spark_pattern() == "(?!)"
 
 

@@ -172,33 +172,8 @@ def test_private_doors_to_sparks_jvm_are_the_listed_ones() -> None:
     assert all(reason for _, reason in PRIVATE_BECAUSE.values())
 
 
-@pytest.mark.parametrize("line", ["spark._jsc.sc()", "getattr(spark, '_jvm')", "x = frame._jdf"])
-def test_private_door_is_seen(line: str) -> None:
-    assert private_doors(ast.parse(line))
-
-
 def test_imports_keep_to_their_doors() -> None:
     assert [each for path in PRODUCT for each in breaches(module_of(path), tree_of(path))] == []
-
-
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("plan", "import kafka.admin"),
-        ("verify.digests", "from mirror_lib.kafka import record_batch"),
-        ("verify.batches", "from mirror_lib.kafka import reencoder"),
-        ("replication.query", "from delta import DeltaTable"),
-        ("cli", "def f():\n    import yaml"),
-        ("commands.run", "def f():\n    from rich.live import Live"),
-        ("config.loader", "from pyspark.sql import SparkSession"),
-        ("ledger.records", "import pyspark"),
-        ("rows.writer", "from pyspark import TaskContext"),
-        ("rows.transform", "from mirror_lib.kafka.record_batch import Record"),
-        ("verify.flow", "from mirror_lib.rows import partition"),
-    ],
-)
-def test_forbidden_import_is_seen(module: str, line: str) -> None:
-    assert breaches(module, ast.parse(line))
 
 
 def newer_syntax(text: str, name: str) -> List[str]:
@@ -231,20 +206,6 @@ def test_files_parse_on_the_oldest_supported_python() -> None:
 
 def test_annotations_are_not_evaluated_on_the_oldest_python() -> None:
     assert [module_of(path) for path in PRODUCT if evaluates_annotations(tree_of(path))] == []
-
-
-def test_breaches_of_the_floor_and_of_contracts_are_seen() -> None:
-    assert newer_syntax("x = 1\nmatch x:\n    case 1:\n        pass\n", "new.py")[0].startswith("new.py:")
-    assert evaluates_annotations(ast.parse("def f(x: int): ..."))
-    assert docstring_faults(Path("x.py"), ast.parse("x = 1")) == ["no module docstring"]
-    assert docstring_faults(Path("__init__.py"), ast.parse("x = 1")) == []
-    assert docstring_faults(Path("x.py"), ast.parse(f"'''{'line' + chr(10)}{('line' + chr(10)) * 12}'''"))
-    assert any(map(logs_f_string, ast.walk(ast.parse("log.info(f'{1}')"))))
-
-
-def test_rules_cover_every_module_of_the_product() -> None:
-    assert {"cli", "jobs.mirror"} <= {module_of(path) for path in PRODUCT}
-    assert {path.name for path in EVERYTHING} >= {"setup.py", "conftest.py", "test_architecture.py"}
 
 
 def part_of(module: str) -> str:
@@ -281,7 +242,6 @@ def test_imports_between_packages_have_no_circle() -> None:
         into = {part_of(name.partition(".")[2]) for name in imports(tree_of(path)) if name.startswith("mirror_lib.")}
         edges.setdefault(part, set()).update(into - {part})
     assert circle(edges) == []
-    assert circle({**edges, "errors": {"cli"}}), "a circle is not seen"
 
 
 @pytest.mark.parametrize("door", EXECUTORS)

@@ -224,33 +224,6 @@ def test_example_files_on_pages_load(tmp_path: Path) -> None:
     assert on_every_page(lambda page: wrong_examples(page, tmp_path)) == []
 
 
-def test_an_example_file_that_does_not_load_is_seen(tmp_path: Path) -> None:
-    page = Page("a.md", "```yaml\nflows: {}\n```\n```json\n{oops\n```\n```text\n{oops\n```\n")
-    first, second = wrong_examples(page, tmp_path)
-    assert first.startswith("flows: {}: ") and second.startswith("{oops: ")
-
-
-@pytest.mark.parametrize(
-    ("check", "text"),
-    [
-        (wrong_mirror_commands, "`mirror run mirror.yaml --twice`"),
-        (wrong_mirror_commands, "```\nmirror transmute mirror.yaml\n```\n"),
-        (wrong_jobs, "`./spark-submit.sh --master yarn jobs/translate.py mirror.yaml`"),
-        (wrong_make_commands, "`make coffee`"),
-        (wrong_make_commands, "`make test SUGAR=2`"),
-        (dead_links, "[gone](docs/gone.md)"),
-        (dead_links, "[gone](docs/index.md#gone)"),
-        (missing_sections, "## Steps\n\n## Before you start\n\n## Check\n\n## Undo\n\n## If it fails\n"),
-        (missing_paths, "`replicate/gone.py`"),
-        (missing_paths, "`gone/`"),
-        (wrong_settings, "`on.error: shrug`"),
-        (wrong_settings, "`on.eror: skip`"),
-    ],
-)
-def test_a_wrong_word_is_seen(check: Callable[[Page], List[object]], text: str) -> None:
-    assert check(Page("README.md", text))
-
-
 def test_readme_shows_the_smallest_example_file(tmp_path: Path) -> None:
     example = tmp_path / "mirror.yaml"
     example.write_text(next(body for language, body in page_named("README.md").blocks if language == "yaml"))

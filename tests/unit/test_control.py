@@ -52,54 +52,37 @@ def pairs(config: MirrorConfig) -> List[str]:
     return [pair.name for pair in config.heartbeat_pairs]
 
 
+BACK = "  B->A: {enabled: false, emit.heartbeats.enabled: true}\n"
+BARE = "emit.heartbeats.enabled: true\n"
+
+
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("text", "expected"),
     [
-        ("", ["B->A"]),
-        ("B->A.enabled = false", ["B->A"]),
-        ("A->B.emit.heartbeats.enabled = true", ["B->A"]),
-        ("A->B.emit.heartbeats.enabled = false", ["B->A"]),
-        ("B->A.emit.heartbeats.enabled = false", []),
-        ("emit.heartbeats.enabled = false", []),
-        ("B->A.enabled = true", []),
+        (MM2, ["B->A"]),
+        (MM2 + "B->A.enabled = false\n", ["B->A"]),
+        (MM2 + "A->B.emit.heartbeats.enabled = false\n", ["B->A"]),
+        (MM2 + "B->A.emit.heartbeats.enabled = false\n", []),
+        (MM2 + "emit.heartbeats.enabled = false\n", []),
+        (MM2 + "B->A.enabled = true\n", []),
+        (MM2 + "B->A.enabled = false\nB->A.emit.heartbeats.enabled = true\n", ["B->A"]),
+        (MM2 + "B->A.enabled = false\nemit.heartbeats.enabled = true\n", ["B->A"]),
+        # No flow reads or writes C.
+        (MM2.replace("A, B", "A, B, C") + "C.bootstrap.servers = 127.0.0.1:3\n", ["B->A"]),
+        # In YAML only where the file asks for them, and only to clusters that are copied from.
+        (YAML + "flows:\n  A->B: {}\n", []),
+        (YAML + "flows:\n  A->B: {}\n" + BACK, ["B->A"]),
+        (YAML + BARE + "flows:\n  A->B: {}\n  C->B: {}\n", ["B->A", "C->A", "A->C", "B->C"]),
+        (YAML + BARE + "flows:\n  A->B: {}\n  B->A: {}\n", []),
     ],
 )
-def test_mm2_file_has_heartbeats_on_the_source_until_one_line_switches_them_off(
-    tmp_path: Path, line: str, expected: List[str]
+def test_pairs_that_copy_nothing_have_heartbeats_by_the_rules_of_the_file(
+    tmp_path: Path, text: str, expected: List[str]
 ) -> None:
-    assert pairs(loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties")) == expected
-
-
-def test_cluster_that_no_flow_reads_or_writes_gets_no_heartbeats_by_default(tmp_path: Path) -> None:
-    third = MM2.replace("A, B", "A, B, C") + "C.bootstrap.servers = 127.0.0.1:3\n"
-    assert pairs(loaded(tmp_path, third, "mm2.properties")) == ["B->A"]
-
-
-def test_yaml_has_no_heartbeats_on_the_source_by_default(tmp_path: Path) -> None:
-    config = loaded(tmp_path, YAML + "flows:\n  A->B: {}\n")
-    assert [flow.emit_heartbeats_interval for flow in config.flows] == [1.0]
-    assert pairs(config) == []
-
-
-@pytest.mark.parametrize("line", ["B->A.emit.heartbeats.enabled = true", "emit.heartbeats.enabled = true"])
-def test_way_back_that_is_not_copied_has_heartbeats_where_the_file_asks_for_them(tmp_path: Path, line: str) -> None:
-    more = f"B->A.enabled = false\n{line}\nB->A.emit.heartbeats.interval.seconds = 5\n"
-    config = loaded(tmp_path, MM2 + more, "mm2.properties")
-    assert pairs(config) == ["B->A"]
-    assert [flow.name for flow in config.flows] == ["A->B"]
-    assert config.heartbeat_pairs[0].emit_heartbeats_interval == 5.0
-
-
-def test_yaml_asks_for_heartbeats_on_the_source_in_the_same_words(tmp_path: Path) -> None:
-    text = YAML + "flows:\n  A->B: {}\n  B->A: {enabled: false, emit.heartbeats.enabled: true}\n"
-    assert pairs(loaded(tmp_path, text)) == ["B->A"]
-
-
-def test_only_clusters_that_are_copied_from_get_heartbeats_of_others(tmp_path: Path) -> None:
-    config = loaded(tmp_path, YAML + "emit.heartbeats.enabled: true\nflows:\n  A->B: {}\n  C->B: {}\n")
-    assert pairs(config) == ["B->A", "C->A", "A->C", "B->C"]
-    both = loaded(tmp_path, YAML + "emit.heartbeats.enabled: true\nflows:\n  A->B: {}\n  B->A: {}\n")
-    assert pairs(both) == []
+    config = loaded(tmp_path, text, "mm2.properties" if text.startswith(MM2[:15]) else "mirror.yaml")
+    assert pairs(config) == expected
+    off = text.endswith("\nemit.heartbeats.enabled = false\n") or "A->B.emit.heartbeats.enabled = false" in text
+    assert config.flows[0].emit_heartbeats_interval == (None if off else 1.0)
 
 
 def test_pair_that_is_asked_by_name_has_heartbeats_also_where_no_flow_reads_them(tmp_path: Path) -> None:
@@ -113,22 +96,11 @@ def test_pair_that_is_asked_by_name_has_heartbeats_also_where_no_flow_reads_them
     assert beating == {"A->B": ["B->A", "C->B"], "C->A": ["C->B"]}, "A's are written by the run that reads A"
 
 
-def test_heartbeats_are_off_where_the_file_says_so(tmp_path: Path) -> None:
-    config = loaded(tmp_path, MM2 + "emit.heartbeats.enabled = false\n", "mm2.properties")
-    assert config.flows[0].emit_heartbeats_interval is None
-    assert pairs(config) == []
-
-
-def test_line_says_what_was_changed_and_what_stands_in_the_way() -> None:
-    assert control_line(ControlReport("A->B")) == "A->B control · nothing to change"
-    assert control_line(ControlReport("A->B", 1, 2, 3, 1_200, ("B is away",))) == (
-        "A->B control · 1 topic config changed · 2 ACLs created · 3 ACLs deleted · 1,200 heartbeats · B is away"
-    )
-
-
-def test_json_has_every_number_under_control() -> None:
+def test_line_and_json_say_what_was_changed_and_what_stands_in_the_way() -> None:
+    report = ControlReport("A->B", 1, 2, 3, 4, ("B is away",))
     counts = {"topic_configs": 1, "acls_created": 2, "acls_deleted": 3, "heartbeats": 4, "problems": ["B is away"]}
-    assert control_json(ControlReport("A->B", 1, 2, 3, 4, ("B is away",))) == {"flow": "A->B", "control": counts}
+    assert control_json(report) == {"flow": "A->B", "control": counts}
+    assert "B is away" in control_line(report)
 
 
 def test_what_fails_is_told_and_the_next_turn_comes() -> None:
@@ -160,14 +132,6 @@ def test_login_that_was_refused_is_not_tried_again_every_second() -> None:
     assert pause_after(1.0, refused, 0.5) == pause_after(9999.0, refused, 0.5) == RETRY_SECONDS - 0.5
     assert pause_after(1.0, Synced(problems=("B is away",)), 0.5) == 0.5
     assert pause_after(None, refused, 0.5) is None
-
-
-def test_without_an_interval_there_is_one_turn() -> None:
-    reported: List[Synced] = []
-    duty = Duty("control of a test", None, Synced, reported.append)
-    duty.start()
-    assert duty.wait(30) and duty.checked.is_set()
-    assert reported == [Synced()]
 
 
 def last_run(flow: str) -> Optional[MirrorRun]:

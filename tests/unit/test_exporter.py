@@ -8,7 +8,7 @@ import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import pytest
 from prometheus_client import generate_latest
@@ -27,6 +27,7 @@ from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.task_plans import rate_limited
 from tests.lab.one_flow import until
+from tests.unit.configs import FLOW, read, refusal
 
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
@@ -104,33 +105,20 @@ def test_cluster_that_does_not_answer_is_1_until_it_answers() -> None:
     assert not [name for name, _ in series_of([], continuous=False) if name == "unreachable"]
 
 
-def test_lag_in_seconds_that_is_unknown_is_absent() -> None:
+def test_what_is_unknown_is_absent_and_a_flow_without_a_cycle_is_starting() -> None:
     assert ("lag_seconds", ()) not in series_of([replace(CYCLE, behind_seconds=None)])
-    assert series_of([replace(CYCLE, behind_seconds=0.0)])["lag_seconds", ()] == 0.0
-
-
-def test_flow_without_a_cycle_has_counters_at_0_and_no_lag() -> None:
     series = series_of([])
-    assert flow_level(series) == dict.fromkeys(
-        ("records_total", "bytes_total", "recovered_records_total", "cycles_total", "cycle_seconds_total"), 0
-    )
+    counters = ("records_total", "bytes_total", "recovered_records_total", "cycles_total", "cycle_seconds_total")
+    assert flow_level(series) == dict.fromkeys(counters, 0)
     assert [labels for (name, labels), value in series.items() if name == "state" and value] == [("starting",)]
 
 
-def test_topics_have_sums_and_their_worst_partition() -> None:
+def test_topics_have_sums_and_their_worst_partition_also_where_one_has_stopped() -> None:
     later = replace(CYCLE, topics=by_topic({("orders", 1): 5}, [("orders", 10, 90)]))
-    series = series_of([CYCLE, later])
-    topics = {key: value for key, value in series.items() if key[0].startswith("topic_")}
-    assert topics == {
-        ("topic_records_total", ("orders",)): 100,
-        ("topic_bytes_total", ("orders",)): 990,
-        ("topic_lag_records", ("orders",)): 5,
-        ("topic_max_partition_lag_records", ("orders",)): 5,
-        ("topic_records_total", ("audit",)): 10,
-        ("topic_bytes_total", ("audit",)): 100,
-        ("topic_lag_records", ("audit",)): 0,
-        ("topic_max_partition_lag_records", ("audit",)): 0,
-    }
+    topics = {key: value for key, value in series_of([CYCLE, later]).items() if key[0].startswith("topic_")}
+    parts = ("topic_records_total", "topic_bytes_total", "topic_lag_records", "topic_max_partition_lag_records")
+    expected = {"orders": (100, 990, 5, 5), "audit": (10, 100, 0, 0)}
+    assert topics == {(part, (name,)): n for name, row in expected.items() for part, n in zip(parts, row)}
 
 
 def test_time_to_retention_is_that_of_topics_with_lag_and_the_least_counts_for_the_flow() -> None:
@@ -144,13 +132,6 @@ def test_time_to_retention_is_that_of_topics_with_lag_and_the_least_counts_for_t
         ("kafka_mirror_topic_retention_left_seconds", ("a",), 50.0),
         ("kafka_mirror_topic_retention_left_seconds", ("b",), 7.0),
     ]
-
-
-def test_records_of_topics_add_up_to_those_of_the_flow_where_a_topic_has_stopped() -> None:
-    last = replace(CYCLE, topics=by_topic({("audit", 0): 3}, [("orders", 90, 900), ("audit", 10, 100)]))
-    series = series_of([CYCLE, last])
-    assert sum(value for (name, _), value in series.items() if name == "topic_records_total") == 200
-    assert series["topic_lag_records", ("orders",)] == 0
 
 
 def test_beyond_the_bound_topics_with_the_most_lag_are_exported_and_the_others_counted() -> None:
@@ -227,13 +208,6 @@ def test_families_have_the_types_and_help_of_the_table() -> None:
     assert {value.metric for value in values} == set(METRICS)
 
 
-def test_query_for_one_name_gets_that_one() -> None:
-    series = FlowSeries(AB, True)
-    one = registry_of(lambda: series.values(1000)).restricted_registry(["kafka_mirror_records_total"])
-    names = {line.split("{")[0] for line in generate_latest(one).decode().splitlines() if line[0] != "#"}
-    assert names == {"kafka_mirror_records_total"}
-
-
 FILE = """\
 clusters:
   A:
@@ -305,54 +279,35 @@ def test_run_without_these_settings_needs_no_package_opens_no_port_and_writes_no
     assert (said, running.address, [path.name for path in tmp_path.iterdir()]) == ([], "", ["mirror.yaml"])
 
 
-def refusal(config: MirrorConfig) -> ConfigError:
-    with pytest.raises(ConfigError) as error, exporting(config, []):
-        pass
-    assert error.value.exit_code == EXIT_USAGE
-    return error.value
-
-
-def test_port_that_is_taken_is_refused_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "package", "key"),
+    [
+        (["metrics.port: {port}"], True, "metrics.port"),
+        (["metrics.host: 192.0.2.1", "metrics.port: 0"], True, "metrics.host"),
+        (["metrics.textfile: {folder}/none/mirror.prom", "metrics.port: 0"], True, "metrics.textfile"),
+        (["metrics.port: 0"], False, "metrics.port"),
+        (["metrics.textfile: /tmp/mirror.prom"], False, "metrics.textfile"),
+    ],
+    ids=["a taken port", "another machine's address", "no folder", "no package", "no package for the file"],
+)
+def test_metrics_that_cannot_be_exported_are_refused_with_their_line_and_free_the_port(
+    lines: List[str], package: bool, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: List[str] = []
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        error = refusal(configured(tmp_path, f"metrics.port: {port}"))
-    assert str(error) == (
-        f"metrics.port {port} cannot be opened on 127.0.0.1: Address already in use. Nothing was copied. Set another "
-        f"port, or 0 for any ({tmp_path}/mirror.yaml:11)"
-    )
-
-
-def test_host_that_is_not_of_this_machine_is_refused_with_its_line(tmp_path: Path) -> None:
-    error = refusal(configured(tmp_path, "metrics.port: 0", "metrics.host: 192.0.2.1"))
-    assert str(error).startswith("metrics.host 192.0.2.1 is no address of the driver's machine: ")
-    assert error.hint == f"{tmp_path}/mirror.yaml:12"
-
-
-def test_textfile_that_cannot_be_written_is_refused_with_its_line_and_frees_the_port(tmp_path: Path) -> None:
-    said: List[str] = []
-    config = configured(tmp_path, "metrics.port: 0", f"metrics.textfile: {tmp_path}/none/mirror.prom")
-    with pytest.raises(ConfigError) as error, exporting(config, said):
-        pass
-    assert str(error.value) == (
-        f"metrics.textfile {tmp_path}/none/mirror.prom cannot be written: No such file or directory. Nothing was "
-        f"copied ({tmp_path}/mirror.yaml:12)"
-    )
-    with pytest.raises(OSError):
-        scraped(said[0].split()[1])
-
-
-@pytest.mark.parametrize("line", ["metrics.port: 0", "metrics.textfile: /tmp/mirror.prom"])
-def test_missing_package_is_refused_with_the_line_that_needs_it(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # Python then refuses to import it
-    error = refusal(configured(tmp_path, line))
-    assert str(error) == (
-        f"{line.split(':')[0]} needs the Python package prometheus_client, which is missing. Nothing was copied. "
-        f"Install it: pip install 'spark-kafka-mirror[metrics]' ({tmp_path}/mirror.yaml:11)"
-    )
+        config = configured(tmp_path, *(each.format(port=port, folder=tmp_path) for each in lines))
+        if not package:
+            monkeypatch.setitem(sys.modules, "prometheus_client", None)  # Python then refuses to import it
+        with pytest.raises(ConfigError) as error, exporting(config, said):
+            pass
+    assert (error.value.exit_code, error.value.hint) == (EXIT_USAGE, f"{tmp_path}/mirror.yaml:11")
+    assert str(error.value).startswith(f"{key} ")
+    for line in said:
+        with pytest.raises(OSError):
+            scraped(line.split()[1])
 
 
 def test_textfile_that_can_no_longer_be_written_is_one_warning(
@@ -368,52 +323,31 @@ def test_textfile_that_can_no_longer_be_written_is_one_warning(
         until(lambda: bool(caplog.records), what="a warning")
         running.show(CYCLE)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert caplog.records[0].getMessage() == (
-        f"metrics.textfile {folder}/mirror.prom cannot be written: No such file or directory. Copying is unaffected"
-    )
 
 
-def test_file_stays_whole_where_writing_fails(tmp_path: Path) -> None:
-    path = tmp_path / "mirror.prom"
-    path.mkdir()
-    with pytest.raises(OSError):
-        exporter.write_whole(path, b"new")
-    assert [each.name for each in tmp_path.iterdir()] == ["mirror.prom"]
+def test_settings_are_read_and_those_that_have_no_effect_are_named(tmp_path: Path) -> None:
+    def values(*lines: str) -> Tuple[object, ...]:
+        config = configured(tmp_path, *lines)
+        return config.metrics_port, config.metrics_host, config.metrics_textfile, config.metrics_topics_max
 
-
-def values_of(config: MirrorConfig) -> Sequence[Any]:
-    return (config.metrics_port, config.metrics_host, config.metrics_textfile, config.metrics_topics_max)
-
-
-def test_settings_are_read_from_yaml_and_from_mirrormakers_files(tmp_path: Path) -> None:
-    assert values_of(configured(tmp_path)) == (None, "127.0.0.1", "", 1000)
-    lines = ["metrics: {port: 9464, host: 0.0.0.0, textfile: /a/b.prom, topics.max: 5}"]
-    assert values_of(configured(tmp_path, *lines)) == (9464, "0.0.0.0", "/a/b.prom", 5)
-    path = tmp_path / "mm2.properties"
-    head = "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
-    path.write_text(f"{head}metrics.port = 9464\n")
-    assert values_of(load(str(path), {}))[0] == 9464
-
-
-def test_settings_about_metrics_that_are_not_exported_are_named(tmp_path: Path) -> None:
+    assert values() == (None, "127.0.0.1", "", 1000)
+    given = "metrics: {port: 9464, host: 0.0.0.0, textfile: /a/b.prom, topics.max: 5}"
+    assert values(given) == (9464, "0.0.0.0", "/a/b.prom", 5)
+    assert read(tmp_path, FLOW + "metrics.port = 9464\n").metrics_port == 9464
     lines = ["metrics.host: 0.0.0.0", "metrics.topics.max: 5"]
-    assert configured(tmp_path, *lines).warnings == (
-        f"metrics.host has no effect without metrics.port ({tmp_path}/mirror.yaml:11)",
-        f"metrics.topics.max has no effect without metrics.port or metrics.textfile ({tmp_path}/mirror.yaml:12)",
-    )
+    assert [each.split()[0] for each in configured(tmp_path, *lines).warnings] == ["metrics.host", "metrics.topics.max"]
     assert configured(tmp_path, *lines, "metrics.port: 9464").warnings == ()
 
 
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("line", "words"),
     [
         ("metrics.port: 80", "metrics.port must be a port from 1024 to 65535, or 0 for any, not '80'"),
-        ("metrics.textfile: /a/b.txt", "metrics.textfile must end in .prom, because node_exporter's textfile"),
+        ("metrics.textfile: /a/b.txt", "metrics.textfile must end in .prom"),
         ("metrics.topics.max: -1", "metrics.topics.max must be a whole number from 0 on"),
         ("metrics.ports: 9464", "metrics.ports is not a setting; did you mean metrics.port?"),
     ],
 )
-def test_wrong_settings_are_refused_with_their_line(line: str, sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as error:
-        configured(tmp_path, line)
-    assert str(error.value).startswith(sentence) and error.value.hint == f"{tmp_path}/mirror.yaml:11"
+def test_wrong_settings_are_refused_with_their_line(line: str, words: str, tmp_path: Path) -> None:
+    said = refusal(tmp_path, f"{FILE}{line}\n", "mirror.yaml")
+    assert words in said and said.endswith("(mirror.yaml:11)")

@@ -17,42 +17,10 @@ def reached(ahead: PositionsAhead, now: int, mirrored_until: int) -> int:
     return ahead.reached(OF, CommittedOffset(now, f"m{now}"), mirrored_until).offset
 
 
-def test_group_that_the_mirror_has_reached_stands_where_it_is() -> None:
-    ahead = PositionsAhead()
-    assert reached(ahead, 10, 10) == 10
-    assert reached(ahead, 10, 50) == 10
-
-
-def test_group_that_is_ahead_and_was_never_seen_before_is_ahead() -> None:
-    assert reached(PositionsAhead(), 10, 9) == 10
-
-
-def test_group_that_runs_ahead_of_a_mirror_that_follows_is_put_where_it_was_seen_last() -> None:
-    ahead = PositionsAhead()
-    assert [reached(ahead, now, until) for now, until in ((10, 5), (20, 12), (30, 25), (40, 25), (50, 45))] == [
-        *(10, 10, 20, 20, 40),
-    ]
-
-
 def test_position_comes_with_the_metadata_that_was_committed_with_it() -> None:
     ahead = PositionsAhead()
     reached(ahead, 10, 5)
     assert ahead.reached(OF, CommittedOffset(20, "later"), 15) == CommittedOffset(10, "m10")
-
-
-def test_group_that_was_reset_is_not_put_where_it_was_before() -> None:
-    ahead = PositionsAhead()
-    for now in (10, 20, 30):
-        reached(ahead, now, 5)
-    assert reached(ahead, 15, 14) == 10
-    assert reached(ahead, 17, 25) == 17
-    # All that was beyond the reset is forgotten, also when the group comes there again.
-    assert reached(ahead, 40, 35) == 17
-
-
-def test_group_that_runs_ahead_again_is_where_it_was_when_the_mirror_had_reached_it() -> None:
-    ahead = PositionsAhead()
-    assert [reached(ahead, now, until) for now, until in ((10, 10), (11, 10), (12, 10))] == [10, 10, 10]
 
 
 def test_groups_and_partitions_have_memories_of_their_own() -> None:

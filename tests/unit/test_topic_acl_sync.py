@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, FrozenSet, Iterable, List, Mapping, Optional, Tuple, cast
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple, cast
 
 import pytest
 
@@ -34,53 +34,58 @@ def skipped(acl: AclBinding, **settings: Any) -> List[str]:
     return [each.reason for each in changes.skipped]
 
 
-def test_right_to_read_a_topic_becomes_the_right_to_read_its_copy() -> None:
-    assert created(READ) == (replace(READ, topic="A.orders"),)
-    assert created(READ, UNCHANGED, replication_policy=IDENTITY_POLICY) == (READ,)
+PREFIX, EVERY = replace(READ, topic="ord", pattern_type=PREFIXED), replace(READ, topic=EVERY_TOPIC)
+WRITERS = "who may write to a topic may not write to its copy"
+CHANGING = ("ALTER", "DELETE", "CREATE", "ALTER_CONFIGS")
 
 
-def test_right_may_come_before_its_topic() -> None:
-    assert created(replace(READ, topic="tomorrow")) == (replace(READ, topic="A.tomorrow"),)
+@pytest.mark.parametrize(
+    ("acl", "copy"),
+    [
+        (READ, replace(READ, topic="A.orders")),
+        # Before its topic.
+        (replace(READ, topic="tomorrow"), replace(READ, topic="A.tomorrow")),
+        (replace(READ, operation="ALL"), replace(READ, topic="A.orders")),
+        *((replace(READ, operation=each), replace(READ, topic="A.orders", operation=each))
+          for each in ("DESCRIBE", "DESCRIBE_CONFIGS")),
+        *((replace(READ, operation=each, permission="DENY"),
+           replace(READ, topic="A.orders", operation=each, permission="DENY"))
+          for each in ("ALL", "WRITE", "READ", "DESCRIBE", *CHANGING)),
+        (PREFIX, replace(PREFIX, topic="A.ord")),
+        (EVERY, replace(EVERY, topic="A.", pattern_type=PREFIXED)),
+        (replace(PREFIX, operation="ALL"), replace(PREFIX, topic="A.ord")),
+    ],
+)  # fmt: skip
+def test_acl_becomes_one_of_the_copy(acl: AclBinding, copy: AclBinding) -> None:
+    assert created(acl) == (copy,)
 
 
-def test_right_to_do_all_becomes_the_right_to_read() -> None:
-    assert created(replace(READ, operation="ALL")) == (replace(READ, topic="A.orders"),)
+@pytest.mark.parametrize("acl", [READ, PREFIX, EVERY])
+def test_acl_stays_as_it_is_where_names_are_kept_and_wildcards_asked_for(acl: AclBinding) -> None:
+    assert created(acl, UNCHANGED, **WIDE) == (acl,)
 
 
-def test_right_to_write_is_not_copied() -> None:
-    assert skipped(replace(READ, operation="WRITE")) == ["who may write to a topic may not write to its copy"]
+@pytest.mark.parametrize(
+    ("acl", "settings", "reason"),
+    [
+        *((replace(each, operation="WRITE"), {}, WRITERS) for each in (READ, PREFIX, EVERY)),
+        (replace(READ, operation="WRITE"), {"sync_topic_acls_operations": ("WRITE",)}, WRITERS),
+        *((replace(READ, operation=each), {}, f"sync.topic.acls.operations does not name {each}") for each in CHANGING),
+        (READ, {"sync_topic_acls_operations": CHANGING}, "sync.topic.acls.operations does not name READ"),
+        (replace(READ, topic="__consumer_offsets"), {}, "internal topic"),
+        (replace(READ, topic="B.orders"), {}, "would be copied back to B: cycle"),
+        (READ, {"topics": ("payments",)}, "no include pattern matches"),
+        (replace(READ, topic="inv", pattern_type=PREFIXED), {}, "no topic that is copied begins so"),
+    ],
+)
+def test_acl_is_left_out_for_a_reason(acl: AclBinding, settings: Dict[str, Any], reason: str) -> None:
+    assert skipped(acl, **settings) == [reason]
 
 
-@pytest.mark.parametrize("operation", ["ALL", "WRITE", "READ", "DESCRIBE"])
-def test_what_is_denied_is_denied_as_it_is(operation: str) -> None:
-    denied = replace(READ, operation=operation, permission="DENY")
-    assert created(denied) == (replace(denied, topic="A.orders"),)
-
-
-@pytest.mark.parametrize("operation", ["DESCRIBE", "DESCRIBE_CONFIGS"])
-def test_right_to_look_is_copied_as_it_is(operation: str) -> None:
+@pytest.mark.parametrize("operation", CHANGING)
+def test_right_to_change_a_topic_is_copied_where_it_is_asked_for(operation: str) -> None:
     allowed = replace(READ, operation=operation)
-    assert created(allowed) == (replace(allowed, topic="A.orders"),)
-
-
-@pytest.mark.parametrize("operation", ["ALTER", "DELETE", "CREATE", "ALTER_CONFIGS"])
-def test_right_to_change_a_topic_is_copied_only_where_it_is_asked_for(operation: str) -> None:
-    allowed, denied = replace(READ, operation=operation), replace(READ, operation=operation, permission="DENY")
-    assert skipped(allowed) == [f"sync.topic.acls.operations does not name {operation}"]
-    assert created(denied) == (replace(denied, topic="A.orders"),)
     assert created(allowed, sync_topic_acls_operations=(operation,)) == (replace(allowed, topic="A.orders"),)
-    assert skipped(READ, sync_topic_acls_operations=(operation,)) == ["sync.topic.acls.operations does not name READ"]
-
-
-def test_right_to_write_is_not_copied_whatever_is_asked_for() -> None:
-    words = ["who may write to a topic may not write to its copy"]
-    assert skipped(replace(READ, operation="WRITE"), sync_topic_acls_operations=("WRITE",)) == words
-
-
-def test_topics_that_are_not_copied_have_no_rights_downstream() -> None:
-    assert skipped(replace(READ, topic="__consumer_offsets")) == ["internal topic"]
-    assert skipped(replace(READ, topic="B.orders")) == ["would be copied back to B: cycle"]
-    assert skipped(READ, topics=("payments",)) == ["no include pattern matches"]
 
 
 def test_topic_that_another_flow_would_bring_back_has_no_rights_downstream() -> None:
@@ -101,22 +106,6 @@ def test_topic_that_the_flow_must_not_write_to_gets_no_rights_and_keeps_those_it
     assert {each.reason for each in changes.skipped} == {"would be written into internal, an internal topic of B"}
 
 
-def test_prefix_gets_the_alias_before_it() -> None:
-    prefixed = replace(READ, topic="ord", pattern_type=PREFIXED)
-    assert created(prefixed) == (replace(prefixed, topic="A.ord"),)
-    assert created(prefixed, UNCHANGED, **WIDE) == (prefixed,)
-
-
-def test_prefix_of_nothing_that_is_copied_is_left_out() -> None:
-    assert skipped(replace(READ, topic="inv", pattern_type=PREFIXED)) == ["no topic that is copied begins so"]
-
-
-def test_every_topic_of_the_source_is_every_topic_with_its_alias() -> None:
-    every = replace(READ, topic=EVERY_TOPIC)
-    assert created(every) == (replace(every, topic="A.", pattern_type=PREFIXED),)
-    assert created(every, UNCHANGED, **WIDE) == (every,)
-
-
 @pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
 @pytest.mark.parametrize(("topic", "kind"), [(EVERY_TOPIC, LITERAL), ("o", PREFIXED)])
 def test_pattern_covers_nothing_of_the_targets_own_unless_that_is_asked_for(
@@ -135,12 +124,6 @@ def test_pattern_covers_only_copies_where_names_are_kept_and_not_all_topics_are_
     assert [each.pattern_type for each in created(acl, {"orders": "A.orders"}, topics=("orders",))] == [PREFIXED]
 
 
-def test_prefix_and_wildcard_lose_the_right_to_write_too() -> None:
-    for acl in (replace(READ, topic="ord", pattern_type=PREFIXED), replace(READ, topic=EVERY_TOPIC)):
-        assert skipped(replace(acl, operation="WRITE")) == ["who may write to a topic may not write to its copy"]
-        assert [each.operation for each in created(replace(acl, operation="ALL"))] == ["READ"]
-
-
 def test_what_is_there_already_is_not_created_again() -> None:
     there = replace(READ, topic="A.orders")
     assert acl_changes(flow(), [READ, replace(READ, operation="ALL")], [there], COPIED).create == ()
@@ -153,16 +136,21 @@ def deleted(source: Iterable[AclBinding], made: Iterable[AclBinding], **settings
     return acl_changes(flow(**settings), source, remote, COPIED, frozenset(made)).delete
 
 
-def test_right_whose_original_is_gone_is_deleted_only_if_asked_and_only_if_it_is_ours() -> None:
-    ours = replace(READ, topic="A.orders")
-    assert deleted([], [ours]) == (ours,)
-    assert deleted([], [ours], sync_topic_acls_delete=False) == ()
-    assert deleted([], []) == ()
-    assert deleted([READ], [ours]) == ()
-
-
-def test_nothing_is_deleted_that_is_gone_already() -> None:
-    assert deleted([], [replace(READ, topic="A.payments")]) == ()
+@pytest.mark.parametrize(
+    ("source", "made", "settings", "gone"),
+    [
+        ([], [replace(READ, topic="A.orders")], {}, (replace(READ, topic="A.orders"),)),
+        ([], [replace(READ, topic="A.orders")], {"sync_topic_acls_delete": False}, ()),
+        ([], [], {}, ()),
+        ([READ], [replace(READ, topic="A.orders")], {}, ()),
+        ([], [replace(READ, topic="A.payments")], {}, ()),
+    ],
+    ids=["ours", "not asked", "not ours", "still there", "gone already"],
+)
+def test_right_whose_original_is_gone_is_deleted_only_if_asked_and_only_if_it_is_ours(
+    source: List[AclBinding], made: List[AclBinding], settings: Dict[str, Any], gone: Tuple[AclBinding, ...]
+) -> None:
+    assert deleted(source, made, **settings) == gone
 
 
 def test_nothing_is_deleted_where_the_source_shows_no_topic_at_all() -> None:

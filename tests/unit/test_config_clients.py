@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Dict
+from typing import Any, Dict
 
 import pytest
 from kafka import KafkaAdminClient
 from kafka.net.manager import KafkaConnectionManager
 
 from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options, unused_suites
-from mirror_lib.config.loader import load
 from mirror_lib.config.security import KerberosLogin, Store, TlsSettings
 from mirror_lib.errors import ConfigError
 from tests.lab.checkout import ROOT
+from tests.unit.configs import FLOW, read, refusal
 
 SERVERS = {"bootstrap.servers": "a:9092, b:9093"}
 SSL = {"security.protocol": "SSL"}
@@ -26,11 +26,36 @@ def sasl(mechanism: str, jaas: str) -> Dict[str, str]:
     return {**SERVERS, "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": jaas}
 
 
-def test_plaintext_needs_servers_only() -> None:
-    assert kafka_python_options(SERVERS) == {
-        "bootstrap_servers": ["a:9092", "b:9093"],
-        "security_protocol": "PLAINTEXT",
-    }
+BARE = "org.apache.kafka.common.security.plain.PlainLoginModule required\n  username=u\n  password='p w' ;\n"
+KEYTAB = (
+    "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true\n"
+    'keyTab="/etc/mirror.keytab" serviceName="kafka" principal="mirror/host@EXAMPLE.COM";'
+)
+TICKET = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true ticketCache="/tmp/t";'
+
+
+@pytest.mark.parametrize(
+    ("props", "options"),
+    [
+        (SERVERS, {"bootstrap_servers": ["a:9092", "b:9093"], "security_protocol": "PLAINTEXT"}),
+        ({**SERVERS, "client.id": "me", "request.timeout.ms": "7000", "linger.ms": "5"},
+            {"client_id": "me", "request_timeout_ms": 7000, "linger_ms": None}),
+        ({**SERVERS, "ssl.truststore.location": "/x.jks"}, {"tls": None}),
+        # Escapes are undone; a line may span lines and leave quotes out; a name is written as the protocol wants it.
+        (sasl("SCRAM-SHA-512", SCRAM), {"sasl_mechanism": "SCRAM-SHA-512", "sasl_plain_username": "u",
+                                        "sasl_plain_password": 'p"q\\ ;='}),
+        (sasl("PLAIN", BARE), {"sasl_plain_username": "u", "sasl_plain_password": "p w"}),
+        (sasl("SCRAM-SHA-256", SCRAM.replace('username="u"', 'username="a=b,c"')),
+            {"sasl_plain_username": "a=3Db=2Cc"}),
+        (sasl("GSSAPI", KEYTAB),
+            {"sasl_kerberos_name": KerberosLogin("kafka", "mirror/host@EXAMPLE.COM", "/etc/mirror.keytab")}),
+        ({**sasl("GSSAPI", TICKET), "sasl.kerberos.service.name": "broker"},
+            {"sasl_kerberos_name": KerberosLogin("broker", ticket_cache="/tmp/t")}),
+    ],
+)  # fmt: skip
+def test_properties_become_these_options(props: Dict[str, str], options: Dict[str, Any]) -> None:
+    found = kafka_python_options(props)
+    assert {name: found.get(name) for name in options} == options
 
 
 def test_kafka_pythons_clients_know_every_option() -> None:
@@ -44,24 +69,6 @@ def test_kafka_pythons_clients_know_every_option() -> None:
         options = set(kafka_python_options(props)) - {"tls"} | {"ssl_context"}
         assert options <= set(KafkaAdminClient.DEFAULT_CONFIG)
         assert options <= set(KafkaConnectionManager.DEFAULT_CONFIG)
-
-
-def test_timeouts_and_client_id_are_passed_on_as_numbers_and_text() -> None:
-    options = kafka_python_options({**SERVERS, "client.id": "me", "request.timeout.ms": "7000", "linger.ms": "5"})
-    assert (options["client_id"], options["request_timeout_ms"]) == ("me", 7000)
-    assert "linger_ms" not in options
-
-
-def test_a_scram_line_gives_user_and_password_with_escapes_undone() -> None:
-    options = kafka_python_options(sasl("SCRAM-SHA-512", SCRAM))
-    assert options["sasl_mechanism"] == "SCRAM-SHA-512"
-    assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("u", 'p"q\\ ;=')
-
-
-def test_a_plain_line_may_span_lines_and_leave_quotes_out() -> None:
-    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required\n  username=u\n  password='p w' ;\n"
-    options = kafka_python_options(sasl("PLAIN", jaas))
-    assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("u", "p w")
 
 
 def tls(**props: str) -> TlsSettings:
@@ -82,12 +89,13 @@ def test_stores_are_named_and_not_opened() -> None:
     assert settings.check_hostname is False
 
 
-def test_host_names_are_checked_unless_switched_off() -> None:
-    assert tls().check_hostname is True
-
-
-def test_stores_are_not_looked_at_where_nothing_is_encrypted() -> None:
-    assert "tls" not in kafka_python_options({**SERVERS, "ssl.truststore.location": "/x.jks"})
+def test_no_secret_shows_in_what_the_options_print_and_host_names_are_checked() -> None:
+    settings = tls(
+        keystore__location="/me.jks", keystore__password="canary", key__password="canary",
+        truststore__location="/ca.jks", truststore__password="canary",
+    )
+    assert "/me.jks" in repr(settings) and "canary" not in repr(settings)
+    assert settings.check_hostname
 
 
 def test_pem_text_may_stand_in_place_and_on_one_line_as_kafka_has_it() -> None:
@@ -117,35 +125,6 @@ def test_one_usable_suite_is_enough_and_the_others_are_named() -> None:
     assert tls(cipher__suites=f"{other},{usable}").ciphers == ("ECDHE-RSA-AES128-GCM-SHA256",)
     assert other in (unused_suites({"ssl.cipher.suites": f"{other},{usable}"}) or "")
     assert unused_suites({"ssl.cipher.suites": f"TLS_AES_256_GCM_SHA384,{usable}"}) is None
-
-
-def test_no_secret_shows_in_what_the_options_print() -> None:
-    settings = tls(
-        keystore__location="/me.jks", keystore__password="canary", key__password="canary",
-        truststore__location="/ca.jks", truststore__password="canary",
-    )
-    assert "/me.jks" in repr(settings)
-    assert "canary" not in repr(settings)
-
-
-def test_a_kerberos_line_gives_the_login() -> None:
-    jaas = (
-        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true\n"
-        'keyTab="/etc/mirror.keytab" serviceName="kafka" principal="mirror/host@EXAMPLE.COM";'
-    )
-    login = KerberosLogin("kafka", "mirror/host@EXAMPLE.COM", "/etc/mirror.keytab")
-    assert kafka_python_options(sasl("GSSAPI", jaas))["sasl_kerberos_name"] == login
-
-
-def test_kerberos_takes_its_service_name_from_either_place() -> None:
-    jaas = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache=true ticketCache="/tmp/t";'
-    props = {**sasl("GSSAPI", jaas), "sasl.kerberos.service.name": "broker"}
-    assert kafka_python_options(props)["sasl_kerberos_name"] == KerberosLogin("broker", ticket_cache="/tmp/t")
-
-
-def test_a_scram_name_is_written_as_the_protocol_wants_it() -> None:
-    line = SCRAM.replace('username="u"', 'username="a=b,c"')
-    assert kafka_python_options(sasl("SCRAM-SHA-256", line))["sasl_plain_username"] == "a=3Db=2Cc"
 
 
 @pytest.mark.parametrize(
@@ -195,41 +174,29 @@ EXAMPLE = ROOT / "conf" / "examples" / "mm1" / "hortonworks" / "kerberos"
 
 
 def test_the_jaas_file_of_kafkas_scripts_serves_every_cluster_without_a_line(tmp_path: Path) -> None:
-    file = tmp_path / "mm2.properties"
-    text = "clusters = A, B\nA->B.enabled = true\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\n"
     sasl = "A.security.protocol = SASL_PLAINTEXT\nB.security.protocol = SASL_PLAINTEXT\n"
     own = f"B.sasl.jaas.config = {KERBEROS[:-1]} serviceName=kafka principal=own;\n"
     environ = {"KAFKA_OPTS": f"-Xmx1g -Djava.security.auth.login.config={EXAMPLE}/kafka_mirrormaker_jaas.conf"}
-    file.write_text(text + sasl + own)
-    (flow,) = load(str(file), environ).flows
+    (flow,) = read(tmp_path, FLOW + sasl + own, environ=environ).flows
     logins = [kafka_python_options(cluster.properties)["sasl_kerberos_name"] for cluster in (flow.source, flow.target)]
     assert logins == [
         KerberosLogin("kafka", "mirrormaker/HOSTNAME@EXAMPLE.COM", "/tmp/mirrormaker.keytab"),
         KerberosLogin("kafka", "own", "/x"),
     ]
     assert "mirrormaker.keytab" in spark_kafka_options(flow.source.properties, "4.0.0")["kafka.sasl.jaas.config"]
-    file.write_text(text)
-    assert "sasl.jaas.config" not in load(str(file), environ).flows[0].source.properties
+    assert "sasl.jaas.config" not in read(tmp_path, FLOW, environ=environ).flows[0].source.properties
+    absent = {"KAFKA_OPTS": "-Djava.security.auth.login.config=/no/such.conf"}
+    assert "the JAAS file cannot be read" in refusal(tmp_path, FLOW + sasl, environ=absent)
 
 
 def test_a_jaas_file_may_have_comments_as_java_takes_them(tmp_path: Path) -> None:
-    file, login = tmp_path / "mm2.properties", tmp_path / "jaas.conf"
-    file.write_text(
-        "clusters = A, B\nA->B.enabled = true\nbootstrap.servers = a:1\nsecurity.protocol = SASL_SSL\n"
-        "sasl.mechanism = PLAIN\n"
-    )
+    login = tmp_path / "jaas.conf"
     login.write_text(
         "// Who logs in.\n# \"mirror\"\n/* not: Client { x.Y required; };\n */\nKafkaClient {\n"
         "  org.apache.kafka.common.security.plain.PlainLoginModule required // no other\n"
         '  # the user\n  username="a//b" /* its */\n  password="p /* # */ \\"q";\n};\n// The end.\n'
     )
-    (flow,) = load(str(file), {"KAFKA_OPTS": f"-Djava.security.auth.login.config={login}"}).flows
+    text = FLOW + "security.protocol = SASL_SSL\nsasl.mechanism = PLAIN\n"
+    (flow,) = read(tmp_path, text, environ={"KAFKA_OPTS": f"-Djava.security.auth.login.config={login}"}).flows
     options = kafka_python_options(flow.source.properties)
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("a//b", 'p /* # */ "q')
-
-
-def test_a_jaas_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "mm2.properties"
-    file.write_text("clusters = A, B\nA->B.enabled = true\nsecurity.protocol = SASL_SSL\nbootstrap.servers = a:1\n")
-    with pytest.raises(ConfigError, match="the JAAS file cannot be read"):
-        load(str(file), {"KAFKA_OPTS": "-Djava.security.auth.login.config=/no/such.conf"})

@@ -118,18 +118,26 @@ def test_a_class_goes_by_any_name_that_connect_knows(name: str, tmp_path: Path) 
     assert [flow.name for flow in read(tmp_path, {**connector("Source"), "connector.class": name}).flows] == ["A->B"]
 
 
+def test_properties_null_keys_and_keys_of_the_file_are_read_as_in_json(tmp_path: Path) -> None:
+    path = tmp_path / "source.properties"
+    path.write_text("\n".join(f"{key}={value}" for key, value in connector("Source", topics="orders").items()))
+    assert load([str(path)], {}).flows == read(tmp_path, connector("Source", topics="orders", tasks_max=None)).flows
+    config = read(tmp_path, connector("Source", state="/data"), connector("Heartbeat", trigger="availableNow"))
+    assert (config.state, config.trigger) == ("/data", "availableNow")
+
+
+def test_blank_aliases_with_a_blank_separator_keep_names(tmp_path: Path) -> None:
+    blank = {"source.cluster.alias": "", "target.cluster.alias": "", "replication.policy.separator": ""}
+    (flow,) = read(tmp_path, {**connector("Source"), **blank}).flows
+    assert (flow.name, remote_topic(flow, "orders")) == ("source->target", "orders")
+
+
 def test_connectors_of_others_are_left_out_and_named(tmp_path: Path) -> None:
     dump: Config = {name: {"info": {"name": name, "config": connector("Source")}} for name in ("sink", "mirror")}
     dump["sink"]["info"]["config"] = {"connector.class": "io.FileSink", "topics": "orders"}
     config = read(tmp_path, dump)
     assert [flow.name for flow in config.flows] == ["A->B"]
     assert "'io.FileSink' is not MirrorMaker's connector; left out" in warnings(config)
-
-
-def test_a_standalone_workers_properties_are_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "source.properties"
-    path.write_text("\n".join(f"{key}={value}" for key, value in connector("Source", topics="orders").items()))
-    assert load([str(path)], {}).flows == read(tmp_path, connector("Source", topics="orders")).flows
 
 
 def test_both_directions_give_each_cluster_once_and_two_targets_give_two_flows(tmp_path: Path) -> None:
@@ -155,19 +163,6 @@ def test_clients_are_the_source_connectors(tmp_path: Path) -> None:
     assert flow.target.client_properties("producer")["linger.ms"] == "5"
     assert flow.source.properties["security.protocol"] == "SSL"
     assert "security.protocol" not in flow.target.properties
-
-
-def test_a_secret_stays_hidden_and_is_resolved(tmp_path: Path) -> None:
-    source = connector("Source")
-    source["source.cluster.ssl.key.password"] = "${env:SECRET}"
-    config = read(tmp_path, source)
-    assert config.flows[0].source.properties["ssl.key.password"] == "pw"
-    assert "pw" not in repr(config)
-
-
-def test_state_may_stand_in_any_of_the_files(tmp_path: Path) -> None:
-    config = read(tmp_path, connector("Source", state="/data"), connector("Heartbeat", trigger="availableNow"))
-    assert (config.state, config.trigger) == ("/data", "availableNow")
 
 
 def test_a_heartbeat_connector_alone_writes_heartbeats_and_copies_nothing(tmp_path: Path) -> None:
@@ -204,53 +199,36 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
 @pytest.mark.parametrize(
     ("configs", "sentence"),
     [
-        (
-            [connector("Source"), {**connector("Checkpoint"), "target.cluster.bootstrap.servers": "c:9092"}],
-            "A->B: target.cluster.bootstrap.servers is 'c:9092', and 'b1:9092;b2:9092' at 0.json:7; give both the same "
-            "(1.json:7)",
-        ),
-        (
-            [connector("Source", replication_policy_class=IDENTITY), connector("Checkpoint")],
-            f"A->B: replication.policy.class is '{IDENTITY}' in one connector and not given in the other, where it is "
-            "'DefaultReplicationPolicy'; give both the same (0.json:8)",
-        ),
-        (
-            [connector("Source"), connector("Source", topics="b")],
-            "A->B has two of MirrorSourceConnector, the first at 0.json:2; join them",
-        ),
+        ([connector("Source"), {**connector("Checkpoint"), "target.cluster.bootstrap.servers": "c:9092"}],
+            "A->B: target.cluster.bootstrap.servers is 'c:9092', and 'b1:9092;b2:9092' at 0.json:7"),
+        ([connector("Source", replication_policy_class=IDENTITY), connector("Checkpoint")],
+            f"A->B: replication.policy.class is '{IDENTITY}' in one connector and not given in the other"),
+        ([connector("Source"), connector("Source", topics="b")],
+            "A->B has two of MirrorSourceConnector, the first at 0.json:2; join them"),
         ([connector("Source", state="a"), connector("Heartbeat", state="b")], "state is 'b', and 'a' at 0.json:8"),
-        (
-            [connector("Source", topics="a,b"), connector("Checkpoint", topics="a")],
-            "A->B: topics of the MirrorCheckpointConnector is 'a', and 'a,b' at 0.json:8; groups are translated on the "
-            "topics that are copied, so give both the same (1.json:8)",
-        ),
-        (
-            [connector("Source"), connector("Checkpoint", topics_exclude="private")],
-            "A->B: topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the "
-            "MirrorSourceConnector, where it is",
-        ),
+        ([connector("Source", topics="a,b"), connector("Checkpoint", topics="a")],
+            "A->B: topics of the MirrorCheckpointConnector is 'a', and 'a,b' at 0.json:8"),
+        ([connector("Source"), connector("Checkpoint", topics_exclude="private")],
+            "A->B: topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the"),
         ([connector("Source", transforms="x")], "A->B.transforms cannot be honoured"),
-        (
-            [{**connector("Source"), "source.cluster.alias": ""}],
-            "source.cluster.alias is blank, and remote topics would be called .orders; name the cluster, or write "
-            "replication.policy.class = IdentityReplicationPolicy to keep names (0.json:4)",
-        ),
+        ([{**connector("Source"), "source.cluster.alias": ""}],
+            "source.cluster.alias is blank, and remote topics would be called .orders"),
         ([{"connector.class": "MirrorSource"}], "MirrorSourceConnector has no source.cluster.alias; name the source"),
-        (
-            [{**connector("Source"), "connector.class": "io.confluent.connect.replicator.ReplicatorSourceConnector"}],
-            "for a MirrorSourceConnector write src.kafka. as source.cluster.",
-        ),
+        ([{**connector("Source"), "connector.class": "io.confluent.connect.replicator.ReplicatorSourceConnector"}],
+            "for a MirrorSourceConnector write src.kafka. as source.cluster."),
         ([{**connector("Source"), "connector.class": "io.FileSink"}], "'io.FileSink' is not MirrorMaker's; only"),
         ([{"topics": "x"}], "the connector has no connector.class (0.json:2)"),
         ([connector("Source", topics=["a"])], "topics must be one text (0.json:8)"),
         ([{"name": "x", "config": {}, "topics": "a"}], "topics is next to config; move it into config (0.json:4)"),
         (['{\n"a": "b",\n"a": "c"}'], "a is given twice (0.json:3)"),
         (['{"a": "b",\n}'], "not valid JSON"),
+        ([connector("Source", target_cluster_bootstrap_servers=None)],
+            "write target.cluster.bootstrap.servers = host:port"),
         (["[]"], "the file has no connector (0.json)"),
         (["7"], "the file must hold a connector, or a list of connectors (0.json)"),
         (["[" * 100000], "not a connector: its maps are nested too deeply (0.json)"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_or_contradicts_is_one_sentence(configs: Any, sentence: str, tmp_path: Path) -> None:
     assert sentence in refusal(tmp_path, *configs)
 
@@ -260,25 +238,6 @@ def test_lines_are_counted_past_keys_that_look_like_values(tmp_path: Path) -> No
     assert "(0.json:9)" in refusal(tmp_path, text.replace("\n}", ',\n "tasks.max": "many"\n}'))
 
 
-def test_servers_that_are_missing_are_asked_for_by_the_connectors_key(tmp_path: Path) -> None:
-    source = connector("Source")
-    del source["target.cluster.bootstrap.servers"]
-    assert "write target.cluster.bootstrap.servers = host:port" in refusal(tmp_path, source)
-
-
-def test_blank_aliases_with_a_blank_separator_keep_names(tmp_path: Path) -> None:
-    blank = {"source.cluster.alias": "", "target.cluster.alias": "", "replication.policy.separator": ""}
-    config = read(tmp_path, {**connector("Source"), **blank})
-    (flow,) = config.flows
-    assert (flow.name, remote_topic(flow, "orders")) == ("source->target", "orders")
-    assert "replication.policy.separator is blank" in warnings(config)
-
-
-def test_a_key_that_is_null_is_not_given(tmp_path: Path) -> None:
-    (flow,) = read(tmp_path, connector("Source", topics=None, tasks_max=None)).flows
-    assert (flow.topics, flow.tasks_max) == ((".*",), 1)
-
-
 def test_keys_that_no_connector_reads_are_ignored_and_named(tmp_path: Path) -> None:
     config = read(tmp_path, connector("Source", topcis="x", security_protocol="SSL", foo_enabled=True))
     assert config.flows[0].topics == (".*",) and "security.protocol" not in config.flows[0].source.properties
@@ -286,33 +245,28 @@ def test_keys_that_no_connector_reads_are_ignored_and_named(tmp_path: Path) -> N
         assert f"{key}: ignored: it is not a setting of MirrorMaker either" in "\n".join(config.idle)
 
 
-WORKER = "bootstrap.servers = b:9092\nplugin.path = /p\nkey.converter = org.apache.kafka.connect.{}\n"
-
-
-def test_a_workers_file_may_stand_beside_its_connectors_and_its_converter_counts(tmp_path: Path) -> None:
-    worker = tmp_path / "connect-standalone.properties"
-    worker.write_text(WORKER.format("converters.ByteArrayConverter"))
-    read(tmp_path, connector("Source"))
-    files = [str(worker), str(tmp_path / "0.json")]
-    config = load(files, {})
-    assert [flow.name for flow in config.flows] == ["A->B"]
-    assert "plugin.path: ignored: it is the worker's" in warnings(config)
-    worker.write_text(WORKER.format("json.JsonConverter"))
-    with pytest.raises(ConfigError, match=r"key\.converter cannot be honoured"):
-        load(files, {})
-    read(tmp_path, connector("Source", key_converter="org.apache.kafka.connect.converters.ByteArrayConverter"))
-    assert load(files, {}).flows
-
-
-def test_a_workers_providers_serve_its_connectors(tmp_path: Path) -> None:
-    worker = tmp_path / "connect-standalone.properties"
+def test_a_workers_file_may_stand_beside_its_connectors_and_its_converter_and_providers_count(tmp_path: Path) -> None:
+    worker, source = tmp_path / "connect-standalone.properties", connector("Source")
     provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
-    worker.write_text(f"bootstrap.servers = b:9092\nconfig.providers = v\nconfig.providers.v.class = {provider}\n")
-    source = connector("Source")
+    lines = "bootstrap.servers = b:9092\nplugin.path = /p\nkey.converter = org.apache.kafka.connect.{}\n"
+    lines += f"config.providers = v\nconfig.providers.v.class = {provider}\n"
     source["source.cluster.ssl.key.password"] = "${v:SECRET}"
-    (tmp_path / "0.json").write_text(json.dumps(source))
-    (flow,) = load([str(worker), str(tmp_path / "0.json")], {"SECRET": "pw"}).flows
-    assert flow.source.properties["ssl.key.password"] == "pw"
+    files = [str(worker), str(tmp_path / "0.json")]
+
+    def loaded(converter: str, **more: str) -> MirrorConfig:
+        worker.write_text(lines.format(converter))
+        (tmp_path / "0.json").write_text(json.dumps({**source, **more}))
+        return load(files, {"SECRET": "pw"})
+
+    config = loaded("converters.ByteArrayConverter")
+    assert config.flows[0].source.properties["ssl.key.password"] == "pw" and "pw" not in repr(config)
+    assert "plugin.path: ignored: it is the worker's" in warnings(config)
+    with pytest.raises(ConfigError, match=r"key\.converter cannot be honoured"):
+        loaded("json.JsonConverter")
+    assert loaded("json.JsonConverter", **{"key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"})
+    (tmp_path / "mirror.yaml").write_text("clusters: {}")
+    with pytest.raises(ConfigError, match="several files go together only where each holds connectors"):
+        load([files[1], str(tmp_path / "mirror.yaml")], {})
 
 
 @pytest.mark.parametrize(
@@ -343,11 +297,3 @@ def test_lines_that_a_tool_left_in_a_connectors_file_are_keys_without_effect(tmp
     config = load(str(path), {})
     assert [flow.name for flow in config.flows] == ["A->B"]
     assert "A->B.[section]: ignored" in warnings(config) and "source->target.enabled: ignored" in warnings(config)
-
-
-def test_only_connectors_can_be_given_together(tmp_path: Path) -> None:
-    path = tmp_path / "mirror.yaml"
-    path.write_text("clusters: {}")
-    read(tmp_path, connector("Source"))
-    with pytest.raises(ConfigError, match="several files go together only where each holds connectors"):
-        load([str(tmp_path / "0.json"), str(path)], {})

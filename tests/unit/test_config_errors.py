@@ -52,30 +52,27 @@ def lines_of(text: str, path: Path) -> List[int]:
     return [int(line) for line in re.findall(rf"\({re.escape(str(path))}:(\d+)\)", str(caught.value))]
 
 
-def test_yaml_file(tmp_path: Path) -> None:
-    # The cluster without bootstrap.servers only follows from line 6.
-    assert lines_of(YAML, tmp_path / "a.yaml") == [4, 6, 9, 10, 11, 12, 13, 16, 17]
+GOOD = "clusters: {A: {bootstrap.servers: 'h:1'}, B: {bootstrap.servers: 'h:2'}}\nflows: {A->B: {}}\n"
+# One cluster has no servers, and no error that causes it.
+UNCAUSED = YAML.replace("    bootstrap.server: localhost:9192\n", "    client.id: m\n").split("  primary->bakup")[0]
 
 
-def test_mirrormakers_file(tmp_path: Path) -> None:
-    # MirrorMaker ignores lines 5 and 6.
-    assert lines_of(MM2, tmp_path / "a.properties") == [3, 7, 8]
-
-
-def test_both_clusters_of_a_flow_are_reported(tmp_path: Path) -> None:
-    assert lines_of(MM2.replace("localhost:9092", "localhost"), tmp_path / "a.properties") == [2, 3, 7, 8]
-
-
-def test_cluster_without_servers_is_reported_beside_an_error_that_does_not_cause_it(tmp_path: Path) -> None:
-    text = YAML.replace("    bootstrap.server: localhost:9192\n", "    client.id: m\n").split("  primary->bakup")[0]
-    assert lines_of(text, tmp_path / "a.yaml") == [4, 8, 9, 10, 11, 12]
-
-
-def test_file_with_one_error_and_without_any(tmp_path: Path) -> None:
-    good = "clusters: {A: {bootstrap.servers: 'h:1'}, B: {bootstrap.servers: 'h:2'}}\nflows: {A->B: {}}\n"
-    assert lines_of(good + "topic: a\n", tmp_path / "a.yaml") == [3]
-    (tmp_path / "a.yaml").write_text(good)
-    assert load(str(tmp_path / "a.yaml"), {}).flows
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        # The cluster without bootstrap.servers only follows from line 6.
+        ("a.yaml", YAML, [4, 6, 9, 10, 11, 12, 13, 16, 17]),
+        ("a.yaml", UNCAUSED, [4, 8, 9, 10, 11, 12]),
+        ("a.yaml", GOOD + "topic: a\n", [3]),
+        # MirrorMaker ignores lines 5 and 6.
+        ("a.properties", MM2, [3, 7, 8]),
+        ("a.properties", MM2.replace("localhost:9092", "localhost"), [2, 3, 7, 8]),
+    ],
+)
+def test_every_error_of_a_file_is_reported_with_its_line(
+    tmp_path: Path, name: str, text: str, lines: List[int]
+) -> None:
+    assert lines_of(text, tmp_path / name) == lines
 
 
 def test_each_error_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

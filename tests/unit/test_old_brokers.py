@@ -8,31 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.topics.old_brokers import runnable, settled
+from tests.unit.configs import FLOW, IN_YAML, MM2, YAML, read
 
 EXACT = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 AT_LEAST_ONCE = replace(EXACT, delivery="at-least-once")
 
 OLD, WITHOUT_TRANSACTIONS = ("InitProducerId",), ("AddPartitionsToTxn", "EndTxn")
 
-YAML = """\
-clusters:
-  A: {{bootstrap.servers: "a:9092"}}
-  B: {{bootstrap.servers: "b:9092"}}
-flows:
-  A->B: {{topics: [orders]{delivery}}}
-state: /tmp/state
-"""
-MM2 = """\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
-{delivery}
-"""
 CONNECTOR = """\
 name = source
 connector.class = org.apache.kafka.connect.mirror.MirrorSourceConnector
@@ -40,15 +25,7 @@ source.cluster.alias = A
 target.cluster.alias = B
 source.cluster.bootstrap.servers = a:9092
 target.cluster.bootstrap.servers = b:9092
-{delivery}
 """
-
-
-def flow_of(folder: Path, ending: str, text: str, delivery: str) -> ReplicationFlow:
-    path = folder / f"mirror.{ending}"
-    path.write_text(text.format(delivery=delivery))
-    (flow,) = load(str(path)).flows
-    return flow
 
 
 @pytest.mark.parametrize("flow", [EXACT, AT_LEAST_ONCE, replace(EXACT, delivery_may_fall=True)])
@@ -77,9 +54,9 @@ def test_flow_that_asks_for_at_least_once_runs_with_a_warning(caplog: pytest.Log
     assert "A->B" in caplog.text
 
 
-@pytest.mark.parametrize(("ending", "text"), [("properties", MM2), ("connector.properties", CONNECTOR)])
-def test_file_of_mirrormaker_gets_mirrormakers_promise_with_a_warning(tmp_path: Path, ending: str, text: str) -> None:
-    flow = flow_of(tmp_path, ending, text, "")
+@pytest.mark.parametrize(("name", "text"), [(MM2, FLOW), ("connector.properties", CONNECTOR)])
+def test_file_of_mirrormaker_gets_mirrormakers_promise_with_a_warning(tmp_path: Path, name: str, text: str) -> None:
+    (flow,) = read(tmp_path, text, name).flows
     assert flow.delivery == "exactly-once"
     found = settled(flow, missing=OLD)
     assert (found.flow.delivery, found.refusal) == ("at-least-once", None)
@@ -87,21 +64,18 @@ def test_file_of_mirrormaker_gets_mirrormakers_promise_with_a_warning(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("ending", "text", "delivery"),
+    ("name", "text"),
     [
-        pytest.param("yaml", YAML, "", id="YAML, by default"),
-        pytest.param("yaml", YAML, ", delivery: exactly-once", id="YAML"),
-        pytest.param("properties", MM2, "delivery = exactly-once", id="MirrorMaker 2, of all flows"),
-        pytest.param("properties", MM2, "A->B.delivery = exactly-once", id="MirrorMaker 2, of the flow"),
-        pytest.param("connector.properties", CONNECTOR, "delivery = exactly-once", id="connector"),
-        pytest.param("properties", MM2, "exactly.once.source.support = enabled", id="MirrorMaker 2, by Connect's key"),
-        pytest.param("properties", MM2, "B.exactly.once.source.support = enabled", id="MirrorMaker 2, of a cluster"),
-        pytest.param("connector.properties", CONNECTOR, "exactly.once.support = required", id="connector, by its key"),
+        (YAML, IN_YAML),
+        (YAML, IN_YAML + "    delivery: exactly-once\n"),
+        (MM2, FLOW + "delivery = exactly-once\n"),
+        (MM2, FLOW + "A->B.delivery = exactly-once\n"),
+        (MM2, FLOW + "exactly.once.source.support = enabled\n"),
+        (MM2, FLOW + "B.exactly.once.source.support = enabled\n"),
+        ("connector.properties", CONNECTOR + "delivery = exactly-once\n"),
+        ("connector.properties", CONNECTOR + "exactly.once.support = required\n"),
     ],
 )
-def test_exactly_once_that_was_asked_for_is_never_weakened(
-    tmp_path: Path, ending: str, text: str, delivery: str
-) -> None:
-    flow = flow_of(tmp_path, ending, text, delivery)
+def test_exactly_once_that_was_asked_for_is_never_weakened(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(RefusedError):
-        runnable(flow, missing=OLD)
+        runnable(read(tmp_path, text, name).flows[0], missing=OLD)

@@ -21,23 +21,9 @@ def in_transaction(base: int, producer_id: int, count: int = 2) -> LogBatch:
     return batch_of(base, [Rec(b"v")] * count, attributes=TRANSACTIONAL, producer_id=producer_id)
 
 
-def test_committed_records_are_data_and_markers_are_not() -> None:
-    assert data_offsets(fetched([in_transaction(0, 1), marker(2, 1, commit=True)])) == [0]
-
-
-def test_aborted_records_are_left_out_until_their_marker_and_not_after() -> None:
-    log = [in_transaction(0, 1), marker(2, 1), in_transaction(3, 1), marker(5, 1, commit=True)]
-    assert data_offsets(fetched(log, aborted=[(1, 0)])) == [3]
-
-
 def test_records_outside_of_transactions_are_data_beside_an_aborted_one() -> None:
     plain = batch_of(2, [Rec(b"v")], producer_id=1)
     assert data_offsets(fetched([in_transaction(0, 1), plain, marker(3, 1)], aborted=[(1, 0)])) == [2]
-
-
-def test_producers_do_not_answer_for_one_another() -> None:
-    log = [in_transaction(0, 1), in_transaction(2, 2), marker(4, 1), marker(5, 2, commit=True)]
-    assert data_offsets(fetched(log, aborted=[(1, 0)])) == [2]
 
 
 def test_without_the_list_of_aborted_transactions_all_is_data() -> None:

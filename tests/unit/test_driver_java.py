@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Dict
 
 import pytest
 
 from mirror_lib.errors import EXIT_USAGE, ConfigError
 from mirror_lib.spark.java import (
-    CHECKOUT,
     COLLECTOR,
-    LOGGING,
     SPARK_LINES,
     connector_settings,
     java_settings,
@@ -20,19 +19,6 @@ from mirror_lib.spark.java import (
 )
 from tests.compat.spark_lines import LINES
 from tests.lab.checkout import ROOT
-
-
-def test_files_of_the_package_and_of_the_checkout_are_where_java_is_sent() -> None:
-    assert LOGGING.is_file()
-    assert CHECKOUT == ROOT
-
-
-def test_connectors_follow_the_spark_that_runs() -> None:
-    assert packages("4.0.0") == [
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
-        "io.delta:delta-spark_2.13:4.0.0",
-    ]
-    assert packages("3.3.2")[1] == "io.delta:delta-core_2.12:2.3.0"
 
 
 def test_recorded_connectors_are_those_that_the_lines_are_run_with() -> None:
@@ -51,31 +37,20 @@ def test_spark_that_nobody_tried_is_named_with_a_way_out() -> None:
     assert refused.value.exit_code == EXIT_USAGE
 
 
-def test_folder_of_jars_is_taken_where_one_is_named(tmp_path: Path) -> None:
-    for name in ("b.jar", "a.jar", "notes.txt"):
-        (tmp_path / name).touch()
-    assert connector_settings("5.1.0", {"MIRROR_JARS_DIR": str(tmp_path)}) == {
-        "spark.jars": f"{tmp_path}/a.jar,{tmp_path}/b.jar"
-    }
-
-
-def test_folder_without_jars_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="which holds no jars"):
-        connector_settings("4.0.0", {"MIRROR_JARS_DIR": str(tmp_path / "missing")})
-
-
-def test_jars_that_the_checkout_has_are_taken_unasked(tmp_path: Path) -> None:
-    folder = tmp_path / ".cache" / "spark-4.0.0-jars"
-    folder.mkdir(parents=True)
-    (folder / "a.jar").touch()
-    assert connector_settings("4.0.0", {}, tmp_path) == {"spark.jars": f"{folder}/a.jar"}
-
-
-def test_without_a_folder_ivy_is_asked_and_its_noise_is_announced(
+def test_jars_come_from_the_folder_that_is_named_then_from_the_checkout_then_from_ivy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert connector_settings("4.0.0", {}, tmp_path) == {"spark.jars.packages": ",".join(packages("4.0.0"))}
     assert "MIRROR_JARS_DIR" in capsys.readouterr().err
+    folder = tmp_path / ".cache" / "spark-4.0.0-jars"
+    folder.mkdir(parents=True)
+    for name in ("b.jar", "a.jar", "notes.txt"):
+        (folder / name).touch()
+    jars = {"spark.jars": f"{folder}/a.jar,{folder}/b.jar"}
+    assert connector_settings("4.0.0", {}, tmp_path) == jars
+    assert connector_settings("5.1.0", {"MIRROR_JARS_DIR": str(folder)}) == jars
+    with pytest.raises(ConfigError, match="which holds no jars"):
+        connector_settings("4.0.0", {"MIRROR_JARS_DIR": str(tmp_path / "missing")}, tmp_path)
 
 
 def test_kept_classes_are_used_with_the_class_path_that_they_were_kept_for(tmp_path: Path) -> None:
@@ -98,24 +73,28 @@ def test_kept_classes_are_used_with_the_class_path_that_they_were_kept_for(tmp_p
     assert java_settings("4.0.0", environ, home) == without
 
 
-def test_javas_collector_is_the_users_if_there_is_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "text", "environ", "ours"),
+    [
+        ("", "", {}, True),
+        ("", "", {"JDK_JAVA_OPTIONS": "-XX:-UseGCOverheadLimit"}, True),
+        ("", "", {"JAVA_TOOL_OPTIONS": "-Xss4m -XX:+UseG1GC"}, False),
+        ("spark-env.sh", "# -XX:+UseG1GC\n", {}, True),
+        ("spark-env.sh", 'export SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n', {}, False),
+        ("spark-env.sh", "# für alle", {}, True),
+        ("java-opts", "-XX:+UseSerialGC", {}, False),
+        ("spark-defaults.conf", "spark.driver.defaultJavaOptions=-Xss4m -XX:+UseZGC\n", {}, False),
+    ],
+)
+def test_javas_collector_is_the_users_if_there_is_one(
+    tmp_path: Path, file: str, text: str, environ: Dict[str, str], ours: bool
+) -> None:
     (tmp_path / "a.jar").touch()
-    environ, options = {"MIRROR_JARS_DIR": str(tmp_path), "MIRROR_CLASSES": ""}, "spark.driver.extraJavaOptions"
-    other, own = {"JDK_JAVA_OPTIONS": "-XX:-UseGCOverheadLimit"}, {"JAVA_TOOL_OPTIONS": "-Xss4m -XX:+UseG1GC"}
-    assert COLLECTOR in java_settings("4.0.0", {**environ, **other}, tmp_path)[options]
-    assert COLLECTOR not in java_settings("4.0.0", {**environ, **own}, tmp_path)[options]
     (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-env.sh").write_text("# -XX:+UseG1GC\n")
-    assert COLLECTOR in java_settings("4.0.0", environ, tmp_path)[options]
-    (tmp_path / "conf" / "spark-env.sh").write_text('export SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n')
-    assert COLLECTOR not in java_settings("4.0.0", environ, tmp_path)[options]
-    (tmp_path / "conf" / "spark-env.sh").write_bytes("# für alle".encode("latin-1"))
-    assert COLLECTOR in java_settings("4.0.0", environ, tmp_path)[options]
-    (tmp_path / "conf" / "java-opts").write_text("-XX:+UseSerialGC")
-    assert COLLECTOR not in java_settings("4.0.0", environ, tmp_path)[options]
-    (tmp_path / "conf" / "java-opts").unlink()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions=-Xss4m -XX:+UseZGC\n")
-    assert COLLECTOR not in java_settings("4.0.0", environ, tmp_path)[options]
+    if file:
+        (tmp_path / "conf" / file).write_bytes(text.encode("latin-1"))
+    own = {"MIRROR_JARS_DIR": str(tmp_path), "MIRROR_CLASSES": "", **environ}
+    assert (COLLECTOR in java_settings("4.0.0", own, tmp_path)["spark.driver.extraJavaOptions"]) is ours
 
 
 @pytest.mark.parametrize(("name", "place"), [("PATH", "on the PATH"), ("JAVA_HOME", "in JAVA_HOME=")])

@@ -79,12 +79,9 @@ def test_each_form_is_recognised_by_how_it_begins(text: str, form: str) -> None:
 
 def test_a_position_of_the_command_line_is_answered_by_a_table() -> None:
     given = one_position("orders", 3, 4711)
-
     assert given == PositionInput(TABLE, (TopicPosition("orders", 3, 4711),))
-    assert render(given, answers(given)).split("\n") == [
-        "TOPIC   PARTITION  OFFSET  REMOTE-TOPIC    REMOTE-PARTITION  REMOTE-OFFSET  VERDICT",
-        "orders          3    4711  primary.orders                 3           5711  exact",
-    ]
+    row = render(given, answers(given)).split("\n")[1].split()
+    assert row == ["orders", "3", "4711", "primary.orders", "3", "5711", "exact"]
     assert render(given, unknown(given, 3)).endswith("  -  held: ahead of the ledger by 5")
 
 
@@ -113,22 +110,10 @@ def test_position_of_a_repartitioned_topic_has_no_place_and_no_form_without_one(
     assert refused.value.code == "MIR-351"
 
 
-def test_spark_offset_json_comes_back_as_spark_offset_json_of_the_remote_topics() -> None:
-    given = read_positions('{"orders":{"0":10,"1":20},"clicks":{"0":7}}', "file")
-
-    assert render(given, answers(given)) == '{"primary.orders":{"0":1010,"1":1020},"primary.clicks":{"0":1007}}'
-
-
-def test_latest_and_earliest_of_spark_stay_and_are_told() -> None:
-    given = read_positions('{"orders":{"0":-1,"1":-2,"2":5}}', "file")
-
-    assert render(given, answers(given)) == '{"primary.orders":{"0":-1,"1":-2,"2":1005}}'
-    assert given.notes() == [
-        "orders-0: -1 (latest) is no offset and is passed on unchanged",
-        "orders-1: -2 (earliest) is no offset and is passed on unchanged",
-    ]
-    with pytest.raises(ConfigError, match='offset must be a whole number from 0, not "-1"'):
-        read_positions("topic,partition,offset\norders,0,-1", "file")
+def test_spark_offset_json_comes_back_in_which_latest_and_earliest_stay_and_are_told() -> None:
+    given = read_positions('{"orders":{"0":-1,"1":-2,"2":5},"clicks":{"0":7}}', "file")
+    assert render(given, answers(given)) == '{"primary.orders":{"0":-1,"1":-2,"2":1005},"primary.clicks":{"0":1007}}'
+    assert [note.split(" is ")[0] for note in given.notes()] == ["orders-0: -1 (latest)", "orders-1: -2 (earliest)"]
 
 
 def test_a_spark_offsets_file_comes_back_whole_with_other_sources_untouched() -> None:
@@ -158,6 +143,7 @@ def test_spark_forms_with_one_unknown_partition_are_refused_not_half_right(text:
         ("orders,0,10", "file:1: the header has no column topic"),
         ("topic,partition,offset\n\norders,0", "file:3: 2 cells where the header has 3"),
         ("topic,partition,offset\norders,0,ten", 'file:2: offset must be a whole number from 0, not "ten"'),
+        ("topic,partition,offset\norders,0,-1", 'offset must be a whole number from 0, not "-1"'),
         ("topic,partition,offset\n,0,1", 'file:2: topic must be a name, not ""'),
         ('[{"topic":"orders","partition":0,\n"offset":10},\n  {"topic":"a"}]', "file:3: the position has no partition"),
         ('[{"topic":"orders"', "file:1: not valid JSON"),

@@ -22,7 +22,6 @@ from mirror_lib.progress import (
     screen_lines,
     status_line,
 )
-from mirror_lib.text import duration
 
 COPYING = FlowMetrics(
     flow="A->B",
@@ -75,32 +74,27 @@ def lines_at(*cycles: Tuple[float, FlowMetrics]) -> List[float]:
     return found
 
 
-def test_line_of_a_flow_with_a_backlog() -> None:
-    assert plain(flow_of((2.4, COPYING))) == "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s"
-    assert plain(backlog(90_000, 80_000, 70_000)) == (
-        "A->B copying · 100 records/s, 10.0 KB/s · lag 70,000 records, 3.1 s · ETA 70 s"
-    )
+TROUBLE = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, target_throttled_seconds=0.52)
 
 
-def test_line_of_a_flow_that_is_caught_up() -> None:
-    assert plain(flow_of((2.4, QUIET))) == "A->B all committed records copied · 0 records/s"
-    heartbeats = replace(QUIET, records=4, bytes=600, seconds=5.0)
-    flow = flow_of((5.0, heartbeats), (10.0, heartbeats))
-    assert plain(flow) == "A->B all committed records copied · 0.8 records/s, 120 B/s"
-
-
-def test_flow_with_a_stopped_partition_is_never_called_caught_up() -> None:
-    assert plain(flow_of((2.4, replace(QUIET, stopped=3)))) == "A->B 3 partitions stopped · 0 records/s"
-
-
-def test_line_tells_of_trouble() -> None:
-    trouble = replace(COPYING, recovered=1500, stopped=1, behind_seconds=None, target_throttled_seconds=0.52)
-    assert plain(flow_of((2.4, trouble))) == (
-        "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records · 1 partition stopped · "
-        "1,500 records found on the target · throttled by the target's quota for 0.5 s"
-    )
-    limited = replace(COPYING, waiting="rate-limited to 5.0 MB/s")
-    assert plain(flow_of((2.4, limited))).endswith("lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s")
+@pytest.mark.parametrize(
+    ("flow", "line"),
+    [
+        (flow_of((2.4, COPYING)), "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s"),
+        (backlog(90_000, 80_000, 70_000),
+            "A->B copying · 100 records/s, 10.0 KB/s · lag 70,000 records, 3.1 s · ETA 70 s"),
+        (flow_of((2.4, QUIET)), "A->B all committed records copied · 0 records/s"),
+        # Never called caught up with a stopped partition.
+        (flow_of((2.4, replace(QUIET, stopped=3))), "A->B 3 partitions stopped · 0 records/s"),
+        (flow_of((2.4, TROUBLE)), "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records · "
+            "1 partition stopped · 1,500 records found on the target · throttled by the target's quota for 0.5 s"),
+        (flow_of((2.4, replace(COPYING, waiting="rate-limited to 5.0 MB/s"))),
+            "A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s · rate-limited to 5.0 MB/s"),
+    ],
+    ids=["lag", "a forecast", "caught up", "stopped", "trouble", "a rate"],
+)  # fmt: skip
+def test_plain_line(flow: FlowProgress, line: str) -> None:
+    assert plain(flow) == line
 
 
 def test_rates_are_averages_over_half_a_minute() -> None:
@@ -153,9 +147,12 @@ def test_steady_flow_gets_one_line_a_minute() -> None:
     assert lines_at(*zip(every_five, busy)) == [5.0, 65.0, 125.0, 185.0, 245.0]
 
 
-def test_lagging_flow_gets_a_line_every_ten_seconds() -> None:
-    cycles = [(2.0 * n, replace(COPYING, seconds=2.0, behind_records=10_000_000)) for n in range(1, 13)]
-    assert lines_at(*cycles) == [2.0, 12.0, 22.0]
+def test_lag_gets_a_line_every_ten_seconds_and_its_end_one_at_once_and_a_quota_only_one() -> None:
+    lagging = [(2.0 * n, replace(COPYING, seconds=2.0, behind_records=10_000_000)) for n in range(1, 13)]
+    assert lines_at(*lagging) == [2.0, 12.0, 22.0]
+    assert lines_at(*lagging[:2], (6.0, QUIET), (8.0, QUIET)) == [2.0, 6.0]
+    throttled = [(2.0 * n, replace(QUIET, target_throttled_seconds=n % 2 * 0.1)) for n in range(1, 30)]
+    assert lines_at(*throttled) == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -171,16 +168,6 @@ def test_lagging_flow_gets_a_line_every_ten_seconds() -> None:
 def test_change_of_condition_gets_a_line_at_once(change: Dict[str, Any]) -> None:
     changed = replace(QUIET, **change)
     assert lines_at((2.0, QUIET), (4.0, QUIET), (6.0, changed), (7.0, changed))[:2] == [2.0, 6.0]
-
-
-def test_end_of_a_backlog_gets_a_line_at_once() -> None:
-    lagging = replace(COPYING, behind_records=500_000)
-    assert lines_at((2.0, lagging), (4.0, lagging), (6.0, QUIET), (8.0, QUIET)) == [2.0, 6.0]
-
-
-def test_quota_that_throttles_some_cycles_is_reported_once() -> None:
-    cycles = [(2.0 * n, replace(QUIET, target_throttled_seconds=n % 2 * 0.1)) for n in range(1, 30)]
-    assert lines_at(*cycles) == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -235,10 +222,14 @@ def test_screen_fits_the_terminal(lines: int, topics: int) -> None:
     assert (f"and {14 - topics} more topics" in shown) == (topics > 0)
 
 
-def test_low_screen_shows_the_flows_that_lag_most() -> None:
-    known: Dict[str, Optional[FlowProgress]] = {f"A->{n}": backlog(9_000 * n, 8_000 * n) for n in range(9)}
-    shown = screen(known, 20.0, 80, 7)
-    assert [each.split()[0] for each in shown[1::2]] == ["A->8", "A->7", "and"] and shown[-1] == "and 7 more flows"
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(4.6, "5 s"), (59.7, "1 min 0 s"), (7199, "119 min 59 s"), (9000, "2 h 30 min")]
+)
+def test_outage_has_its_begin_and_how_long_it_lasted(seconds: float, words: str) -> None:
+    assert outage_line(Outage("A->B", "source", 0.0, seconds)) == f"A->B source back after {words}"
+    outage = Outage("A->B", "target", time.mktime((2026, 1, 2, 14, 3, 11, 0, 0, -1)))
+    assert outage_line(outage) == "A->B target unreachable since 14:03:11"
+    assert outage_json(outage) == {"flow": "A->B", "outage": {"side": "target", "since": outage.since, "seconds": None}}
 
 
 def checked(*checks: Tuple[bool, float, float]) -> List[Tuple[Optional[float], bool]]:
@@ -255,20 +246,6 @@ def test_cluster_is_unreachable_once_its_checks_have_failed_for_5_seconds() -> N
     assert refused == [(None, False), (2, False), (2, False), (2, False), (2, True), (None, False)]
     assert checked((False, 0, 4), (False, 6, 10)) == [(0, False), (0, True)], "checks that time out"
     assert checked((False, 0, 4), (True, 6, 6), (False, 8, 12)) == [(0, False), (None, False), (8, False)]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(4.6, "5 s"), (59.7, "1 min 0 s"), (80.2, "1 min 20 s"), (7199, "119 min 59 s"), (9000, "2 h 30 min")],
-)
-def test_end_of_an_outage_tells_how_long_it_lasted(seconds: float, words: str) -> None:
-    assert outage_line(Outage("A->B", "source", 0.0, seconds)) == f"A->B source back after {words}"
-
-
-def test_outage_that_lasts_has_its_begin() -> None:
-    outage = Outage("A->B", "target", time.mktime((2026, 1, 2, 14, 3, 11, 0, 0, -1)))
-    assert outage_line(outage) == "A->B target unreachable since 14:03:11"
-    assert outage_json(outage) == {"flow": "A->B", "outage": {"side": "target", "since": outage.since, "seconds": None}}
 
 
 def test_screen_shows_an_outage_instead_of_what_the_flow_did_last() -> None:
@@ -288,14 +265,6 @@ def test_json_holds_the_same_numbers_and_the_rate() -> None:
     document = json.loads(json.dumps(metrics_json(COPYING)))
     assert document["records_per_second"] == 20087.5
     assert FlowMetrics(**{k: v for k, v in document.items() if k != "records_per_second"}) == COPYING
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(3.14, "3.1 s"), (599, "599.0 s"), (7199, "120 min"), (18720, "5.2 h"), (35_404_256.5, "409.8 days")],
-)
-def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 def test_topics_of_a_pass_name_the_partition_that_is_farthest_back() -> None:

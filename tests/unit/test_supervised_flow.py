@@ -55,21 +55,23 @@ def ended(error: Optional[Exception], *passing: Type[MirrorError]) -> Optional[M
     return end
 
 
-@pytest.mark.parametrize("error", [RefusedError("no"), StateError("no"), ClusterError("away")])
-def test_error_that_does_not_pass_is_what_became_of_the_flow(error: MirrorError) -> None:
-    assert ended(error) is error
+AWAY, BROKEN = ClusterError("away"), StateError("no")
 
 
-def test_flow_that_was_told_to_end_while_it_waited_for_a_cluster_has_not_failed() -> None:
-    assert ended(ClusterError("away"), ClusterError) is None
-    assert ended(None, ClusterError) is None
-    broken = StateError("no")
-    assert ended(broken, ClusterError, StateError) is broken
-
-
-
-def test_flow_that_was_told_to_end_has_not_failed_where_java_was_told_as_well() -> None:
-    assert ended(SparkEndedError("Spark has ended"), ClusterError) is None
+@pytest.mark.parametrize(
+    ("error", "passing", "end"),
+    [
+        *((error, (), error) for error in (RefusedError("no"), BROKEN, AWAY)),
+        (AWAY, (ClusterError,), None),
+        (None, (ClusterError,), None),
+        (BROKEN, (ClusterError, StateError), BROKEN),
+        (SparkEndedError("Spark has ended"), (ClusterError,), None),
+    ],
+)
+def test_flow_that_was_told_to_end_has_failed_only_by_what_does_not_pass(
+    error: Optional[MirrorError], passing: Tuple[Type[MirrorError], ...], end: Optional[MirrorError]
+) -> None:
+    assert ended(error, *passing) is end
 
 
 class FakeFlow(SupervisedFlow):
@@ -148,20 +150,11 @@ def test_error_that_nobody_expected_ends_the_flow_and_its_trace_is_logged_once(
     assert trace.levelname == "ERROR" and "raise error" in caplog.text
 
 
-def test_error_of_spark_that_nobody_explains_may_pass() -> None:
+def test_error_of_spark_that_nobody_explains_may_pass_and_full_memory_is_told_by_what_helps() -> None:
     error = ended(Py4JNetworkError("no answer"))
     assert (type(error), str(error)) == (ClusterError, "A->B: Spark failed: no answer")
-
-
-def test_full_memory_of_spark_that_nobody_explains_is_told_by_what_helps() -> None:
     error = ended(Py4JNetworkError("java.lang.OutOfMemoryError: Java heap space"))
     assert isinstance(error, ClusterError) and "--driver-memory" in str(error.hint)
-
-
-@pytest.mark.usefixtures("without_pauses")
-def test_flow_that_ends_while_others_may_go_on_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    left(RefusedError("A->B: no"), NEVER)
-    assert [record.getMessage() for record in caplog.records] == ["A->B: no; A->B has ended"]
 
 
 class SparkQuery:
@@ -196,9 +189,9 @@ def test_call_that_begins_while_the_query_is_ended_returns_at_once_and_does_noth
     assert made == ["first"] and not query.isActive
 
 
-def test_what_a_call_failed_with_is_why_the_query_ended() -> None:
+@pytest.mark.parametrize("failure", [RefusedError("no"), KeyError("x")])
+def test_what_a_call_failed_with_is_why_the_query_ended_and_what_nobody_expected_is_raised(failure: Exception) -> None:
     watched = WatchedQuery(threading.Event(), threading.Lock())
-    failure = RefusedError("no")
 
     def fail() -> None:
         raise failure
@@ -207,19 +200,9 @@ def test_what_a_call_failed_with_is_why_the_query_ended() -> None:
         watched.guarded(fail)()
     query: Any = SparkQuery(fail)
     query.isActive = False
-    assert watched.until_end(query, 30) is failure
-
-
-def test_what_nobody_expected_of_a_call_is_raised_and_not_taken_for_a_failure_of_the_query() -> None:
-    watched = WatchedQuery(threading.Event(), threading.Lock())
-
-    def fail() -> None:
-        raise KeyError("x")
-
-    with pytest.raises(RuntimeError):
-        watched.guarded(fail)()
-    query: Any = SparkQuery(fail)
-    query.isActive = False
+    if isinstance(failure, MirrorError):
+        assert watched.until_end(query, 30) is failure
+        return
     with pytest.raises(KeyError):
         watched.until_end(query, 30)
 

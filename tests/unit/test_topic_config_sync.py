@@ -38,9 +38,42 @@ def one(source: TopicConfigEntry, remote: TopicConfigEntry, key: str = "retentio
     return changes({key: source}, {key: remote}, **settings).get(key, "left alone")
 
 
-def test_config_set_on_the_source_is_set_on_the_remote_topic() -> None:
-    assert one(own("1000"), default("604800000")) == "1000"
-    assert one(own("1000"), own("2000")) == "1000"
+LEFT = "left alone"
+LIMIT, REPLICAS, FROM_SOURCE = "max.message.bytes", "min.insync.replicas", {"use_defaults_from": "source"}
+OF_ALL_BROKERS = of_brokers("5", "DYNAMIC_DEFAULT_BROKER_CONFIG")
+
+
+@pytest.mark.parametrize(
+    ("source", "remote", "key", "settings", "sent"),
+    [
+        (own("1000"), default("604800000"), "retention.ms", {}, "1000"),
+        (own("1000"), own("2000"), "retention.ms", {}, "1000"),
+        (own("1000"), own("1000"), "retention.ms", {}, LEFT),
+        (own("1000"), of_brokers("1000"), "retention.ms", {}, LEFT),
+        # An override that was removed on the source; MirrorMaker 2 is blind where brokers' files set the config.
+        (default("604800000"), own("1000"), "retention.ms", {}, None),
+        (of_brokers("5"), own("1000"), "retention.ms", {}, None),
+        (default("604800000"), of_brokers("-1"), "retention.ms", FROM_SOURCE, "604800000"),
+        (default("604800000"), own("1000"), "retention.ms", FROM_SOURCE, "604800000"),
+        (default("604800000"), default("604800000"), "retention.ms", FROM_SOURCE, LEFT),
+        (of_brokers("5"), default("7"), "retention.ms", FROM_SOURCE, LEFT),
+        (OF_ALL_BROKERS, default("7"), "retention.ms", {}, "5"),
+        # Excluded, and set by hand.
+        (own("3"), own("2"), REPLICAS, {}, LEFT),
+        (default("1"), own("2"), REPLICAS, {}, LEFT),
+        (own("1"), own("2"), "delete.retention.ms", {"config_properties_exclude": (r"delete\.retention.*",)}, LEFT),
+        # A limit for batches is never lowered.
+        (own("3000000"), default("1048588"), LIMIT, {}, "3000000"),
+        (of_brokers("3000000"), default("1048588"), LIMIT, {}, "3000000"),
+        (own("1000"), own("3000000"), LIMIT, {}, LEFT),
+        (default("1048588"), own("3000000"), LIMIT, {}, LEFT),
+        (own("3000000"), own("10"), LIMIT, {"config_properties_exclude": (LIMIT,)}, LEFT),
+    ],
+)
+def test_config_is_sent_where_it_differs_by_the_sources_own_choice(
+    source: TopicConfigEntry, remote: TopicConfigEntry, key: str, settings: Dict[str, Any], sent: Optional[str]
+) -> None:
+    assert one(source, remote, key, **settings) == sent
 
 
 def test_tiered_storage_of_an_existing_topic_is_left_to_the_operator() -> None:
@@ -49,12 +82,6 @@ def test_tiered_storage_of_an_existing_topic_is_left_to_the_operator() -> None:
     both = {**tiered, "local.retention.ms": default("-2")}
     assert changes(tiered, bare) == changes(bare, tiered) == {}
     assert changes(tiered, both) == {"local.retention.ms": "5"}
-
-
-def test_what_is_equal_already_is_not_sent_again() -> None:
-    assert one(own("1000"), own("1000")) == "left alone"
-    assert one(own("1000"), of_brokers("1000")) == "left alone"
-    assert changes({"a.b": default("1"), "c.d": own("x")}, {"a.b": default("2"), "c.d": own("x")}) == {}
 
 
 def test_config_that_the_flow_chooses_counts_before_the_sources() -> None:
@@ -75,37 +102,6 @@ def test_configs_that_cannot_be_chosen_are_refused(text: str) -> None:
         TOPIC_CONFIGS.parse(text)
 
 
-def test_override_removed_on_the_source_is_removed_from_the_remote_topic() -> None:
-    assert one(default("604800000"), own("1000")) is None
-
-
-def test_override_removed_on_a_source_whose_brokers_files_set_the_config_is_removed_too() -> None:
-    # MirrorMaker 2 is blind there and keeps the old value for ever.
-    assert one(of_brokers("5"), own("1000")) is None
-
-
-def test_source_default_is_set_where_defaults_come_from_the_source() -> None:
-    assert one(default("604800000"), of_brokers("-1"), use_defaults_from="source") == "604800000"
-    assert one(default("604800000"), own("1000"), use_defaults_from="source") == "604800000"
-    assert one(default("604800000"), default("604800000"), use_defaults_from="source") == "left alone"
-
-
-def test_what_only_the_files_of_the_sources_brokers_say_is_not_copied() -> None:
-    assert one(of_brokers("5"), default("7"), use_defaults_from="source") == "left alone"
-
-
-def test_default_that_all_brokers_of_the_source_share_is_set_as_mirrormaker_does() -> None:
-    assert one(of_brokers("5", "DYNAMIC_DEFAULT_BROKER_CONFIG"), default("7")) == "5"
-
-
-def test_excluded_config_set_by_hand_on_the_remote_topic_survives() -> None:
-    for source in (own("3"), default("1")):
-        assert one(source, own("2"), "min.insync.replicas") == "left alone"
-    assert one(own("1"), own("2"), "delete.retention.ms", config_properties_exclude=(r"delete\.retention.*",)) == (
-        "left alone"
-    )
-
-
 @pytest.mark.parametrize(
     "key",
     [
@@ -122,30 +118,14 @@ def test_what_lets_the_remote_topic_keep_and_admit_timestamps_is_never_undone(ke
             assert one(source, own(NO_LIMIT), key, **nothing_excluded) == "left alone"
 
 
-def test_limit_for_batches_is_raised_with_the_sources_and_never_lowered() -> None:
-    limit = "max.message.bytes"
-    assert one(own("3000000"), default("1048588"), limit) == "3000000"
-    assert one(of_brokers("3000000"), default("1048588"), limit) == "3000000"
-    assert one(own("1000"), own("3000000"), limit) == "left alone"
-    assert one(default("1048588"), own("3000000"), limit) == "left alone"
-    assert one(own("3000000"), own("10"), limit, config_properties_exclude=(limit,)) == "left alone"
-
-
-def test_read_only_and_secret_configs_are_not_looked_at() -> None:
-    for source in (own("1", is_read_only=True), own(None, is_sensitive=True)):
-        assert config_decisions(flow(), {"a.b": source}, {"a.b": own("2")}) == ()
-
-
-def test_config_that_the_target_does_not_know_is_named_and_not_sent() -> None:
-    (decision,) = config_decisions(flow(), {"new.config": own("1"), "other": default("2")}, {})
-    assert (decision.key, decision.action, decision.reason) == ("new.config", KEEP, "B does not know this config")
-
-
 def test_every_difference_has_an_action_and_a_reason() -> None:
-    source = {"a": own("1"), "b": default("2"), "min.insync.replicas": own("2"), "same": own("x")}
-    remote = {"a": default("0"), "b": own("3"), "min.insync.replicas": own("1"), "same": own("x")}
+    source = {"a": own("1"), "b": default("2"), "min.insync.replicas": own("2"), "new.config": own("1")}
+    remote = {"a": default("0"), "b": own("3"), "min.insync.replicas": own("1")}
     assert [(each.key, each.action, each.reason) for each in config_decisions(flow(), source, remote)] == [
         ("a", SET, "set on the source topic"),
         ("b", DELETE, "not set on the source topic, and use.defaults.from is target"),
         ("min.insync.replicas", KEEP, "config.properties.exclude"),
+        ("new.config", KEEP, "B does not know this config"),
     ]
+    for hidden in (own("1", is_read_only=True), own(None, is_sensitive=True)):
+        assert config_decisions(flow(), {"a.b": hidden}, {"a.b": own("2")}) == ()

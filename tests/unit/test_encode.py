@@ -111,18 +111,6 @@ def test_small_batches_are_joined_where_many_of_them_wait_and_travel_as_they_are
         assert upstream(out) == list(range(20 * len(sent)))
 
 
-def test_range_that_starts_inside_a_batch_leaves_out_what_lies_before() -> None:
-    out = encode(fetched([batch_of(0, numbered(50)), batch_of(50, numbered(50, "w"))]), 20)
-    assert upstream(out) == list(range(20, 100))
-    assert [re_encoded(each) for each in out] == [True, False]
-
-
-def test_batch_before_the_range_is_passed_over() -> None:
-    assert upstream(encode(fetched([batch_of(0, numbered(50)), batch_of(50, numbered(50, "w"))]), 50)) == list(
-        range(50, 100)
-    )
-
-
 def test_tiny_batches_travel_as_one_and_keep_their_order_beside_large_ones() -> None:
     tiny = [batch_of(n, [rec]) for n, rec in enumerate(numbered(300))]
     out = encode(fetched([*tiny, batch_of(300, numbered(50, "large")), batch_of(350, numbered(1, "last"))]))
@@ -135,13 +123,6 @@ def test_tiny_batches_of_unlike_codecs_are_not_mixed() -> None:
     out = encode(fetched([batch_of(n, [rec], codec=n // 5) for n, rec in enumerate(numbered(15))]))
     assert [read_header(whole(each.pieces)).codec for each in out] == [0, 1, 2]
     assert upstream(out) == list(range(15))
-
-
-def test_batch_over_the_limit_is_split_into_batches_below_it() -> None:
-    out = encode(fetched([batch_of(0, numbered(200, size=500))]), max_message_bytes=10_000)
-    assert len(out) > 5 and all(each.size <= 10_000 for each in out)
-    assert copied(out) == numbered(200, size=500)
-    assert [each.next_upstream for each in out][-1] == 200
 
 
 def test_record_over_the_limit_is_named_by_its_offset() -> None:
@@ -175,12 +156,6 @@ def test_transactions_of_few_records_travel_together_across_their_markers() -> N
     assert upstream([out]) == [n for n in range(90) if n % 3 < 2]
     assert copied([out]) == [rec for n in range(0, 90, 3) for rec in numbered(2, f"{n}.")]
     assert not read_header(whole(out.pieces)).attributes & TRANSACTIONAL
-
-
-def test_batch_that_compaction_emptied_is_passed() -> None:
-    encoder = Encoder(task_of(), PRODUCER, 0, 0)
-    assert list(encoder.encode(fetched([batch_of(0, numbered(9)).without(range(9))]))) == []
-    assert encoder.position == 9
 
 
 @pytest.mark.parametrize("codec", [0, 1])

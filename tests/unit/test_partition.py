@@ -40,6 +40,14 @@ def send_all(copy: PartitionCopy) -> int:
     return sent
 
 
+def sent() -> PartitionCopy:
+    """With its first batch on the way, and two that wait for the answer."""
+    copy = started()
+    copy.take(0, False, three_batches())
+    send_all(copy)
+    return copy
+
+
 def answer(copy: PartitionCopy, base_offset: int, error: int = 0) -> None:
     copy.acknowledge(Acknowledgement(REMOTE, error, base_offset, ""))
 
@@ -68,9 +76,7 @@ def test_acknowledged_batches_are_one_run_where_nothing_lies_between() -> None:
 
 
 def test_what_was_not_acknowledged_does_not_count() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent()
     answer(copy, 0)
     send_all(copy)
     assert stands(copy) == (20, 20, 20)
@@ -78,9 +84,7 @@ def test_what_was_not_acknowledged_does_not_count() -> None:
 
 
 def test_batch_that_landed_elsewhere_stops_the_partition_for_safety() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent()
     answer(copy, 1)
     report = copy.report()
     assert stop_of(report).refused
@@ -99,17 +103,13 @@ def test_batch_that_landed_elsewhere_is_accepted_where_the_topic_is_shared() -> 
 
 @pytest.mark.parametrize("code", [47, 90])
 def test_fenced_write_ends_the_lane(code: int) -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent()
     with pytest.raises(FencedError):
         answer(copy, -1, code)
 
 
 def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent()
     answer(copy, 0)
     send_all(copy)
     answer(copy, -1, 10)
@@ -153,9 +153,7 @@ def test_rejected_record_stops_the_partition_once_all_before_it_is_acknowledged(
 
 
 def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent()
     answer(copy, -1, 29)
     report = copy.report()
     assert not stop_of(report).refused and "needs Write on the remote topic" in str(report.stopped)
@@ -169,9 +167,7 @@ def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -
 
 
 def test_unknown_answer_makes_the_lane_look_again() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent()
     with pytest.raises(Disconnected):
         answer(copy, -1, 6)
 
@@ -235,9 +231,7 @@ def test_lane_that_fenced_again_goes_on_behind_what_it_found_on_the_remote_log()
 
 
 def test_partition_that_stopped_with_a_batch_in_flight_ends_once_its_connection_is_known_to_be_gone() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent()
     copy.lose_tail("the log ends before what was acknowledged")
     assert not copy.finished(True)
     copy.drop()

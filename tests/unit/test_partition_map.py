@@ -29,11 +29,6 @@ def _before_start(history: History) -> List[int]:
     return list(range(history.start[0], min(row[0] for row in history.rows)))
 
 
-def test_offset_inside_a_run_is_translated_record_by_record() -> None:
-    place = PartitionMap.of([(100, 40, 10)]).to_downstream(107)
-    assert place == Place("inside", 47, 47, 47)
-
-
 GAPS = PartitionMap.of([(0, 0, 5), (8, 7, 5), (15, 13, 0)])
 
 
@@ -164,19 +159,6 @@ def test_order_and_repetition_of_rows_change_nothing(history: History, random: R
     random.shuffle(rows)
     assert PartitionMap.of(rows) == mapped(history)
     assert PartitionMap.of_flat(array("q", [number for row in rows for number in row])) == mapped(history)
-
-
-@given(histories(), st.integers(0, 30), st.lists(st.integers(0, 30), max_size=3))
-def test_map_that_grew_row_by_row_is_the_one_that_was_built_at_once(
-    history: History, begun: int, again: List[int]
-) -> None:
-    rows = sorted(history.rows)
-    first, later = rows[: begun + 1], rows[begun + 1 :] + [rows[i] for i in again if i < len(rows)]
-    grown = PartitionMap.of(first)
-    for row in later:
-        grown = grown.extended(array("q", row))
-    assert grown == mapped(history)
-    assert PartitionMap.of(first).extended(array("q", [number for row in later for number in row])) == mapped(history)
 
 
 TRIPLES = st.lists(st.tuples(st.integers(0, 25), st.integers(0, 25), st.integers(-1, 6)), min_size=1, max_size=3)

@@ -62,7 +62,6 @@ def test_shared_remote_topic_may_have_lost_the_records_of_others() -> None:
     assert first(shared, {}, target=OffsetRange(7, 300)) == Range(KEY, Position(100, 7), 500)
 
 
-
 def test_latest_starts_at_the_end_and_has_to_be_remembered() -> None:
     decided = first(LATEST, {}, target=EMPTY)
     assert (decided.start, decided.behind, decided.anchor) == (Position(500, 0), 0, True)
@@ -76,18 +75,25 @@ def test_offsets_before_the_start_that_the_file_asks_for_are_recorded() -> None:
     assert first(FAIL, {}, target=EMPTY).incident is None
 
 
-def test_latest_does_not_move_a_partition_that_was_copied_before() -> None:
-    assert first(LATEST, {KEY: Position(200, 50)}).start == Position(200, 50)
+NAMELESS, OTHER = replace(KEY, source_topic_id="", remote_topic_id=""), replace(KEY, partition=1)
 
 
-def test_copied_partition_goes_on_where_the_ledger_says() -> None:
-    decided = first(FAIL, {KEY: Position(200, 50)})
-    assert decided == Range(KEY, Position(200, 50), 500)
-    assert decided.behind == 300
-
-
-def test_partitions_of_the_same_topic_do_not_answer_for_one_another() -> None:
-    assert first(FAIL, {replace(KEY, partition=1): Position(200, 50)}).start == Position(100, 0)
+@pytest.mark.parametrize(
+    ("flow", "key", "known", "start"),
+    [
+        pytest.param(FAIL, KEY, {KEY: Position(200, 50)}, Position(200, 50), id="copied"),
+        pytest.param(LATEST, KEY, {KEY: Position(200, 50)}, Position(200, 50), id="copied, of a flow from the end on"),
+        pytest.param(FAIL, KEY, {OTHER: Position(200, 50)}, Position(100, 0), id="another partition"),
+        pytest.param(FAIL, NAMELESS, {NAMELESS: Position(200, 50)}, Position(200, 50), id="brokers without ids"),
+        # A longer remote log is no damage.
+        pytest.param(FAIL, KEY, {KEY: Position(400, 299)}, Position(400, 299), id="less than the remote log has"),
+    ],
+)
+def test_copied_partition_goes_on_where_the_ledger_says(
+    flow: ReplicationFlow, key: PartitionKey, known: Dict[PartitionKey, Position], start: Position
+) -> None:
+    decided = replace(first(flow, known, key=key), unrecorded="")
+    assert decided == Range(key, start, 500) and decided.behind == 500 - start.upstream_offset
 
 
 def test_loss_of_a_topic_that_kafka_streams_purges_names_the_way_to_exclude_it() -> None:
@@ -121,7 +127,8 @@ def test_what_expired_while_nobody_ran_is_judged_when_the_remote_log_was_looked_
 
 @pytest.mark.parametrize("position", [100, 499, 500])
 def test_position_inside_the_log_is_no_loss(position: int) -> None:
-    assert next_range(FAIL, KEY, Position(position, 0), SOURCE) == Range(KEY, Position(position, 0), 500)
+    decided = next_range(FAIL, KEY, Position(position, 0), SOURCE)
+    assert decided == Range(KEY, Position(position, 0), 500) and decided.behind == 500 - position
 
 
 def test_source_that_was_truncated_stops_the_partition() -> None:
@@ -180,7 +187,7 @@ def test_partition_that_only_the_new_source_topic_has_is_refused_with_the_topic(
 
 
 def test_topic_without_an_id_that_lacks_a_copied_record_is_refused_as_a_whole() -> None:
-    nameless = replace(KEY, source_topic_id="", remote_topic_id="")
+    nameless = NAMELESS
     known = {nameless: Position(200, 50)}
     for key in (nameless, replace(nameless, partition=7)):
         decided = first_range(FAIL, Found(key, "", known, SOURCE, TARGET, unlike=True))
@@ -192,11 +199,6 @@ def test_topic_without_an_id_that_lacks_a_copied_record_is_refused_as_a_whole() 
 def test_both_topics_created_anew_are_a_fresh_start_that_is_told() -> None:
     decided = first(FAIL, {KEY: Position(400, 300)}, key=replace(NEW_SOURCE, remote_topic_id="remote-2"))
     assert decided.start == Position(100, 0) and decided.incident is not None
-
-
-def test_brokers_without_topic_ids_cannot_tell_topics_apart() -> None:
-    nameless = replace(KEY, source_topic_id="", remote_topic_id="")
-    assert first(FAIL, {nameless: Position(200, 50)}, key=nameless).start == Position(200, 50)
 
 
 def cut(flow: ReplicationFlow, begins: Position, upstream_offset: int) -> Range:
@@ -234,14 +236,6 @@ def test_remote_log_that_lost_all_is_filled_from_its_offset_0() -> None:
     assert healed(FAIL, decided, SOURCE, Position(100, 0), 100).start == Position(100, 0)
 
 
-def test_remote_log_that_is_longer_than_the_ledger_knows_is_no_damage() -> None:
-    assert first(FAIL, {KEY: Position(400, 299)}) == Range(KEY, Position(400, 299), 500)
-
-
-def test_nothing_is_behind_a_position_at_the_end() -> None:
-    assert next_range(FAIL, KEY, Position(500, 1), SOURCE).behind == 0
-
-
 def begun(
     start: Start,
     flow: ReplicationFlow = FAIL,
@@ -253,18 +247,24 @@ def begun(
     return replace(decided, unrecorded="")
 
 
-def test_start_position_counts_for_a_partition_that_was_never_copied_and_is_remembered() -> None:
-    assert begun(Start(200, "start.position")) == Range(KEY, Position(200, 0), 500, anchor=True)
-    assert begun(Start(-1, "start.position")).start == Position(500, 0)
-    assert begun(Start(200, "group g", 250)).start == Position(200, 250)
-
-
-def test_start_position_of_offset_0_is_the_first_record() -> None:
-    assert begun(Start(0, "start.position"), source=OffsetRange(0, 500)) == Range(KEY, Position(0, 0), 500, anchor=True)
-
-
-def test_takeover_at_downstream_offset_0_reads_the_remote_log_before_it_judges_what_expired() -> None:
-    assert begun(Start(40, "group g", 0)) == Range(KEY, Position(40, 0), 500, anchor=True, log_start=100)
+@pytest.mark.parametrize(
+    ("start", "source", "at", "log_start"),
+    [
+        (Start(200, "start.position"), SOURCE, Position(200, 0), 0),
+        (Start(0, "start.position"), OffsetRange(0, 500), Position(0, 0), 0),
+        (Start(-1, "start.position"), SOURCE, Position(500, 0), 0),
+        (Start(200, "group g", 250), SOURCE, Position(200, 250), 0),
+        # After what another tool wrote.
+        (Start(200, "group g", -1), SOURCE, Position(200, 300), 0),
+        # The remote log is read before what expired is judged.
+        (Start(40, "group g", 0), SOURCE, Position(40, 0), 100),
+    ],
+)
+def test_start_position_counts_for_a_partition_that_was_never_copied_and_is_remembered(
+    start: Start, source: OffsetRange, at: Position, log_start: int
+) -> None:
+    decided = begun(start, source=source)
+    assert (decided.start, decided.end, decided.anchor, decided.log_start) == (at, 500, True, log_start)
 
 
 def test_takeover_at_the_end_of_the_remote_log_has_lost_what_expired() -> None:
@@ -284,10 +284,6 @@ def test_remote_topic_that_the_group_knew_and_that_is_gone_is_filled_from_the_so
     decided = begun(Start(200, "group g", recreated=True), flow)
     assert decided.start == Position(100, 0) and decided.anchor
     assert decided.incident is not None and decided.incident.kind == "topic recreated"
-
-
-def test_position_of_another_tool_is_gone_on_from_behind_what_that_wrote() -> None:
-    assert begun(Start(200, "group g", -1)).start == Position(200, 300)
 
 
 def test_start_position_never_moves_a_partition_that_was_copied() -> None:

@@ -243,8 +243,3 @@ def test_size_of_a_row_counts_the_header_with_its_origin() -> None:
     for provenance in (None, PROVENANCE):
         found = columns_of(rows, provenance)
         assert found.sizes.to_pylist() == [len(record.body) for record in found.records()]
-
-
-def test_without_provenance_no_record_has_an_origin() -> None:
-    (found,) = partition_rows(rows_of([("a", 0, "x", 0)], [(1, b"k", b"v", (("h", b"w"),))]), None)
-    assert read_back(found) == [(0, (1, b"k", b"v", (("h", b"w"),)))]

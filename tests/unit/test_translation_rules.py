@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from itertools import takewhile
-from typing import List, Optional
+from typing import Any, Dict, List, Optional
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -53,16 +53,38 @@ def at(offset: int, present: Optional[int] = None) -> GroupPosition:
     return replace(HERE, position=CommittedOffset(offset, "m"), present=found)
 
 
-def test_first_write_of_a_group_that_is_absent_on_the_other_side() -> None:
-    assert translate(at(104)) == Translation("exact", 54, "m", commit=True, reread=0)
+RIGHT, STAYS = Translation("exact", 54, "m", commit=True, reread=0), TranslationRules()
+BEFORE = Translation("before first copied record", 50, commit=True, reread=0)
+CLAMPED = Translation("clamped", 58, commit=True, reread=0, lost=4)
+BEHIND_MARKERS = Translation("exact", 61, "m", commit=True, reread=0)
+FROM_58, FROM_61, TO_64 = {"log": OffsetRange(58, 72)}, {"log": OffsetRange(61, 72)}, {"log": OffsetRange(50, 64)}
 
 
-def test_group_that_lags_behind_is_moved_forward() -> None:
-    assert translate(at(104, present=51)) == Translation("exact", 54, "m", commit=True, reread=0)
-
-
-def test_group_that_stands_right_is_left_alone() -> None:
-    assert translate(at(104, present=54)) == Translation("exact", 54, "m", commit=False, reread=0)
+@pytest.mark.parametrize(
+    ("offset", "present", "changes", "rules", "expected"),
+    [
+        pytest.param(104, None, {}, STAYS, RIGHT, id="absent there"),
+        pytest.param(104, 51, {}, STAYS, RIGHT, id="lags there"),
+        pytest.param(104, 54, {}, STAYS, replace(RIGHT, commit=False), id="right there"),
+        pytest.param(104, 57, {}, STAYS, Translation("would move backwards", 54, "m", False, 3), id="farther there"),
+        pytest.param(104, 57, {}, REWIND, replace(RIGHT, reread=3), id="farther there, and may go back"),
+        pytest.param(137, 51, {}, STAYS, Translation("held: ahead of the ledger by 7"), id="ahead of the mirror"),
+        pytest.param(99, None, {}, STAYS, BEFORE, id="older than the first copied record"),
+        pytest.param(99, 50, {}, STAYS, replace(BEFORE, commit=False), id="older, and there already"),
+        # The loss is counted; what only markers left is none.
+        pytest.param(104, None, FROM_58, STAYS, CLAMPED, id="records left the other log"),
+        pytest.param(104, 54, FROM_58, STAYS, CLAMPED, id="records left it, behind the group"),
+        pytest.param(104, 58, FROM_58, STAYS, replace(CLAMPED, commit=False), id="records left it, and there already"),
+        pytest.param(115, None, FROM_61, STAYS, BEHIND_MARKERS, id="markers left the other log"),
+        pytest.param(115, 60, FROM_61, STAYS, BEHIND_MARKERS, id="markers left it, behind the group"),
+        pytest.param(126, None, TO_64, STAYS, Translation("clamped", 64, "m", True, 4), id="the log ends before"),
+        pytest.param(126, 68, TO_64, STAYS, Translation("exact", 68, "m", False, 0), id="it ends before, and right"),
+    ],
+)
+def test_group_is_moved_to_the_translated_offset_or_left_for_a_reason(
+    offset: int, present: Optional[int], changes: Dict[str, Any], rules: TranslationRules, expected: Translation
+) -> None:
+    assert translate(replace(at(offset, present), **changes), rules) == expected
 
 
 @pytest.mark.parametrize("present", [60, 61, 62])
@@ -177,18 +199,6 @@ def test_what_is_relative_to_the_offset_names_the_same_records_on_the_remote_log
             assert history.copied[upstream] - upstream == decided.new_offset - position
 
 
-def test_group_that_went_farther_on_the_other_side_is_not_moved_back() -> None:
-    assert translate(at(104, present=57)) == Translation("would move backwards", 54, "m", commit=False, reread=3)
-
-
-def test_group_is_moved_back_when_that_is_allowed() -> None:
-    assert translate(at(104, present=57), REWIND) == Translation("exact", 54, "m", commit=True, reread=3)
-
-
-def test_group_ahead_of_the_mirror_is_held() -> None:
-    assert translate(at(137, present=51)) == Translation("held: ahead of the ledger by 7")
-
-
 def test_group_that_only_we_moved_goes_back_where_the_records_behind_it_were_copied_anew() -> None:
     put = replace(at(104, present=57), ours=57, only_ours=True)
     back = Translation("moved back: the remote log lost its tail", 54, "m", commit=True, reread=3)
@@ -240,37 +250,28 @@ def test_group_whose_last_move_was_not_made_stands_where_the_one_before_put_it(
     assert only_we_moved(104, 51, last, put) is ours
 
 
-def test_group_that_another_flow_put_where_it_stands_is_that_flows() -> None:
-    found = translate(replace(at(104, present=51), group=EMPTY, others=True))
-    assert (found.verdict, found.commit) == ("active on target", False)
-
-
-def test_group_older_than_the_first_copied_record_starts_there() -> None:
-    before = Translation("before first copied record", 50, commit=True, reread=0)
-    assert translate(at(99)) == before
-    assert translate(at(99, present=50)) == replace(before, commit=False)
-
-
-def test_group_whose_records_left_the_other_log_starts_at_its_start_and_the_loss_is_counted() -> None:
-    expired = replace(at(104), log=OffsetRange(58, 72))
-    clamped = Translation("clamped", 58, commit=True, reread=0, lost=4)
-    assert translate(expired) == clamped
-    assert translate(replace(expired, present=CommittedOffset(54))) == clamped
-    assert translate(replace(expired, present=CommittedOffset(58))) == replace(clamped, commit=False)
-
-
-def test_offset_that_only_markers_left_the_other_log_before_is_exact() -> None:
-    behind_markers = replace(at(115), log=OffsetRange(61, 72))
-    assert translate(behind_markers) == Translation("exact", 61, "m", commit=True, reread=0)
-    out_of_range = replace(behind_markers, present=CommittedOffset(60))
-    assert translate(out_of_range) == Translation("exact", 61, "m", commit=True, reread=0)
-
-
-def test_log_that_ends_before_the_translation_is_not_passed() -> None:
-    cut = replace(at(126), log=OffsetRange(50, 64))
-    assert translate(cut) == Translation("clamped", 64, "m", commit=True, reread=4)
-    stands_right = translate(replace(cut, present=CommittedOffset(68)))
-    assert stands_right == Translation("exact", 68, "m", commit=False, reread=0)
+@pytest.mark.parametrize(
+    ("present", "changes", "rules", "verdict"),
+    [
+        pytest.param(51, {}, STAYS, FOREIGN, id="somebody else committed"),
+        pytest.param(51, {"ours": 50}, STAYS, FOREIGN, id="not where we put it"),
+        pytest.param(51, {}, INCLUDE, "exact", id="included"),
+        pytest.param(51, {"ours": 51}, STAYS, "exact", id="where we put it"),
+        pytest.param(51, {"ours": 53, "ours_before": 51}, STAYS, "exact", id="a crash before the commit"),
+        pytest.param(51, {"left_at": 51}, STAYS, "exact", id="where it was translated from"),
+        pytest.param(51, {"left_at": 50}, STAYS, FOREIGN, id="not where it was translated from"),
+        pytest.param(None, {}, STAYS, "exact", id="its first offset"),
+        pytest.param(51, {"synced": True}, STAYS, "exact", id="MirrorMaker put it there"),
+        pytest.param(51, {"synced": True, "group": LIVE}, STAYS, ACTIVE, id="and it has members"),
+        pytest.param(51, {"synced": True, "others": True}, STAYS, ACTIVE, id="and another flow moves it"),
+        pytest.param(51, {"group": EMPTY, "others": True}, STAYS, ACTIVE, id="another flow put it there"),
+    ],
+)
+def test_simple_group_is_moved_only_where_no_client_can_have_committed_for_it(
+    present: Optional[int], changes: Dict[str, Any], rules: TranslationRules, verdict: str
+) -> None:
+    found = translate(replace(at(104, present), **{"group": SIMPLE, **changes}), rules)
+    assert (found.verdict, found.commit) == (verdict, verdict == "exact")
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"])
@@ -284,37 +285,6 @@ def test_group_with_members_is_never_moved(state: str) -> None:
 @pytest.mark.parametrize("group", [EMPTY, replace(EMPTY, state="Dead"), None])
 def test_group_without_members_is_moved(group: Optional[ConsumerGroup]) -> None:
     assert translate(replace(at(104, present=51), group=group)).commit
-
-
-def test_simple_group_that_somebody_else_committed_for_may_be_alive() -> None:
-    foreign = replace(at(104, present=51), group=SIMPLE)
-    assert translate(foreign).verdict == "committed by another client"
-    assert translate(replace(foreign, ours=50)).verdict == "committed by another client"
-    assert translate(foreign, INCLUDE) == Translation("exact", 54, "m", commit=True, reread=0)
-
-
-def test_simple_group_that_stands_where_we_put_it_goes_on_being_moved() -> None:
-    assert translate(replace(at(104, present=51), group=SIMPLE, ours=51)).commit
-
-
-def test_simple_group_that_mirrormaker_put_where_it_is_goes_on_being_moved() -> None:
-    synced = replace(at(104, present=51), group=SIMPLE, synced=True)
-    assert translate(synced) == Translation("exact", 54, "m", commit=True, reread=0)
-    assert translate(replace(synced, group=LIVE)).verdict == "active on target"
-    assert translate(replace(synced, others=True)).verdict == "active on target"
-
-
-def test_simple_group_is_still_ours_after_a_crash_between_audit_row_and_commit() -> None:
-    assert translate(replace(at(104, present=51), group=SIMPLE, ours=53, ours_before=51)).commit
-
-
-def test_simple_group_that_stands_where_it_was_translated_from_may_go_back() -> None:
-    assert translate(replace(at(104, present=51), group=SIMPLE, left_at=51)).commit
-    assert translate(replace(at(104, present=51), group=SIMPLE, left_at=50)).verdict == FOREIGN
-
-
-def test_simple_group_gets_its_first_offset_of_a_partition() -> None:
-    assert translate(replace(at(104), group=SIMPLE)).commit
 
 
 def test_partition_that_cannot_be_translated_says_why_and_writes_nothing() -> None:

@@ -53,21 +53,6 @@ def test_without_a_rate_an_answer_may_be_as_large_as_ever() -> None:
     assert quota.grant(3) == quota.grant(3) == FETCH_BYTES
 
 
-@pytest.mark.parametrize("rate", [20_000, 300_000, 5 * MB, 80 * MB])
-def test_rate_is_kept_and_used(rate: int) -> None:
-    clock = Clock()
-    log = Log(quota_of(clock, rate))
-    run(clock, log, 20)
-    assert 0.9 * 20 * rate <= log.brought <= 20 * rate + log.batch
-
-
-def test_batches_larger_than_a_second_of_the_rate_come_whole_and_are_paid_for() -> None:
-    clock = Clock()
-    log = Log(quota_of(clock, 100_000), batch=MB)
-    run(clock, log, 60)
-    assert 5 * MB <= log.brought <= 60 * 100_000 + MB
-
-
 def test_no_more_than_a_second_is_saved_up() -> None:
     clock = Clock()
     log = Log(quota_of(clock, MB), batch=10_000)

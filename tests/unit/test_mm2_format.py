@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Tuple
 
 import pytest
 from hypothesis import given
@@ -69,26 +69,24 @@ def test_checkpoint_of_another_version_is_refused() -> None:
         decode_checkpoint(key, b"\x00\x01" + value[2:])
 
 
-@pytest.mark.parametrize("kept", range(len(CHECKPOINT_BYTES[0])))
-def test_checkpoint_with_a_key_that_is_cut_off_is_refused(kept: int) -> None:
-    with pytest.raises(StateError, match="truncated"):
-        decode_checkpoint(CHECKPOINT_BYTES[0][:kept], CHECKPOINT_BYTES[1])
-
-
-@pytest.mark.parametrize("kept", range(len(CHECKPOINT_BYTES[1])))
-def test_checkpoint_with_a_value_that_is_cut_off_is_refused(kept: int) -> None:
-    with pytest.raises(StateError, match="truncated"):
-        decode_checkpoint(CHECKPOINT_BYTES[0], CHECKPOINT_BYTES[1][:kept])
-
-
-def test_offset_sync_that_is_cut_off_is_refused() -> None:
-    for kept in range(len(SYNC_BYTES[1])):
+@pytest.mark.parametrize(
+    ("decode", "key", "value"), [(decode_checkpoint, *CHECKPOINT_BYTES), (decode_offset_sync, *SYNC_BYTES)]
+)
+def test_record_that_is_cut_off_is_refused(decode: Any, key: bytes, value: bytes) -> None:
+    for pair in ((key[:kept], value) for kept in range(len(key))):
         with pytest.raises(StateError, match="truncated"):
-            decode_offset_sync(SYNC_BYTES[0], SYNC_BYTES[1][:kept])
-    with pytest.raises(StateError, match="not UTF-8"):
-        decode_offset_sync(b"\x00\x01\xff\x00\x00\x00\x03", SYNC_BYTES[1])
-    with pytest.raises(StateError, match="truncated"):
-        decode_offset_sync(b"\xff\xff\x00\x00\x00\x03", SYNC_BYTES[1])
+            decode(*pair)
+    for pair in ((key, value[:kept]) for kept in range(len(value))):
+        with pytest.raises(StateError, match="truncated"):
+            decode(*pair)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"), [(b"\x00\x01\xff\x00\x00\x00\x03", "not UTF-8"), (b"\xff\xff\x00\x00\x00\x03", "truncated")]
+)
+def test_key_that_is_no_text_is_refused(key: bytes, words: str) -> None:
+    with pytest.raises(StateError, match=words):
+        decode_offset_sync(key, SYNC_BYTES[1])
 
 
 def test_text_that_the_format_cannot_hold_is_refused() -> None:

@@ -49,25 +49,6 @@ def test_default_policy_reads_the_aliases_off_a_name_as_mm2_does(
     assert found == (source, upstream, original)
 
 
-def test_default_policy_puts_the_alias_before_the_name_with_any_separator() -> None:
-    assert DEFAULT.format_remote_topic("A", "orders") == "A.orders"
-    policy = DefaultReplicationPolicy(separator="__")
-    assert policy.format_remote_topic("A", "orders") == "A__orders"
-    assert (policy.topic_source("A__orders"), policy.upstream_topic("A__orders")) == ("A", "orders")
-    assert policy.topic_source("A.orders") is None
-    assert policy.topic_source("A_orders") is None
-
-
-def test_internal_topics_are_named_with_the_internal_separator() -> None:
-    policy = DefaultReplicationPolicy(separator="__", internal_separator="__")
-    assert policy.checkpoints_topic("A") == "A__checkpoints__internal"
-    assert policy.offset_syncs_topic("B") == "mm2-offset-syncs__B__internal"
-    assert policy.is_mm2_internal_topic("mm2-offset-syncs__B__internal")
-    kept = DefaultReplicationPolicy(separator="__", internal_separator=".")
-    assert kept.checkpoints_topic("A") == "A.checkpoints.internal"
-    assert kept.is_mm2_internal_topic("A.checkpoints.internal")
-
-
 EVERYTHING = flow(topics=(".*", "__.*", r"\..*"), topics_exclude=())
 ORDERS_ONLY = flow(topics=("orders",), topics_exclude=("heartbeats",))
 NOTHING = flow(topics=(), separator="_")

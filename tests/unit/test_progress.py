@@ -186,20 +186,6 @@ def screen(known: Dict[str, Optional[FlowProgress]], now: float, columns: int = 
 LAGGING = tuple(TopicMetrics(f"topic-{n:02d}", 4, 0, 0, 1000 * n, n % 4, 500 * n) for n in range(15))
 
 
-def test_screen_of_a_backlog() -> None:
-    flow = backlog(3_500_000, 3_000_000, 2_500_000, records=500_000)
-    flow = replace(flow, metrics=replace(flow.metrics, topics=LAGGING[:3], stopped=1))
-    assert screen({"A->B": flow}, 30.0) == [
-        "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA",
-        "A->B                      50,000    5.0 MB     2,500,000       3.1 s        50 s",
-        "  ━━━━━━━━━─────────────── 37 %  copying · 1 partition stopped",
-        "",
-        "TOPIC                                LAG RECORDS   WORST PARTITION       ITS LAG",
-        "topic-02                                   2,000                 2         1,000",
-        "topic-01                                   1,000                 1           500",
-    ]
-
-
 def test_screen_of_flows_without_a_backlog() -> None:
     quiet = flow_of((10.0, replace(QUIET, seconds=10.0)))
     busy = flow_of((10.0, replace(QUIET, records=5_000, bytes=500_000, seconds=10.0)))

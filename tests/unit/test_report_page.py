@@ -90,42 +90,24 @@ def data_of(root: Element) -> Dict[str, Any]:
     return found
 
 
-def test_heading_and_overview_show_each_flow_by_colour_and_word() -> None:
+def test_overview_shows_the_state_of_each_flow_and_its_problems_with_remedies() -> None:
     degraded = flow_report("backup", "primary")
     degraded = replace(
         degraded, status=replace(degraded.status, blocked=(("bills", "it collides with primary_bills"),))
     )
     root = parsed(mirror_report([flow_report(), degraded]))
-    header = root.one("header")
-    assert (header.one("h1").text, "2026-11-18 11:06:40 UTC by mirror 0.1.0" in header.text) == ("orders", True)
-    badges = [(each.text, each.attributes["class"]) for each in header.all("span", "state")]
-    assert badges == [("✓ healthy", "state healthy"), ("! degraded", "state degraded")]
-    problem = root.one("li", "degraded")
-    assert "backup->primary: bills cannot be copied: it collides with primary_bills" in problem.text
-    assert "What to do: mirror plan CONFIG" in problem.text
-    first, second = root.table("flows")
-    assert first == [
-        *("primary->backup", "healthy", "3", "6", "60", "10 min", "5.0 days", "1", "1"),
-        "equal, 2026-11-18 10:06:40",
-    ]
-    assert second[:2] == ["backup->primary", "degraded"]
+    assert [row[:2] for row in root.table("flows")] == [["primary->backup", "healthy"], ["backup->primary", "degraded"]]
+    problem = root.one("li", "degraded").text
+    assert "bills cannot be copied: it collides with primary_bills" in problem and "mirror plan CONFIG" in problem
 
 
-def test_topics_are_listed_by_lag_with_sort_values_and_open_to_partitions() -> None:
-    root = parsed(mirror_report([flow_report()]))
-    rows = root.table("topics-0")
-    assert rows == [
-        ["topic-2", "primary.topic-2", "2", "99.6 %", "40", "10 min", "5.0 days", "0"],
-        ["topic-1", "primary.topic-1", "2", "99.8 %", "20", "10 min", "5.0 days", "0"],
-        ["topic-0", "primary.topic-0", "2", "all", "0", "-", "-", "-"],
-    ]
-    grid = next(each for each in root.all("div") if each.attributes.get("data-table") == "topics-0")
-    sorts = [cell.attributes.get("data-sort") for cell in grid.one("tbody").children[0].children]
-    assert sorts == [None, None, "2", "99.6", "40", "600.0", "432000.0", "0"]
-    texts, _, _, inner = data_of(root)["topics-0"]["rows"][0]
-    assert texts == rows[0]
-    times = ["10 min", "5.0 days", "2026-11-18 11:06:35"]
-    assert [each[0] for each in inner] == [[f"topic-2-{n}", "0", "4,980", "5,000", "20", *times] for n in (0, 1)]
+def test_charts_show_rates_and_lags_with_gaps_between_runs() -> None:
+    figures = list(parsed(mirror_report([flow_report()])).all("figure", "chart"))
+    titles = [[each.text for each in figure.all("title")] for figure in figures]
+    assert titles[0][0] == "2026-11-18 06:06:40 to 2026-11-18 06:09:40: 100 records/s"
+    assert len(list(figures[1].all("path", "line"))) == 2, "a line continues over a gap"
+    assert titles[1][0] == "2026-11-18 06:09:40: 1,000 offsets"
+    assert titles[2][-1] == "2026-11-18 11:05:00: 10.0 s"
 
 
 def test_groups_incidents_verifications_runs_and_settings_are_in_their_tables() -> None:
@@ -158,29 +140,6 @@ def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
     assert "primary->backup: cannot reach the cluster backup" in next(root.all("li", "unknown")).text
     assert "unknown" in root.table("flows")[0]
     assert "unknown · lag unknown" in root.one("svg", "picture").text
-
-
-def chart_titles(root: Element, number: int) -> List[str]:
-    figure = list(root.all("figure", "chart"))[number]
-    return [each.text for each in figure.all("title")]
-
-
-def test_charts_show_rates_and_lags_with_gaps_between_runs() -> None:
-    root = parsed(mirror_report([flow_report()]))
-    figures = list(root.all("figure", "chart"))
-    assert [each.one("figcaption").text for each in figures] == [
-        f"{what} last 24 hours" for what in ("Throughput, records/s", "Lag, offsets", "Lag, time")
-    ]
-    titles = chart_titles(root, 0)
-    assert len(titles) == 11 + 5
-    assert titles[0] == "2026-11-18 06:06:40 to 2026-11-18 06:09:40: 100 records/s"
-    assert len(list(figures[1].all("path", "line"))) == 2, "a line continues over a gap"
-    assert chart_titles(root, 1)[0] == "2026-11-18 06:09:40: 1,000 offsets"
-    assert chart_titles(root, 2)[-1] == "2026-11-18 11:05:00: 10.0 s"
-    bars = [float(each.attributes["x"]) + float(each.attributes["width"]) for each in figures[0].all("rect", "bar")]
-    assert max(bars) <= 420, "a bar leaves the chart"
-    labels = [each.text for each in figures[0].all("text")]
-    assert {"0", "100", "08:00"} <= set(labels)
 
 
 class Tables:

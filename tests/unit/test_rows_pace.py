@@ -54,31 +54,21 @@ def test_micro_batch_of_a_flow_without_rates_has_a_bound_of_its_own() -> None:
     assert paced.offsets() == MOST_OFFSETS and not paced.pace.resize(MOST_OFFSETS)
 
 
-def test_first_micro_batch_is_so_small_that_the_largest_records_fit_the_rate() -> None:
+def test_micro_batch_has_some_seconds_of_the_rate_and_grows_by_steps() -> None:
+    # First so small that the largest records fit the rate, then by the size of the last ones.
     assert Paced(max_bytes_per_second=10 * RATE).offsets() == 10 * BATCH_SECONDS * RATE // LARGEST_RECORD == 50
     assert Paced(max_bytes_per_second=1).offsets() == 1
-
-
-def test_later_ones_have_some_seconds_of_the_rate_in_records_as_large_as_the_last_ones() -> None:
     paced = Paced(max_bytes_per_second=RATE)
-    paced.batch(1000, 1000 * 512)
-    assert paced.offsets() == BATCH_SECONDS * RATE // 512 == 10_240
-    paced.batch(10_000, 10_000 * 2048)
-    assert paced.offsets() == BATCH_SECONDS * RATE // 2048 == 2_560
-
-
-def test_micro_batch_is_not_too_many_times_as_large_as_the_last_one() -> None:
-    paced = Paced(max_bytes_per_second=100 * RATE)
-    paced.batch(5, 5 * 50)
-    assert paced.offsets() == 5 * GROWTH
-    paced.batch(5 * GROWTH, 5 * GROWTH * 50)
-    assert paced.offsets() == 5 * GROWTH * GROWTH
-
-
-def test_micro_batch_that_read_nothing_may_grow_to_the_bound_of_all() -> None:
-    paced = Paced(max_bytes_per_second=RATE)
+    for count, size in ((1000, 512), (10_000, 2048)):
+        paced.batch(count, count * size)
+        assert paced.offsets() == BATCH_SECONDS * RATE // size
     paced.batch(MOST_OFFSETS, 0)
     assert paced.offsets() == MOST_OFFSETS
+    growing = Paced(max_bytes_per_second=100 * RATE)
+    growing.batch(5, 5 * 50)
+    assert growing.offsets() == 5 * GROWTH and not growing.pace.resize(50) and growing.pace.resize(5)
+    growing.batch(5 * GROWTH, 5 * GROWTH * 50)
+    assert growing.offsets() == 5 * GROWTH * GROWTH
 
 
 def test_micro_batch_that_takes_too_long_makes_the_next_ones_smaller() -> None:
@@ -114,13 +104,6 @@ def test_query_is_begun_anew_only_where_its_bound_is_far_from_what_it_should_be(
         (wanted // RESIZE + 1, False),
     ):
         assert paced.pace.resize(present) is outdated, present
-
-
-def test_query_with_a_small_bound_goes_on_where_it_does_not_come_to_it() -> None:
-    paced = Paced(max_bytes_per_second=100 * RATE)
-    paced.batch(10, 1000)
-    assert paced.offsets() == 200 and not paced.pace.resize(50)
-    assert paced.pace.resize(20)
 
 
 # --- debts --------------------------------------------------------------------------------------------------------

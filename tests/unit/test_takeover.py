@@ -229,14 +229,6 @@ def test_workers_that_only_write_heartbeats_do_not_copy(state: str, assignments:
     assert may_copy(ConsumerGroup("A-mm2", state, False, members)) == copies
 
 
-def test_a_life_that_began_again_at_an_old_position_leaves_doubles_and_an_exact_end() -> None:
-    case = Copied(source_of(40), [(0, 20), (12, 31)])
-    verdict = decide(case.known(25), case)
-    assert_true(case, verdict)
-    assert (verdict.doubled, verdict.tail) == (8, 6)
-    assert mapped(verdict)[15] == 23, "the copy that the later ones follow"
-
-
 def test_a_restart_that_no_sync_tells_of_is_found_at_a_position_that_was_kept() -> None:
     case = Copied(source_of(40), [(0, 30), (12, 35)])
     case.syncs = [sync for sync in case.syncs if sync.downstream_offset < 30]

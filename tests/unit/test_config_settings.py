@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mirror_lib.config.keys import unused
 from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, SETTINGS
 from mirror_lib.config.values import FLOW
-from tools.docs.settings import page
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 def test_a_key_has_one_row_and_a_switch_one_interval() -> None:
     assert len(BY_NAME) == len(SETTINGS)
@@ -26,7 +22,3 @@ def test_other_spellings_lead_to_settings_and_are_none_themselves() -> None:
 
 def test_no_setting_is_also_unused() -> None:
     assert [name for name in BY_NAME if unused(name)] == []
-
-
-def test_the_reference_page_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.settings > docs/reference/settings.md"

@@ -16,7 +16,6 @@ from tools.docs.mm2_keys import SECTIONS
 from tools.docs.parity import key_row, page
 from tools.kafka_names import CLIENTS, LIST, MODULE, module_of, names_by_class
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "mirrormaker-keys.md"
 HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
 ROWS = [key for _, keys in SECTIONS for key in keys]
 
@@ -34,10 +33,6 @@ def without_row(title: str, rows: Sequence[str]) -> List[str]:
     # Of a worker's own keys, the ones of its clients are what any client has.
     of_clients = CLIENT_PROPERTIES if title == "DistributedConfig" else frozenset()
     return sorted(key for key in kafkas_keys()[title] if not has_row(key, rows) and key not in of_clients)
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert DOCS.read_text(encoding="utf-8") == page(), f"run: python -m tools.docs.parity > {DOCS}"
 
 
 @pytest.mark.parametrize("title", kafkas_keys())

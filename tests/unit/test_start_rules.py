@@ -26,8 +26,6 @@ from mirror_lib.replication.start_rules import (
     rule_of,
     unlike,
 )
-from tests.lab.checkout import ROOT
-from tools.docs.starts import page
 
 KINDS: Dict[str, Type[Enum]] = {
     "rows": Rows,
@@ -87,11 +85,6 @@ def test_cases_have_every_fact_and_rules_name_no_other() -> None:
 
 def test_no_rule_is_dead() -> None:
     assert {id(rule_of(case)) for case in CASES} == {id(rule) for rule in RULES}
-
-
-def test_page_of_the_rules_is_the_table() -> None:
-    path = ROOT / "docs" / "project" / "starts.md"
-    assert path.read_text(encoding="utf-8") == page(), "run: python -m tools.docs.starts > docs/project/starts.md"
 
 
 PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))

@@ -24,16 +24,7 @@ def days_ago(days: float) -> int:
 
 
 def part(source: TopicPartition, last_timestamp: int) -> PartitionReport:
-    return PartitionReport(
-        topic=source[0],
-        remote_topic=f"A.{source[0]}",
-        partition=source[1],
-        position=10,
-        downstream_offset=10,
-        sequence=10,
-        last_timestamp=last_timestamp,
-        records=10,
-    )
+    return PartitionReport(source[0], f"A.{source[0]}", source[1], 10, 10, 10, last_timestamp, records=10)
 
 
 def days_behind(snapshot: FlowMetrics) -> float:

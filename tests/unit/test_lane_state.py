@@ -14,18 +14,7 @@ NOW = 1_800_000_000.0
 
 
 def parts(**sequences: int) -> List[PartitionReport]:
-    return [
-        PartitionReport(
-            topic=name,
-            remote_topic=f"A.{name}",
-            partition=0,
-            position=0,
-            downstream_offset=0,
-            sequence=sequence,
-            last_timestamp=-1,
-        )
-        for name, sequence in sequences.items()
-    ]
+    return [PartitionReport(name, f"A.{name}", 0, 0, 0, sequence, -1) for name, sequence in sequences.items()]
 
 
 def copied(**sequences: int) -> List[PartitionReport]:

@@ -11,32 +11,13 @@ from mirror_lib.replication.messages import PartitionReport, Stop
 STOP = Incident("partition stopped", "orders", 0, 10, 30, "too large")
 
 
+AT_10 = PartitionReport("orders", "A.orders", 0, 10, 5, 0, -1, incidents=(STOP,))
+UNREADABLE = replace(AT_10, stopped=Stop("orders-0 at offset 10: cannot fetch"))
+
+
 def part(position: int = 10, rejected_from: int = 10, rejected_until: int = 30) -> PartitionReport:
-    return PartitionReport(
-        topic="orders",
-        remote_topic="A.orders",
-        partition=0,
-        position=position,
-        downstream_offset=5,
-        sequence=0,
-        last_timestamp=-1,
-        stopped=Stop("orders-0 at offset 10: too large", rejected=(rejected_from, rejected_until)),
-        incidents=(STOP,),
-    )
-
-
-def stopped_for_another_reason() -> PartitionReport:
-    return PartitionReport(
-        topic="orders",
-        remote_topic="A.orders",
-        partition=0,
-        position=10,
-        downstream_offset=5,
-        sequence=0,
-        last_timestamp=-1,
-        stopped=Stop("orders-0 at offset 10: cannot fetch"),
-        incidents=(STOP,),
-    )
+    stop = Stop("orders-0 at offset 10: too large", rejected=(rejected_from, rejected_until))
+    return replace(AT_10, position=position, stopped=stop)
 
 
 def after(*parts: PartitionReport, skips: bool) -> PartitionState:
@@ -83,6 +64,6 @@ def test_rows_that_were_skipped_before_a_refused_record_are_reported_with_it() -
 
 
 def test_what_is_no_refusal_of_a_record_is_never_skipped() -> None:
-    stopped = after(stopped_for_another_reason(), skips=True)
-    assert stopped.stop == stopped_for_another_reason().stopped and upstream(stopped) == 10
-    assert PartitionState().incidents(stopped_for_another_reason(), True) == [STOP]
+    stopped = after(UNREADABLE, skips=True)
+    assert stopped.stop == UNREADABLE.stopped and upstream(stopped) == 10
+    assert PartitionState().incidents(UNREADABLE, True) == [STOP]

@@ -17,10 +17,10 @@ from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 
 LIMIT = "max.message.bytes"
 REFUSED = PartitionReport(
-    topic="orders", remote_topic="A.orders", partition=0, position=3, downstream_offset=3, sequence=3, last_timestamp=1,
+    *("orders", "A.orders", 0, 3, 3, 3, 1),
     stopped=Stop("too large", rejected=(3, 4)),
     incidents=(Incident("partition stopped", "orders", 0, 3, 4, "too large"),),
-)  # fmt: skip
+)
 
 
 class Limits:

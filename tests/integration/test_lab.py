@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -16,8 +15,6 @@ from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT
 from tests.lab.ports import free_ports
 
-if TYPE_CHECKING:
-    pass
 
 def write(broker: KafkaBroker, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})

@@ -20,7 +20,6 @@ from mirror_lib.topics.filters import (
     subscribe_pattern,
 )
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
-from mirror_lib.topics.policy import policy_for
 from tests.lab.checkout import ROOT
 
 EXAMPLE = ROOT / "conf" / "examples" / "custom" / "mirror.yaml"
@@ -210,20 +209,6 @@ def test_a_class_that_cannot_be_used_is_refused_in_one_sentence_with_its_line(
     reported = str(refused.value)
     assert sentence in reported and "\n" not in reported
     assert "replication.policy.class" in reported and reported.endswith("mm2.properties:6)")
-
-
-@pytest.mark.parametrize("package", ["", "org.apache.kafka.connect.mirror."])
-def test_java_names_of_the_built_in_classes_are_taken(
-    package: str, flow_with: Callable[..., ReplicationFlow]
-) -> None:
-    flow = flow_with(
-        replication_policy_class=package + "IdentityReplicationPolicy",
-        topic_filter_class=package + "DefaultTopicFilter",
-        group_filter_class=package + "DefaultGroupFilter",
-        config_property_filter_class=package + "DefaultConfigPropertyFilter",
-    )
-    assert policy_for(flow).format_remote_topic("A", "orders") == "orders"
-    assert (flow.topic_filter, flow.group_filter) == ("DefaultTopicFilter", "DefaultGroupFilter")
 
 
 def test_keys_behind_the_class_are_handed_to_it_and_refused_for_a_built_in(

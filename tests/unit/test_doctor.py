@@ -11,11 +11,9 @@ from mirror_lib.doctor.checks import (
     OK,
     WARNING,
     Check,
-    check_lines,
     collisions,
     durability,
     missing_operations,
-    summary_line,
     time_of_copy,
     timestamps,
 )
@@ -89,11 +87,3 @@ def test_retention_against_the_time_of_the_copy(
     nbytes: Optional[int], bound: Optional[int], kept: Optional[float], expected: List[Tuple[str, str]]
 ) -> None:
     assert found(list(time_of_copy("A->B", nbytes, bound, kept, "orders-0"))) == expected
-
-
-def test_lines_are_one_entry_each_and_the_summary_counts_them() -> None:
-    bad = Check("A", "login", BLOCKING, "no\nanswer \x1b[2J", "start it")
-    assert check_lines(bad) == ["blocking  A: login: no\n    answer \\x1b[2J", "          start it"]
-    good = Check("A", "login", OK, "1 broker")
-    assert summary_line([good, good]) == "2 ok, 0 warnings, 0 blocking: a run can start"
-    assert summary_line([good, bad]).endswith("1 blocking: a run would fail or be refused")

@@ -235,16 +235,6 @@ def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -
     assert any(line.startswith("  +  orders") for line in shown)
 
 
-def test_a_group_filter_that_fails_is_told_instead_of_the_groups() -> None:
-    found = previewed(
-        FakeCluster("A", topics(orders=1), offsets={"g": {("orders", 0): OFFSET}}),
-        FakeCluster("B", {}),
-        group_filter=f"{__name__}:Fails",
-    )
-    assert found.groups is None
-    assert f"{__name__}:Fails.why_not('g') failed: ValueError: no" in found.silent["groups"]
-
-
 class Fails:
     def __init__(self, *_: object) -> None:
         pass

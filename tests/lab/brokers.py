@@ -322,11 +322,6 @@ def start_together(brokers: List[KafkaBroker]) -> List[KafkaBroker]:
         raise
 
 
-def start_cluster(name: str, directory: Path, properties: Optional[Mapping[str, str]] = None) -> KafkaBroker:
-    """Start one cluster and return when it answers."""
-    return start_clusters([name], directory, properties)[0]
-
-
 @contextmanager
 def clusters(
     names: Sequence[str],

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as Place
@@ -23,7 +23,7 @@ from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TranslationRules
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab
-from tests.lab.readers import FETCH_WAIT_MS, Log, LogRecord
+from tests.lab.readers import Log, LogRecord, consumer_of, record_of
 
 PATIENCE_SECONDS = 60.0
 CLASSIC, KIP_848 = "classic", "consumer"
@@ -31,24 +31,6 @@ CLASSIC, KIP_848 = "classic", "consumer"
 # What a consumer read, by topic and partition and in order.
 Read = Dict[Tuple[str, int], List[LogRecord]]
 Offsets = Dict[Tuple[str, int], Tuple[int, str]]
-
-
-def consumer_of(broker: KafkaBroker, group: str, **settings: Any) -> Consumer:
-    properties = {key.replace("_", "."): value for key, value in settings.items()}
-    return Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "client.id": f"client of {group}",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": FETCH_WAIT_MS,
-            "log_level": 0,
-            **properties,
-        }
-    )
 
 
 def read_on(
@@ -79,7 +61,7 @@ def _read(consumer: Consumer, count: Optional[int]) -> Read:
         for message in consumer.consume(min(500, left or 500), timeout=0.05):
             error, where = message.error(), (str(message.topic()), int(message.partition() or 0))
             if error is None:
-                found.setdefault(where, []).append(_record(message))
+                found.setdefault(where, []).append(record_of(message))
                 left = None if left is None else left - 1
                 ended.discard(where)
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -91,11 +73,6 @@ def _read(consumer: Consumer, count: Optional[int]) -> Read:
             break
         assert time.monotonic() < deadline, f"read {sum(map(len, found.values()))} records, then nothing"
     return found
-
-
-def _record(message: Message) -> LogRecord:
-    headers: Any = message.headers() or ()
-    return LogRecord(message.key(), message.value(), tuple(headers), message.timestamp()[1])
 
 
 @contextmanager

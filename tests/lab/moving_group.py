@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError
 from mirror_lib.facts import TopicPartition
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
-from tests.lab.readers import LogRecord, read_topic, record_of
+from tests.lab.readers import LogRecord, consumer_of, read_topic, record_of
 
 PATIENCE_SECONDS = 60.0
 Work = Dict[TopicPartition, List[LogRecord]]
@@ -19,17 +19,7 @@ Work = Dict[TopicPartition, List[LogRecord]]
 
 def work(broker: KafkaBroker, group: str, topics: Sequence[str], most: Optional[int] = None) -> Work:
     """Subscribe as `group`, read until the logs' ends or `most` records, commit, leave; what was read, by partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "log_level": 0,
-        }
-    )
+    consumer = consumer_of(broker, group)
     try:
         consumer.subscribe(list(topics))
         read = _read(consumer, topics, most)

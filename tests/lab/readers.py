@@ -43,6 +43,17 @@ class Readable(Protocol):
 Log = Dict[int, LogRecord]
 
 
+def consumer_of(broker: Readable, group: str, **settings: Any) -> Consumer:
+    """Reads committed records from the first on, and commits nothing by itself. `settings` are librdkafka's, `_` for
+    `.`."""
+    defaults = {
+        **{"bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": f"client of {group}"},
+        **{"enable.auto.commit": False, "enable.partition.eof": True, "isolation.level": "read_committed"},
+        **{"auto.offset.reset": "earliest", "fetch.wait.max.ms": FETCH_WAIT_MS, "log_level": 0},
+    }
+    return Consumer({**defaults, **{key.replace("_", "."): value for key, value in settings.items()}})
+
+
 def read_topic(
     broker: Readable, topic: str, isolation: str = "read_uncommitted", login: Optional[Mapping[str, str]] = None
 ) -> Dict[int, Log]:
@@ -50,19 +61,8 @@ def read_topic(
 
     `login` are librdkafka's settings for a broker that asks for a name.
     """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "lab-reader",
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": FETCH_WAIT_MS,
-            "log_level": 0,
-            **(login or {}),
-        }
-    )
+    own = {"isolation.level": isolation, "auto.offset.reset": "error"}
+    consumer = consumer_of(broker, "lab-reader", **own, **(login or {}))
     try:
         partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])

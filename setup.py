@@ -16,6 +16,8 @@ MSK_IAM = ["aws-msk-iam-sasl-signer-python>=1.0.2,<2"]
 METRICS = ["prometheus-client>=0.20.0,<0.27"]
 # 14 is the last one for Python 3.8.
 SCREEN = ["rich>=13.9.4,<16"]
+# `mirror status` and `report`: Delta's tables without Java. Later than 0.17.4 it needs a newer pyarrow than 11.
+STATUS = ["deltalake>=0.17.4,<2", *ARROW]
 
 setup(
     name="spark-kafka-mirror",
@@ -39,8 +41,9 @@ setup(
         "spark": ["pyspark>=3.3.1,<4.3", "delta-spark>=2.3.0,<4.5", *ARROW],
         # For a Spark that is there already: a pyspark of ours would be taken instead of it.
         "platform": ARROW,
-        # `mirror status` and `report`: Delta's tables without Java. Later than 0.17.4 it needs a newer pyarrow than 11.
-        "status": ["deltalake>=0.17.4,<2", *ARROW],
+        "status": STATUS,
+        # The page of `mirror report` and its charts. 3.7 is the last matplotlib for Python 3.8.
+        "report": ["jinja2>=3.1.0,<4", "matplotlib>=3.7.0,<4", *STATUS],
         "msk-iam": MSK_IAM,
         "metrics": METRICS,
         # The live table of `mirror run` on a terminal; without it there are plain lines.

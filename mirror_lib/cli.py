@@ -49,6 +49,9 @@ PACKAGES_HINT = (
     "pip install '.[spark]'; for a Spark that is there already set SPARK_HOME or start by spark-submit.sh, and pip "
     "install '.[platform]', with MIRROR_JARS_DIR also --no-deps delta-spark"
 )
+# Packages of the extra `report`.
+REPORTS_PACKAGES = ("jinja2", "markupsafe", "matplotlib")
+REPORT_HINT = "pip install 'spark-kafka-mirror[report]'"
 
 # By the words of a command that is gone, what replaces it.
 REPLACED: Mapping[str, str] = {
@@ -95,7 +98,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return error.exit_code
     except ImportError as error:
         package = str(error.name).partition(".")[0]
-        if package not in SPARKS_PACKAGES:
+        if package not in (*SPARKS_PACKAGES, *REPORTS_PACKAGES):
             raise
         print_error(_import_failure(package, error))
         return EXIT_USAGE
@@ -133,6 +136,8 @@ def _set_level(name: Optional[str]) -> None:
 
 
 def _import_failure(package: str, error: ImportError) -> ConfigError:
+    if package in REPORTS_PACKAGES:
+        return ConfigError(f"the page needs the Python package {package}: {error}. No page was written", REPORT_HINT)
     if find_spec(package) is None:
         return ConfigError(f"the Python package {package} is missing", PACKAGES_HINT)
     version = getattr(sys.modules.get(package), "__version__", "of this environment")

@@ -1,4 +1,4 @@
-"""Formats text for people: counts, sizes and durations with units, aligned columns, and escapes in foreign names.
+"""Formats text for people: counts, sizes and durations with units, tables, and escapes in foreign names.
 
 The name of a topic, a group or a principal may have characters that control a terminal. Every line, log entry and JSON
 document passes through `visible`.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+import time
 import unicodedata
+from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Callable, Collection, List, Match, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Iterable, List, Match, Optional, Sequence, Tuple
 
 HOUR, DAY = 3600, 86400
 # Text is not wrapped into fewer columns of the terminal.
@@ -80,6 +82,21 @@ def duration(seconds: float) -> str:
     return f"{seconds / HOUR:.1f} h" if seconds < 2 * DAY else f"{seconds / DAY:.1f} days"
 
 
+def left(seconds: float) -> str:
+    """The time until something, which may be over."""
+    return duration(seconds) if seconds > 0 else "0 s"
+
+
+def moment(at: float) -> str:
+    """Unix seconds as `2026-11-26 08:10:02`, in the time zone of this machine."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def utc(at: float) -> str:
+    """The same in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))
+
+
 def size(nbytes: float) -> str:
     """Bytes with a unit: `512 B`, `12.3 MB`."""
     for unit in ("B", "KB", "MB", "GB"):
@@ -87,6 +104,33 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} TB"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, for text and for HTML. `get` reads its value of a row and `show` formats it; `None` is shown
+    as `-`. `note` explains the column, `mark` gives the state that colours a cell."""
+
+    title: str
+    get: Callable[[Any], Any]
+    show: Callable[[Any], str] = str
+    note: str = ""
+    mark: Callable[[Any], str] = lambda row: ""
+
+    @property
+    def right(self) -> bool:
+        """Numbers are aligned to the right."""
+        return self.show not in (str, moment)
+
+    def text(self, row: Any) -> str:
+        value = self.get(row)
+        return "-" if value is None else self.show(value)
+
+
+def table_lines(table: Sequence[Column], rows: Iterable[Any], columns: Optional[int] = None) -> List[str]:
+    """The heading and a line for each row, as `aligned` makes them."""
+    cells = [[each.title.upper() for each in table], *([each.text(row) for each in table] for row in rows)]
+    return aligned(cells, [place for place, each in enumerate(table) if each.right], columns)
 
 
 # What is to be copied into a shell, whole.

@@ -23,6 +23,8 @@ ONLY_IN: Dict[str, Tuple[str, ...]] = {
     "javaproperties": ("config",),
     "prometheus_client": ("exporter",),
     "rich": ("screen",),
+    "jinja2": ("report",),
+    "matplotlib": ("report",),
     "deltalake": ("ledger",),
 }
 # Decisions and record batches are tested without a JVM, so they cannot see Spark.
@@ -59,7 +61,7 @@ NEVER = (
     ("ledger", "replication"),
     *((f"rows.{one}", part) for one in CHANGING for part in ("kafka", "replication", "ledger", "rows.writer")),
     ("rows.partition", "rows.stage"),
-    *((f"report.{part}", "status.read") for part in ("page", "charts", "picture", "tables", "markup", "settings")),
+    *((f"report.{part}", "status.read") for part in ("page", "charts", "settings")),
     ("rows.writer", "rows.mirror"),
 )
 # Spark's private doors to its JVM, which Spark Connect, serverless compute and standard access mode do not have.

@@ -22,7 +22,7 @@ AUDITED = ("spark-4.0-python-3.11.txt", "tools.txt")
 CONTROL = "urllib3==1.26.4"
 # What a user of an Apache-2.0 product can take unasked. Names are from SPDX, of classifiers and of Maven's files.
 ALLOWED = re.compile(
-    r"(The )?Apache([ -]Software)?( License,?)?([ -](Version )?2\.0)?|MIT|0BSD|Zlib|CC0-1\.0|PSF-2\.0"
+    r"(The )?Apache([ -]Software)?( License,?)?([ -](Version )?2\.0)?|MIT(-CMU)?|0BSD|Zlib|CC0-1\.0|(PSF|Python)-2\.0"
     r"|BSD([ -][23][- ]Clause)?( License)?",
     re.IGNORECASE,
 )

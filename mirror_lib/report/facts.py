@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Tuple
 
+from mirror_lib.ledger.records import HISTORY_SECONDS
 from mirror_lib.status.facts import (
     WELL_ENDED,
     FlowStatus,
@@ -15,8 +16,6 @@ from mirror_lib.status.facts import (
     rows_by_run,
     run_of,
 )
-
-RUNS_SHOWN = 50
 
 RUNNING, DIED = "running", "died"
 
@@ -38,33 +37,25 @@ class Sign:
 
 @dataclass(frozen=True)
 class RunRecord(RunStatus):
-    """One run of a flow. `signs` begin with its start, at which nothing was copied yet."""
+    """One run of a flow, as of `now` (Unix seconds). `signs` begin with its start, at which nothing was copied yet."""
 
     signs: Tuple[Sign, ...] = ()
+    now: float = 0.0
 
     @property
-    def records(self) -> int:
-        return self.signs[-1].records
-
-    @property
-    def bytes(self) -> int:
-        return self.signs[-1].bytes
-
-    def end(self, now: float) -> str:
+    def end(self) -> str:
         """Its outcome, RUNNING, or DIED where it has no end and was killed or is silent for ten minutes."""
         if self.ended is not None:
             return self.outcome or "ended"
-        return RUNNING if self.running(now) else DIED
+        return RUNNING if self.running(self.now) else DIED
 
-    def went_well(self, now: float) -> bool:
-        return self.end(now) in (*WELL_ENDED, RUNNING)
+    @property
+    def seconds(self) -> float:
+        return (self.now if self.end == RUNNING else self.last_sign) - self.started
 
-
-@dataclass(frozen=True)
-class VerificationRecord(VerifyStatus):
-    """One row of the table `verifications`. `differing` counts the topics that differ."""
-
-    differing: int = 0
+    @property
+    def went_well(self) -> bool:
+        return self.end in (*WELL_ENDED, RUNNING)
 
 
 @dataclass(frozen=True)
@@ -76,17 +67,8 @@ class FlowHistory:
 
     runs: Optional[Tuple[RunRecord, ...]] = ()
     incidents: Optional[Tuple[IncidentStatus, ...]] = ()
-    verifications: Optional[Tuple[VerificationRecord, ...]] = ()
+    verifications: Optional[Tuple[VerifyStatus, ...]] = ()
     unread: Tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ClusterFacts:
-    """What a page may show of a cluster's configuration."""
-
-    alias: str
-    bootstrap_servers: str
-    security_protocol: str
 
 
 @dataclass(frozen=True)
@@ -102,26 +84,18 @@ class SettingValue:
 
 @dataclass(frozen=True)
 class FlowReport:
-    """One flow."""
+    """One flow. `clusters`: source and target, each with what the page may show of its configuration."""
 
     status: FlowStatus
     history: FlowHistory
-    source: ClusterFacts
-    target: ClusterFacts
+    clusters: Tuple[Tuple[str, str], ...]
     settings: Tuple[SettingValue, ...] = ()
 
 
 @dataclass(frozen=True)
-class ConfigFile:
-    """A configuration file, and the SHA-256 of its content in hexadecimal digits."""
-
-    path: str
-    sha256: str
-
-
-@dataclass(frozen=True)
 class MirrorReport:
-    """The whole page. `made_at` is Unix seconds, `state` the folder of the tables."""
+    """The whole page. `made_at` is Unix seconds, `state` the folder of the tables. `files`: each file of the
+    configuration with its SHA-256 in hexadecimal digits."""
 
     name: str
     made_at: float
@@ -129,12 +103,13 @@ class MirrorReport:
     state: str
     trigger: str
     flows: Tuple[FlowReport, ...]
-    files: Tuple[ConfigFile, ...]
+    files: Tuple[Tuple[str, str], ...]
 
 
-def run_records(rows: Rows, since: float) -> Tuple[RunRecord, ...]:
-    """The runs with a sign of life after `since`. A run without a row `started` is left out."""
-    found = [RunRecord(**vars(run_of(own)), signs=_signs(own)) for own in rows_by_run(rows) if own[-1]["at"] >= since]
+def run_records(rows: Rows, now: float) -> Tuple[RunRecord, ...]:
+    """The runs with a sign of life in the last 30 days. A run without a row `started` is left out."""
+    recent = [own for own in rows_by_run(rows) if own[-1]["at"] >= now - HISTORY_SECONDS]
+    found = [RunRecord(**vars(run_of(own)), signs=_signs(own), now=now) for own in recent]
     return tuple(sorted(found, key=lambda each: each.started))
 
 

@@ -7,7 +7,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.config.loader import read_document, with_values
@@ -15,16 +15,9 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, cause_of
 from mirror_lib.ledger.records import HISTORY_SECONDS, NEWS
 from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.report.facts import (
-    ConfigFile,
-    FlowHistory,
-    FlowReport,
-    MirrorReport,
-    VerificationRecord,
-    run_records,
-)
+from mirror_lib.report.facts import FlowHistory, FlowReport, MirrorReport, run_records
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
-from mirror_lib.status.facts import IncidentStatus
+from mirror_lib.status.facts import VerifyStatus
 from mirror_lib.status.read import (
     INCIDENT_COLUMNS,
     RUN_COLUMNS,
@@ -38,7 +31,6 @@ from mirror_lib.status.read import (
 # As many flows are read at once.
 FLOWS_AT_ONCE = 8
 _RUN = (*RUN_COLUMNS, "bytes", "lag_seconds")
-_VERIFIED = (*VERIFIED_COLUMNS, "differing")
 
 
 def mirror_report(
@@ -46,7 +38,7 @@ def mirror_report(
 ) -> MirrorReport:
     """`hidden`: places (`file:line`) of settings whose values may be secret. Raises `ConfigError` where a file, or
     tables of such a kind, cannot be read on this machine."""
-    files = tuple(ConfigFile(path, sha256_of(path)) for path in paths)
+    files = tuple((path, sha256_of(path)) for path in paths)
     with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="report") as pool:
         found = tuple(pool.map(lambda flow: _flow(config, flow, hidden), flows))
     state = shown_state(config.state, hidden)
@@ -70,18 +62,13 @@ def sha256_of(path: str) -> str:
 
 def _flow(config: MirrorConfig, flow: ReplicationFlow, hidden: FrozenSet[str]) -> FlowReport:
     history = flow_history(TableReader(config.state), flow.name, time.time())
-    return FlowReport(
-        flow_status(config, flow),
-        history,
-        cluster_facts(flow.source, "consumer"),
-        cluster_facts(flow.target, "producer"),
-        changed_settings(flow, hidden),
-    )
+    clusters = (cluster_facts(flow.source, "consumer"), cluster_facts(flow.target, "producer"))
+    return FlowReport(flow_status(config, flow), history, clusters, changed_settings(flow, hidden))
 
 
 def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
     """A table that cannot be read does not keep the others from being shown."""
-    since, unread = now - HISTORY_SECONDS, []
+    unread: List[str] = []
 
     def rows(table: str, columns: Sequence[str], made: Callable[[List[Dict[str, Any]]], Any]) -> Optional[Any]:
         try:
@@ -92,15 +79,11 @@ def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
             unread.append(f"could not read the table {table}: {type(error).__name__}: {cause_of(error)}")
         return None
 
-    runs = rows("runs", _RUN, lambda found: tuple(map(or_killed, run_records(found, since))))
-    incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: _without_news(incidents_since(found, since)))
-    verified = rows("verifications", _VERIFIED, _verifications)
+    runs = rows("runs", _RUN, lambda found: tuple(map(or_killed, run_records(found, now))))
+    incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: incidents_since(found, now - HISTORY_SECONDS))
+    if incidents is not None:
+        incidents = tuple(each for each in incidents if each.kind not in NEWS)
+    verified = rows("verifications", VERIFIED_COLUMNS, lambda found: [VerifyStatus(**row) for row in found])
+    if verified is not None:
+        verified = tuple(sorted(verified, key=lambda each: each.at))
     return FlowHistory(runs, incidents, verified, tuple(unread))
-
-
-def _without_news(found: Sequence[IncidentStatus]) -> Tuple[IncidentStatus, ...]:
-    return tuple(each for each in found if each.kind not in NEWS)
-
-
-def _verifications(rows: Iterable[Mapping[str, Any]]) -> Tuple[VerificationRecord, ...]:
-    return tuple(sorted((VerificationRecord(**row) for row in rows), key=lambda each: each.at))

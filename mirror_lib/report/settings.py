@@ -8,17 +8,17 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, ON_OR_OFF, RECORDS, RecordChange
 from mirror_lib.config.settings import ENGINE, SETTINGS
 from mirror_lib.config.values import FLOW, INTERVAL, MILLISECONDS, OffsetChoice, Setting
-from mirror_lib.report.facts import ClusterFacts, SettingValue
+from mirror_lib.report.facts import SettingValue
 
 NOT_SHOWN = "not shown: it comes from a reference, so it may be secret"
 NOT_SHOWN_OF_CLASS = "not shown: it is for a class of yours"
 STATE = "state"
 
 
-def cluster_facts(cluster: ClusterConfig, role: str) -> ClusterFacts:
-    """What may be shown of a cluster; `role` is the client that copies from it or to it."""
+def cluster_facts(cluster: ClusterConfig, role: str) -> Tuple[str, str]:
+    """The alias, and what may be shown of the cluster; `role` is the client that copies from it or to it."""
     protocol = cluster.client_properties(role).get("security.protocol", "PLAINTEXT")
-    return ClusterFacts(cluster.alias, cluster.bootstrap_servers, protocol.strip().upper())
+    return cluster.alias, f"{cluster.bootstrap_servers} ({protocol.strip().upper()})"
 
 
 def shown_state(state: str, hidden: FrozenSet[str]) -> str:

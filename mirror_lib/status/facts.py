@@ -150,7 +150,7 @@ class GroupStatus:
 
 @dataclass(frozen=True)
 class VerifyStatus:
-    """The last verification of the flow."""
+    """A verification of the flow. `differing`: how many topics differ."""
 
     verdict: str
     topics: int
@@ -158,6 +158,7 @@ class VerifyStatus:
     scope: str
     at: float
     first_difference: Optional[str] = None
+    differing: int = 0
 
 
 @dataclass(frozen=True)
@@ -216,10 +217,6 @@ class TopicStatus(Partitions):
         """How much of what the source holds is copied, in percent; never 100 while there is a lag."""
         held = sum(each.log_end - each.log_start for each in self.partitions)
         return min(99.9, 100 * (held - self.lag) / held) if self.lag else 100.0
-
-    @property
-    def copied_words(self) -> str:
-        return f"{self.copied:.1f} %" if self.lag else "all"
 
     @property
     def worst(self) -> PartitionStatus:

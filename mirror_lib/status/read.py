@@ -61,7 +61,7 @@ RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storag
 RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records", "filtered")
 INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
 CUTOVER_COLUMNS = ("direction", "step", "status", "at")
-VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "scope", "at")
+VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "differing", "scope", "at")
 _MOVE = (
     *("cluster", "group", "topic", "partition", "verdict", "action", "at"),
     *("append_number", "previous_offset", "new_offset", "from_offset"),

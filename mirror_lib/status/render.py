@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.codes import INCIDENT_CODES
 from mirror_lib.event_lines import event_lines
+from mirror_lib.groups.translation import EXACT
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.status.facts import (
+    HEALTHY,
     CutoverStatus,
     FlowStatus,
     GroupStatus,
-    PartitionStatus,
     RunStatus,
-    TopicStatus,
+    VerifyStatus,
     topics_of,
     unsized,
 )
-from mirror_lib.text import aligned, counted, duration, grouped, one_entry, size
+from mirror_lib.text import Column, counted, duration, grouped, left, moment, one_entry, size, table_lines
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
 TOPICS_SHOWN = 20
@@ -33,49 +33,57 @@ SCHEMA = 1
 def status_lines(
     status: FlowStatus, everything: bool = False, partitions: bool = False, columns: Optional[int] = None
 ) -> List[str]:
-    lines = [f"{status.flow}: {status.state}", f"  run       {_run(status)}"]
-    if status.partitions:
-        lines.append(f"  lag       {_lag(status)}")
-    if status.run is not None and status.run.filtered is not None:
-        lines.append(f"  filtered  {counted(status.run.filtered, 'record')} since the start of the run")
-    lines += [f"  waits     {each.sentence(status.at)}" for each in status.transactions[:WAITS_SHOWN]]
-    if status.kept_seconds is not None:
-        lines.append(f"  retention the source keeps all of that for {_left(status.kept_seconds)} at least")
-    if status.kept_bytes is not None:
-        lines.append(f"  retention by size after about {size(max(0, status.kept_bytes))} more in a partition")
-    if unsized(status.partitions):
-        lines.append(f"  retention {unsized(status.partitions)}")
-    lines.append(f"  verified  {_verified(status)}")
-    if status.cutover is not None:
-        lines.append(f"  cut-over  {_cutover(status.cutover)}")
+    lines = [f"{status.flow}: {status.state}", *(f"  {name:<9} {text}" for name, text in facts(status, moment))]
     lines += _events(status)
     lines += [line for each in status.problems for line in (f"  ! {one_entry(each.what)}", f"    {each.remedy}")]
-    rows = [_PARTITION_HEADER, *map(_partition_row, status.partitions)]
-    if not partitions:
-        rows = [_TOPIC_HEADER, *map(_topic_row, topics_of(status.partitions))]
-    shown = rows if everything or partitions else rows[: TOPICS_SHOWN + 1]
-    if len(rows) > 1:
-        lines += ["", *aligned(shown, range(1, len(rows[0])), columns)]
-    if len(shown) < len(rows):
-        lines.append(f"and {counted(len(rows) - len(shown), 'topic')} with less lag (--all)")
-    if status.groups:
-        lines += ["", *_group_lines(status, columns)]
-    return lines
+    if partitions:
+        lines += _table(PARTITION, status.partitions, columns)
+    else:
+        topics = topics_of(status.partitions)
+        shown = topics if everything else topics[:TOPICS_SHOWN]
+        lines += _table(TOPIC, shown, columns)
+        if len(shown) < len(topics):
+            lines.append(f"and {counted(len(topics) - len(shown), 'topic')} with less lag (--all)")
+    return lines + _table(GROUP, [replace(each, verdict=each.verdict.split(":")[0]) for each in status.groups], columns)
 
 
-def _run(status: FlowStatus) -> str:
+def _table(table: Sequence[Column], rows: Sequence[Any], columns: Optional[int]) -> List[str]:
+    return ["", *table_lines(table, rows, columns)] if rows else []
+
+
+def facts(status: FlowStatus, moment: Callable[[float], str]) -> List[Tuple[str, str]]:
+    """What is true of the flow as a whole, each with its name. `moment` formats times."""
+    found = [("run", _run(status, moment))]
+    if status.partitions:
+        found.append(("lag", lag(status)))
+    if status.run is not None and status.run.filtered is not None:
+        found.append(("filtered", f"{counted(status.run.filtered, 'record')} since the start of the run"))
+    found += [("waits", each.sentence(status.at)) for each in status.transactions[:WAITS_SHOWN]]
+    if status.kept_seconds is not None:
+        found.append(("retention", f"the source keeps all of that for {left(status.kept_seconds)} at least"))
+    if status.kept_bytes is not None:
+        found.append(("retention", f"by size after about {size(max(0, status.kept_bytes))} more in a partition"))
+    if unsized(status.partitions):
+        found.append(("retention", unsized(status.partitions)))
+    found.append(("verified", _verified(status.verified, moment)))
+    if status.cutover is not None:
+        found.append(("cut-over", _cutover(status.cutover, moment)))
+    return found
+
+
+def _run(status: FlowStatus, moment: Callable[[float], str]) -> str:
     run = status.run
     if run is None:
         return "none yet"
     where = "" if run.driver is None else f" on {run.driver}"
-    if status.running:
-        return f"running since {_moment(run.started)}{where}, last sign of life {_ago(status, run.last_sign)}"
-    if run.ended is None:
-        return f"died: started {_moment(run.started)}{where}, last sign of life {_ago(status, run.last_sign)}"
-    return f"ended {_moment(run.ended)}{where}: {'with an error' if run.failed else run.outcome}"
+    if run.ended is not None:
+        return f"ended {moment(run.ended)}{where}: {'with an error' if run.failed else run.outcome}"
+    began = "running since" if status.running else "died: started"
+    ago = duration(max(0.0, status.at - run.last_sign))
+    return f"{began} {moment(run.started)}{where}, last sign of life {ago} ago"
 
 
-def _lag(status: FlowStatus) -> str:
+def lag(status: FlowStatus) -> str:
     if not status.lag:
         return "none"
     parts = [counted(status.lag, "offset")]
@@ -89,25 +97,24 @@ def _lag(status: FlowStatus) -> str:
     return " · ".join(parts)
 
 
-def _verified(status: FlowStatus) -> str:
-    found = status.verified
+def _verified(found: Optional[VerifyStatus], moment: Callable[[float], str]) -> str:
     if found is None:
         return "never"
     counts = f"{counted(found.topics, 'topic')}, {counted(found.records, 'record')}"
-    return f"{found.verdict} {_moment(found.at)} ({counts}, {found.scope})"
+    return f"{found.verdict} {moment(found.at)} ({counts}, {found.scope})"
 
 
-def _cutover(found: CutoverStatus) -> str:
+def _cutover(found: CutoverStatus, moment: Callable[[float], str]) -> str:
     if not found.complete:
-        return f"{'refused' if found.refused else 'interrupted'} at the step {found.step} {_moment(found.at)}"
+        return f"{'refused' if found.refused else 'interrupted'} at the step {found.step} {moment(found.at)}"
     place = "to the target" if found.direction == CutoverStep.OVER else "back to the source"
-    return f"applications moved {place} {_moment(found.at)}"
+    return f"applications moved {place} {moment(found.at)}"
 
 
 def _events(status: FlowStatus) -> List[str]:
     """The last events, the latest first; the rows of one commit have one time."""
     found = [
-        f"{_moment(at)} {line}"
+        f"{moment(at)} {line}"
         for at, rows in groupby(reversed(status.incidents), key=lambda each: each.at)
         for line in event_lines(rows)
     ]
@@ -118,61 +125,43 @@ def _events(status: FlowStatus) -> List[str]:
     return [*(f"  event     {one_entry(line)}" for line in found[:EVENTS_SHOWN]), *more]
 
 
-_TOPIC_HEADER = ("TOPIC", "PARTITIONS", "COPIED", "LAG", "LAG TIME", "KEPT FOR", "WORST")
-_PARTITION_HEADER = ("PARTITION", "LOG START", "NEXT OFFSET", "LOG END", "LAG", "LAG TIME", "KEPT FOR", "COMMITTED")
-
-
-def _topic_row(topic: TopicStatus) -> Tuple[str, ...]:
-    return (
-        *(topic.topic, str(len(topic.partitions)), topic.copied_words, grouped(topic.lag)),
-        *(_age(topic.lag_seconds), _left(topic.kept_seconds), str(topic.worst.partition) if topic.lag else "-"),
-    )
-
-
-def _partition_row(each: PartitionStatus) -> Tuple[str, ...]:
-    return (
-        *(f"{each.topic}-{each.partition}", grouped(each.log_start), _number(each.position), grouped(each.log_end)),
-        *(grouped(each.lag), _age(each.lag_seconds), _left(each.kept_seconds), _moment(each.copied_at)),
-    )
-
-
-def _age(seconds: Optional[float]) -> str:
-    return "-" if seconds is None else duration(seconds)
-
-
-def _left(seconds: Optional[float]) -> str:
-    return "-" if seconds is None else duration(seconds) if seconds > 0 else "0 s"
-
-
-def _group_lines(status: FlowStatus, columns: Optional[int]) -> List[str]:
-    header = ("GROUP", "POSITIONS", "VERDICT", "SOURCE LAG", "TARGET LAG", "COMMITTED")
-    rows = [
-        (
-            *(each.group, str(each.positions), each.verdict.split(":")[0]),
-            *(_number(each.source_lag), _target_lag(each), _moment(each.moved_at)),
-        )
-        for each in status.groups
-    ]
-    return aligned([header, *rows], {1, 3, 4}, columns)
-
-
-def _target_lag(group: GroupStatus) -> str:
+def _target_lag(group: GroupStatus) -> Optional[str]:
     markers = f" ({counted(group.target_markers, 'marker')})" if group.target_markers else ""
-    return _number(group.target_lag) + markers
+    return None if group.target_lag is None else grouped(group.target_lag) + markers
 
 
-def _number(value: Optional[int]) -> str:
-    return "-" if value is None else grouped(value)
+def _share(percent: float) -> str:
+    return f"{percent:.1f} %" if percent < 100 else "all"
 
 
-def _moment(at: Optional[float]) -> str:
-    if at is None:
-        return "-"
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
-def _ago(status: FlowStatus, at: float) -> str:
-    return f"{duration(max(0.0, status.at - at))} ago"
+LAG = (
+    Column("Lag", lambda each: each.lag, grouped, "Source offsets after the last offset in the ledger"),
+    Column("Lag time", lambda each: each.lag_seconds, duration, "Age of the oldest record that is still to be copied"),
+    Column("Kept for", lambda each: each.kept_seconds, left, "How long, at least, the source keeps what is not copied"),
+)
+TOPIC = (
+    Column("Topic", lambda each: each.topic),
+    Column("Partitions", lambda each: len(each.partitions), grouped),
+    Column("Copied", lambda each: each.copied, _share, "Share of what the source holds"),
+    *LAG,
+    Column("Worst", lambda each: each.worst.partition if each.lag else None, "{}".format, "Its greatest lag"),
+)
+PARTITION = (
+    Column("Partition", lambda each: f"{each.topic}-{each.partition}"),
+    Column("Log start", lambda each: each.log_start, grouped),
+    Column("Next offset", lambda each: each.position, grouped),
+    Column("Log end", lambda each: each.log_end, grouped),
+    *LAG,
+    Column("Committed", lambda each: each.copied_at, moment, "Last commit to the ledger"),
+)
+GROUP = (
+    Column("Group", lambda each: each.group),
+    Column("Positions", lambda each: each.positions, grouped),
+    Column("Verdict", lambda each: each.verdict, mark=lambda each: HEALTHY * each.verdict.startswith(EXACT)),
+    Column("Source lag", lambda each: each.source_lag, grouped),
+    Column("Target lag", _target_lag, "{}".format),
+    Column("Committed", lambda each: each.moved_at, moment, "Last offset commit on the target"),
+)
 
 
 def status_json(status: FlowStatus) -> Dict[str, object]:

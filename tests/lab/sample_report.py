@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from mirror_lib.report.facts import (
-    ClusterFacts,
-    ConfigFile,
-    FlowHistory,
-    FlowReport,
-    MirrorReport,
-    RunRecord,
-    SettingValue,
-    Sign,
-    VerificationRecord,
-)
+from mirror_lib.report.facts import FlowHistory, FlowReport, MirrorReport, RunRecord, SettingValue, Sign
 from mirror_lib.status.facts import (
     FlowStatus,
     GroupStatus,
@@ -52,7 +42,7 @@ def run_of(number: int, start: float, signs: int, step: float = 180.0, ended: bo
         found.append(Sign(end, found[-1].records, found[-1].bytes))
     outcome = "ok" if ended else None
     ends = (end if ended else None, outcome, "etl-3 process 7")
-    return RunRecord(f"run-{number}", start, found[-1].at, *ends, signs=tuple(found))
+    return RunRecord(f"run-{number}", start, found[-1].at, *ends, signs=tuple(found), now=NOW)
 
 
 def partition(topic: str, number: int, lag: int = 0) -> PartitionStatus:
@@ -80,19 +70,17 @@ def flow_report(source: str = "primary", target: str = "backup", topics: int = 3
         (run_of(1, NOW - 5 * HOUR, 10), run),
         (IncidentStatus("topic recreated", "topic-1", 1, 40, 41, "topic-1 has another id", NOW - 9 * HOUR),),
         (
-            VerificationRecord(
-                "differs", 3, 9, "a sample", NOW - 2 * HOUR, "topic-1-0: lost at upstream offset 4", differing=1
-            ),
-            VerificationRecord("equal", 3, 4711, "whole", NOW - HOUR, None, differing=0),
+            VerifyStatus("differs", 3, 9, "a sample", NOW - 2 * HOUR, "topic-1-0: lost at upstream offset 4", 1),
+            VerifyStatus("equal", 3, 4711, "whole", NOW - HOUR, None, 0),
         ),
     )
-    clusters = (ClusterFacts(source, f"{source}:9092", "SASL_SSL"), ClusterFacts(target, f"{target}:9092", "SSL"))
-    return FlowReport(status, history, *clusters, (SettingValue("tasks.max", "4", "1", "mirror.yaml:7"),))
+    clusters = ((source, f"{source}:9092 (SASL_SSL)"), (target, f"{target}:9092 (SSL)"))
+    return FlowReport(status, history, clusters, (SettingValue("tasks.max", "4", "1", "mirror.yaml:7"),))
 
 
 def mirror_report(flows: Sequence[FlowReport]) -> MirrorReport:
     """A report of these flows."""
-    files = (ConfigFile("mirror.yaml", "0123456789abcdef" * 4),)
+    files = (("mirror.yaml", "0123456789abcdef" * 4),)
     return MirrorReport("orders", NOW, "0.1.0", "/mirror-state", "10 seconds", tuple(flows), files)
 
 
@@ -116,9 +104,9 @@ def hostile_report() -> MirrorReport:
         replace(run_of(n, NOW - 600 * (n + 2), 1), outcome=each(n), driver=each(n + 1), run_id=each(n + 2))
         for n in all_of_them
     )
-    verified = tuple(VerificationRecord(each(n), 1, 1, each(n + 1), NOW, each(n + 2), differing=1) for n in all_of_them)
+    verified = tuple(VerifyStatus(each(n), 1, 1, each(n + 1), NOW, each(n + 2), 1) for n in all_of_them)
     settings = tuple(SettingValue(each(n), each(n + 1), each(n + 2), each(n + 3)) for n in all_of_them)
-    source, target = (ClusterFacts(each(n), each(n + 1), each(n + 2)) for n in (0, 1))
+    clusters = ((each(0), each(1)), (each(2), each(3)))
     history = FlowHistory(runs, incidents, verified, tuple(map(each, all_of_them)))
-    report = mirror_report([FlowReport(status, history, source, target, settings)])
-    return replace(report, name=each(0), state=each(1), trigger=each(2), files=(ConfigFile(each(3), each(4)),))
+    report = mirror_report([FlowReport(status, history, clusters, settings)])
+    return replace(report, name=each(0), state=each(1), trigger=each(2), files=((each(3), each(4)),))

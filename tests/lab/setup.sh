@@ -17,7 +17,8 @@ KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
 # A line of Spark: its versions, and the Pythons to build with, the best first. Spark before 4.0 knows neither NumPy 2 nor
 # pandas 3. `floors` are the lower bounds of setup.py: 3.3 is the line that runs with them.
 floors=('pyarrow==11.0.0' 'pandas==1.5.3' 'cramjam==2.8.0' 'google-crc32c==1.5.0' 'pyyaml==6.0' 'javaproperties==0.8.1'
-    'aws-msk-iam-sasl-signer-python==1.0.2' 'prometheus-client==0.20.0' 'rich==13.9.4' 'deltalake==0.17.4')
+    'aws-msk-iam-sasl-signer-python==1.0.2' 'prometheus-client==0.20.0' 'rich==13.9.4' 'deltalake==0.17.4'
+    'jinja2==3.1.0' 'matplotlib==3.7.0')
 case $SPARK in
     3.3) spark=3.3.1 delta=2.3.0 scala=2.12 pythons='3.8' extra=("${floors[@]}") ;;
     3.4) spark=3.4.4 delta=2.4.0 scala=2.12 pythons='3.10 3.9 3.11' extra=('numpy<2' 'pandas<2.3' 'pyarrow<18') ;;
@@ -28,7 +29,7 @@ case $SPARK in
     *) fail "SPARK=$SPARK is not a Spark line this project tests with: use 3.3, 3.4, 3.5, 4.0, 4.1 or 4.2" ;;
 esac
 # The linters run on the first line alone: mypy has no version for Python 3.8.
-[[ $SPARK == 4.0 ]] && extras=spark,status,screen,test,dev,connect || extras=spark,status,screen,test
+[[ $SPARK == 4.0 ]] && extras=spark,report,screen,test,dev,connect || extras=spark,report,screen,test
 VENV=${VENV:-.venv}
 kafka_jars=.cache/kafka-$KAFKA_VERSION
 connect_jars=.cache/connect-$KAFKA_VERSION
@@ -129,7 +130,7 @@ write_locks() {
         write_lock "$lock" "${line[@]}" --extra ${extras//,/ --extra }
     [[ $SPARK == 4.0 ]] || return 0
     write_lock locks/runtime.txt "${line[@]}" -c "$lock" --extra spark --extra msk-iam --extra metrics --extra screen \
-        --extra status </dev/null
+        --extra report </dev/null
     printf '%s\n' uv pip-audit cyclonedx-bom | write_lock locks/tools.txt --universal --python-version 3.10
 }
 

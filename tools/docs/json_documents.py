@@ -142,6 +142,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "verified.topics": "count",
         "verified.scope": "what was compared",
         "verified.first_difference": "first difference",
+        "verified.differing": "topics that differ",
         "blocked": "topics that cannot be copied",
         "matchless[].key": "`topics` or `groups`",
         "matchless[].place": "file and line",

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress
+from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress, print_result
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.cutover.steps import FENCE, STEPS, STEPS_BACK, budget_line, gate_lines
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
@@ -58,11 +58,8 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     for flow in copied_flows(arguments, config):
         found = readiness(config, flow)
         closed = closed or not all(each.open for each in found.gates)
-        if arguments.json:
-            print_json(document(flow.name, found))
-        else:
-            budget = budget_line(found.lag, found.rate, 10.0, found.records)
-            print_lines([flow.name, *gate_lines(found.gates), budget])
+        budget = budget_line(found.lag, found.rate, 10.0, found.records)
+        print_result(arguments, document(flow.name, found), [flow.name, *gate_lines(found.gates), budget])
     return EXIT_FAILED if closed else EXIT_OK
 
 
@@ -134,8 +131,5 @@ def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
     flows = copied_flows(arguments, config)
     for number, flow in enumerate(flows):
         found = failover(config, flow, time.time())
-        if arguments.json:
-            print_json(asdict(found))
-        else:
-            print_lines([*([""] if number else []), *failover_lines(found, columns())])
+        print_result(arguments, asdict(found), [*([""] if number else []), *failover_lines(found, columns())])
     return EXIT_OK

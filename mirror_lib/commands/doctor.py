@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Iterable, Iterator, List
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import copied_flows, print_json, print_lines
+from mirror_lib.commands.output import copied_flows, print_lines, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.doctor.checks import BLOCKING, Check, check_lines, failed, summary_line
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, MirrorError
@@ -31,7 +31,7 @@ def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         checks = chain(checks, _on_spark(config, flows))
     for check in checks:
         made.append(check)
-        _show(check, arguments.json)
+        print_result(arguments, asdict(check), check_lines(check))
     if not arguments.json:
         print_lines([summary_line(made)])
     return EXIT_FAILED if any(each.level == BLOCKING for each in made) else EXIT_OK
@@ -46,10 +46,3 @@ def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Ch
             yield from on_spark(spark, config, flows)
     except MirrorError as error:
         yield failed("spark", "start", error)
-
-
-def _show(check: Check, as_json: bool) -> None:
-    if as_json:
-        print_json(asdict(check))
-    else:
-        print_lines(check_lines(check))

@@ -16,7 +16,7 @@ from mirror_lib.commands.output import (
     print_end,
     print_error,
     print_json,
-    print_lines,
+    print_result,
     print_undo,
     undo_line,
     watcher,
@@ -142,20 +142,16 @@ def _show(
     arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned, exit_code: int
 ) -> None:
     moves, run_id = planned.moves, planned.run_id
-    if arguments.json:
-        rows = [plan_json(move) for move in moves]
-        whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
-        print_json({**whose, "positions": rows, "unreadable": planned.unreadable, "exit_code": exit_code})
-    else:
-        here, there = flow.source.alias, flow.target.alias
-        way = f"{here} to {there}" if direction == TO_DOWNSTREAM else f"{there} back to {here}"
-        closing = [summary(moves), *not_moved(move.decision for move in moves)]
-        table = plan_lines(moves, columns()) if moves else []
-        print_lines([f"{flow.name}: group offsets, from {way}", *table, *closing])
-        if run_id is not None:
-            print_lines([undo_line(arguments, run_id)])
-        elif any(move.decision.translation.commit for move in moves):
-            print_lines(["nothing was changed: --execute commits these offsets"])
+    rows = [plan_json(move) for move in moves]
+    whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
+    found = {**whose, "positions": rows, "unreadable": planned.unreadable, "exit_code": exit_code}
+    here, there = flow.source.alias, flow.target.alias
+    way = f"{here} to {there}" if direction == TO_DOWNSTREAM else f"{there} back to {here}"
+    table = [*(plan_lines(moves, columns()) if moves else []), summary(moves)]
+    table += not_moved(move.decision for move in moves)
+    changing = any(move.decision.translation.commit for move in moves)
+    end = _end(arguments, run_id, "commits these offsets" if changing else "")
+    print_result(arguments, found, [f"{flow.name}: group offsets, from {way}", *table, *end])
     for sentence in planned.unreadable:
         print_error(f"{flow.name}: {sentence}")
 
@@ -231,13 +227,16 @@ def _undone(
 def _show_undone(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
     from mirror_lib.groups.moves import undo_json, undo_lines
 
-    if arguments.json:
-        rows = [undo_json(undo, undone.outcomes) for undo in undone.found]
-        runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
-        print_json({"flow": flow_name, "cluster": alias, **runs, "positions": rows})
-        return
-    print_lines([f"{flow_name}, groups of {alias}", *undo_lines(undone.found, undone.outcomes, columns())])
-    if undone.run_id is not None:
-        print_lines([undo_line(arguments, undone.run_id)])
-    elif undone.outcomes:
-        print_lines(["nothing was changed: --execute puts these offsets back"])
+    rows = [undo_json(undo, undone.outcomes) for undo in undone.found]
+    runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
+    table = undo_lines(undone.found, undone.outcomes, columns())
+    end = _end(arguments, undone.run_id, "puts these offsets back" if undone.outcomes else "")
+    found = {"flow": flow_name, "cluster": alias, **runs, "positions": rows}
+    print_result(arguments, found, [f"{flow_name}, groups of {alias}", *table, *end])
+
+
+def _end(arguments: argparse.Namespace, run_id: Optional[str], would: str) -> List[str]:
+    """How to undo the run `run_id`, or what --execute `would` do."""
+    if run_id is not None:
+        return [undo_line(arguments, run_id)]
+    return [f"nothing was changed: --execute {would}"] if would else []

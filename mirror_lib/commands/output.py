@@ -221,6 +221,14 @@ def print_lines(lines: Iterable[str]) -> None:
     print("\n".join(shown), flush=True)
 
 
+def print_result(arguments: argparse.Namespace, document: Dict[str, Any], lines: Iterable[str]) -> None:
+    """What a command found, in the form that was asked for."""
+    if arguments.json:
+        print_json(document)
+    else:
+        print_lines(lines)
+
+
 def print_progress(line: str) -> None:
     """One line on standard error, with the time before it where that is no terminal but a log."""
     _print(f"{_time()}{one_entry(line)}", logging.INFO, line)

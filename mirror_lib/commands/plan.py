@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, columns, print_error, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, columns, print_error, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import worst
 from mirror_lib.facts import AclBinding
@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
 
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.plan.deciding import Decided, decided_group, decided_topic
+    from mirror_lib.plan.deciding import decided_group, decided_topic
     from mirror_lib.plan.read import flow_preview
     from mirror_lib.plan.render import preview_json, preview_lines
 
@@ -41,15 +41,14 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     for flow in flows:
         found = flow_preview(config, flow, *known.get(flow.name, _Known()))
         found = replace(found, refusal=found.refusal or unwritable)
-        decided: Optional[Decided] = None
         if arguments.topic is not None:
             decided = decided_topic(found, arguments.topic, config.flows)
+            print_result(arguments, decided.document(), [decided.line()])
         elif arguments.group is not None:
             decided = decided_group(found, arguments.group)
-        if arguments.json:
-            print_json(preview_json(found) if decided is None else decided.document())
+            print_result(arguments, decided.document(), [decided.line()])
         else:
-            print_lines(preview_lines(found, arguments.all, columns()) if decided is None else [decided.line()])
+            print_result(arguments, preview_json(found), preview_lines(found, arguments.all, columns()))
         if found.refusal is not None:
             print_error(found.refusal)
         codes.append(found.exit_code)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import copied_flows, print_json, print_lines
+from mirror_lib.commands.output import copied_flows, print_result
 from mirror_lib.commands.status import EXIT_UNKNOWN, exit_code
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
@@ -46,11 +46,9 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     write_page(arguments.output, content)
     digest = hashlib.sha256(content).hexdigest()
     states = {each.status.flow: each.status.state for each in found.flows}
-    if arguments.json:
-        print_json(document(arguments.output, digest, len(content), states))
-    else:
-        print_lines([*(f"{flow}: {state}" for flow, state in states.items()), f"page: {arguments.output}"])
-        print_lines([f"size: {size(len(content))}", f"sha256: {digest}"])
+    lines = [f"page: {arguments.output}", f"size: {size(len(content))}", f"sha256: {digest}"]
+    lines = [*(f"{flow}: {state}" for flow, state in states.items()), *lines]
+    print_result(arguments, document(arguments.output, digest, len(content), states), lines)
     unread = any(each.history.unread for each in found.flows)
     return EXIT_UNKNOWN if unread else exit_code([each.status for each in found.flows])
 

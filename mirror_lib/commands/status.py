@@ -10,7 +10,7 @@ from functools import partial
 from typing import List
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines
+from mirror_lib.commands.output import columns, copied_flows, print_result
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.status.facts import DEGRADED, UNKNOWN, FlowStatus
 from mirror_lib.status.render import status_json, status_lines
@@ -44,7 +44,9 @@ def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
             found = _read(arguments, config)
             if arguments.watch is not None and sys.stdout.isatty() and not arguments.json:
                 print(CLEAR, end="")
-            _show(arguments, found)
+            for number, status in enumerate(found):
+                lines = status_lines(status, arguments.all, arguments.partitions, columns())
+                print_result(arguments, status_json(status), [*([""] if number else []), *lines])
             if arguments.watch is None:
                 return exit_code(found)
             time.sleep(max(1.0, arguments.watch))
@@ -60,15 +62,6 @@ def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatu
     flows = copied_flows(arguments, config)
     with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="status") as pool:
         return list(pool.map(partial(flow_status, config), flows))
-
-
-def _show(arguments: argparse.Namespace, found: List[FlowStatus]) -> None:
-    for number, status in enumerate(found):
-        if arguments.json:
-            print_json(status_json(status))
-        else:
-            lines = status_lines(status, arguments.all, arguments.partitions, columns())
-            print_lines([*([""] if number else []), *lines])
 
 
 def exit_code(found: List[FlowStatus]) -> int:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_lines
+from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, worst
 from mirror_lib.text import counted
@@ -58,10 +58,9 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
             print_json(document(flow.name, None, [], [error]))
         return error.exit_code
     code = EXIT_REFUSED if refused(decided) else EXIT_OK
-    if arguments.json:
-        print_json({**document(flow.name, run_id if taken else None, decided), "exit_code": code})
-    else:
-        print_lines([flow.name, *takeover_lines(decided, columns()), closing(taken if arguments.execute else None)])
+    found = {**document(flow.name, run_id if taken else None, decided), "exit_code": code}
+    end = closing(taken if arguments.execute else None)
+    print_result(arguments, found, [flow.name, *takeover_lines(decided, columns()), end])
     return code
 
 

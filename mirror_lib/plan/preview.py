@@ -196,12 +196,6 @@ def _of_pairs(
             yield InternalTopicPlan("heartbeats", topic, alias, UNSEEN, unseen)
 
 
-_SWITCHES = {
-    "checkpoints": "emit.checkpoints.enabled",
-    "heartbeats": "emit.heartbeats.enabled",
-}
-
-
 def _internal_topic_plan(
     kind: str, names: Tuple[str, ...], where: Tuple[ClusterConfig, Topics], writers: Optional[str]
 ) -> InternalTopicPlan:
@@ -209,7 +203,7 @@ def _internal_topic_plan(
     cluster, topics = where
     others = tuple(name for name in names[1:] if name in topics)
     if writers is None:
-        return InternalTopicPlan(kind, names[0], cluster.alias, OFF, f"{_SWITCHES[kind]} is false", others)
+        return InternalTopicPlan(kind, names[0], cluster.alias, OFF, f"emit.{kind}.enabled is false", others)
     missing = OFF if writers == TRANSLATE else CREATE
     action = EXISTS if names[0] in topics else missing
     return InternalTopicPlan(kind, names[0], cluster.alias, action, writers, others)
@@ -365,17 +359,8 @@ def _groups(
     committed = source.committed_offsets(taken)
     going = [name for name in taken if any(topic in selected for topic, _ in committed.get(name, {}))]
     is_committing = flow.sync_group_offsets_interval is not None
-    existing = _existing_groups(target, going) if is_committing else []
-    return plan_groups(
-        flow,
-        GroupFacts(names, committed, selected, target.describe_groups(existing), target.committed_offsets(existing)),
-    )
-
-
-def _existing_groups(cluster: GroupCluster, groups: Sequence[str]) -> Sequence[str]:
-    """The `groups` that `cluster` has.
-
-    To ask for a group that it does not have could make a cluster create `__consumer_offsets`.
-    """
-    listed = set(cluster.group_names()) if groups else set()
-    return [group for group in groups if group in listed]
+    # To ask for a group that it does not have could make a cluster create `__consumer_offsets`.
+    listed = set(target.group_names()) if is_committing and going else set()
+    there = [name for name in going if name in listed]
+    found = GroupFacts(names, committed, selected, target.describe_groups(there), target.committed_offsets(there))
+    return plan_groups(flow, found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, ConfigDecision
 from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.plan.preview import (
@@ -31,7 +30,7 @@ from mirror_lib.plan.preview import (
     matchless_in_groups,
 )
 from mirror_lib.plan.terms import COPIES_NOTHING, terms, terms_json
-from mirror_lib.text import aligned, counted
+from mirror_lib.text import aligned, counted, some
 from mirror_lib.topics.matchless import with_nearest
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
@@ -195,7 +194,10 @@ def _groups(preview: FlowPreview, view: _View) -> Iterator[str]:
     names = [each.group for each in found[TRANSLATED]]
     if names:
         yield f"{INDENT}   {_some(names, view.all)}"
-        yield from _use(preview.flow)
+        if preview.flow.sync_group_offsets_interval is None:
+            reported = "writes checkpoints and " if preview.flow.translates_in_run else ""
+            off = f"commits nothing on {preview.flow.target.alias}: sync.group.offsets.enabled is false"
+            yield f"{INDENT}   a run {reported}{off}"
     why, present = f"matches no group of {preview.flow.source.alias}", [each.group for each in preview.groups]
     notes = [(why, with_nearest(name, present)) for name in matchless_in_groups(preview)]
     notes += [(each.reason, each.group) for each in found[TRANSLATED] if each.reason]
@@ -203,12 +205,6 @@ def _groups(preview: FlowPreview, view: _View) -> Iterator[str]:
     left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
     yield from _table(("", "LEFT ALONE", "WHY"), left_alone, view)
     yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], view)
-
-
-def _use(flow: ReplicationFlow) -> Iterator[str]:
-    if flow.sync_group_offsets_interval is None:
-        reported = "writes checkpoints and " if flow.translates_in_run else ""
-        yield f"{INDENT}   a run {reported}commits nothing on {flow.target.alias}: sync.group.offsets.enabled is false"
 
 
 _GROUP_WORDS = {TRANSLATED: "to translate", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
@@ -269,7 +265,7 @@ def _by_reason(title: str, reported: Iterable[Tuple[str, str]], view: _View) -> 
 def _some(names: Sequence[str], show_all: bool = False) -> str:
     if show_all or len(names) <= NAMES_SHOWN + 1:
         return ", ".join(names)
-    return f"{', '.join(names[:NAMES_SHOWN])} and {len(names) - NAMES_SHOWN} more"
+    return some(names, NAMES_SHOWN)
 
 
 def preview_json(preview: FlowPreview) -> Dict[str, object]:

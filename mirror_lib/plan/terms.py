@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, Optional
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.text import size
+from mirror_lib.text import counted, size
 
 COPIES_NOTHING = "copies nothing: copy.enabled is false"
 
@@ -14,8 +14,9 @@ def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool =
     """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow
     makes the same of the same records each time, without which it is at least once."""
     rate = flow.max_bytes_per_second
+    tasks = counted(flow.tasks_max, "task")
     parts = [
-        _tasks(flow.tasks_max, slots),
+        tasks if slots is None else f"{tasks} on {counted(slots, 'slot')}",
         f"cycles of {flow.batch_max_seconds:g} s",
         "no rate limit" if rate is None else f"at most {size(rate)}/s",
         f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}",
@@ -31,12 +32,3 @@ def terms_json(flow: ReplicationFlow) -> Dict[str, object]:
         "delivery": flow.delivery,
         "isolation_level": flow.isolation_level,
     }
-
-
-def _tasks(tasks: int, slots: Optional[int]) -> str:
-    said = _counted(tasks, "task")
-    return said if slots is None else f"{said} on {_counted(slots, 'slot')}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

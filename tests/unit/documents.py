@@ -15,7 +15,6 @@ from typing import Any, Callable, Dict, List
 
 from mirror_lib.commands import (
     cutover,
-    doctor,
     groups,
     report,
     run,
@@ -58,7 +57,7 @@ from tests.unit.test_timers_and_passes import QUIET
 
 Document = Dict[str, Any]
 ERROR = RefusedError("A->B: no", "do this", code="MIR-304")
-JSON = argparse.Namespace(json="-", if_running="exit", run="run-1", execute=True)
+JSON = argparse.Namespace(json="-", config=["mirror.yaml"], if_running="exit", run="run-1", execute=True)
 FLOW_AB = flow()
 
 
@@ -84,7 +83,7 @@ def documents() -> Dict[str, List[Document]]:
         "mirror translate: a cycle": [cycle_json(QUIET)],
         "mirror status": _status(),
         "mirror report": [report.document("report.html", "5e88", 9, {"A->B": "healthy"})],
-        "mirror doctor": printed(lambda: doctor._show(Check("A", "login", "ok", "3 brokers"), True)),
+        "mirror doctor": [asdict(Check("A", "login", "ok", "3 brokers"))],
         "mirror plan": _plans(),
         "mirror plan --topic, --group": [
             *(decided_topic(example(), name, ()).document() for name in ("orders", "B.orders")),

@@ -10,7 +10,7 @@ from typing import Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_result
-from mirror_lib.commands.status import EXIT_UNKNOWN, exit_code
+from mirror_lib.commands.status import exit_code
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
 from mirror_lib.exporter import write_whole
@@ -49,8 +49,7 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     lines = [f"page: {arguments.output}", f"size: {size(len(content))}", f"sha256: {digest}"]
     lines = [*(f"{flow}: {state}" for flow, state in states.items()), *lines]
     print_result(arguments, document(arguments.output, digest, len(content), states), lines)
-    unread = any(each.history.unread for each in found.flows)
-    return EXIT_UNKNOWN if unread else exit_code([each.status for each in found.flows])
+    return exit_code([each.status for each in found.flows])
 
 
 def document(page: str, digest: str, nbytes: int, states: Mapping[str, str]) -> Dict[str, object]:

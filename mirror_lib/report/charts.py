@@ -13,7 +13,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from mirror_lib.report.facts import RunRecord, Sign
+from mirror_lib.status.history import RunRecord, Sign
 from mirror_lib.text import DAY, HOUR, counted, duration, grouped, utc
 
 # Periods of charts, the shortest first. The next one is drawn where the history is longer.

@@ -19,9 +19,10 @@ from markupsafe import Markup, escape
 
 from mirror_lib.codes import INCIDENT_CODES, entry, named
 from mirror_lib.report.charts import charts
-from mirror_lib.report.facts import DIED, FlowReport, MirrorReport, RunRecord
+from mirror_lib.report.facts import FlowReport, MirrorReport
 from mirror_lib.report.settings import unchanged_count
 from mirror_lib.status.facts import DEGRADED, HEALTHY, IncidentStatus, VerifyStatus, topics_of
+from mirror_lib.status.history import DIED, RunRecord
 from mirror_lib.status.render import GROUP, LAG, PARTITION, TOPIC, facts, lag
 from mirror_lib.text import Column, counted, duration, grouped, moment, size, utc, visible, without_logins
 

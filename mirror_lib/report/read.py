@@ -7,30 +7,18 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence
+from typing import FrozenSet, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.config.loader import read_document, with_values
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import ConfigError, MirrorError, cause_of
-from mirror_lib.ledger.records import HISTORY_SECONDS, NEWS
-from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.report.facts import FlowHistory, FlowReport, MirrorReport, run_records
+from mirror_lib.errors import ConfigError
+from mirror_lib.report.facts import FlowReport, MirrorReport
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
-from mirror_lib.status.facts import VerifyStatus
-from mirror_lib.status.read import (
-    INCIDENT_COLUMNS,
-    RUN_COLUMNS,
-    VERIFIED_COLUMNS,
-    flow_status,
-    incidents_since,
-    or_killed,
-    timed,
-)
+from mirror_lib.status.read import flow_state
 
 # As many flows are read at once.
 FLOWS_AT_ONCE = 8
-_RUN = (*RUN_COLUMNS, "bytes", "lag_seconds")
 
 
 def mirror_report(
@@ -61,29 +49,6 @@ def sha256_of(path: str) -> str:
 
 
 def _flow(config: MirrorConfig, flow: ReplicationFlow, hidden: FrozenSet[str]) -> FlowReport:
-    history = flow_history(TableReader(config.state), flow.name, time.time())
+    status, history = flow_state(config, flow)
     clusters = (cluster_facts(flow.source, "consumer"), cluster_facts(flow.target, "producer"))
-    return FlowReport(flow_status(config, flow), history, clusters, changed_settings(flow, hidden))
-
-
-def flow_history(reader: TableReader, flow: str, now: float) -> FlowHistory:
-    """A table that cannot be read does not keep the others from being shown."""
-    unread: List[str] = []
-
-    def rows(table: str, columns: Sequence[str], made: Callable[[List[Dict[str, Any]]], Any]) -> Optional[Any]:
-        try:
-            return made(timed(reader.rows(table, columns, flow)))
-        except MirrorError as error:
-            unread.append(str(error))
-        except Exception as error:  # a library of another release: the rest is still worth showing
-            unread.append(f"could not read the table {table}: {type(error).__name__}: {cause_of(error)}")
-        return None
-
-    runs = rows("runs", _RUN, lambda found: tuple(map(or_killed, run_records(found, now))))
-    incidents = rows("incidents", INCIDENT_COLUMNS, lambda found: incidents_since(found, now - HISTORY_SECONDS))
-    if incidents is not None:
-        incidents = tuple(each for each in incidents if each.kind not in NEWS)
-    verified = rows("verifications", VERIFIED_COLUMNS, lambda found: [VerifyStatus(**row) for row in found])
-    if verified is not None:
-        verified = tuple(sorted(verified, key=lambda each: each.at))
-    return FlowHistory(runs, incidents, verified, tuple(unread))
+    return FlowReport(status, history, clusters, changed_settings(flow, hidden))

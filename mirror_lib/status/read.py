@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
@@ -21,6 +20,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records, timestamps_at
+from mirror_lib.ledger.records import HISTORY_SECONDS, NEWS
 from mirror_lib.ledger.table_reader import (
     POSITION_COLUMNS,
     STEPS,
@@ -37,6 +37,7 @@ from mirror_lib.status.facts import (
     IncidentStatus,
     PartitionStatus,
     Retention,
+    Rows,
     RunStatus,
     VerifyStatus,
     cutover_status,
@@ -44,6 +45,7 @@ from mirror_lib.status.facts import (
     run_status,
 )
 from mirror_lib.status.groups import group_decisions
+from mirror_lib.status.history import FlowHistory, run_records
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
@@ -58,7 +60,10 @@ INCIDENT_SECONDS = 7 * 86400.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
 MARKERS_MOST = 1000
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
-RUN_COLUMNS = ("run_id", "kind", "outcome", "records", "at", "driver", "lag_records", "filtered")
+RUN_COLUMNS = (
+    *("run_id", "kind", "outcome", "records", "bytes", "at", "driver"),
+    *("lag_records", "lag_seconds", "filtered"),
+)
 INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
 CUTOVER_COLUMNS = ("direction", "step", "status", "at")
 VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "differing", "scope", "at")
@@ -90,7 +95,12 @@ def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
 
 
 def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
-    """The status of `flow` now. Raises `ConfigError` where the tables cannot be read on this machine at all."""
+    return flow_state(config, flow)[0]
+
+
+def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowStatus, FlowHistory]:
+    """The status of `flow` now, and its history. Raises `ConfigError` where the tables cannot be read on this machine
+    at all."""
     reader, now = TableReader(config.state), time.time()
     status = FlowStatus(flow.name, now, config.trigger != AVAILABLE_NOW)
     unread: List[str] = []
@@ -105,12 +115,27 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
             unread.append(f"unexpected: {type(error).__name__}: {cause_of(error)}")
         return None
 
+    def rows(table: str, columns: Sequence[str]) -> Any:
+        # Where the ledger cannot be read, each further table could take as long to fail.
+        return None if ledger is None else part(lambda: timed(reader.rows(table, columns, flow.name)))
+
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
         asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
-        read = part(partial(_with_tables, status, reader, flow))
+        ledger: Optional[_Ledger] = part(lambda: _ledger(reader, flow))
+        runs, incidents = rows("runs", RUN_COLUMNS), rows("incidents", INCIDENT_COLUMNS)
+        verified, moves = rows("verifications", VERIFIED_COLUMNS), rows("group_offsets", _MOVE)
+        cutovers = rows("cutovers", CUTOVER_COLUMNS)
         source, target = (part(each.result) for each in asked)
+    run = run_status(runs or ())
+    history = flow_history(runs, incidents, verified, now)
+    status = replace(
+        status,
+        run=run and _with_rate(or_killed(run), ledger, now),
+        incidents=incidents_since(incidents or (), now - INCIDENT_SECONDS),
+        verified=history.verifications[-1] if history.verifications else None,
+        cutover=cutover_status(cutovers or ()),
+    )
     try:
-        status, ledger, moves = read or (status, None, ())
         if ledger is not None and source is not None and target is not None:
             found = part(lambda: _of_topics(config, flow, source, target, ledger, now))
             plan: Optional[TopicPlan] = found and found[1]
@@ -123,13 +148,14 @@ def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
                     transactions=part(lambda: open_transactions(flow, source, plan.sources())) or (),
                     matchless=part(lambda: selected_in_vain(flow, source, names_only=True)) or (),
                 )
-            groups = part(lambda: _groups(config, flow, source, target, reader, ledger, moves, plan))
-            status = replace(status, groups=groups or ())
+            if moves is not None:
+                groups = part(lambda: _groups(config, flow, source, target, reader, ledger, moves, plan))
+                status = replace(status, groups=groups or ())
     finally:
         for cluster in (source, target):
             if cluster is not None:
                 cluster.close()
-    return replace(status, unread=tuple(dict.fromkeys(unread)))
+    return replace(status, unread=tuple(dict.fromkeys(unread))), history
 
 
 def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
@@ -143,21 +169,17 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
     return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 
 
-def _with_tables(status: FlowStatus, reader: TableReader, flow: ReplicationFlow) -> Tuple[FlowStatus, _Ledger, Moves]:
-    """`status` with what the state folder says, the ledger, and the rows of `group_offsets`."""
-    ledger, now = _ledger(reader, flow), status.at
-    run = last_run(reader, flow)
-    incidents = timed(reader.rows("incidents", INCIDENT_COLUMNS, flow.name))
-    verified = timed(reader.rows("verifications", VERIFIED_COLUMNS, flow.name))
-    verified.sort(key=lambda row: float(row["at"]))
-    status = replace(
-        status,
-        run=run and _with_rate(or_killed(run), ledger, now),
-        incidents=incidents_since(incidents, now - INCIDENT_SECONDS),
-        verified=VerifyStatus(**verified[-1]) if verified else None,
-        cutover=cutover_status(timed(reader.rows("cutovers", CUTOVER_COLUMNS, flow.name))),
+def flow_history(
+    runs: Optional[Rows], incidents: Optional[Rows], verified: Optional[Rows], now: float
+) -> FlowHistory:
+    """By the rows of the tables, `None` where one could not be read."""
+    recent = incidents_since(incidents or (), now - HISTORY_SECONDS)
+    verifications = sorted((VerifyStatus(**row) for row in verified or ()), key=lambda each: each.at)
+    return FlowHistory(
+        None if runs is None else tuple(map(or_killed, run_records(runs, now))),
+        None if incidents is None else tuple(each for each in recent if each.kind not in NEWS),
+        None if verified is None else tuple(verifications),
     )
-    return status, ledger, moves_of(reader, flow)
 
 
 def last_run(reader: TableReader, flow: ReplicationFlow) -> Optional[RunStatus]:
@@ -181,9 +203,9 @@ def or_killed(run: Run) -> Run:
     return run if run.ended is not None else replace(run, killed=died_here(run.driver))
 
 
-def _with_rate(run: RunStatus, ledger: _Ledger, now: float) -> RunStatus:
+def _with_rate(run: RunStatus, ledger: Optional[_Ledger], now: float) -> RunStatus:
     """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
-    if run.records_per_second or not run.running(now):
+    if ledger is None or run.records_per_second or not run.running(now):
         return run
     return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from mirror_lib.report.facts import FlowHistory, FlowReport, MirrorReport, RunRecord, SettingValue, Sign
+from mirror_lib.report.facts import FlowReport, MirrorReport, SettingValue
 from mirror_lib.status.facts import (
     FlowStatus,
     GroupStatus,
@@ -14,6 +14,7 @@ from mirror_lib.status.facts import (
     RunStatus,
     VerifyStatus,
 )
+from mirror_lib.status.history import FlowHistory, RunRecord, Sign
 
 NOW = 1_795_000_000.0
 HOUR = 3600.0
@@ -107,6 +108,6 @@ def hostile_report() -> MirrorReport:
     verified = tuple(VerifyStatus(each(n), 1, 1, each(n + 1), NOW, each(n + 2), 1) for n in all_of_them)
     settings = tuple(SettingValue(each(n), each(n + 1), each(n + 2), each(n + 3)) for n in all_of_them)
     clusters = ((each(0), each(1)), (each(2), each(3)))
-    history = FlowHistory(runs, incidents, verified, tuple(map(each, all_of_them)))
+    history = FlowHistory(runs, incidents, verified)
     report = mirror_report([FlowReport(status, history, clusters, settings)])
     return replace(report, name=each(0), state=each(1), trigger=each(2), files=((each(3), each(4)),))

@@ -411,8 +411,10 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
     expected = ["create heartbeats on A", "not known heartbeats on C"]
     assert actions(HEARTBEATS_ONLY, pairs=(back, elsewhere)) == expected
     config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back, elsewhere))
-    clusters: Any = (FakeCluster("A", topics(orders=1)), FakeCluster("B", {}))
-    assert any("written by mirror run for B->A" in line for line in preview_lines(preview(flow(), *clusters, config)))
+    source: Any = FakeCluster("A", topics(orders=1))
+    target: Any = FakeCluster("B", {})
+    found = preview(flow(), source, target, config)
+    assert any("written by mirror run for B->A" in line for line in preview_lines(found))
 
 
 def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> None:
@@ -440,8 +442,9 @@ def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> No
 )  # fmt: skip
 def test_what_changes_records_says_so_with_its_guarantee(settings: Dict[str, Any], line: str) -> None:
     changing = flow(**settings)
-    clusters: Any = (FakeCluster("A", topics(orders=1)), FakeCluster("B", {}))
-    found = preview(changing, *clusters, engine=engine_plan(changing))
+    source: Any = FakeCluster("A", topics(orders=1))
+    target: Any = FakeCluster("B", {})
+    found = preview(changing, source, target, engine=engine_plan(changing))
     assert preview_lines(found)[1] == line
     assert (" at-least-once," in preview_lines(found)[2]) == ("at least once" in line)
 

@@ -11,23 +11,24 @@ import stat
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
 from mirror_lib.cli import main
 from mirror_lib.commands.report import write_page
 from mirror_lib.config.loader import load
-from mirror_lib.errors import ConfigError, StateError
-from mirror_lib.ledger.records import HISTORY_SECONDS
+from mirror_lib.errors import ConfigError
+from mirror_lib.ledger.records import DATA_LOST, HISTORY_SECONDS, TOPIC_ADDED
 from mirror_lib.report.charts import BARS, METRICS, Bar, bars
-from mirror_lib.report.facts import FlowHistory, MirrorReport, run_records
+from mirror_lib.report.facts import MirrorReport
 from mirror_lib.report.page import page, shown
-from mirror_lib.report.read import flow_history, hidden_settings, sha256_of
+from mirror_lib.report.read import hidden_settings, sha256_of
 from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
+from mirror_lib.status.history import FlowHistory, run_records
+from mirror_lib.status.read import flow_history
 from tests.lab.checkout import ROOT
 from tests.lab.sample_report import ATTACKS, HOUR, NOW, flow_report, hostile_report, mirror_report, run_of
 
@@ -162,11 +163,10 @@ def test_a_flow_without_history_says_so() -> None:
 def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
     flow = flow_report()
     status = replace(flow.status, partitions=(), groups=(), unread=("cannot reach the cluster backup",))
-    history = FlowHistory(None, (), None, ("could not read the table runs: file is gone",))
+    history = FlowHistory(None, (), None)
     root = parsed(mirror_report([replace(flow, status=status, history=history)]))
     section = section_of(root, "flow-0").text
-    assert section.count("Not available: could not read the table runs: file is gone") == 3
-    assert section.count("Not available: see the problems in the overview.") == 2
+    assert section.count("Not available: see the problems in the overview.") == 5
     assert "primary->backup: cannot reach the cluster backup" in next(root.all("li", "unknown")).text
     assert root.table("flow") == [["primary->backup", "unknown", "-", "-", "-", "-", "-", "-", "0", "-"]]
     assert "? unknown" in root.one("ul", "flows").text
@@ -208,31 +208,16 @@ def test_history_of_more_than_a_day_has_charts_of_30_days_too() -> None:
     assert len(chart_titles(root, 3)) == 101 + 11 + 5
 
 
-class Tables:
-    """Stands for `TableReader`: rows by table, and an error instead of the ones of `broken`."""
-
-    def __init__(self, rows: Dict[str, List[Dict[str, object]]], broken: Dict[str, Exception]) -> None:
-        self._rows, self._broken = rows, broken
-
-    def rows(self, table: str, columns: Sequence[str], flow: str) -> List[Dict[str, object]]:
-        if table in self._broken:
-            raise self._broken[table]
-        return [{**dict.fromkeys(columns), **row} for row in self._rows.get(table, [])]
-
-
-def test_history_is_read_table_by_table_and_only_that_of_30_days() -> None:
-    times = [datetime.fromtimestamp(NOW - days * DAY, timezone.utc) for days in (40, 20, 10)]
-    incidents: List[Dict[str, object]] = [{"kind": "data lost", "at": at} for at in times[::-1]]
-    verified: List[Dict[str, object]] = [{"verdict": "equal", "at": at} for at in times[::-1]]
-    tables: Any = Tables({"incidents": incidents, "verifications": verified}, {"runs": StateError("runs is damaged")})
-    found = flow_history(tables, "A->B", NOW)
-    assert (found.runs, found.unread) == (None, ("runs is damaged",))
+def test_history_is_that_of_30_days_and_what_could_not_be_read_is_none() -> None:
+    times = [NOW - days * DAY for days in (10, 20, 40)]
+    places = {"topic": "orders", "partition": 0, "from_offset": 1, "until_offset": 2, "reason": "expired"}
+    incidents = [{"kind": kind, "at": at, **places} for at in times for kind in (DATA_LOST, TOPIC_ADDED)]
+    verified = [{"verdict": "equal", "topics": 1, "records": 2, "scope": "whole", "at": at} for at in times]
+    found = flow_history(None, incidents, verified, NOW)
+    assert found.runs is None
     assert [each.at for each in found.incidents or ()] == [NOW - 20 * DAY, NOW - 10 * DAY]
-    assert [each.at for each in found.verifications or ()] == [NOW - days * DAY for days in (40, 20, 10)]
-    tables = Tables({"incidents": [{"at": None}]}, {"verifications": KeyError("a library of another release")})
-    found = flow_history(tables, "A->B", NOW)
-    assert (found.runs, found.incidents, found.verifications) == ((), None, None)
-    assert "docs/fix/state.md" in found.unread[0] and "verifications: KeyError" in found.unread[1]
+    assert [each.at for each in found.verifications or ()] == times[::-1]
+    assert flow_history([], [], [], NOW) == FlowHistory()
 
 
 def test_lag_that_was_not_recorded_is_a_sentence_and_no_chart() -> None:
@@ -442,9 +427,15 @@ def test_command_writes_a_page_without_secrets_where_no_cluster_answers(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "report.html"
+    log = tmp_path / "state/incidents/_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("{", encoding="utf-8")
     assert main(["report", str(config), "-o", str(output)]) == 2
     text = output.read_text(encoding="utf-8")
     assert "hunter2" not in text and "cannot reach the cluster" in text
+    problems = next(Parsed(text).root.all("ul", "problems")).text
+    assert "could not read the table" in problems and "docs/fix/state.md" in problems
+    assert text.count("No run in the last 30 days.") == 2, "a damaged table hides another one"
     printed = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
     assert (printed["primary->backup"], printed["page"]) == ("unknown", str(output))
     assert printed["sha256"] == hashlib.sha256(output.read_bytes()).hexdigest()

@@ -188,7 +188,8 @@ def classic_assignment(written: Optional[bytes]) -> FrozenSet[TopicPartition]:
     except (struct.error, ValueError, IndexError):
         return frozenset()
     topics = decoded.assigned_partitions if decoded else ()
-    return frozenset((each.topic, number) for each in topics for number in each.partitions)
+    # A length of -1 is decoded as a null, which no client writes.
+    return frozenset((each.topic, number) for each in topics if each.topic for number in each.partitions or ())
 
 
 # A coordinator that moves or loads is mostly available sooner. Otherwise the other groups do not wait any longer.

@@ -271,7 +271,7 @@ def test_the_remote_topic_that_may_not_be_written_is_named_among_others_that_may
     deadline = time.monotonic() + 20
     with log_client(config_of(guarded.broker, "B"), "producer", deadline) as client:
         for name in ("another", "more", "other", "unheard"):
-            with pytest.raises(ClusterError, match=f"{name}-0: TopicAuthorizationFailed"):
+            with pytest.raises(ClusterError, match=f"{name}-0: TOPIC_AUTHORIZATION_FAILED"):
                 fence(client, [Lane("mirror.A->B.99", {"A.orders": [0], name: [0]})], deadline)
 
 

@@ -258,5 +258,10 @@ def test_assignment_of_a_group_member(data: bytes) -> None:
     assert all(isinstance(topic, str) and isinstance(number, int) for topic, number in found)
 
 
+def test_assignment_to_no_topic_is_none() -> None:
+    null_topic = bytes.fromhex("0000 00000001 8000 00000001 00000000 00000000")
+    assert classic_assignment(null_topic) == frozenset()
+
+
 def test_assignment_that_is_whole_is_read() -> None:
     assert classic_assignment(ASSIGNMENT) == {("orders", 0), ("orders", 1)}

@@ -253,7 +253,7 @@ def test_server_and_file_have_the_same_and_no_secret(tmp_path: Path) -> None:
     assert "\n".join(ended) + "\n" == text.replace("kafka_mirror_running 1.0", "kafka_mirror_running 0.0")
     assert file.stat().st_mode & 0o777 == 0o644
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mirror.prom", "mirror.yaml"]
-    for secret in ("hunter2", "jaas", "9092"):
+    for secret in ("hunter2", "jaas", ":9092"):
         assert secret not in text + newer
     with pytest.raises(OSError):
         scraped(running.address)

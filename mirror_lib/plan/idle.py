@@ -17,15 +17,16 @@ from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import same_clusters
-from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, place_of
+from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, local_folder
 from mirror_lib.plan.preview import NOT_KNOWN, UNSEEN, FlowPreview, changes, preview
 from mirror_lib.plan.read import ranges_of
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.totals import FlowOutcome
-from mirror_lib.status.groups import surveyed
+from mirror_lib.status.groups import group_decisions
 from mirror_lib.status.read import last_run, moves_of
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.old_brokers import settled
+from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.transactions import open_transactions
 
 # A container of YARN: there an application without a Spark context has failed.
@@ -43,9 +44,9 @@ def may_do_without_spark(config: MirrorConfig, environ: Mapping[str, str]) -> bo
     has_session = loaded is not None and loaded.SparkSession.getActiveSession() is not None
     if config.spark_when_idle or has_session or on_databricks(environ) or YARN_CONTAINER in environ:
         return False
-    scheme, colon, _ = config.state.partition(":")
-    is_path = not colon or "/" in scheme or scheme == "file"
-    return is_path and os.path.isdir(f"{place_of(config.state)}/runs")
+    # Where Hadoop's settings make the path another store's, this folder is missing, or its rows are true as well.
+    folder = local_folder(config.state, {})
+    return folder is not None and os.path.isdir(f"{folder}/runs")
 
 
 def idle_outcomes(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Sequence[FlowOutcome]:
@@ -85,14 +86,15 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
         raise Work("the flow changes records, shares its remote topics or copies nothing")
     with clusters_of(flow) as (source, target):
         same_clusters(flow.name, (source.cluster_id(), target.cluster_id()), reader.last_clusters(flow.name))
+        # The ledger before the groups: their positions then lie within it, or are not moved. Records first: most often
+        # they are why a run needs Spark, and all the rest is read for nothing then.
+        ledger = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
+        if not _all_copied(config, flow, source, target, ledger):
+            raise Work("records have to be copied")
         found = preview(flow, source, target, config)
         change = change_of(found)
         if change or settled(flow, target.missing_for_fence()).refusal is not None:
             raise Work(change or "the target refuses the flow")
-        # The ledger before the groups: their positions then lie within it, or are not moved.
-        ledger = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
-        if not _all_copied(config, found, source, target, ledger):
-            raise Work("records have to be copied")
         decisions = _unmoved(config, flow, source, target, reader, ledger)
         note = "; ".join(each.sentence for each in selected_in_vain(flow, source))
         waiting = open_transactions(flow, source, found.topics.sources())
@@ -120,11 +122,11 @@ def change_of(found: FlowPreview) -> str:
 
 
 def _all_copied(
-    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, ledger: Any
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, ledger: Any
 ) -> bool:
     """Records of heartbeats topics do not count: the next run that has others copies them."""
-    topics = [each for each in found.topics.copied if not each.heartbeats]
-    ranges = ranges_of(found.flow, topics, source, target, ledger, config.state)
+    topics = [each for each in plan_flow(flow, source, target, config.flows).copied if not each.heartbeats]
+    ranges = ranges_of(flow, topics, source, target, ledger, config.state)
     return len(ranges) == sum(each.partitions for each in topics) and not any(map(is_work, ranges))
 
 
@@ -145,7 +147,7 @@ def _unmoved(
     """The decisions about the flow's groups, none of which moves a group."""
     if not flow.translates_in_run:
         return ()
-    found, decisions = surveyed(config, flow, source, target, reader, ledger, moves_of(reader, flow))
+    found, decisions = group_decisions(config, flow, source, target, reader, ledger, moves_of(reader, flow))
     if found.unreadable or source.unlisted_brokers():
         raise Work("groups cannot be read")
     if flow.sync_group_offsets_interval is not None and any(each.translation.commit for each in decisions):

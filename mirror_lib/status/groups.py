@@ -30,25 +30,10 @@ def group_decisions(
     reader: TableReader,
     ledger: Any,
     moves: Sequence[Mapping[str, Any]],
-) -> List[Decision]:
-    """What the mirror would decide now about each group and partition. `ledger` is the pyarrow table of the flow's
-    rows or `None`, `moves` are the flow's rows of `group_offsets`. Empty for a flow whose run commits no group offsets,
-    and where the decision needs more than these. Raises `ClusterError`, `StateError`, `BatchError`."""
-    if flow.sync_group_offsets_interval is None or flow.shared_remote_topics:
-        return []
-    return surveyed(config, flow, source, target, reader, ledger, moves)[1]
-
-
-def surveyed(
-    config: MirrorConfig,
-    flow: ReplicationFlow,
-    source: KafkaCluster,
-    target: KafkaCluster,
-    reader: TableReader,
-    ledger: Any,
-    moves: Sequence[Mapping[str, Any]],
 ) -> Tuple[Survey, List[Decision]]:
-    """The groups' positions with the decisions about them; the rest as of `group_decisions`."""
+    """The groups' positions, and what the mirror would decide now about each. `ledger` is the pyarrow table of the
+    flow's rows or `None`, `moves` are the flow's rows of `group_offsets`. Not for flows with `shared.remote.topics`,
+    whose decisions need more than these. Raises `ClusterError`, `StateError`, `BatchError`."""
     pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), TO_DOWNSTREAM)
     found = survey(pairs, group_names(flow, source), source, target)
     keys = {pairs[at].key for offsets in found.positions.values() for at in offsets}

@@ -15,6 +15,7 @@ from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
 from mirror_lib.facts import TopicPartition, readable
+from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.translation import EXACT, WAYS_OUT, is_ahead
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
@@ -351,7 +352,9 @@ def _groups(
     """The groups whose offsets the flow committed on the target, and those that it is to keep in step. Their lags are
     on the topics of `plan`, if there is one."""
     last = _last_moves(flow, moves)
-    decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
+    decisions: Sequence[Decision] = ()
+    if flow.sync_group_offsets_interval is not None and not flow.shared_remote_topics:
+        _, decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
     verdicts: Dict[str, Dict[TopicPartition, str]] = {}
     for name, rows in last.items():
         verdicts[name] = {(row["topic"], row["partition"]): row["verdict"] for row in rows}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Tuple
 
 import pytest
 
 from tests.lab.brokers import KafkaBroker
+from tests.lab.one_flow import NewFlow, OneFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,3 +38,15 @@ def handlers_of_signals() -> Iterator[None]:
 def ground(source_cluster: KafkaBroker, target_cluster: KafkaBroker, spark: SparkSession, tmp_path: Path) -> Ground:
     """What a lab stands on: source, target, Spark, and a folder of this test alone."""
     return source_cluster, target_cluster, spark, tmp_path
+
+
+@pytest.fixture
+def new_flow(
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+) -> NewFlow:
+    """Make the flow of a test between both clusters: `new_flow("damaged", partitions=1)`."""
+
+    def make(stem: str, **more: Any) -> OneFlow:
+        return OneFlow(source_cluster, target_cluster, topic_name(stem), tmp_path, **more)
+
+    return make

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,10 +17,8 @@ LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("crash"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("crash")
     flow.fill()
     return flow
 

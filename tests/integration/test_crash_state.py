@@ -15,10 +15,9 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError, VanishedError
 from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
-from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.meanwhile import meanwhile
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, stopped_process, until
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
@@ -31,10 +30,8 @@ WRITTEN_BESIDE = ("heartbeats", "source.checkpoints.internal")
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("state"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("state")
     flow.fill(400)
     return flow
 

@@ -7,7 +7,7 @@ import copy
 import shutil
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -18,7 +18,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.damage import DAMAGES, QUICK, commits, cut, damage, go_back
 from tests.lab.meanwhile import meanwhile
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,10 +30,8 @@ RECORDED = ("mirror_lib.ledger.offset_syncs:OffsetSyncTable.append", "after", 1)
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    return OneFlow(source_cluster, target_cluster, topic_name("damaged"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    return new_flow("damaged")
 
 
 def kill(flow: OneFlow, point: Optional[Tuple[str, str, int]] = None) -> None:

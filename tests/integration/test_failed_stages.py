@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List
+from typing import TYPE_CHECKING, List
 
 import pytest
 
 from mirror_lib.spark.errors import stage_error
-from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import driver
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,10 +45,8 @@ def customers(rows):
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("failed"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("failed")
     flow.fill(50)
     return flow
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Callable, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -12,8 +11,7 @@ from confluent_kafka import Producer
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport
-from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 from tests.lab.readers import differences, lies, read_topic
 
@@ -26,13 +24,11 @@ VALUE = b"v" * 100_000
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("gaps"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("gaps")
     flow.create_remote_topic()
     producer = Producer(
-        {"bootstrap.servers": source_cluster.bootstrap, "transactional.id": flow.topic, "linger.ms": 0, "log_level": 0}
+        {"bootstrap.servers": flow.source.bootstrap, "transactional.id": flow.topic, "linger.ms": 0, "log_level": 0}
     )
     producer.init_transactions(30)
     for number in range(TRANSACTIONS):

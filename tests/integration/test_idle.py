@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -24,7 +23,7 @@ from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.group_lab import commit
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("idle"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("idle")
     flow.fill(30)
     return flow
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
 import pytest
 from delta.tables import DeltaTable
@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 
 from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_REFUSED
-from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import driver
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow, until
 
 pytestmark = pytest.mark.long
 
@@ -26,10 +25,8 @@ FLOW = "source->target"
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("overlap"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("overlap")
     flow.fill(1_200)
     flow.settings = {"max.bytes.per.second": "15 KB", "batch.max.seconds": 2}
     return flow

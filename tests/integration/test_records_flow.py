@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
 from mirror_lib.cli import main
 from mirror_lib.errors import RefusedError
-from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.one_flow import NOON, OneFlow
+from tests.lab.one_flow import NOON, NewFlow, OneFlow
 from tests.lab.readers import LogRecord, origin_of, read_topic
 
 if TYPE_CHECKING:
@@ -26,10 +24,8 @@ RECORDS = 3000
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("rows"), tmp_path, settings={"engine": "records"})
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("rows", settings={"engine": "records"})
     flow.fill(RECORDS)
     return flow
 

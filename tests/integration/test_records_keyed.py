@@ -8,8 +8,7 @@ import shutil
 import signal
 import threading
 from collections import defaultdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -25,7 +24,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.group_lab import commit, committed
 from tests.lab.murmur2 import partition_of_key
-from tests.lab.one_flow import OneFlow, stopped_process
+from tests.lab.one_flow import NewFlow, OneFlow, stopped_process
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
@@ -36,10 +35,8 @@ RECORDS = 2000
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("keyed"), tmp_path, settings={"partitioner": "key"})
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("keyed", settings={"partitioner": "key"})
     flow.target.create_topic(flow.remote_topic, REMOTE_PARTITIONS, retention_ms="-1")
     flow.fill(RECORDS)
     return flow
@@ -174,12 +171,10 @@ def test_group_is_told_to_start_by_time_and_moved_by_no_command(
 
 
 @pytest.fixture
-def one_key(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
+def one_key(new_flow: NewFlow) -> OneFlow:
     """Ten records of one key, in the partition of two in which a producer would not put them."""
-    flow = OneFlow(source_cluster, target_cluster, topic_name("key"), tmp_path, partitions=2)
-    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "log_level": 0})
+    flow = new_flow("key", partitions=2)
+    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
     for number in range(10):
         producer.produce(flow.topic, b"%d" % number, b"key", 1 - partition_of_key(b"key", 0, 2))
     assert producer.flush(30) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Sequence, Union
 
 import pyarrow as pa
@@ -17,8 +16,7 @@ from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.stage import append_rows
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport, RowWriter
 from tests.lab.arrow_rows import with_columns
-from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.readers import lies, origin_of, read_topic
 from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of, syncs_of, with_lanes
 from tests.lab.stops import stop_of
@@ -32,10 +30,8 @@ EARLY = "offset < 100"
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("rows"), tmp_path, settings={"engine": "records"})
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("rows", settings={"engine": "records"})
     flow.fill(RECORDS)
     flow.create_remote_topic()
     return flow

@@ -7,23 +7,19 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Callable, List
+from typing import List
 
 import pytest
 
-from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.terminal import CTRL_C, Terminal, terminal
 
 HEADING = "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA"
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("seen"), tmp_path, trigger="1 second")
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("seen", trigger="1 second")
     flow.fill(1_000)
     return flow
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Callable, Dict, FrozenSet
 
 import pytest
@@ -20,7 +19,7 @@ from mirror_lib.replication.messages import TaskPlan, TaskReport
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab, values
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 
 pytestmark = pytest.mark.long
@@ -30,10 +29,8 @@ Ids = Dict[int, FrozenSet[int]]
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("shared"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("shared")
     flow.fill(RECORDS)
     flow.create_remote_topic()
     return flow

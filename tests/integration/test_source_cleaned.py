@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Callable, List, Sequence
+from typing import List, Sequence
 
 import pytest
 from confluent_kafka import Producer
@@ -14,7 +13,7 @@ from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskReport
 from tests.lab.brokers import KafkaBroker
 from tests.lab.dataset import COMPACT_QUICKLY, set_configs, wait_compacted
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.readers import read_topic
 from tests.lab.stops import stop_of
@@ -26,11 +25,9 @@ LATER = [b"later %d" % number for number in range(5)]
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
+def flow(new_flow: NewFlow) -> OneFlow:
     """Of one partition; a lane copied the first records and did not report them. Then the cleaner took most of them."""
-    flow = OneFlow(source_cluster, target_cluster, topic_name("cleaned"), tmp_path, partitions=1)
+    flow = new_flow("cleaned", partitions=1)
     flow.fill(COPIED)
     flow.create_remote_topic()
     copy_lanes(task_plans(flow)[0], 0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -12,8 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
-from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 from tests.lab.readers import Log, read_topic
 from tests.lab.stops import stop_of
@@ -24,11 +21,9 @@ COPIED, ALL = 200, 300
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
+def flow(new_flow: NewFlow) -> OneFlow:
     """Of one partition; a lane copied the first records and did not report them."""
-    flow = OneFlow(source_cluster, target_cluster, topic_name("expires"), tmp_path, partitions=1)
+    flow = new_flow("expires", partitions=1)
     flow.fill(COPIED)
     flow.create_remote_topic()
     copy_lanes(plan(flow), 0)

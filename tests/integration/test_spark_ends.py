@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List
+from typing import TYPE_CHECKING, List
 
 import pytest
 
-from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.crash import Driver, driver
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,10 +85,8 @@ def test_comparison_whose_spark_ends_says_that_and_blames_no_log(tmp_path: Path,
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("ends"), tmp_path, trigger="1 second")
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("ends", trigger="1 second")
     flow.fill(100)
     return flow
 

@@ -19,7 +19,7 @@ from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint, Driver, driver
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.meanwhile import meanwhile
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 from tests.lab.one_lane import standing_still, task_plans
 from tests.lab.readers import lies, read_topic
 
@@ -32,20 +32,16 @@ LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("tail"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("tail")
     flow.fill(EARLY)
     return flow
 
 
 @pytest.fixture
-def small(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
+def small(new_flow: NewFlow) -> OneFlow:
     """So little that it is copied in a few requests, before tailing begins."""
-    flow = OneFlow(source_cluster, target_cluster, topic_name("tail"), tmp_path)
+    flow = new_flow("tail")
     flow.settings["tail.seconds"] = 1  # so soon the ledger is written
     flow.fill(20)
     return flow

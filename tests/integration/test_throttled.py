@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Callable
 
 import pytest
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
-from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.quotas import quota
 
@@ -25,10 +22,8 @@ ONE_LIFE = 2
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("throttled"), tmp_path, partitions=1)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("throttled", partitions=1)
     flow.fill(RECORDS)
     flow.create_remote_topic()
     return flow

@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
@@ -15,19 +14,16 @@ from confluent_kafka.admin import AdminClient
 
 from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED
-from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    return OneFlow(source_cluster, target_cluster, topic_name("unwritable"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    return new_flow("unwritable")
 
 
 def target_is_untouched(flow: OneFlow) -> bool:

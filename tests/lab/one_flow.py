@@ -203,6 +203,10 @@ class OneFlow:
         assert reported == {(number, offset) for number, log in source.items() for offset in log}
 
 
+# Makes a flow over a new topic of the stem that it gets, with further fields by name: see the fixture `new_flow`.
+NewFlow = Callable[..., OneFlow]
+
+
 def until(condition: Callable[[], bool], seconds: float = 60.0, what: str = "") -> None:
     """Return when `condition` holds; fail if it does not in time, for the want of `what`."""
     deadline = time.monotonic() + seconds

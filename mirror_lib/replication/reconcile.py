@@ -1,8 +1,21 @@
 """Matches records of the remote log with records of the source, also after compaction or retention. Pure.
 
-Compaction leaves a hole in the offsets for each record that it removes: one with a later record of the same key, an old
-tombstone, or a record without a key. Where retention removed source records, the first remaining ones determine what
-was copied. Without that proof the partition is refused.
+The remote log has copies of the source's records in the source's order, and each copy took one offset. Where neither
+log was cleaned, batch equals batch and record equals record. A cleaner removes a record only if its key has a later one,
+so it never removes a record and leaves an earlier one of the same key. Old tombstones and records without a key leave
+without a later record. Then:
+
+1. A copy whose record is gone, an orphan, took an upstream offset that is empty now, and the source has a later record
+   of its key. Otherwise another client wrote it.
+2. A record whose copy is gone took a downstream offset that is empty now, and the remote log has a later copy of its
+   key. Otherwise it was not copied.
+3. Copying resumes after the last record that has a copy. Proof: suppose that a later record R was copied. Its copy is
+   gone, so the remote log has a later copy C of its key. The record of C is gone, as it comes after the last record
+   that has a copy. So the source's cleaner removed the record of C and left R, an earlier one of the same key.
+
+A copy of a removed record may equal a later record in all that they have, to the millisecond. Rule 2 then finds the
+records between them, unless a later copy of each one's key makes up for it; and an orphan of a key that was matched so
+shows that the match was wrong. Where a rule does not hold, or two records equal a copy, the partition is refused.
 """
 
 from __future__ import annotations
@@ -93,11 +106,7 @@ Lost = Callable[[int, str], None]
 
 
 class Awaited:
-    """The keys that await a later record, each with the offset of its last record.
-
-    Compaction removes only records with a later record of their key, old tombstones, and records without a key. So a
-    later record of the key shows that compaction may have removed the earlier one.
-    """
+    """The keys that await a later record, each with the offset of its last record."""
 
     def __init__(self) -> None:
         self._offsets: Dict[Optional[bytes], int] = {}
@@ -211,10 +220,9 @@ class Cleaned:
         self._survivors = survivors
         self._name = name
         self._orphans: List[_Orphan] = []
-        # By key: the downstream offset of an orphan without a later record on the source so far.
+        # Rule 1, by key: the downstream offset of an orphan without a later record on the source so far.
         self._suspects = Awaited()
-        # By key: the downstream offset after a copy that compaction seems to have removed from the remote log. It may
-        # never have been made, as no later copy of its key was read there yet.
+        # Rule 2, by key: the downstream offset after a copy that is gone and has no later one on the remote log so far.
         self._unproven = Awaited()
         # By key: the downstream offset of a copy that equals a survivor, but may be the copy of a removed record.
         self._doubtful: Dict[bytes, int] = {}
@@ -234,9 +242,8 @@ class Cleaned:
     def match(self, copy: Record, missing: int, log_append_time: bool) -> List[Run]:
         """The matches that `copy` proves; none if its source record seems to be gone.
 
-        `missing` offsets lie between the last match and `copy`: offsets of orphans, and of copies gone from the
-        remote log. The source may have lost the records of such copies too, so any record within reach may be the
-        original. If several are equal, compaction removed what would distinguish them.
+        `missing` offsets lie between the last match and `copy`: those of orphans, and of copies that are gone. The
+        records of the latter may be gone too, so any record within reach may be the original.
         """
         self._unproven.came(copy)
         gone = missing - len(self._orphans)
@@ -253,7 +260,7 @@ class Cleaned:
             return self._pair(alike[0], copy)
         orphan = _Orphan(copy.offset, *key_of(copy.body))
         if orphan.key in self._doubtful:
-            # Compaction never removes a record and leaves an earlier one of its key. So that record is not copied yet.
+            # The cleaner left an earlier record of its key, so that one was not copied yet.
             raise self._may_be_another(self._doubtful[orphan.key])
         self._orphans.append(orphan)
         if self._survivors.holes(gone) < len(self._orphans):
@@ -283,18 +290,12 @@ class Cleaned:
         )
 
     def _pair(self, index: int, copy: Record) -> List[Run]:
-        """Pair `copy` with the survivor at `index`. The survivors before it were copied too, and compaction removed
-        their copies.
-
-        Exception: `copy` may be the copy of a removed record and equal by chance. Then none of them was copied. So the
-        remote log must have a later record of their key, without which compaction removes none.
-        """
+        """Pair `copy` with the survivor at `index`. The copies of the survivors before it are gone."""
         doubtful = self._survivors.holes(index) > len(self._orphans)
         *others, original = self._survivors.take(index + 1)
         for record in others:
             self._suspects.came(record)
-            if doubtful or self._unproven:
-                self._unproven.add(copy.offset, *key_of(record.body))
+            self._unproven.add(copy.offset, *key_of(record.body))
         self._unproven.came(copy)
         key = key_of(copy.body)[0] if doubtful else None
         if key is not None:

@@ -460,7 +460,8 @@ def test_copy_is_the_later_record_that_proves_an_earlier_one_of_its_own_key() ->
 
 
 def test_records_that_left_the_remote_log_make_no_room_for_a_stranger_where_the_source_has_them_all() -> None:
-    case = only_left(numbered(4), source=[0, 1, 2, 3], remote=[1], copied=2)
+    records = [rec._replace(key=b"k") for rec in numbered(4)]
+    case = only_left(records, source=[0, 1, 2, 3], remote=[1], copied=2)
     assert reconciled(case) == [Run(1, 1, 1)]
     case.remote[1] = batch_of(1, [Rec(b"stranger", b"stranger")])
     with pytest.raises(RefusedError, match="offset 1 of the remote log is not the source's next one"):

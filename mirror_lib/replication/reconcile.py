@@ -1,9 +1,9 @@
 """Matches records of the remote log with records of the source, also after compaction or retention. Pure.
 
 The remote log has copies of the source's records in the source's order, and each copy took one offset. Where neither
-log was cleaned, batch equals batch and record equals record. A cleaner removes a record only if its key has a later one,
-so it never removes a record and leaves an earlier one of the same key. Old tombstones and records without a key leave
-without a later record. Then:
+log was cleaned, batch equals batch and record equals record. A cleaner removes a record only if its key has a later
+one, so it never removes a record and leaves an earlier one of the same key. Old tombstones and records without a key
+leave without a later record. Then:
 
 1. A copy whose record is gone, an orphan, took an upstream offset that is empty now, and the source has a later record
    of its key. Otherwise another client wrote it.
@@ -380,85 +380,44 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
     """Find the copies of the upstream offsets from `start` to `log_start`, which have left the source's log.
 
     `source` reads from `log_start`. `remote` reads from the start's downstream offset, after which there are only
-    copies of records after the start. N records cover N upstream offsets or more, as a log may have gaps. If N reach
-    past `log_start`, the last of them must equal the source's first records, at exactly one place. If N do not, there
-    may have been gaps, unless no record equals the source's first one. Raises `RefusedError` naming `name` if neither
-    is proven.
+    copies of records after the start. N offsets have left the log, with N records or fewer, as a log may have gaps. So
+    of more than N copies, one of the first N + 1 is that of the source's first record: the only one that equals it. Of
+    N copies or fewer, none is if none equals it. Raises `RefusedError` naming `name` in all other cases.
     """
-    tail = _Tail(source, remote, log_start - start.upstream_offset, start.downstream_offset)
-    tail.read(name)
-    reach = start.upstream_offset + tail.count
-    if reach <= log_start and not tail.candidates:
-        lost_from = None if reach == log_start else reach
-        return Settled(None, tuple(tail.matches(start.upstream_offset, tail.count)), lost_from)
-    if reach > log_start and len(tail.candidates) == 1:
-        index, offset = tail.candidates[0]
-        return Settled(offset, tuple(tail.matches(start.upstream_offset, index)), None)
+    gone, first = log_start - start.upstream_offset, source.record()
+    matches, alike, expected = Runs(), [], start.downstream_offset
+    for count in range(gone + 1):
+        copy = remote.record()
+        if copy is None:
+            break
+        if copy.offset != expected + remote.not_data:
+            raise RefusedError(
+                f"{name}: an interrupted attempt wrote records before offset {copy.offset} of the remote log; "
+                "neither log has them any more",
+                "give the flow an empty remote topic",
+                code="MIR-315",
+            )
+        remote.not_data = 0
+        expected = copy.offset + 1
+        if first is not None and equal(first, copy, remote.log_append_time):
+            alike.append((count, copy.offset))
+        if count < gone:
+            matches.append(start.upstream_offset + count, copy.offset, 1)
+    else:
+        count = gone + 1
+    if count == gone and not alike:
+        return Settled(None, tuple(matches), None)
+    if count < gone and not alike:
+        return Settled(None, (), start.upstream_offset + count)
+    if count > gone and len(alike) == 1:
+        index, offset = alike[0]
+        return Settled(offset, tuple(matches) if index == gone else (), None)
     raise RefusedError(
-        f"{name}: the source's log starts at {log_start} now. An interrupted attempt wrote {tail.count} records from "
-        f"offset {start.downstream_offset} on; it is unknown which of them it copied from before {log_start}",
+        f"{name}: the source's log starts at {log_start} now. Of the records that an interrupted attempt wrote from "
+        f"offset {start.downstream_offset} on, it is unknown which it copied from before {log_start}",
         "give the flow an empty remote topic",
         code="MIR-315",
     )
-
-
-class _Tail:
-    """The records after the position: `count` of them. `candidates` are the places (index and downstream offset) from
-    which on they equal the source's first records. `gone` is the number of upstream offsets before those."""
-
-    def __init__(self, source: Records, remote: Records, gone: int, first_downstream: int) -> None:
-        self._first = list(_taken(source, WINDOW))
-        self._remote = remote
-        self._gone = gone
-        self._next = first_downstream
-        # By index and downstream offset.
-        self._pieces = Runs()
-        self.count = 0
-        self.candidates: Sequence[Tuple[int, int]] = ()
-
-    def read(self, name: str) -> None:
-        """Read all of it. Raises `RefusedError` if records are missing within it."""
-        while True:
-            copy = self._remote.record()
-            if copy is None:
-                return
-            if copy.offset != self._next + self._remote.not_data:
-                raise RefusedError(
-                    f"{name}: an interrupted attempt wrote records before offset {copy.offset} of the remote log; "
-                    "neither log has them any more",
-                    "give the flow an empty remote topic",
-                    code="MIR-315",
-                )
-            self._remote.not_data = 0
-            self._take(copy)
-
-    def _take(self, copy: Record) -> None:
-        going = [each for each in self.candidates if self._agrees(self.count - each[0], copy)]
-        if self.count <= self._gone and self._first and self._agrees(0, copy):
-            going.append((self.count, copy.offset))
-        self.candidates = going
-        self._pieces.append(self.count, copy.offset, 1)
-        self.count += 1
-        self._next = copy.offset + 1
-
-    def _agrees(self, index: int, copy: Record) -> bool:
-        return index >= len(self._first) or equal(self._first[index], copy, self._remote.log_append_time)
-
-    def matches(self, upstream_offset: int, count: int) -> Iterator[Run]:
-        """The first `count` records as copies of the records from `upstream_offset` on; none if there were gaps."""
-        if count != self._gone:
-            return
-        for index, offset, length in self._pieces:
-            if index < count:
-                yield Run(upstream_offset + index, offset, min(length, count - index))
-
-
-def _taken(records: Records, count: int) -> Iterator[Record]:
-    for _ in range(count):
-        record = records.record()
-        if record is None:
-            return
-        yield record
 
 
 def reconcile(

@@ -79,13 +79,13 @@ def test_gaps_on_the_source_leave_what_was_copied_without_a_place() -> None:
 def test_gaps_that_leave_it_open_what_was_copied_are_refused() -> None:
     # 60 records of 120 offsets: by their number they could all lie before the start of the log, but one does not.
     case = logs(numbered(200), 3, 3, gap=20)
-    with pytest.raises(RefusedError, match=r"log starts at 219 now\. An interrupted attempt wrote 60 records"):
+    with pytest.raises(RefusedError, match="log starts at 219 now"):
         settled(case, 219)
 
 
 @pytest.mark.parametrize("log_start", [80, 120, 140])
 def test_records_that_are_all_alike_are_refused(log_start: int) -> None:
-    with pytest.raises(RefusedError, match="it is unknown which of them it copied from before"):
+    with pytest.raises(RefusedError, match="it is unknown"):
         settled(logs([Rec(b"beat", b"k", NOON)] * 200, 3, 3), log_start)
 
 

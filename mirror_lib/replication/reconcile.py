@@ -2,25 +2,29 @@
 
 The remote log has copies of the source's records in the source's order, and each copy took one offset. Where neither
 log was cleaned, batch equals batch and record equals record. A cleaner removes a record only if its key has a later
-one, so it never removes a record and leaves an earlier one of the same key. Old tombstones and records without a key
-leave without a later record. Then:
+one, so it never removes a record and leaves an earlier one of the same key. The exceptions are old tombstones and
+records without a key. Then:
 
 1. A copy whose record is gone, an orphan, took an upstream offset that is empty now, and the source has a later record
-   of its key. Otherwise another client wrote it.
-2. A record whose copy is gone took a downstream offset that is empty now, and the remote log has a later copy of its
-   key. Otherwise it was not copied.
+   of its key. Otherwise another client wrote it. Tombstones and records without a key need no later record.
+2. A record before a copied one was copied too. If its copy is gone, that took a downstream offset that is empty now,
+   and the remote log has a later copy of its key, which has a record.
 3. Copying resumes after the last record that has a copy. Proof: suppose that a later record R was copied. Its copy is
    gone, so the remote log has a later copy C of its key. The record of C is gone, as it comes after the last record
-   that has a copy. So the source's cleaner removed the record of C and left R, an earlier one of the same key.
+   that has a copy. So the source's cleaner removed the record of C and left R, an earlier one of the same key. If R
+   is an exception, it is copied again.
 
-A copy of a removed record may equal a later record in all that they have, to the millisecond. Rule 2 then finds the
-records between them, unless a later copy of each one's key makes up for it; and an orphan of a key that was matched so
-shows that the match was wrong. Where a rule does not hold, or two records equal a copy, the partition is refused.
+A copy of a removed record may by chance equal a later record, which was not copied: then all records between the two
+are not copied either. This is possible only if one of the offsets from which the copy can come is empty: as many as
+there are copies before it lie before it. From such a match on there is doubt: rule 2 has no exceptions, and an orphan
+of a key that has a match shows that the match was wrong. Where a rule does not hold, or several records equal a copy,
+the partition is refused.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Callable, Collection, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
@@ -105,35 +109,6 @@ SourceEnd = Callable[[], int]
 Lost = Callable[[int, str], None]
 
 
-class Awaited:
-    """The keys that await a later record, each with the offset of its last record."""
-
-    def __init__(self) -> None:
-        self._offsets: Dict[Optional[bytes], int] = {}
-
-    def __len__(self) -> int:
-        """How many keys still await a record."""
-        return len(self._offsets)
-
-    @property
-    def first(self) -> int:
-        """The lowest offset that still awaits a later record."""
-        return min(self._offsets.values())
-
-    def add(self, offset: int, key: Optional[bytes], tombstone: bool) -> None:
-        """Await a later record, except after a tombstone, which compaction also removes when old, or without a key."""
-        if key is not None and tombstone:
-            self._offsets.pop(key, None)
-        elif key is not None:
-            self._offsets[key] = offset
-
-    def came(self, record: Record) -> None:
-        """A later record was read: its key awaits nothing any more."""
-        key = key_of(record.body)[0] if self._offsets else None
-        if key is not None:
-            self._offsets.pop(key, None)
-
-
 def refuse_lost(_: int, reason: str) -> None:
     """Raises `RefusedError`."""
     raise RefusedError(reason, "give the flow an empty remote topic", code="MIR-315")
@@ -169,15 +144,21 @@ class Survivors:
             self._ahead.append((record.offset - self._source.not_data, record))
         return min(count, len(self._ahead))
 
-    def alike(self, copy: Record, log_append_time: bool, reach: int) -> List[int]:
-        """The indexes of the records that may be the original of `copy`, among the first `reach` records ahead. Under
-        the remote topic's `log_append_time` timestamps do not count."""
+    def alike(self, copy: Record, log_append_time: bool, reach: int, behind: int) -> List[int]:
+        """The indexes of the records that may be the original of `copy`, among the first `reach` records ahead and at
+        least `behind` offsets ahead. Under the remote topic's `log_append_time` timestamps do not count."""
         found = self._alike.get(copy.body, ())
         numbers = [number - self._taken for number, time in found if log_append_time or time == copy.timestamp]
-        return [index for index in numbers if index < reach]
+        return [index for index in numbers if index < reach and self._ahead[index][0] >= self._next + behind]
+
+    def room(self, index: int, behind: int) -> int:
+        """The number of empty offsets at least `behind` ahead, and before the record at `index`."""
+        first = self._next + behind
+        kept = sum(place >= first for place, _ in islice(self._ahead, index))
+        return self._ahead[index][0] - first - kept
 
     def holes(self, index: int) -> int:
-        """The number of offsets before the record at `index`, or before the end, whose records compaction removed."""
+        """The number of empty offsets before the record at `index`; before the end of the log if all was read."""
         if index < len(self._ahead):
             return self._ahead[index][0] - self._next - index
         return self._end() - self._source.not_data - self._next - len(self._ahead)
@@ -221,11 +202,11 @@ class Cleaned:
         self._name = name
         self._orphans: List[_Orphan] = []
         # Rule 1, by key: the downstream offset of an orphan without a later record on the source so far.
-        self._suspects = Awaited()
-        # Rule 2, by key: the downstream offset after a copy that is gone and has no later one on the remote log so far.
-        self._unproven = Awaited()
-        # By key: the downstream offset of a copy that equals a survivor, but may be the copy of a removed record.
-        self._doubtful: Dict[bytes, int] = {}
+        self._suspects: Dict[bytes, int] = {}
+        # Rule 2 in doubt, by key: the offset of the copy after one that is gone and has no later one so far.
+        self._unproven: Dict[Optional[bytes], int] = {}
+        # By key: the downstream offset of a copy that was matched in doubt.
+        self._doubtful: Dict[Optional[bytes], int] = {}
 
     def nothing_suspect(self) -> bool:
         """Whether all matches are proven."""
@@ -245,10 +226,9 @@ class Cleaned:
         `missing` offsets lie between the last match and `copy`: those of orphans, and of copies that are gone. The
         records of the latter may be gone too, so any record within reach may be the original.
         """
-        self._unproven.came(copy)
         gone = missing - len(self._orphans)
         reach = self._survivors.peek(gone + 1)
-        alike = self._survivors.alike(copy, log_append_time, reach)
+        alike = self._survivors.alike(copy, log_append_time, reach, missing)
         if len(alike) > 1:
             raise RefusedError(
                 f"{self._name}: the record at offset {copy.offset} of the remote log equals several of the source, and "
@@ -256,12 +236,12 @@ class Cleaned:
                 "give the flow an empty remote topic",
                 code="MIR-314",
             )
-        if alike and (not self._orphans or self._survivors.holes(alike[0]) >= len(self._orphans)):
-            return self._pair(alike[0], copy)
+        if alike and self._survivors.holes(alike[0]) >= len(self._orphans):
+            return self._pair(alike[0], copy, missing)
         orphan = _Orphan(copy.offset, *key_of(copy.body))
-        if orphan.key in self._doubtful:
-            # The cleaner left an earlier record of its key, so that one was not copied yet.
-            raise self._may_be_another(self._doubtful[orphan.key])
+        for matched in (self._doubtful, self._unproven):
+            if orphan.key in matched:
+                raise self._may_be_another(matched[orphan.key])
         self._orphans.append(orphan)
         if self._survivors.holes(gone) < len(self._orphans):
             raise self._not_the_next(self._orphans[0].offset)
@@ -289,20 +269,27 @@ class Cleaned:
             code="MIR-314",
         )
 
-    def _pair(self, index: int, copy: Record) -> List[Run]:
+    def _pair(self, index: int, copy: Record, missing: int) -> List[Run]:
         """Pair `copy` with the survivor at `index`. The copies of the survivors before it are gone."""
-        doubtful = self._survivors.holes(index) > len(self._orphans)
+        doubt = bool(self._doubtful) or self._survivors.room(index, missing) > 0
         *others, original = self._survivors.take(index + 1)
         for record in others:
-            self._suspects.came(record)
-            self._unproven.add(copy.offset, *key_of(record.body))
-        self._unproven.came(copy)
-        key = key_of(copy.body)[0] if doubtful else None
-        if key is not None:
+            self._came(record)
+        key = key_of(copy.body)[0]
+        if doubt:
+            self._unproven.update({key_of(record.body)[0]: copy.offset for record in others})
             self._doubtful[key] = copy.offset
+        if key is not None:
+            self._unproven.pop(key, None)
         found = self._orphans_in_holes(original.offset, {record.offset for record in others})
-        self._suspects.came(original)
+        self._came(original)
         return [*found, Run(original.offset, copy.offset, 1)]
+
+    def _came(self, record: Record) -> None:
+        """The source has this record: orphans of its key have a later one."""
+        key = key_of(record.body)[0] if self._suspects else None
+        if key is not None:
+            self._suspects.pop(key, None)
 
     def _orphans_in_holes(self, before: int, kept: Collection[int] = ()) -> List[Run]:
         """Place the orphans at the last holes before that upstream offset that they can fit. A consumer group between
@@ -315,40 +302,34 @@ class Cleaned:
                 offset -= 1
             found.append(Run(offset, orphan.offset, 1))
         for orphan in self._orphans:
-            self._suspects.add(*orphan)
+            if orphan.key is not None and orphan.tombstone:
+                self._suspects.pop(orphan.key, None)
+            elif orphan.key is not None:
+                self._suspects[orphan.key] = orphan.offset
         self._orphans = []
         return found[::-1]
 
     def end(self, lost: Lost) -> Sequence[Run]:
         """The remaining matches, after all copies were read. Reads the source on until it has a later record of each
-        orphan's key; `lost` is called for keys without one."""
+        orphan's key; `lost` is called for keys without one. If all keys have one, it may be read to its end."""
         if self._unproven:
-            raise self._may_be_another(self._unproven.first)
-        if self.nothing_suspect():
-            return ()
-        passed = 0
-        while self._orphans and self._survivors.holes(passed) < len(self._orphans):
-            passed += 1
-        # The survivors before the holes were copied as well, and compaction removed their copies.
-        others = self._survivors.take(passed)
-        for record in others:
-            self._suspects.came(record)
+            raise self._may_be_another(min(self._unproven.values()))
         on_at = self._survivors.next_offset()
-        found = self._orphans_in_holes(on_at, {record.offset for record in others})
+        if self._survivors.holes(0) < len(self._orphans):
+            raise self._not_the_next(self._orphans[0].offset)
+        found = self._orphans_in_holes(on_at)
         while self._suspects and self._survivors.peek(1):
-            self._suspects.came(self._survivors.take(1)[0])
+            self._came(self._survivors.take(1)[0])
         if self._suspects:
             lost(
                 on_at,
                 f"{self._name}: of {len(self._suspects)} keys that the remote log has, the first at offset "
-                f"{self._suspects.first}, the source has no record any more: its cleaner took tombstones before they "
-                "were copied, or another client wrote to the remote topic",
+                f"{min(self._suspects.values())}, the source has no record any more: its cleaner took tombstones "
+                "before they were copied, or another client wrote to the remote topic",
             )
         return found
 
 
-# How many of the source's first records must be on the remote log in sequence, as far as it has that many.
-WINDOW = 1000
 CONTINUE_HINT = "set on.data.loss: continue to resume from there"
 
 
@@ -380,13 +361,16 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
     """Find the copies of the upstream offsets from `start` to `log_start`, which have left the source's log.
 
     `source` reads from `log_start`. `remote` reads from the start's downstream offset, after which there are only
-    copies of records after the start. N offsets have left the log, with N records or fewer, as a log may have gaps. So
-    of more than N copies, one of the first N + 1 is that of the source's first record: the only one that equals it. Of
-    N copies or fewer, none is if none equals it. Raises `RefusedError` naming `name` in all other cases.
+    copies of records after the start. N offsets are empty between the start and the source's first record, and had N
+    records or fewer. So of more than N copies, one of the first N + 1 is that of the first record: the only one that
+    equals it. Of N copies or fewer, none is if none equals it. Raises `RefusedError` naming `name` in all other cases.
     """
-    gone, first = log_start - start.upstream_offset, source.record()
+    first = source.record()
+    lost = log_start - start.upstream_offset
+    empty = lost if first is None else first.offset - start.upstream_offset
     matches, alike, expected = Runs(), [], start.downstream_offset
-    for count in range(gone + 1):
+    copies = 0
+    while copies <= empty:
         copy = remote.record()
         if copy is None:
             break
@@ -400,18 +384,19 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
         remote.not_data = 0
         expected = copy.offset + 1
         if first is not None and equal(first, copy, remote.log_append_time):
-            alike.append((count, copy.offset))
-        if count < gone:
-            matches.append(start.upstream_offset + count, copy.offset, 1)
-    else:
-        count = gone + 1
-    if count == gone and not alike:
-        return Settled(None, tuple(matches), None)
-    if count < gone and not alike:
-        return Settled(None, (), start.upstream_offset + count)
-    if count > gone and len(alike) == 1:
+            alike.append((copies, copy.offset))
+        if copies < lost:
+            matches.append(start.upstream_offset + copies, copy.offset, 1)
+        copies += 1
+    # If there are as many copies as empty offsets, each of these had a record.
+    whole = () if first is None else tuple(matches)
+    if len(alike) == 1 and copies > empty:
         index, offset = alike[0]
-        return Settled(offset, tuple(matches) if index == gone else (), None)
+        return Settled(offset, whole if index == empty else (), None)
+    if not alike and lost <= copies <= empty:
+        return Settled(None, whole if copies == empty else (), None)
+    if not alike and copies < lost:
+        return Settled(None, (), start.upstream_offset + copies)
     raise RefusedError(
         f"{name}: the source's log starts at {log_start} now. Of the records that an interrupted attempt wrote from "
         f"offset {start.downstream_offset} on, it is unknown which it copied from before {log_start}",

@@ -13,7 +13,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.kafka.log_reader import Entry, entries
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.reconcile import Records, Settled, settle
-from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker
+from tests.unit.logs import CONTROL, NOON, LogBatch, Rec, batch_of, fetched, marker
 from tests.unit.test_reconcile import Interrupted, from_offset, interrupted, numbered
 
 
@@ -96,10 +96,12 @@ def test_record_that_compaction_took_from_the_remote_log_is_refused() -> None:
         settled(replace(case, remote=[batch.without(gone) for batch in case.remote]), 80)
 
 
-def test_source_that_compaction_thinned_too_is_refused() -> None:
+def test_source_that_compaction_thinned_too_is_counted_up_to_its_first_record() -> None:
     case = logs(numbered(200), 3, 3)
-    with pytest.raises(RefusedError, match="it is unknown"):
-        settled(replace(case, source=[batch.without(range(80, 85)) for batch in case.source]), 80)
+    found = settled(replace(case, source=[batch.without(range(80, 85)) for batch in case.source]), 80)
+    assert (found.downstream_offset, found.lost_from) == (case.pairs[85], None)
+    assert sum(match.record_count for match in found.matches) == 20
+    reported(case, found)
 
 
 @st.composite
@@ -115,7 +117,10 @@ def losses(draw: st.DrawFn) -> Tuple[Interrupted, int]:
         if draw(st.integers(0, 5)) == 0:
             source.append(marker(source[-1].next))
     case = interrupted(source, draw(st.integers(0, 4)), draw(st.integers(0, 6)), draw(st.lists(st.integers(0, 8))))
-    return case, draw(st.integers(case.start[0] + 1, max(case.start[0] + 1, source[-1].next)))
+    log_start = draw(st.integers(case.start[0] + 1, max(case.start[0] + 1, source[-1].next)))
+    cleaned = draw(st.sets(st.integers(log_start, log_start + 20)))
+    case.source = [each if each.attributes & CONTROL else each.without(cleaned) for each in case.source]
+    return case, log_start
 
 
 @settings(max_examples=200)
@@ -127,7 +132,7 @@ def test_no_record_is_lost_in_silence_or_doubled(drawn: Tuple[Interrupted, int])
     except RefusedError:
         return
     reported(case, found)
-    for offset, _ in (pair for batch in case.source for pair in batch.records if not batch.attributes & 0x20):
+    for offset, _ in (pair for batch in case.source for pair in batch.records if not batch.attributes & CONTROL):
         if case.start[0] <= offset < log_start and offset not in case.pairs:
             assert found.lost_from is not None and offset >= found.lost_from
         if offset >= log_start and offset in case.pairs:

@@ -300,7 +300,7 @@ def cleaned(log: Sequence[LogBatch], until: int, tombstones_go: bool) -> List[Lo
 KEYED = st.builds(
     Rec,
     value=st.sampled_from([b"a", b"b", b"c", b"d", None]),
-    key=st.sampled_from([b"1", b"2", b"3", b"4", b"", None]),
+    key=st.sampled_from([b"1", b"2", b"3", b"4", b""]),
     timestamp=st.integers(NOON, NOON + 5),
     headers=st.just(()),
 )
@@ -409,11 +409,11 @@ def only_left(records: Sequence[Rec], source: Sequence[int], remote: Sequence[in
     return case
 
 
-def test_equal_record_before_which_no_orphan_has_room_is_not_the_copied_one() -> None:
-    """The copy at offset 1 has no source record, so offset 0 cannot be the place of the copy that comes after it."""
-    tombstones = [Rec(None, b"3"), Rec(None, b"2"), Rec(None, b"3")]
-    case = only_left(tombstones, source=[0], remote=[1, 2], copied=3)
-    assert reconciled(case) == [Run(1, 1, 1), Run(2, 2, 1)]
+def test_equal_record_with_more_copies_than_offsets_before_it_is_not_the_copied_one() -> None:
+    """Two copies lie before the one at offset 2, so the record at offset 0 cannot be its original."""
+    records = [Rec(b"v", b"3"), Rec(b"v", b"2"), Rec(b"v", b"3")]
+    case = only_left(records, source=[0], remote=[1, 2], copied=3)
+    assert outcome(case) is None
     # The control: an offset that compaction emptied before the equal record is room for the orphan.
     case = only_left([Rec(None, b"1"), Rec(None, b"2"), Rec(None, b"3")], source=[2], remote=[1, 2], copied=3)
     assert reconciled(case) == [Run(1, 1, 1), Run(2, 2, 1)]
@@ -438,17 +438,40 @@ def test_offsets_of_markers_are_no_room_for_copies_at_the_end_of_a_cleaned_sourc
         reconciled(stranger)
 
 
-def test_what_left_the_remote_log_after_an_unproven_copy_needs_a_later_record_of_its_key_too() -> None:
-    """Compaction emptied offset 0 on both logs, so that the copy at offset 2 may have come from there."""
-    keys = [b"0", b"1", b"2", b"3", b"4", b"1", b"3"]
-    records = [Rec(b"v", key, NOON + n) for n, key in enumerate(keys)]
-    with pytest.raises(RefusedError, match="offset 4 of the remote log equals one of the source, and compaction"):
-        reconciled(only_left(records, source=[1, 2, 3, 4, 5, 6], remote=[2, 4, 5], copied=6))
-    proven = only_left(records, source=[1, 2, 3, 4, 5, 6], remote=[2, 4, 5, 6], copied=7)
-    assert reconciled(proven) == [Run(n, n, 1) for n in (2, 4, 5, 6)]
+def chance(deleted_first: bool) -> Interrupted:
+    """The copy at offset 1 is that of the record at offset 1, which is gone, and equals a later record, which was not
+    copied. Between the two is a record of another key, which was not copied either: a value whose tombstone was copied,
+    or a tombstone."""
+    records = [Rec(b"u", b"1"), Rec(b"a", b"1"), Rec(None, b"2"), Rec(b"b", b"2"), Rec(b"a", b"1"), Rec(b"y", b"3")]
+    records = records if deleted_first else [*records[:3], *records[4:]]
+    last = len(records)
+    source, copied = ([3, 4, last], 3) if deleted_first else ([2, 3, last], 2)
+    return only_left([*records, Rec(b"z", b"3")], source=source, remote=[*range(1, copied)], copied=copied)
 
 
-def test_tombstone_that_left_the_remote_log_ends_the_doubt_about_its_key() -> None:
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_what_lies_before_a_record_that_equals_a_copy_by_chance_is_not_taken_for_copied(deleted_first: bool) -> None:
+    with pytest.raises(RefusedError) as refused:
+        reconciled(chance(deleted_first))
+    assert refused.value.code == "MIR-314"
+
+
+def test_later_copies_prove_what_left_the_remote_log_before_a_match_in_doubt() -> None:
+    """Offsets 1 and 3 of the source were empty: the copy at offset 2 may have come from offset 3."""
+    keys = {0: b"0", 2: b"1", 4: b"2", 5: b"1", 6: b"5"}
+    source = [batch_of(offset, [Rec(b"v", key, NOON + offset)]) for offset, key in keys.items()]
+    case = interrupted(source, 0, 4, limit=80)
+    assert case.pairs == {0: 0, 2: 1, 4: 2, 5: 3}
+
+    def left(*gone: int) -> Interrupted:
+        return replace(case, remote=[each if each.attributes & CONTROL else each.without(gone) for each in case.remote])
+
+    assert reconciled(left(1)) == [Run(0, 0, 1), Run(4, 2, 1), Run(5, 3, 1)]
+    with pytest.raises(RefusedError, match="offset 2 of the remote log equals one of the source, and compaction"):
+        reconciled(left(1, 3))
+
+
+def test_copies_that_have_no_other_place_leave_no_doubt() -> None:
     records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"1"), Rec(None, b"2"), Rec(None, b"1")]
     case = only_left(records, source=[1, 2, 3, 4], remote=[2, 4], copied=5)
     assert reconciled(case) == [Run(2, 2, 1), Run(4, 4, 1)]

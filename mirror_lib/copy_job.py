@@ -189,14 +189,15 @@ class FlowRun(SupervisedFlow):
             self._waiting = _waiting(flow, source, mirror.sources())
         return error
 
-    def abandon(self) -> None:
-        """Record the end of a stopped run whose thread still waits for a cluster. Without it the run would count as
-        killed. The ledger lacks at most what the next run finds in the remote logs."""
+    def abandon(self) -> Callable[[float], object]:
+        """Begin to record the end of a stopped run whose thread still waits for a cluster, and return the wait for it.
+        Without it the run would count as killed. The ledger lacks at most what the next run finds in the remote
+        logs."""
         begun, self._run_begun = self._run_begun, None
-        if begun is not None:
-            journal, run = begun
-            end = BackgroundCall(f"{self._name} ends", lambda: journal.run_abandoned(run, self._progress()))
-            end.wait(STOP_SECONDS)
+        if begun is None:
+            return lambda seconds: None
+        journal, run = begun
+        return BackgroundCall(f"{self._name} ends", lambda: journal.run_abandoned(run, self._progress())).wait
 
     def _refuse_other_writer(self, journal: Journal, source: KafkaCluster, target: KafkaCluster) -> None:
         """Raise `RefusedError` if another replication tool may still write, before anything is written."""
@@ -428,8 +429,9 @@ def run_flows(
         run.start()
     patience = GRACE_SECONDS + STOP_SECONDS
     if not await_end(runs, stop, patience, "what it was doing is found and finished by the next run"):
-        for run in (each for each in runs if not each.wait(0)):
-            run.abandon()
+        until = time.monotonic() + STOP_SECONDS
+        for recorded in [run.abandon() for run in runs if not run.wait(0)]:
+            recorded(max(0.0, until - time.monotonic()))
     return [run.outcome for run in runs if run.outcome is not None]
 
 

@@ -1,6 +1,11 @@
 """Supervises one flow, for the main job and the groups job: a thread, its restarts, a watched query, an orderly end.
 
 `SupervisedFlow` restarts the flow after transient errors, and keeps the error that ended it.
+
+SIGTERM and Ctrl-C set `stop` (`commands.run.stop_on_signals`). `WatchedQuery.until_end` lets the running call end: a
+cycle ends by itself, a tail is cancelled, and one closing cycle fences, recovers and commits what it appended
+(`replication.flow.FlowMirror`). Then the query is stopped, the end of the run is recorded (`copy_job.FlowRun`), and
+`await_end` returns. A flow that waits for a cluster is abandoned after the patience.
 """
 
 from __future__ import annotations

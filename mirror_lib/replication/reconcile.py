@@ -1,24 +1,6 @@
 """Matches records of the remote log with records of the source, also after compaction or retention. Pure.
 
-The remote log has copies of the source's records in the source's order, and each copy took one offset. Where neither
-log was cleaned, batch equals batch and record equals record. A cleaner removes a record only if its key has a later
-one, so it never removes a record and leaves an earlier one of the same key. The exceptions are old tombstones and
-records without a key. Then:
-
-1. A copy whose record is gone, an orphan, took an upstream offset that is empty now, and the source has a later record
-   of its key. Otherwise another client wrote it. Tombstones and records without a key need no later record.
-2. A record before a copied one was copied too. If its copy is gone, that took a downstream offset that is empty now,
-   and the remote log has a later copy of its key, which has a record.
-3. Copying resumes after the last record that has a copy. Proof: suppose that a later record R was copied. Its copy is
-   gone, so the remote log has a later copy C of its key. The record of C is gone, as it comes after the last record
-   that has a copy. So the source's cleaner removed the record of C and left R, an earlier one of the same key. If R
-   is an exception, it is copied again.
-
-A copy of a removed record may by chance equal a later record, which was not copied: then all records between the two
-are not copied either. This is possible only if one of the offsets from which the copy can come is empty: as many as
-there are copies before it lie before it. From such a match on there is doubt: rule 2 has no exceptions, and an orphan
-of a key that has a match shows that the match was wrong. Where a rule does not hold, or several records equal a copy,
-the partition is refused.
+`Cleaned` has the rules and their proof. Where they do not hold, the partition is refused.
 """
 
 from __future__ import annotations
@@ -195,7 +177,29 @@ class _Orphan(NamedTuple):
 
 
 class Cleaned:
-    """Pairs copies with `survivors` in order. `name` is the remote partition's."""
+    """Pairs copies with `survivors` in order. `name` is the remote partition's.
+
+    The remote log has copies of the source's records in the source's order, and each copy took one offset. Where
+    neither log was cleaned, batch equals batch and record equals record. A cleaner removes a record only if its key
+    has a later one, so it never removes a record and leaves an earlier one of the same key. The exceptions are old
+    tombstones and records without a key. Then:
+
+    1. A copy whose record is gone, an orphan, took an upstream offset that is empty now, and the source has a later
+       record of its key. Otherwise another client wrote it. Tombstones and records without a key need no later
+       record.
+    2. A record before a copied one was copied too. If its copy is gone, that took a downstream offset that is empty
+       now, and the remote log has a later copy of its key, which has a record.
+    3. Copying resumes after the last record that has a copy. Proof: suppose that a later record R was copied. Its
+       copy is gone, so the remote log has a later copy C of its key. The record of C is gone, as it comes after the
+       last record that has a copy. So the source's cleaner removed the record of C and left R, an earlier one of the
+       same key. If R is an exception, it is copied again.
+
+    A copy of a removed record may by chance equal a later record, which was not copied: then all records between the
+    two are not copied either. This is possible only if one of the offsets from which the copy can come is empty: as
+    many as there are copies before it lie before it. From such a match on there is doubt: rule 2 has no exceptions,
+    and an orphan of a key that has a match shows that the match was wrong. Where a rule does not hold, or several
+    records equal a copy, the partition is refused.
+    """
 
     def __init__(self, survivors: Survivors, name: str) -> None:
         self._survivors = survivors

@@ -11,15 +11,14 @@ from typing import Callable, Collection, Deque, Dict, Iterator, List, NamedTuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.record_batch import HEADER_SIZE, BatchHeader, Record, decode_bytes, decode_varint
+from mirror_lib.kafka.log_reader import Entry
+from mirror_lib.kafka.record_batch import HEADER_SIZE, Record, decode_bytes, decode_varint
 from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import Position
 
 # Attributes that make records mean something else: codec (0-2) and timestamp type (3).
 _MEANING = 0x0F
-# (raw, header, is_data) as `kafka.log_reader.entries` yields them.
-Entry = Tuple[memoryview, Optional[BatchHeader], bool]
 
 
 class Records:
@@ -89,11 +88,6 @@ def key_of(body: bytes) -> Tuple[Optional[bytes], bool]:
 SourceEnd = Callable[[], int]
 # Called with the upstream offset at which copying resumes, and with the reason of a loss.
 Lost = Callable[[int, str], None]
-
-
-def refuse_lost(_: int, reason: str) -> None:
-    """Raises `RefusedError`."""
-    raise RefusedError(reason, "give the flow an empty remote topic", code="MIR-315")
 
 
 class Survivors:
@@ -410,7 +404,7 @@ def settle(source: Records, remote: Records, start: Position, log_start: int, na
 
 
 def reconcile(
-    source: Records, remote: Records, name: str, start: Position, source_end: SourceEnd, lost: Lost = refuse_lost
+    source: Records, remote: Records, name: str, start: Position, source_end: SourceEnd, lost: Lost
 ) -> Iterator[Run]:
     """Match every record of the remote range, which starts at `start`, with its source record. Pure.
 

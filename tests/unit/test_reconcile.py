@@ -77,7 +77,12 @@ def from_offset(batches: Sequence[LogBatch], offset: int) -> Iterator[Entry]:
 
 def reconciled(case: Interrupted) -> List[Run]:
     source, remote = (Records(from_offset(log, at), at) for log, at in zip((case.source, case.remote), case.start))
-    return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: case.source[-1].next))
+    end = case.source[-1].next
+    return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: end, refuse_lost))
+
+
+def refuse_lost(_: int, reason: str) -> None:
+    raise RefusedError(reason)
 
 
 def resumes_at(case: Interrupted, matches: Sequence[Run]) -> int:

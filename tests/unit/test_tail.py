@@ -16,6 +16,7 @@ from mirror_lib.replication.reconcile import Records, reconcile
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of, marker
 from tests.unit.test_legacy import Row, message, wrapper
+from tests.unit.test_reconcile import refuse_lost
 
 ROWS: List[Row] = [(1_000 + number, b"k", b"value %d" % (number % 2)) for number in range(7)]
 # By the last offset of each entry, as brokers find them; every answer holds one.
@@ -45,7 +46,8 @@ def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:
     copied = [Rec(value, key, timestamp if number < 5 else -1) for number, (timestamp, key, value) in enumerate(ROWS)]
     remote = entries_of({4: batch_of(0, copied[:5]).raw(), 6: batch_of(5, copied[5:]).raw(), 7: marker(7).raw()})
     source = entries_of(OLD)
-    found = reconcile(Records(source, 0), Records(remote, 0), "A.orders-0", Position(0, 0), lambda: source.end)
+    logs = Records(source, 0), Records(remote, 0)
+    found = reconcile(*logs, "A.orders-0", Position(0, 0), lambda: source.end, refuse_lost)
     assert sum(match.record_count for match in found) == len(ROWS)
     assert remote.end == len(ROWS) + 1
 

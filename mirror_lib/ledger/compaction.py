@@ -160,6 +160,9 @@ class TableCompaction:
     def _merged(self, rows: DataFrame) -> DataFrame:
         return rows
 
+    def expire(self) -> None:
+        """Delete rows that nothing needs any more. Raises StateError."""
+
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
         """`None` if they are in fewer than `enough` files. Raises StateError if the table cannot be read."""
         rows = self.table.rows_in_files(enough)
@@ -295,4 +298,5 @@ class Upkeep:
         now = time.monotonic()
         if self._cleaned_at is None or now - self._cleaned_at > SECONDS_TO_A_CLEANING:
             self._cleaned_at = now
+            self._rows.expire()
             self._rows.table.drop_replaced_files()

@@ -1,7 +1,8 @@
-"""The table of group offsets: each commit is recorded before it is made. Rows are only added; a rollback reads them."""
+"""The table of group offsets: each commit is recorded before it is made, and a rollback reads the rows."""
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Callable, Mapping, Sequence, Tuple
@@ -12,7 +13,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import TableCompaction
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
-from mirror_lib.ledger.records import GroupOffset, GroupOffsetRun, MoveKey
+from mirror_lib.ledger.records import HISTORY_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 from mirror_lib.spark.jobs import local_rows
 
@@ -24,10 +25,24 @@ _REST = tuple(name for name in _MOVE if name not in _WHERE)
 
 
 class MoveCompaction(TableCompaction):
-    """Compacts the rows of one flow."""
+    """Compacts the rows of one flow, and deletes old ones."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
         super().__init__(spark, state, flow, GROUP_OFFSETS, ("group", "topic"))
+
+    def expire(self) -> None:
+        """Delete the flow's rows older than `HISTORY_SECONDS`. For each partition of a group the rows of its last day
+        stay: they tell who set the committed offset."""
+        rows, month_ago = self.table.rows(), f"timestamp_micros({round((time.time() - HISTORY_SECONDS) * 1e6)})"
+        of_flow = F.col("flow") == self._flow
+        if rows is None or not rows.where(of_flow).where(f"at < {month_ago}").take(1):
+            return
+        last = rows.where(of_flow).groupBy("flow", *_WHERE).agg(F.max("at").alias("last_at"))
+        same = " AND ".join(f"old.`{name}` = last.`{name}`" for name in ("flow", *_WHERE))
+        outdated = f"{same} AND old.at < {month_ago} AND old.at < last.last_at - INTERVAL 1 DAY"
+        self.table.change(
+            lambda: self.table.delta().alias("old").merge(last.alias("last"), outdated).whenMatchedDelete().execute()
+        )
 
 
 class GroupOffsetTable:

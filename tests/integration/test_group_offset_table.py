@@ -96,6 +96,21 @@ def test_table_of_many_small_commits_comes_into_few_files_and_says_the_same(
     assert not compaction.tidy(10)
 
 
+def test_old_rows_expire_but_for_the_last_day_of_each_partition(
+    spark: SparkSession, state: str, table: GroupOffsetTable
+) -> None:
+    for number, move in enumerate([moved(1), moved(2), moved(3), moved(4), moved(7, 1), moved(8, 1)]):
+        table.append(FLOW, [move], run_id="run-1", append_number=number)
+    table.append("another", [moved(9)], run_id="run-2", append_number=0)
+    days = "CASE new_offset WHEN 4 THEN 0 WHEN 7 THEN 50 WHEN 8 THEN 49.5 ELSE 40 - new_offset * 0.1 END"
+    spark.sql(f"UPDATE delta.`{table.path}` SET at = at - make_dt_interval(0, 0, 0, 86400 * ({days}))")
+    latest = table.latest(FLOW)
+    MoveCompaction(spark, state, FLOW).expire()
+    assert [move.new_offset for _, move in table.of_run("run-1")] == [4, 7, 8]
+    assert [move.new_offset for _, move in table.of_run("run-2")] == [9]
+    assert table.latest(FLOW) == latest
+
+
 def test_a_table_that_was_never_written_is_empty_and_stays_absent(table: GroupOffsetTable) -> None:
     table.append(FLOW, [], run_id="run-1", append_number=0)
 

@@ -39,10 +39,6 @@ from mirror_lib.config.settings import (
     ENABLED,
     ENGINE,
     HEARTBEATS_REPLICATION,
-    METRICS_HOST,
-    METRICS_PORT,
-    METRICS_TEXTFILE,
-    METRICS_TOPICS_MAX,
     SEPARATOR,
     SETTINGS,
     SOURCE_ALIAS,
@@ -51,30 +47,6 @@ from mirror_lib.config.settings import (
 )
 from mirror_lib.config.values import FLOW, TOP, Setting, is_entry_point, items
 from mirror_lib.errors import ConfigError
-
-# By the start of keys: the setting without which a flow does not heed them.
-_NEEDS: Mapping[str, str] = {
-    **{setting.switches: setting.name for setting in SETTINGS if setting.switches},
-    "checkpoints.topic.": "emit.checkpoints.enabled",
-    "heartbeats.topic.": EMIT_HEARTBEATS,
-    "sync.topic.acls.": "sync.topic.acls.enabled",
-    "commit.source.group.": "commit.source.group",
-    "tail.seconds": "tail.enabled",
-}
-
-
-def idle_keys(settings: Mapping[Tuple[str, str], Entry], flows: Sequence[ReplicationFlow]) -> Iterator[str]:
-    """One sentence for each such key in `settings` (by scope and name) that none of `flows` heeds, with its place."""
-    for (scope, name), entry in settings.items():
-        needed = next((needed for start, needed in _NEEDS.items() if name.startswith(start) and name != needed), None)
-        concerned = [flow for flow in flows if scope in ("", flow.name)]
-        if needed is not None and concerned and not any(_has(flow, BY_NAME[needed]) for flow in concerned):
-            yield f"{entry.written} has no effect without {needed} ({entry.place})"
-
-
-def _has(flow: ReplicationFlow, setting: Setting) -> bool:
-    return getattr(flow, setting.field or BY_NAME[setting.switches].field) not in (None, False, "", ())
-
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
@@ -118,7 +90,7 @@ def build_config(document: Document, keys: Keys, errors: Errors, written: Sequen
         raise joined(errors, document.path)
     top = _top(document, keys)
     idle = [*keys.idle, *(sentence for scope in scopes for sentence in _overruled(keys, scope))]
-    idle += [*_classless(document, keys, flows), *idle_keys(keys.settings, (*flows, *pairs)), *_idle_metrics(top)]
+    idle += _classless(document, keys, flows)
     corrected = [*keys.corrected, *_blank_separators(keys, flows)]
     top.update(idle=tuple(dict.fromkeys(idle)), corrected=tuple(dict.fromkeys(corrected)))
     warnings = (*document.warnings, *_login_risks(flows), *top["corrected"], *top["idle"])
@@ -223,15 +195,6 @@ def _top(document: Document, keys: Keys) -> Dict[str, Any]:
     if document.dialect != YAML and ("", "trigger") not in keys.settings:
         values["trigger"] = MM2_TRIGGER
     return values
-
-
-def _idle_metrics(top: Mapping[str, Any]) -> Iterator[str]:
-    served, written = top["metrics_port"] is not None, bool(top["metrics_textfile"])
-    keys = [(METRICS_HOST, served, METRICS_PORT)]
-    keys.append((METRICS_TOPICS_MAX, served or written, f"{METRICS_PORT} or {METRICS_TEXTFILE}"))
-    for key, heeded, needed in keys:
-        if key in top["places"] and not heeded:
-            yield f"{key} has no effect without {needed} ({top['places'][key]})"
 
 
 def _find(keys: Keys, scope: str, name: str) -> Optional[Entry]:

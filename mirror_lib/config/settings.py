@@ -16,7 +16,6 @@ SEPARATOR, SOURCE_ALIAS = "replication.policy.separator", "source.cluster.alias"
 EMIT_HEARTBEATS = "emit.heartbeats.enabled"
 COPY = "copy.enabled"
 METRICS_PORT, METRICS_HOST, METRICS_TEXTFILE = "metrics.port", "metrics.host", "metrics.textfile"
-METRICS_TOPICS_MAX = "metrics.topics.max"
 TOPICS_EXCLUDE = "topics.exclude"
 
 SETTINGS: Tuple[Setting, ...] = (

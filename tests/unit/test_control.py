@@ -212,37 +212,6 @@ def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(chang
     assert cluster.configs == {"retention.ms": "1", "segment.ms": "1"}
 
 
-@pytest.mark.parametrize(
-    ("line", "switch"),
-    [
-        ("sync.group.offsets.interval.seconds = 30", "sync.group.offsets.enabled = true"),
-        ("emit.checkpoints.enabled = false\nemit.checkpoints.interval.seconds = 3", "emit.checkpoints.enabled = true"),
-        ("emit.heartbeats.enabled = false\nheartbeats.topic.replication.factor = 1", "emit.heartbeats.enabled = true"),
-        *(
-            (f"{of}.enabled = false\n{of}.interval.seconds = 3", f"{of}.enabled = true")
-            for of in ("sync.topic.configs", "sync.topic.acls", "refresh.topics", "refresh.groups")
-        ),
-        ("sync.topic.acls.enabled = false\nsync.topic.acls.delete = true", "sync.topic.acls.enabled = true"),
-        ("commit.source.group.interval.seconds = 3", "commit.source.group = billing"),
-        ("tail.enabled = false\ntail.seconds = 7", "tail.enabled = true"),
-    ],
-)
-def test_key_about_what_is_switched_off_is_named_until_it_is_on(tmp_path: Path, line: str, switch: str) -> None:
-    key = line.splitlines()[-1].partition(" ")[0]
-    idle = loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties").warnings
-    assert [key in each and switch.partition(" ")[0] in each for each in idle] == [True]
-    on = loaded(tmp_path, f"{MM2}{line.splitlines()[-1]}\n{switch}\n", "mm2.properties")
-    assert on.warnings == ()
-
-
-def test_key_that_one_flow_heeds_is_not_named(tmp_path: Path) -> None:
-    text = MM2 + "B->A.enabled = true\nB->A.commit.source.group = billing\n"
-    text += "commit.source.group.interval.seconds = 3\n"
-    assert loaded(tmp_path, text, "mm2.properties").warnings == ()
-    own = text.replace("\ncommit", "\nA->B.commit")
-    assert len(loaded(tmp_path, own, "mm2.properties").warnings) == 1
-
-
 @pytest.mark.parametrize("name", ["orders.internal", "orders-internal"])
 def test_files_of_mirrormaker_leave_out_internal_names_as_up_to_3_9_and_say_so(tmp_path: Path, name: str) -> None:
     (flow,) = loaded(tmp_path, MM2, "mm2.properties").flows

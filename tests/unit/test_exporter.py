@@ -325,7 +325,7 @@ def test_textfile_that_can_no_longer_be_written_is_one_warning(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_settings_are_read_and_those_that_have_no_effect_are_named(tmp_path: Path) -> None:
+def test_settings_are_read(tmp_path: Path) -> None:
     def values(*lines: str) -> Tuple[object, ...]:
         config = configured(tmp_path, *lines)
         return config.metrics_port, config.metrics_host, config.metrics_textfile, config.metrics_topics_max
@@ -334,9 +334,6 @@ def test_settings_are_read_and_those_that_have_no_effect_are_named(tmp_path: Pat
     given = "metrics: {port: 9464, host: 0.0.0.0, textfile: /a/b.prom, topics.max: 5}"
     assert values(given) == (9464, "0.0.0.0", "/a/b.prom", 5)
     assert read(tmp_path, FLOW + "metrics.port = 9464\n").metrics_port == 9464
-    lines = ["metrics.host: 0.0.0.0", "metrics.topics.max: 5"]
-    assert [each.split()[0] for each in configured(tmp_path, *lines).warnings] == ["metrics.host", "metrics.topics.max"]
-    assert configured(tmp_path, *lines, "metrics.port: 9464").warnings == ()
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,15 @@ from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, REMOVED
 from mirror_lib.config.values import FLOW, TOP, Setting
 from mirror_lib.errors import ConfigError
 
-_CONNECTING = ("ssl.", "sasl.", "security.", "bootstrap.", "client.id", "reconnect.backoff.", "group.id")
-_ALSO = ("request.timeout.ms", "connections.max.idle.ms", "metadata.max.age.ms", "isolation.level", "auto.offset.reset")
+# Client properties, and their starts, that mean something beyond Spark's own source.
+READ_STARTS = ("ssl.", "sasl.", "security.", "bootstrap.", "reconnect.backoff.")
+READ = ("client.id", "group.id", "request.timeout.ms", "connections.max.idle.ms", "metadata.max.age.ms",
+        "isolation.level", "auto.offset.reset")
 
 
 def reaches_the_copy(key: str) -> bool:
     """Whether a client property means something beyond Spark's own source, which only looks where a log ends."""
-    return key.startswith(_CONNECTING) or key in _ALSO
+    return key.startswith(READ_STARTS) or key in READ
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,18 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.document import MM1, Document, Entry, Value, config_error, content_of, read_properties
-from mirror_lib.config.keys import Unused
+from mirror_lib.config.client_names import CLIENT_PROPERTIES
+from mirror_lib.config.document import (
+    MM1,
+    Document,
+    Entry,
+    Value,
+    config_error,
+    content_of,
+    nearest,
+    read_properties,
+)
+from mirror_lib.config.keys import reaches_the_copy
 from mirror_lib.config.model import MM1_POLICY, MM2_TRIGGER, REFUSE
 from mirror_lib.config.settings import COUNTS_DIFFER, ENABLED
 from mirror_lib.errors import ConfigError
@@ -69,50 +79,9 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "producer.config": {"broker.list": "bootstrap.servers", "metadata.broker.list": "bootstrap.servers"},
 }
 OLD_RESETS: Mapping[str, str] = {"smallest": "earliest", "largest": "latest"}
-ZOOKEEPER = Unused(("zk.*", "zookeeper.*"), "ZooKeeper is not asked; bootstrap.servers names the brokers")
+_ZOOKEEPER = re.compile(r"(zk|zookeeper)\..*")
+NOT_READ = "batches are copied as they are, progress is in the ledger, sizes, waits and acknowledgements are set here"
 
-_BYTES = Unused(("key.serializer", "value.serializer", "serializer.class", "key.serializer.class", "key.deserializer",
-                 "value.deserializer", "serializer.encoding"), "bytes are copied and never interpreted")
-# By file: keys that would have been taken for client properties, or that no client of today knows.
-CLIENT_KEYS: Mapping[str, Tuple[Unused, ...]] = {
-    "consumer.config": (
-        ZOOKEEPER,
-        _BYTES,
-        Unused(("consumer.timeout.ms",), "the fetcher sets its own wait"),
-        Unused(("shallow.iterator.enable",), "record batches are always copied without unpacking them"),
-        Unused(("mirror.topics.whitelist", "mirror.topics.blacklist", "mirror.consumer.numthreads"),
-               "the command line says which topics are copied"),
-        Unused(("enable.auto.commit", "auto.commit.enable", "auto.commit.enabled", "autocommit.enable",
-                "auto.commit.interval.ms", "autocommit.interval.ms", "offsets.storage", "dual.commit.enabled",
-                "offsets.commit.max.retries", "offsets.channel.*"),
-               "progress is in the ledger, and from there committed to the group"),
-        Unused(("partition.assignment.strategy", "rebalance.*", "num.consumer.fetchers", "group.instance.id",
-                "group.protocol", "group.remote.assignor", "consumer.id", "refresh.leader.backoff.ms"),
-               "one process copies; another one stands by with --if-running wait"),
-        Unused(("fetch.size", "fetch.message.max.bytes", "queued.max.message.chunks", "queuedchunks.max", "socket.*",
-                "backoff.increment.ms", "fetcher.backoff.ms", "fetch.wait.max.ms"), "the fetcher sets its own sizes"),
-    ),
-    "producer.config": (
-        ZOOKEEPER,
-        _BYTES,
-        Unused(("compression.type", "compression.codec", "compressed.topics", "compression.gzip.level",
-                "compression.lz4.level", "compression.zstd.level"),
-               "record batches keep their codec; set compression.type of the remote topic"),
-        Unused(("producer.type", "queue.*", "batch.size", "batch.num.messages", "linger.ms", "buffer.memory",
-                "buffer.size", "max.block.ms", "block.on.buffer.full", "send.buffer.bytes", "client.buffer"), _COPIED),
-        Unused(("max.message.size", "max.request.size"), "the remote topic's max.message.bytes decides"),
-        Unused(("acks", "request.required.acks", "retries", "message.send.max.retries", "retry.backoff.ms",
-                "max.in.flight.requests.per.connection", "enable.idempotence", "delivery.timeout.ms",
-                "request.timeout.ms", "transactional.id", "transaction.timeout.ms", "num.retries"),
-               "writes are idempotent, acknowledged by all in-sync replicas, in order, and tried again"),
-        Unused(("partitioner.*",), "a record keeps its partition"),
-        Unused(("event.handler", "event.handler.props", "callback.handler", "callback.handler.props"),
-               "no Java class runs here"),
-    ),
-}
-
-
-__all__ = ["OPTIONS", "Given", "read_mm1"]
 
 TARGET = "target"
 # By option name, in the order of the command line.
@@ -230,17 +199,17 @@ class _ClientFile:
         for one in read_properties(content_of(path), path)[0]:
             name = RENAMED[option].get(one.key, one.key)
             entry = Entry("", one.key, one.value, f"{path}:{one.line}")
-            row = next((row for row in CLIENT_KEYS[option] if row.covers(name)), None)
-            if row is not None:
-                self.left_out.append((entry, row.reason))
-            else:
+            if reaches_the_copy(name):
                 (self._keys if name == one.key else renamed)[name] = replace(entry, key=name)
+            else:
+                like = nearest(name, filter(reaches_the_copy, CLIENT_PROPERTIES), cutoff=0.9)
+                self.left_out.append((entry, NOT_READ + (f"; did you mean {like}?" if like else "")))
         self._keys = {**renamed, **self._keys}
         self._check_servers()
 
     def _check_servers(self) -> None:
         if "bootstrap.servers" not in self._keys:
-            has_zookeeper = any(ZOOKEEPER.covers(entry.key) for entry, _ in self.left_out)
+            has_zookeeper = any(_ZOOKEEPER.fullmatch(entry.key) for entry, _ in self.left_out)
             why = "names ZooKeeper only, which is not asked" if has_zookeeper else "has no bootstrap.servers"
             side = "source" if self._option == "consumer.config" else "target"
             raise config_error(f"the file {why}; add bootstrap.servers = host:port of the {side}'s brokers", self._path)

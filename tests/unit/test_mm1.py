@@ -138,14 +138,15 @@ def test_words_that_belong_to_no_option_are_taken_and_named(tmp_path: Path) -> N
     assert all(f"{word}: ignored: it belongs to no option" in reported(config) for word in ("new.consumer", "more"))
 
 
-def test_old_client_keys_say_why_they_mean_nothing(tmp_path: Path) -> None:
-    old = "zk.connect=z:2181\nshallow.iterator.enable=true\nmirror.topics.whitelist=app_log\n"
-    config = read(tmp_path, "--whitelist", "a", c=old, p="producer.type=async\ncompression.codec=0\nqueue.time=1000\n")
-    for key in ("zk.connect", "shallow.iterator.enable", "mirror.topics.whitelist", "producer.type", "queue.time"):
-        assert key in reported(config)
-    assert "keep their codec" in reported(config)
+def test_client_keys_that_are_not_read_are_named(tmp_path: Path) -> None:
+    old = "zk.connect=z:2181\nshallow.iterator.enable=true\nauto.offset.rest=latest\nclient.id=m\n"
+    config = read(tmp_path, "--whitelist", "a", c=old, p="producer.type=async\ncompression.codec=0\nacks=1\n")
+    for key in ("zk.connect", "shallow.iterator.enable", "producer.type", "compression.codec", "acks"):
+        assert f"{key}: ignored: " in reported(config)
+    assert "did you mean auto.offset.reset?" in reported(config)
     (flow,) = config.flows
-    assert not {"zk.connect", "producer.type"} & {*flow.source.properties, *flow.target.properties}
+    assert flow.source.properties.keys() == {"bootstrap.servers", "client.id", "auto.offset.reset"}
+    assert flow.target.properties.keys() == {"bootstrap.servers"}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Mapping, Tuple
 
-from mirror_lib.config.keys import unused
-from mirror_lib.config.mm1_reader import CLIENT_KEYS, OPTIONS, RENAMED, Option
+from mirror_lib.config.keys import READ, READ_STARTS, unused
+from mirror_lib.config.mm1_reader import NOT_READ, OPTIONS, RENAMED, Option
 from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
 from tools.docs.mm2_keys import CLIENTS, SECTIONS
 
@@ -123,25 +123,15 @@ def _option(option: Option) -> Row:
 
 
 def _client_files() -> str:
-    """The keys of MirrorMaker 1's two files; a row of both is given once."""
-    files: Dict[Tuple[str, str], List[str]] = {}
-    for file, rows in CLIENT_KEYS.items():
-        renamed: Dict[str, List[str]] = {}
-        for old, new in RENAMED[file].items():
-            renamed.setdefault(f"read as `{new}`", []).append(old)
-        found = [*((names, text) for text, names in renamed.items()), *((row.names, row.reason) for row in rows)]
-        for names, text in found:
-            files.setdefault((", ".join(f"`{name}`" for name in names), text), []).append(file.partition(".")[0])
-    lines = [
-        "## MirrorMaker 1: keys of --consumer.config and --producer.config",
-        "",
-        "Keys without `read as` are ignored.",
-        "",
-        "|key|file|how, or why|",
-        "|---|---|---|",
-        *(f"|{_cell(names)}|{', '.join(own)}|{_cell(text)}|" for (names, text), own in files.items()),
-    ]
-    return "\n".join([*lines, ""])
+    """What is read of MirrorMaker 1's two files."""
+    renamed: Dict[str, List[str]] = {}
+    for names in RENAMED.values():
+        for old, new in names.items():
+            renamed.setdefault(new, []).append(f"`{old}`")
+    read = [*map("`{}`".format, READ), *(f"`{start}*`" for start in READ_STARTS)]
+    rows = [(", ".join(sorted(read)), "supported", ""), *((", ".join(old), "supported", f"read as `{new}`")
+            for new, old in renamed.items()), ("any other key", "ignored", NOT_READ)]
+    return _section("MirrorMaker 1: keys of --consumer.config and --producer.config", "key", rows)
 
 
 def _section(title: str, first: str, rows: Iterable[Row]) -> str:

@@ -8,9 +8,10 @@ copies nothing.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import yaml
 
 from mirror_lib.config.document import CONNECT, Document, Entry, Property, config_error, read_properties
 from mirror_lib.config.keys import CONVERTERS, unused
@@ -28,7 +29,6 @@ OTHER = ""
 CLASS = "connector.class"
 # Connect's REST answers these too. A state other than RUNNING is an order to Connect, not to this mirror.
 _OTHER_FIELDS = ("name", "tasks", "type", "initial_state")
-_JSON_KEY = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,10 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
     """The connectors of a JSON file: `{"name": …, "config": {…}}` as Connect's POST takes it, the flat config as its
     PUT does, a list of either, or what `GET /connectors?expand=info` answers. Raises `ConfigError` with the line.
     """
-    root = _parsed(content, path)
-    configs = list(_configs(root, path))
+    configs = list(_configs(_parsed(content, path), path))
     if not configs:
         raise config_error("the file has no connector", path)
-    # To Connect a key that is null is not given.
-    given = ([each for each in config if each[1] is not None] for config in configs)
-    return tuple(
-        _connector([_entry(key, value, f"{path}:{line}") for key, value, line in each], path) for each in given
-    )
+    return tuple(_connector(_entries(each, path), path) for each in configs)
 
 
 def connector_of_properties(found: Sequence[Property], path: str) -> Optional[Connector]:
@@ -85,85 +80,68 @@ def _last(found: Sequence[Property], path: str) -> List[Entry]:
     return list({one.key: Entry("", one.key, one.value, f"{path}:{one.line}") for one in found}.values())
 
 
-class _Pairs(List[Tuple[str, Any]]):
-    """A JSON object as the parser gives it: key and value of each pair, in file order, doubled keys and all."""
-
-
-class _Map(List[Tuple[str, Any, int]]):
-    """A JSON object: key, value and line of each pair, in file order."""
-
-
-def _parsed(content: bytes, path: str) -> Any:
+def _parsed(content: bytes, path: str) -> Optional[yaml.Node]:
+    """The nodes of a JSON file, which know their lines."""
     try:
         text = content.decode("utf-8-sig")
-        root = json.loads(text, object_pairs_hook=_Pairs)
+        json.loads(text)
+        # Blanks between JSON's tokens may be tabs, and none is inside one.
+        return yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
     except UnicodeDecodeError:
         raise config_error("the file is not UTF-8", path) from None
     except RecursionError:
         raise config_error("not a connector: its maps are nested too deeply", path) from None
     except json.JSONDecodeError as error:
         raise config_error(f"not valid JSON: {error.msg}", f"{path}:{error.lineno}") from None
-    return _with_lines(root, _lines_of_keys(text), path)
+    except yaml.YAMLError:
+        raise config_error("the file has a control character, or a key on another line than its colon", path) from None
 
 
-def _lines_of_keys(text: str) -> Iterator[int]:
-    """The line of each key, in file order. The text is known to be valid JSON."""
-    line, seen = 1, 0
-    for match in _JSON_KEY.finditer(text):
-        line += text.count("\n", seen, match.start())
-        seen = match.start()
-        if match.group(2):
-            yield line
+def _map(node: yaml.Node, path: str) -> Dict[str, Tuple[str, yaml.Node]]:
+    """Place and value by key; empty where the node is no map."""
+    found: Dict[str, Tuple[str, yaml.Node]] = {}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        place = f"{path}:{key.start_mark.line + 1}"
+        if key.value in found:
+            raise config_error(f"{key.value} is given twice", place)
+        found[key.value] = place, value
+    return found
 
 
-def _with_lines(node: Any, lines: Iterator[int], path: str) -> Any:
-    if not isinstance(node, _Pairs):
-        return [_with_lines(item, lines, path) for item in node] if isinstance(node, list) else node
-    pairs = _Map()
-    for key, value in node:
-        line = next(lines)
-        if any(key == earlier for earlier, _, _ in pairs):
-            raise config_error(f"{key} is given twice", f"{path}:{line}")
-        pairs.append((key, _with_lines(value, lines, path), line))
-    return pairs
-
-
-def _configs(node: Any, path: str) -> Iterator[_Map]:
-    if not isinstance(node, _Map):
-        if not isinstance(node, list):
-            raise config_error("the file must hold a connector, or a list of connectors", path)
-        for item in node:
+def _configs(node: Optional[yaml.Node], path: str) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
             yield from _configs(item, path)
         return
-    inside = {key: value for key, value, _ in node}
+    if not isinstance(node, yaml.MappingNode):
+        raise config_error("the file must hold a connector, or a list of connectors", path)
+    inside = _map(node, path)
+    infos = [_map(value, path).get("info") for _, value in inside.values()]
     if "config" in inside:
-        for key, _, line in node:
+        for key, (place, _) in inside.items():
             if key != "config" and key not in _OTHER_FIELDS:
-                raise config_error(f"{key} is next to config; move it into config", f"{path}:{line}")
-        if not isinstance(inside["config"], _Map):
-            raise config_error("config must be a map", f"{path}:{node[0][2]}")
-        yield inside["config"]
-    elif node and all(_info(value) is not None for _, value, _ in node):
-        for _, value, _ in node:
-            yield from _configs(_info(value), path)
+                raise config_error(f"{key} is next to config; move it into config", place)
+        if not isinstance(inside["config"][1], yaml.MappingNode):
+            raise config_error("config must be a map", inside["config"][0])
+        yield inside["config"][1]
+    elif inside and all(infos):
+        for _, info in filter(None, infos):
+            yield from _configs(info, path)
     else:
         yield node
 
 
-def _info(node: Any) -> Optional[_Map]:
-    inside = {key: value for key, value, _ in node} if isinstance(node, _Map) else {}
-    info = inside.get("info")
-    return info if isinstance(info, _Map) else None
-
-
-def _entry(key: str, value: Any, place: str) -> Entry:
-    if isinstance(value, bool):
-        value = "true" if value else "false"
-    elif isinstance(value, (int, float)):
-        value = str(value)
-    if not isinstance(value, str):
-        raise config_error(f"{key} must be one text", place)
-    return Entry("", key, value, place)
+def _entries(node: yaml.Node, path: str) -> List[Entry]:
+    entries = []
+    for key, (place, value) in _map(node, path).items():
+        if not isinstance(value, yaml.ScalarNode):
+            raise config_error(f"{key} must be one text", place)
+        # To Connect a key that is null is not given.
+        if value.style is not None or value.value != "null":
+            # JSON's escapes are UTF-16; each is a character to YAML.
+            text = value.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+            entries.append(Entry("", key, text, place))
+    return entries
 
 
 def _connector(entries: List[Entry], path: str) -> Connector:

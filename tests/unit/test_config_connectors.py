@@ -238,6 +238,14 @@ def test_lines_are_counted_past_keys_that_look_like_values(tmp_path: Path) -> No
     assert "(0.json:9)" in refusal(tmp_path, text.replace("\n}", ',\n "tasks.max": "many"\n}'))
 
 
+def test_json_is_read_as_json_and_not_as_yaml(tmp_path: Path) -> None:
+    values = {"a": "\U0001f600 \\ \t/", "b": "null", "c": "# {", "d": " x ", "e": ""}
+    sources = [{**connector("Source"), **{f"source.cluster.ssl.{key}": text for key, text in values.items()}}]
+    (flow,) = read(tmp_path, json.dumps(sources).replace("/", "\\/")).flows
+    found = {key[4:]: text for key, text in flow.source.properties.items() if key.startswith("ssl.")}
+    assert found == {key: text.strip() for key, text in values.items()}
+
+
 def test_keys_that_no_connector_reads_are_ignored_and_named(tmp_path: Path) -> None:
     config = read(tmp_path, connector("Source", topcis="x", security_protocol="SSL", foo_enabled=True))
     assert config.flows[0].topics == (".*",) and "security.protocol" not in config.flows[0].source.properties

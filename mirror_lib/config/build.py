@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from mirror_lib.config.client_options import kafka_python_options, login_risk, unused_suites
+from mirror_lib.config.client_options import kafka_python_options, unused_suites
 from mirror_lib.config.custom_classes import check_custom_classes
 from mirror_lib.config.document import (
     CONNECT,
@@ -33,6 +33,7 @@ from mirror_lib.config.model import (
     ReplicationFlow,
 )
 from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
+from mirror_lib.config.security import login_risk
 from mirror_lib.config.settings import (
     BY_NAME,
     EMIT_HEARTBEATS,

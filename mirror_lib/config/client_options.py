@@ -9,18 +9,7 @@ import os
 import re
 from typing import Dict, Mapping, Optional
 
-from mirror_lib.config.security import (
-    MSK_IAM,
-    OAUTHBEARER,
-    java_properties,
-    logs_in_by_token,
-    mechanism_of,
-    sasl_options,
-    sends_token_in_clear,
-    tls_settings,
-    token_options,
-    unusable_suites,
-)
+from mirror_lib.config.security import java_properties, sasl_options, tls_settings, unusable_suites
 from mirror_lib.errors import ConfigError
 
 # Set on every Databricks cluster, on the driver and on executors.
@@ -78,8 +67,7 @@ def kafka_python_options(props: Mapping[str, str]) -> Dict[str, object]:
     if protocol.endswith("SSL"):
         options["tls"] = tls_settings(props)
     if protocol.startswith("SASL"):
-        by_token = mechanism_of(props) in (OAUTHBEARER, MSK_IAM)
-        options.update(token_options(props) if by_token else sasl_options(props))
+        options.update(sasl_options(props))
     return options
 
 
@@ -91,32 +79,13 @@ def spark_kafka_options(
     Kafka's own classes are named as this Spark has them. Raises `ConfigError` where the Kafka client of this Spark
     version has no such login.
     """
-    ready = java_properties(props, spark_version) if logs_in_by_token(props) else props
-    given = {key: value for key, value in ready.items() if key not in _NOT_FOR_SPARK}
+    given = {key: value for key, value in java_properties(props, spark_version).items() if key not in _NOT_FOR_SPARK}
     return {f"kafka.{key}": java_class(value, environ) if _CLASS.search(key) else value for key, value in given.items()}
 
 
 def unused_suites(props: Mapping[str, str]) -> Optional[str]:
     named = unusable_suites(props.get("ssl.cipher.suites", ""))
     return f"ssl.cipher.suites: the mirror's own clients cannot use {', '.join(named)}" if named else None
-
-
-def login_risk(props: Mapping[str, str]) -> Optional[str]:
-    """What these properties show to a listener on the network, or which peer they trust, and what to set instead; else
-    `None`."""
-    protocol, mechanism = props.get("security.protocol", "").upper(), mechanism_of(props)
-    if sends_token_in_clear(props):
-        return "a token or its client secret is sent in clear; use SASL_SSL, and https for the token endpoint"
-    if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
-        return "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
-    if protocol == "SASL_PLAINTEXT" and mechanism.startswith("SCRAM"):
-        return f"SASL_PLAINTEXT with {mechanism}: passwords can be guessed from the traffic; use SASL_SSL"
-    if protocol.endswith("SSL") and not props.get("ssl.endpoint.identification.algorithm", "https").strip():
-        return (
-            "ssl.endpoint.identification.algorithm is empty: any server with a certificate that is trusted passes for "
-            "a broker; leave the property out"
-        )
-    return None
 
 
 def _number(props: Mapping[str, str], key: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Tuple, Union
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from mirror_lib.errors import ConfigError
@@ -58,8 +58,8 @@ def tls_settings(props: Mapping[str, str]) -> TlsSettings:
     if props.get("ssl.engine.factory.class"):
         raise ConfigError("ssl.engine.factory.class names a Java class, which the Python side cannot use")
     return TlsSettings(
-        trusted=_trusted(props),
-        own=_own(props),
+        trusted=_store(props, "truststore"),
+        own=_store(props, "keystore"),
         check_hostname=algorithm == "https",
         protocols=_protocols(props),
         ciphers=_ciphers(props.get("ssl.cipher.suites", "")),
@@ -78,48 +78,39 @@ def pem_blocks(text: str, kind: str) -> str:
     return "".join(found)
 
 
-def _trusted(props: Mapping[str, str]) -> Optional[Store]:
-    certificates = props.get("ssl.truststore.certificates")
-    store = _store(props, "truststore", certificates is not None, "ssl.truststore.certificates")
-    if store is None or certificates is None:
-        return store
-    return Store(PEM, certificates=_text(certificates, "CERTIFICATE", "ssl.truststore.certificates"))
+# PEM text in place of a file: by store, its properties and the kinds of their blocks.
+_IN_PLACE = {
+    "truststore": {"ssl.truststore.certificates": "CERTIFICATE"},
+    "keystore": {"ssl.keystore.certificate.chain": "CERTIFICATE", "ssl.keystore.key": "PRIVATE KEY"},
+}
 
 
-def _own(props: Mapping[str, str]) -> Optional[Store]:
-    key, chain = props.get("ssl.keystore.key"), props.get("ssl.keystore.certificate.chain")
-    store = _store(props, "keystore", key is not None or chain is not None, "ssl.keystore.key")
-    if store is None or store.location is not None:
-        return store
-    if key is None or chain is None:
-        raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain are needed together")
-    return Store(
-        PEM,
-        key_password=props.get("ssl.key.password") or None,
-        certificates=_text(chain, "CERTIFICATE", "ssl.keystore.certificate.chain"),
-        key=_text(key, "PRIVATE KEY", "ssl.keystore.key"),
-    )
-
-
-def _store(props: Mapping[str, str], store: str, in_place: bool, key: str) -> Optional[Store]:
-    """The store at `ssl.<store>.location`, an empty one where PEM text stands in place; Java's rules about both."""
-    location, password = props.get(f"ssl.{store}.location") or None, props.get(f"ssl.{store}.password") or None
+def _store(props: Mapping[str, str], store: str) -> Optional[Store]:
+    """The store at `ssl.<store>.location`, or the PEM text in place of it; Java's rules about both."""
+    in_place, location = _IN_PLACE[store], props.get(f"ssl.{store}.location") or None
+    given, password = [key for key in in_place if key in props], props.get(f"ssl.{store}.password") or None
     kind = props.get(f"ssl.{store}.type", "JKS").upper()
-    if in_place and location:
-        raise ConfigError(f"{key} and ssl.{store}.location exclude each other")
-    if in_place and kind != PEM:
-        raise ConfigError(f"{key} needs ssl.{store}.type = PEM")
-    if not in_place and not location:
+    *_, named = in_place
+    if given and location:
+        raise ConfigError(f"{named} and ssl.{store}.location exclude each other")
+    if given and kind != PEM:
+        raise ConfigError(f"{named} needs ssl.{store}.type = PEM")
+    if not given and not location:
         return None
     if kind == PEM and password:
         word = "; the private key's password is ssl.key.password" if store == "keystore" else ""
         raise ConfigError(f"ssl.{store}.password cannot be set for a PEM store{word}")
     key_password = (props.get("ssl.key.password") or None) if store == "keystore" else None
-    return Store(kind, location, password, key_password)
+    if location:
+        return Store(kind, location, password, key_password)
+    if len(given) < len(in_place):
+        raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain are needed together")
+    certificates, *key = (_blocks(props, name, block) for name, block in in_place.items())
+    return Store(PEM, key_password=key_password, certificates=certificates, key=key[0] if key else None)
 
 
-def _text(text: str, kind: str, key: str) -> str:
-    blocks = pem_blocks(text, kind)
+def _blocks(props: Mapping[str, str], key: str, kind: str) -> str:
+    blocks = pem_blocks(props[key], kind)
     if not blocks:
         raise ConfigError(f"{key} must hold PEM text: -----BEGIN {kind}----- and so on")
     return blocks
@@ -161,111 +152,15 @@ def _names(suites: str) -> List[str]:
     return [name.strip() for name in suites.split(",") if name.strip()]
 
 
-_PASSWORD_MECHANISMS = {
-    "PLAIN": "PlainLoginModule",
-    "SCRAM-SHA-256": "ScramLoginModule",
-    "SCRAM-SHA-512": "ScramLoginModule",
-}
-_KERBEROS_MODULE = "Krb5LoginModule"
-_KERBEROS_LINE = (
-    f'com.sun.security.auth.module.{_KERBEROS_MODULE} required useKeyTab=true storeKey=true keyTab="…" principal="…" '
-    'serviceName="kafka";'
-)
 _SECTION = re.compile(r"\s*[\w.]+\s*\{.*", re.DOTALL)
 _LINE = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\s*(.*?)\s*;\s*", re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"';]+)\s*""")
-
-
-@dataclass(frozen=True)
-class KerberosLogin:
-    """Who logs in to which Kerberos service. `keytab`, `ticket_cache` are paths; with neither, the user's tickets."""
-
-    service: str
-    principal: Optional[str] = None
-    keytab: Optional[str] = None
-    ticket_cache: Optional[str] = None
-
-
-def sasl_options(props: Mapping[str, str]) -> Dict[str, object]:
-    """`sasl_mechanism` and what goes with it; for GSSAPI `sasl_kerberos_name` is a `KerberosLogin`.
-
-    Raises `ConfigError` for a login line that cannot be read or does not fit the mechanism, and for a mechanism beyond
-    PLAIN, SCRAM and GSSAPI; the logins with tokens are below.
-    """
-    mechanism = props.get("sasl.mechanism", "GSSAPI").upper()
-    jaas = props.get("sasl.jaas.config")
-    if mechanism in _PASSWORD_MECHANISMS:
-        username, password = _username_and_password(jaas, mechanism)
-        return {"sasl_mechanism": mechanism, "sasl_plain_username": username, "sasl_plain_password": password}
-    if mechanism == "GSSAPI":
-        return {"sasl_mechanism": mechanism, "sasl_kerberos_name": _kerberos(props, jaas)}
-    known = ", ".join([*_PASSWORD_MECHANISMS, "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"])
-    raise ConfigError(f"sasl.mechanism must be one of {known}; {mechanism[:40]} cannot be used here")
-
-
-def _username_and_password(jaas: Optional[str], mechanism: str) -> Tuple[str, str]:
-    module = _PASSWORD_MECHANISMS[mechanism]
-    _, options = login_line(jaas, mechanism, module, f'{module} required username="…" password="…";')
-    if not options.get("username") or "password" not in options:
-        raise ConfigError(f"sasl.jaas.config cannot be read; {module} needs username and password in quotes")
-    if options.get("tokenauth", "").lower() == "true":
-        raise ConfigError("delegation tokens (tokenauth in sasl.jaas.config) cannot be used; give a user and password")
-    username = options["username"]
-    if mechanism != "PLAIN":
-        username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802, saslname; Java's client does the same
-    return username, options["password"]
-
-
-def _kerberos(props: Mapping[str, str], jaas: Optional[str]) -> KerberosLogin:
-    _, options = login_line(jaas, "GSSAPI", _KERBEROS_MODULE, _KERBEROS_LINE)
-    services = {props.get("sasl.kerberos.service.name"), options.get("serviceName")} - {None, ""}
-    if len(services) != 1:
-        problem = "two different service names" if services else "no service name"
-        raise ConfigError(f"GSSAPI has {problem}: set sasl.kerberos.service.name, or serviceName in sasl.jaas.config")
-    keytab = options.get("keyTab") if options.get("useKeyTab", "").lower() == "true" else None
-    if keytab is not None and not options.get("principal"):
-        raise ConfigError("sasl.jaas.config has a keyTab and no principal")
-    cache = options.get("ticketCache") if options.get("useTicketCache", "").lower() == "true" else None
-    return KerberosLogin(str(services.pop()), options.get("principal"), keytab, cache)
-
-
-def login_line(jaas: Optional[str], mechanism: str, module: str, example: str) -> Tuple[str, Mapping[str, str]]:
-    """The class and the options of the login line; `module` is the class without its package.
-
-    Raises `ConfigError`. The line is never repeated in it, because it may contain the password.
-    """
-    if not jaas:
-        raise ConfigError(
-            f"{mechanism} needs sasl.jaas.config: {example} (or a file with a KafkaClient section, named by "
-            "-Djava.security.auth.login.config in KAFKA_OPTS or JDK_JAVA_OPTIONS)"
-        )
-    if _SECTION.fullmatch(jaas):
-        raise ConfigError("sasl.jaas.config takes one login line: leave out KafkaClient and the braces around it")
-    match = _LINE.fullmatch(jaas)
-    options = _options(match.group(3)) if match else None
-    if match is None or options is None:
-        raise ConfigError(f"sasl.jaas.config cannot be read; it must be one line like {example}")
-    if match.group(1).rpartition(".")[2] != module:
-        raise ConfigError(f"sasl.jaas.config does not fit sasl.mechanism = {mechanism}, which needs {module}")
-    return match.group(1), options
-
-
-def _options(text: str) -> Optional[Dict[str, str]]:
-    """`name="value"` pairs, quotes and backslashes undone; `None` where the text holds anything else."""
-    options = {match.group(1): _unquoted(match.group(2)) for match in _OPTION.finditer(text)}
-    return None if _OPTION.sub("", text).strip() else options
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[0] in "\"'" else text
-
 
 OAUTHBEARER, MSK_IAM = "OAUTHBEARER", "AWS_MSK_IAM"
 ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 _HANDLER = "sasl.login.callback.handler.class"
 _JAAS = "sasl.jaas.config"
-_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-_EXAMPLE = f'{_MODULE} required clientId="…" clientSecret="…" scope="…";'
+_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 # The options of the login line, and the properties of Kafka 4.1 that mean the same. The property wins, as in Java.
 _CREDENTIALS = {
     "clientId": "sasl.oauthbearer.client.credentials.client.id",
@@ -282,6 +177,18 @@ _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 # Spark 3.3 brings Kafka's client 2.8, which has no login with client credentials; Spark 3.4 brings 3.3, which has it
 # under its first name.
 _FIRST_SPARK, _SPARK_WITH_NEW_NAME = (3, 4), (3, 5)
+
+Properties = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class KerberosLogin:
+    """Who logs in to which Kerberos service. `keytab`, `ticket_cache` are paths; with neither, the user's tickets."""
+
+    service: str
+    principal: Optional[str] = None
+    keytab: Optional[str] = None
+    ticket_cache: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -314,33 +221,30 @@ class MskLogin:
     session: Optional[str] = None
 
 
-TokenLogin = Union[OauthLogin, MskLogin]
-
-
-def mechanism_of(props: Mapping[str, str]) -> str:
+def mechanism_of(props: Properties) -> str:
     return props.get("sasl.mechanism", "GSSAPI").strip().upper()
 
 
-def logs_in_by_token(props: Mapping[str, str]) -> bool:
-    with_sasl = props.get("security.protocol", "").upper().startswith("SASL")
-    return with_sasl and mechanism_of(props) in (OAUTHBEARER, MSK_IAM)
+def sasl_options(props: Properties) -> Dict[str, object]:
+    """kafka-python's SASL arguments, which can be pickled: a user and a password, for GSSAPI a `KerberosLogin`, for
+    tokens an `OauthLogin` or a `MskLogin`.
 
-
-def token_options(props: Mapping[str, str]) -> Dict[str, object]:
-    """kafka-python's SASL arguments; the provider is a `TokenLogin`, which can be pickled.
-
-    MSK takes the token of an IAM login under the mechanism OAUTHBEARER. Raises `ConfigError`.
+    Raises `ConfigError` for a login line that cannot be read or does not fit the mechanism, and for other mechanisms.
     """
-    login = _oauth_login(props) if mechanism_of(props) == OAUTHBEARER else _msk_login(props)
-    return {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": login}
+    mechanism = mechanism_of(props)
+    if mechanism not in _LOGINS:
+        raise ConfigError(f"sasl.mechanism must be one of {', '.join(_LOGINS)}; {mechanism[:40]} cannot be used here")
+    return {"sasl_mechanism": mechanism, **_LOGINS[mechanism].read(props)}
 
 
-def java_properties(props: Mapping[str, str], spark_version: str) -> Dict[str, str]:
+def java_properties(props: Properties, spark_version: str) -> Properties:
     """The same properties for the Kafka client of this Spark version.
 
     That client may be older than the properties: credentials move into the login line, and the callback handler gets
     the name that this client knows. Raises `ConfigError` where the client has no such login.
     """
+    if not _by_token(props):
+        return props
     if mechanism_of(props) == MSK_IAM:
         handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
         return {"sasl.client.callback.handler.class": handler, **props}
@@ -359,22 +263,101 @@ def java_properties(props: Mapping[str, str], spark_version: str) -> Dict[str, s
     return {**kept, _JAAS: f"{module} required {line};", _HANDLER: f"{package}.OAuthBearerLoginCallbackHandler"}
 
 
-def sends_token_in_clear(props: Mapping[str, str]) -> bool:
-    endpoint = props.get(ENDPOINT, "").strip().lower() if mechanism_of(props) == OAUTHBEARER else ""
-    in_clear = props.get("security.protocol", "").upper() == "SASL_PLAINTEXT" or endpoint.startswith("http:")
-    return logs_in_by_token(props) and in_clear
+def login_risk(props: Properties) -> Optional[str]:
+    """What these properties show to a listener on the network, or which peer they trust, and what to set instead; else
+    `None`."""
+    protocol, mechanism = props.get("security.protocol", "").upper(), mechanism_of(props)
+    clear = protocol == "SASL_PLAINTEXT"
+    endpoint = props.get(ENDPOINT, "").strip().lower() if mechanism == OAUTHBEARER else ""
+    if _by_token(props) and (clear or endpoint.startswith("http:")):
+        return "a token or its client secret is sent in clear; use SASL_SSL, and https for the token endpoint"
+    if clear and mechanism == "PLAIN":
+        return "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
+    if clear and mechanism.startswith("SCRAM"):
+        return f"SASL_PLAINTEXT with {mechanism}: passwords can be guessed from the traffic; use SASL_SSL"
+    if protocol.endswith("SSL") and not props.get("ssl.endpoint.identification.algorithm", "https").strip():
+        return (
+            "ssl.endpoint.identification.algorithm is empty: any server with a certificate that is trusted passes for "
+            "a broker; leave the property out"
+        )
+    return None
 
 
-def _oauth_login(props: Mapping[str, str]) -> OauthLogin:
+def _by_token(props: Properties) -> bool:
+    with_sasl = props.get("security.protocol", "").upper().startswith("SASL")
+    return with_sasl and mechanism_of(props) in (OAUTHBEARER, MSK_IAM)
+
+
+def _line(props: Properties) -> Tuple[str, Mapping[str, str]]:
+    """The class and the options of the login line, which must fit the mechanism. Kafka 4.1's properties need no line.
+
+    Raises `ConfigError`. The line is never repeated in it, because it may contain the password.
+    """
+    jaas, mechanism = props.get(_JAAS), mechanism_of(props)
+    module, example = _LOGINS[mechanism].module, _LOGINS[mechanism].example
+    needed = [_CREDENTIALS[name] for name in ("clientId", "clientSecret")]
+    if not jaas and mechanism == OAUTHBEARER and all(map(props.get, needed)):
+        return _OAUTH_MODULE, {}
+    if not jaas:
+        raise ConfigError(
+            f"{mechanism} needs sasl.jaas.config: {example} (or a file with a KafkaClient section, named by "
+            "-Djava.security.auth.login.config in KAFKA_OPTS or JDK_JAVA_OPTIONS)"
+        )
+    if _SECTION.fullmatch(jaas):
+        raise ConfigError("sasl.jaas.config takes one login line: leave out KafkaClient and the braces around it")
+    match = _LINE.fullmatch(jaas)
+    if match is None or _OPTION.sub("", match.group(3)).strip():
+        raise ConfigError(f"sasl.jaas.config cannot be read; it must be one line like {example}")
+    if match.group(1).rpartition(".")[2] != module:
+        raise ConfigError(f"sasl.jaas.config does not fit sasl.mechanism = {mechanism}, which needs {module}")
+    return match.group(1), {name: _unquoted(text) for name, text in _OPTION.findall(match.group(3))}
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[0] in "\"'" else text
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _password(props: Properties) -> Dict[str, object]:
+    _, options = _line(props)
+    if not options.get("username") or "password" not in options:
+        module = _LOGINS[mechanism_of(props)].module
+        raise ConfigError(f"sasl.jaas.config cannot be read; {module} needs username and password in quotes")
+    if options.get("tokenauth", "").lower() == "true":
+        raise ConfigError("delegation tokens (tokenauth in sasl.jaas.config) cannot be used; give a user and password")
+    username = options["username"]
+    if mechanism_of(props) != "PLAIN":
+        username = username.replace("=", "=3D").replace(",", "=2C")  # RFC 5802, saslname; Java's client does the same
+    return {"sasl_plain_username": username, "sasl_plain_password": options["password"]}
+
+
+def _kerberos(props: Properties) -> Dict[str, object]:
+    _, options = _line(props)
+    services = {props.get("sasl.kerberos.service.name"), options.get("serviceName")} - {None, ""}
+    if len(services) != 1:
+        problem = "two different service names" if services else "no service name"
+        raise ConfigError(f"GSSAPI has {problem}: set sasl.kerberos.service.name, or serviceName in sasl.jaas.config")
+    keytab = options.get("keyTab") if options.get("useKeyTab", "").lower() == "true" else None
+    if keytab is not None and not options.get("principal"):
+        raise ConfigError("sasl.jaas.config has a keyTab and no principal")
+    cache = options.get("ticketCache") if options.get("useTicketCache", "").lower() == "true" else None
+    return {"sasl_kerberos_name": KerberosLogin(str(services.pop()), options.get("principal"), keytab, cache)}
+
+
+def _oauth(props: Properties) -> Dict[str, object]:
     _check_classes(props)
     _, options = _line(props)
     credentials = _client_credentials(props, options)
     client_id, secret = credentials["clientId"], credentials["clientSecret"]
     if not client_id or not secret:
-        raise ConfigError(f"OAUTHBEARER needs clientId and clientSecret in {_JAAS}: {_EXAMPLE}")
+        example = _LOGINS[OAUTHBEARER].example
+        raise ConfigError(f"OAUTHBEARER needs clientId and clientSecret in {_JAAS}: {example}")
     endpoint = _endpoint(props)
     stores = {key: value for key, value in options.items() if key.startswith("ssl.")}
-    return OauthLogin(
+    login = OauthLogin(
         endpoint=endpoint,
         client_id=client_id,
         client_secret=secret,
@@ -385,21 +368,14 @@ def _oauth_login(props: Mapping[str, str]) -> OauthLogin:
         timeout_seconds=_timeout(props),
         encodes_header=props.get("sasl.oauthbearer.header.urlencode", "").strip().lower() == "true",
     )
+    return {"sasl_oauth_token_provider": login}
 
 
-def _line(props: Mapping[str, str]) -> Tuple[str, Mapping[str, str]]:
-    """The class and the options of the login line. Kafka 4.1's properties need no line."""
-    jaas = props.get(_JAAS) or None
-    if jaas is None and all(props.get(_CREDENTIALS[name]) for name in ("clientId", "clientSecret")):
-        return _MODULE, {}
-    return login_line(jaas, OAUTHBEARER, _MODULE.rpartition(".")[2], _EXAMPLE)
-
-
-def _client_credentials(props: Mapping[str, str], options: Mapping[str, str]) -> Dict[str, Optional[str]]:
+def _client_credentials(props: Properties, options: Mapping[str, str]) -> Dict[str, Optional[str]]:
     return {name: props.get(key) or options.get(name) for name, key in _CREDENTIALS.items()}
 
 
-def _check_classes(props: Mapping[str, str]) -> None:
+def _check_classes(props: Properties) -> None:
     handler = props.get(_HANDLER, "").strip()
     if handler and not re.fullmatch(r"(?:\w+\.)*OAuthBearerLoginCallbackHandler", handler):
         raise ConfigError(
@@ -414,7 +390,7 @@ def _check_classes(props: Mapping[str, str]) -> None:
         )
 
 
-def _endpoint(props: Mapping[str, str]) -> str:
+def _endpoint(props: Properties) -> str:
     endpoint = props.get(ENDPOINT, "").strip()
     parts = urlsplit(endpoint)
     if parts.scheme.lower() not in ("https", "http") or not parts.hostname:
@@ -438,7 +414,7 @@ def _extensions(options: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def _timeout(props: Mapping[str, str]) -> float:
+def _timeout(props: Properties) -> float:
     """Java has two timeouts. The longer one limits each step of a request."""
     given = [props[key].strip() for key in _TIMEOUTS if props.get(key, "").strip()]
     if not all(re.fullmatch(r"[1-9]\d{0,8}", each) for each in given):
@@ -446,20 +422,36 @@ def _timeout(props: Mapping[str, str]) -> float:
     return max(int(each) for each in given) / 1000 if given else DEFAULT_TIMEOUT_SECONDS
 
 
-def _msk_login(props: Mapping[str, str]) -> MskLogin:
+def _msk(props: Properties) -> Dict[str, object]:
     if props.get("security.protocol", "").upper() != "SASL_SSL":
         raise ConfigError(f"{MSK_IAM} needs security.protocol = SASL_SSL")
-    options = login_line(
-        props.get(_JAAS), MSK_IAM, "IAMLoginModule", "software.amazon.msk.auth.iam.IAMLoginModule required;"
-    )[1]
-    found = _REGION.search(props.get("bootstrap.servers", ""))
-    return MskLogin(
-        region=found.group(1) if found else None,
-        profile=options.get("awsProfileName"),
-        role=options.get("awsRoleArn"),
-        session=options.get("awsRoleSessionName"),
-    )
+    _, options = _line(props)
+    region = _REGION.search(props.get("bootstrap.servers", ""))
+    names = [options.get(name) for name in ("awsProfileName", "awsRoleArn", "awsRoleSessionName")]
+    # MSK takes the token of an IAM login under another mechanism.
+    login = MskLogin(region.group(1) if region else None, *names)
+    return {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": login}
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+class _Login(NamedTuple):
+    """The login module of a mechanism, without its package; a line for it; what reads the properties."""
+
+    module: str
+    example: str
+    read: Callable[[Properties], Dict[str, object]]
+
+
+_PLAIN, _SCRAM = (
+    _Login(module, f'{module} required username="…" password="…";', _password)
+    for module in ("PlainLoginModule", "ScramLoginModule")
+)
+_LOGINS: Mapping[str, _Login] = {
+    "PLAIN": _PLAIN,
+    "SCRAM-SHA-256": _SCRAM,
+    "SCRAM-SHA-512": _SCRAM,
+    "GSSAPI": _Login("Krb5LoginModule", "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true "
+                     'storeKey=true keyTab="…" principal="…" serviceName="kafka";', _kerberos),
+    OAUTHBEARER: _Login("OAuthBearerLoginModule",
+                        f'{_OAUTH_MODULE} required clientId="…" clientSecret="…" scope="…";', _oauth),
+    MSK_IAM: _Login("IAMLoginModule", "software.amazon.msk.auth.iam.IAMLoginModule required;", _msk),
+}

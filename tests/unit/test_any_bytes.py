@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from mirror_lib.config.connect_reader import read_connectors
 from mirror_lib.config.document import read_properties
 from mirror_lib.config.loader import load
-from mirror_lib.config.security import pem_blocks, sasl_options, token_options
+from mirror_lib.config.security import pem_blocks, sasl_options
 from mirror_lib.config.yaml_reader import read_yaml
 from mirror_lib.errors import BatchError, ConfigError, MirrorError, StateError
 from mirror_lib.groups.mm2_format import (
@@ -220,8 +220,7 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 @example("PLAIN", JAAS.replace(";", "") + " " * 3000)
 def test_login_line(mechanism: str, line: str) -> None:
     props = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": line}
-    options = token_options if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM") else sasl_options
-    tried(lambda: options(props), (ConfigError,))
+    tried(lambda: sasl_options(props), (ConfigError,))
 
 
 @many

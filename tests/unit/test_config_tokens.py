@@ -9,9 +9,9 @@ from typing import Any, Dict, List
 
 import pytest
 
-from mirror_lib.config.client_options import kafka_python_options, login_risk, spark_kafka_options
+from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options
 from mirror_lib.config.loader import load
-from mirror_lib.config.security import MskLogin, OauthLogin, Store
+from mirror_lib.config.security import MskLogin, OauthLogin, Store, login_risk
 from mirror_lib.errors import ConfigError
 from mirror_lib.spark.session import refuse_logins
 from tests.lab.checkout import ROOT

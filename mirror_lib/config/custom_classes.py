@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Mapping, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.settings import BY_NAME
 from mirror_lib.config.values import is_entry_point
 from mirror_lib.errors import ConfigError, CustomClassError
 
@@ -79,13 +80,7 @@ def _imported(module_name: str, folder: str) -> Any:
 
 
 def named_class(flow: ReplicationFlow, key: str) -> str:
-    fields = {
-        POLICY_KEY: flow.replication_policy,
-        TOPIC_FILTER_KEY: flow.topic_filter,
-        GROUP_FILTER_KEY: flow.group_filter,
-        CONFIG_FILTER_KEY: flow.config_property_filter,
-    }
-    return fields[key]
+    return str(getattr(flow, BY_NAME[key].field))
 
 
 @dataclass(frozen=True)
@@ -112,14 +107,6 @@ class CustomClass:
         return answer
 
 
-def custom_class(flow: ReplicationFlow, key: str) -> CustomClass:
-    """The instance that `flow` has for its setting `key`; made once for each flow.
-
-    Raises ConfigError, with the key's place, where the class cannot be found or made, or lacks a method.
-    """
-    return _custom_class(_Same(flow), key)
-
-
 def check_custom_classes(flow: ReplicationFlow) -> None:
     """Make every custom class of `flow`. Raises ConfigError."""
     for key in METHODS:
@@ -127,28 +114,15 @@ def check_custom_classes(flow: ReplicationFlow) -> None:
             custom_class(flow, key)
 
 
-class _Same:
-    """A flow as a key of a cache: equal only to itself, since its properties have no hash."""
-
-    def __init__(self, flow: ReplicationFlow) -> None:
-        self.flow = flow
-
-    def __hash__(self) -> int:
-        return id(self.flow)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.flow is self.flow
-
-
 @lru_cache(maxsize=256)
-def _custom_class(same: _Same, key: str) -> CustomClass:
-    flow = same.flow
-    name = named_class(flow, key)
-    place = flow.places.get(key, key)
-    prefix = key + "."
-    properties = {
-        each[len(prefix) :]: value for each, value in flow.custom_properties.items() if each.startswith(prefix)
-    }
+def custom_class(flow: ReplicationFlow, key: str) -> CustomClass:
+    """The instance that `flow` has for its setting `key`; made once for each flow.
+
+    Raises ConfigError, with the key's place, where the class cannot be found or made, or lacks a method.
+    """
+    name, place, prefix = named_class(flow, key), flow.places.get(key, key), key + "."
+    given = flow.custom_properties.items()
+    properties = {each[len(prefix) :]: value for each, value in given if each.startswith(prefix)}
     found = entry_point(name, key, place, "class")
     try:
         made = found(flow, properties)

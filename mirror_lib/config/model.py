@@ -257,6 +257,9 @@ class ReplicationFlow:
     custom_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def name(self) -> str:
         """`A->B`."""

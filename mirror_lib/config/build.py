@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.client_options import kafka_python_options, unused_suites
@@ -21,7 +20,7 @@ from mirror_lib.config.document import (
     joined,
     place_of_named,
 )
-from mirror_lib.config.keys import ROLES, Keys
+from mirror_lib.config.keys import ROLES, SIDES, Keys, value_of
 from mirror_lib.config.model import (
     DEFAULT_POLICY,
     IDENTITY_POLICY,
@@ -58,18 +57,12 @@ _TO_ENABLE = {
 }
 # What each side of a flow is used for, and so whose properties must make sense at once.
 _ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin")}
-_OVERRIDES = {"source": ("consumer.override", "admin.override"), "target": ("producer.override", "admin.override")}
+_OF_FLOW = [setting for setting in SETTINGS if setting.level == FLOW]
 
 
 def build_config(document: Document, keys: Keys, errors: Errors, written: Sequence[Entry]) -> MirrorConfig:
     """`errors` were found already, and `written` are all entries. Raises one `ConfigError` that lists what is wrong."""
     errors = Errors([*document.errors, *keys.errors, *errors])
-    settings = {}
-    for place, entry in keys.settings.items():
-        with errors.kept():
-            _value(BY_NAME[place[1]], entry)
-            settings[place] = entry
-    keys = replace(keys, settings=settings)
     wrong = [entry for entry in (entry_of(error, written) for error in errors) if entry is not None]
     found = Errors()
     with found.kept():
@@ -121,7 +114,7 @@ def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[
     """What remote topics are called where nothing separates the alias from the topic. Raises `ConfigError` where such
     flows lead back to their source: a name does not show then that a topic came from there."""
     for flow in (each for each in flows if not each.separator):
-        entry = _find(keys, flow.name, SEPARATOR)
+        entry = keys.find(flow.name, SEPARATOR)
         if entry is not None and flow.replication_policy == DEFAULT_POLICY:
             if flow.source.alias in _reached(flow, flows):
                 round_trip = f"and records of {flow.source.alias} would come back to it under ever longer names"
@@ -129,7 +122,7 @@ def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[
                 raise config_error(f"{entry.written} is blank, {round_trip}; {advice}", entry.place)
             named = f"{flow.name} names topics {flow.naming_alias}orders"
             yield f"{entry.written} is blank: {named}; {IDENTITY_POLICY} would keep names ({entry.place})"
-        elif entry is not None and _find(keys, flow.name, SOURCE_ALIAS) is not None:
+        elif entry is not None and keys.find(flow.name, SOURCE_ALIAS) is not None:
             yield f"{entry.written} is blank: {flow.name} keeps names of topics ({entry.place})"
 
 
@@ -165,8 +158,8 @@ def _enabled_scopes(document: Document, keys: Keys) -> Iterator[str]:
     mentioned = [entry.scope for entry in document.entries if "->" in entry.scope]
     pairs = [f"{a}->{b}" for a in document.aliases for b in document.aliases if a != b]
     for scope in dict.fromkeys([*mentioned, *pairs]):
-        entry = _find(keys, scope, ENABLED)
-        if entry is not None and _value(BY_NAME[ENABLED], entry):
+        entry = keys.find(scope, ENABLED)
+        if entry is not None and value_of(BY_NAME[ENABLED], entry):
             yield scope
 
 
@@ -183,32 +176,19 @@ def _heartbeat_scopes(document: Document, keys: Keys, enabled: Sequence[str]) ->
         scope = f"{a}->{b}"
         own = (scope, EMIT_HEARTBEATS)
         read_on = a in in_use and b in sources
-        entry = _find(keys, *own) if read_on else keys.settings.get(own)
+        entry = keys.find(*own) if read_on else keys.settings.get(own)
         default = read_on and document.dialect == MM2
-        if scope not in enabled and (default if entry is None else _value(BY_NAME[EMIT_HEARTBEATS], entry)):
+        if scope not in enabled and (default if entry is None else value_of(BY_NAME[EMIT_HEARTBEATS], entry)):
             yield scope
 
 
 def _top(document: Document, keys: Keys) -> Dict[str, Any]:
     given = {s: keys.settings.get(("", s.name)) for s in SETTINGS if s.level == TOP and s.field}
-    values: Dict[str, Any] = {s.field: _value(s, entry) for s, entry in given.items()}
+    values: Dict[str, Any] = {s.field: value_of(s, entry) for s, entry in given.items()}
     values["places"] = {s.name: entry.place for s, entry in given.items() if entry is not None}
     if document.dialect != YAML and ("", "trigger") not in keys.settings:
         values["trigger"] = MM2_TRIGGER
     return values
-
-
-def _find(keys: Keys, scope: str, name: str) -> Optional[Entry]:
-    return keys.settings.get((scope, name)) or keys.settings.get(("", name))
-
-
-def _value(setting: Setting, entry: Optional[Entry]) -> Any:
-    if entry is None:
-        return setting.kind.parse(setting.default)
-    try:
-        return setting.kind.parse(entry.value)
-    except ValueError as error:
-        raise config_error(f"{entry.written} {error}, not {entry.shown}", entry.place) from None
 
 
 class _Flow:
@@ -217,68 +197,64 @@ class _Flow:
     def __init__(self, document: Document, keys: Keys, scope: str, errors: Errors) -> None:
         self._document = document
         self._keys = keys
-        self._source, self._target = scope.split("->")
         self._scope = scope
+        self._alias = dict(zip(SIDES, scope.split("->")))
         self._errors = errors
+        self._entries = {setting.name: self._entry(setting) for setting in _OF_FLOW}
 
     def build(self) -> ReplicationFlow:
         """The flow with every setting. Raises `ConfigError`; where both clusters are wrong, the first one is kept."""
-        if self._source == self._target:
+        if self._alias["source"] == self._alias["target"]:
             raise config_error(f"{self._scope}: source and target are the same cluster", self._place())
         fields = self._fields()
         self._check_aliases(fields)
         clusters: Dict[str, ClusterConfig] = {}
-        for side in ("source", "target"):
+        for side in SIDES:
             with self._errors.kept():
                 clusters[side] = self._cluster(side)
         if len(clusters) < 2:
             raise self._errors[-1]
-        flow = ReplicationFlow(source=clusters["source"], target=clusters["target"], **fields)
+        flow = ReplicationFlow(clusters["source"], clusters["target"], **fields)
         check_custom_classes(flow)
         return flow
 
     def _fields(self) -> Dict[str, Any]:
-        rows = [setting for setting in SETTINGS if setting.level == FLOW]
-        values = {row.name: _value(row, self._entry(row)) for row in rows}
-        fields = {row.field: values[row.name] for row in rows if row.field}
-        for row in rows:
+        given = {name: entry for name, entry in self._entries.items() if entry is not None}
+        values = {row.name: value_of(row, self._entries[row.name]) for row in _OF_FLOW}
+        fields = {row.field: values[row.name] for row in _OF_FLOW if row.field}
+        for row in _OF_FLOW:
             if row.switches and not values[row.name]:
                 fields[BY_NAME[row.switches].field] = None
         if not fields["copied"]:
             # The run that copies does these.
             fields.update(sync_topic_configs_interval=None, sync_topic_acls_interval=None)
-        if self._document.dialect in (MM2, CONNECT) and self._entry(BY_NAME[TOPICS_EXCLUDE]) is None:
+        mirrormakers = self._document.dialect != YAML
+        if self._document.dialect in (MM2, CONNECT) and TOPICS_EXCLUDE not in given:
             fields["topics_exclude"] = items(MM2_TOPICS_EXCLUDE)
         start = fields["start_position"]
         if start is not None and start.word:
             fields.update(auto_offset_reset=start.word, start_position=None)
         # MirrorMaker's files mean its one job; ours asks for what costs a look at all groups.
-        asked = self._document.dialect != YAML or self._entry(BY_NAME["emit.checkpoints.enabled"]) is not None
+        asked = mirrormakers or "emit.checkpoints.enabled" in given
         fields["checkpoints_in_run"] = asked and fields["emit_checkpoints_interval"] is not None
-        chosen = self._document.asks_for_exactly_once or self._entry(BY_NAME["delivery"]) is not None
-        fields["delivery_may_fall"] = self._document.dialect != YAML and not chosen
+        chosen = self._document.asks_for_exactly_once or "delivery" in given
+        fields["delivery_may_fall"] = mirrormakers and not chosen
         # Two mirrors of one pair, each with a name, would both copy the heartbeats into one remote topic.
-        named = _value(BY_NAME["name"], self._entry(BY_NAME["name"])) != BY_NAME["name"].default
-        if named and self._entry(BY_NAME[HEARTBEATS_REPLICATION]) is None:
+        name = BY_NAME["name"]
+        if value_of(name, self._entry(name)) != name.default and HEARTBEATS_REPLICATION not in given:
             fields["heartbeats_replication"] = False
         own = values["replication.policy.internal.topic.separator.enabled"]
         fields["internal_separator"] = fields["separator"] if own else "."
-        fields.update(self._naming(values))
-        found = ((row.name, self._entry(row)) for row in rows)
-        places = {name: entry.place for name, entry in found if entry is not None}
-        return {
-            **fields,
-            **self._change(values, places),
-            "custom_properties": self._custom_properties(values),
-            "places": places,
-        }
+        fields["places"] = {name: entry.place for name, entry in given.items()}
+        fields["custom_properties"] = self._custom_properties(values)
+        return {**fields, **self._naming(values), **self._change(values, fields["places"])}
 
     def _naming(self, values: Mapping[str, Any]) -> Dict[str, Any]:
         """The fields of an alias that differs in names of topics. Blank ones and a blank separator keep the names.
 
         Raises `ConfigError` where a blank alias does not.
         """
-        entry = self._entry(BY_NAME[SOURCE_ALIAS])
+        entry = self._entries[SOURCE_ALIAS]
         if entry is None or values["replication.policy.class"] in (IDENTITY_POLICY, MM1_POLICY):
             return {}
         alias = values[SOURCE_ALIAS]
@@ -290,39 +266,38 @@ class _Flow:
                 f"orders; name the cluster, or write replication.policy.class = {IDENTITY_POLICY} to keep names",
                 entry.place,
             )
-        return {} if alias == self._source else {"remote_alias": alias}
+        return {} if alias == self._alias["source"] else {"remote_alias": alias}
 
     def _change(self, values: Mapping[str, Any], places: Mapping[str, str]) -> Dict[str, Any]:
         """The fields of a flow that changes records. Raises `ConfigError` where its engine is said to be the other."""
         change = change_of(values, places)
         if values[ENGINE] == BATCHES and change == RecordChange():
             return {"change": None}
-        engine = self._entry(BY_NAME[ENGINE])
+        engine = self._entries[ENGINE]
         if values[ENGINE] == BATCHES and engine is not None:
             key = next(key for key, name in CHANGE_KEYS.items() if values[key] != getattr(RecordChange(), name))
             sentence = f"{engine.written} {BATCHES} changes no records, and {self._scope}.{key} asks for it"
             raise config_error(sentence, engine.place)
         # What changes records is written for the flow's topics, and would seldom fit a heartbeat.
-        silent = self._entry(BY_NAME[HEARTBEATS_REPLICATION]) is None
+        silent = self._entries[HEARTBEATS_REPLICATION] is None
         return {"change": change, **({"heartbeats_replication": False} if silent else {})}
 
     def _custom_properties(self, values: Mapping[str, Any]) -> Dict[str, str]:
-        given: Dict[str, Entry] = {}
-        for (scope, key), entry in sorted(self._keys.custom.items()):
-            name = class_key(key)
-            if scope in ("", self._scope) and name is not None and is_entry_point(values[name]):
-                given[key] = entry
-        return {key: entry.text.strip() for key, entry in given.items()}
+        return {
+            key: entry.text.strip()
+            for (scope, key), entry in sorted(self._keys.custom.items(), key=lambda each: each[0])
+            if scope in ("", self._scope) and is_entry_point(values[str(class_key(key))])
+        }
 
     def _entry(self, setting: Setting) -> Optional[Entry]:
         if setting.client_key is None:
-            return _find(self._keys, self._scope, setting.name)
+            return self._keys.find(self._scope, setting.name)
         return {**self._properties("source"), **self._of_role("source", "consumer")}.get(setting.client_key)
 
     def _check_aliases(self, fields: Mapping[str, Any]) -> None:
         keeps_names = fields["replication_policy"] in (IDENTITY_POLICY, MM1_POLICY)
         separator = "" if keeps_names else fields["separator"]
-        for alias in (self._source, self._target, fields.get("remote_alias", self._source)):
+        for alias in filter(None, (*self._alias.values(), fields.get("remote_alias"))):
             if not _ALIAS.fullmatch(alias):
                 raise config_error(
                     f"cluster {alias}: an alias is part of topic names; take a-z, A-Z, 0-9, '.', '_' and '-'",
@@ -337,8 +312,7 @@ class _Flow:
                 )
 
     def _cluster(self, side: str) -> ClusterConfig:
-        alias = self._source if side == "source" else self._target
-        properties = self._properties(side)
+        alias, properties = self._alias[side], self._properties(side)
         self._check_servers(side, alias, properties.get("bootstrap.servers"))
         roles = {role: _texts(self._of_role(side, role)) for role in ROLES}
         cluster = ClusterConfig(alias=alias, properties=_texts(properties), **roles)
@@ -353,17 +327,15 @@ class _Flow:
 
     def _properties(self, side: str) -> Dict[str, Entry]:
         """Properties for every client of one side, the weakest first."""
-        alias = self._source if side == "source" else self._target
-        return self._merged([("", ""), (alias, ""), ("", f"{side}.cluster"), (self._scope, f"{side}.cluster")])
+        own = f"{side}.cluster"
+        return self._merged([("", ""), (self._alias[side], ""), ("", own), (self._scope, own)])
 
     def _of_role(self, side: str, role: str) -> Dict[str, Entry]:
         """Properties for one role of one side, the weakest first: as in MirrorMaker 2, `A.consumer.x` beats
         `A->B.consumer.x`, which is for both sides; `A->B.source.consumer.x` beats them both."""
-        alias = self._source if side == "source" else self._target
-        override = f"{role}.override"
-        overrides = [("", override), (self._scope, override)] if override in _OVERRIDES[side] else []
-        named = f"{side}.{role}"
-        order = [("", role), (self._scope, role), (alias, role), ("", named), (self._scope, named)]
+        named, override = f"{side}.{role}", f"{role}.override"
+        order = [("", role), (self._scope, role), (self._alias[side], role), ("", named), (self._scope, named)]
+        overrides = [("", override), (self._scope, override)] if role in _ROLES_IN_USE[side] else []
         return self._merged([*order, *overrides])
 
     def _merged(self, order: Sequence[Tuple[str, str]]) -> Dict[str, Entry]:
@@ -376,17 +348,16 @@ class _Flow:
         of_connector = self._document.dialect == CONNECT
         key = f"{side}.cluster.bootstrap.servers" if of_connector else f"{alias}.bootstrap.servers"
         if entry is None:
-            lost = [place for text, place in self._document.comments if key in text]
             like = next((each for each in self._document.entries if each.written.lower() == key.lower()), None)
             instead = "" if like is None else f", as {like.written} at {like.place} does not count"
-            advice = f"it stands inside the comment at {lost[0]}" if lost else f"write {key} = host:port{instead}"
-            raise config_error(f"cluster {alias} has no bootstrap.servers; {advice}", self._place())
+            sentence = f"cluster {alias} has no bootstrap.servers; write {key} = host:port{instead}"
+            raise config_error(sentence, self._place())
         servers = items(entry.value)
         if not servers or not all(_SERVER.fullmatch(server) for server in servers):
             raise config_error(f"{entry.written} must be a comma list of host:port, not {entry.shown}", entry.place)
 
     def _place(self) -> str:
-        scopes = (self._scope, self._source, self._target)
+        scopes = (self._scope, *self._alias.values())
         found = (entry.place for scope in scopes for entry in self._document.entries if entry.scope == scope)
         return next(found, self._document.path)
 
@@ -398,12 +369,13 @@ def _texts(properties: Mapping[str, Entry]) -> Dict[str, str]:
 
 def _overruled(keys: Keys, scope: str) -> Iterator[str]:
     """Warnings where a flow sets a client property and its cluster sets it otherwise: the cluster wins."""
-    source, target = scope.split("->")
-    for alias, role in ((source, "consumer"), (target, "producer"), (source, "admin"), (target, "admin")):
-        stronger = keys.clients.get((alias, role), {})
-        for key, entry in keys.clients.get((scope, role), {}).items():
-            if key in stronger and stronger[key].text.strip() != entry.text.strip():
-                yield f"{entry.written} is overruled by {stronger[key].written}, as in MirrorMaker 2 ({entry.place})"
+    for side, alias in zip(SIDES, scope.split("->")):
+        for role in _ROLES_IN_USE[side]:
+            stronger = keys.clients.get((alias, role), {})
+            for key, entry in keys.clients.get((scope, role), {}).items():
+                other = stronger.get(key, entry)
+                if other.text.strip() != entry.text.strip():
+                    yield f"{entry.written} is overruled by {other.written}, as in MirrorMaker 2 ({entry.place})"
 
 
 def _login_risks(flows: Sequence[ReplicationFlow]) -> List[str]:

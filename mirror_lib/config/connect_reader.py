@@ -13,10 +13,10 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
-from mirror_lib.config.document import CONNECT, Document, Entry, Property, config_error, read_properties
+from mirror_lib.config.document import CONNECT, Document, Entry, config_error, read_properties
 from mirror_lib.config.keys import CONVERTERS, unused
 from mirror_lib.config.model import MM2_TOPICS_EXCLUDE
-from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, OLD_NAMES, TOPICS_EXCLUDE
+from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, OTHER_NAMES, TOPICS_EXCLUDE
 from mirror_lib.config.values import TOP, items
 
 SOURCE = "MirrorSourceConnector"
@@ -58,26 +58,26 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
     return tuple(_connector(_entries(each, path), path) for each in configs)
 
 
-def connector_of_properties(found: Sequence[Property], path: str) -> Optional[Connector]:
+def connector_of_properties(found: Sequence[Entry], path: str) -> Optional[Connector]:
     """The connector of a standalone worker's file, or `None` where the file is no connector's."""
     keys = {one.key for one in found}
     # A file with clusters and their flows is a dedicated MirrorMaker's, whatever else stands in it.
     if CLASS not in keys or ("clusters" in keys and any("->" in key for key in keys)):
         return None
-    return _connector(_last(found, path), path)
+    return _connector(_last(found), path)
 
 
 def worker_of_properties(content: bytes, path: str) -> Tuple[Entry, ...]:
     """The keys of a standalone worker's own file. Raises `ConfigError` where the file is something else."""
-    found = [] if path.lower().endswith((".yaml", ".yml")) else read_properties(content, path)[0]
+    found = [] if path.lower().endswith((".yaml", ".yml")) else read_properties(content, path)
     if not any(one.key == _SERVERS for one in found) or any(one.key == "clusters" for one in found):
         sentence = "several files go together only where each holds connectors or is their worker's; this one does not"
         raise config_error(sentence, path)
-    return tuple(_last(found, path))
+    return tuple(_last(found))
 
 
-def _last(found: Sequence[Property], path: str) -> List[Entry]:
-    return list({one.key: Entry("", one.key, one.value, f"{path}:{one.line}") for one in found}.values())
+def _last(found: Sequence[Entry]) -> List[Entry]:
+    return list({one.key: one for one in found}.values())
 
 
 def _parsed(content: bytes, path: str) -> Optional[yaml.Node]:
@@ -288,7 +288,7 @@ class _FlowEntries:
                 # Without meaning here, so it may differ between connectors; it is named once.
                 if bare.key not in self._taken:
                     self._put(entry)
-            elif connector.kind == CHECKPOINT and OLD_NAMES.get(bare.key, bare.key) in _TOPICS:
+            elif connector.kind == CHECKPOINT and OTHER_NAMES.get(bare.key, bare.key) in _TOPICS:
                 if SOURCE in self._connectors:
                     self._check_topics(entry)
                 else:
@@ -338,8 +338,8 @@ class _FlowEntries:
 
     def _check_topics(self, entry: Entry) -> None:
         """Groups are translated on the source connector's topics: fewer for the checkpoint connector cannot be had."""
-        key = OLD_NAMES.get(entry.key, entry.key)
-        given = [each for each in self._of_source if OLD_NAMES.get(each.key, each.key) == key]
+        key = OTHER_NAMES.get(entry.key, entry.key)
+        given = [each for each in self._of_source if OTHER_NAMES.get(each.key, each.key) == key]
         default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
         theirs, ours = (set(items(text)) for text in (given[0].text if given else default, entry.text))
         if theirs == ours:

@@ -11,7 +11,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import javaproperties
 
@@ -33,7 +33,8 @@ class Entry:
     """One key of a file: bare (scope `""`), of a cluster (scope `A`) or of a flow (scope `A->B`).
 
     `value` is a tuple only where YAML gave a list. `place` is `file:line`. `hidden` marks a value that came out of a
-    reference such as `${env:NAME}`: it may be secret whatever the key is called.
+    reference such as `${env:NAME}`: it may be secret whatever the key is called. `source` are the lines of a
+    `.properties` file as they are.
     """
 
     scope: str
@@ -41,6 +42,7 @@ class Entry:
     value: Value = field(repr=False)
     place: str
     hidden: bool = False
+    source: str = field(default="", repr=False, compare=False)
 
     @property
     def written(self) -> str:
@@ -61,16 +63,15 @@ class Entry:
 class Document:
     """A file that was read but not yet understood; for connectors, all their files. `aliases` are in file order.
 
-    `comments` are the comment lines of a `.properties` file: a lost setting sometimes hides in one. `warnings` are for
-    every run. `corrected` says what was read otherwise than it is written. `left_out` are keys without effect where
-    they stand, and why. `errors` are of entries that could not be read: the others are still checked.
+    `warnings` are for every run. `corrected` says what was read otherwise than it is written. `left_out` are keys
+    without effect where they stand, and why. `errors` are of entries that could not be read: the others are still
+    checked.
     """
 
     path: str
     dialect: str
     aliases: Tuple[str, ...]
     entries: Tuple[Entry, ...]
-    comments: Tuple[Tuple[str, str], ...] = ()
     warnings: Tuple[str, ...] = ()
     corrected: Tuple[str, ...] = ()
     left_out: Tuple[Tuple[Entry, str], ...] = ()
@@ -150,37 +151,18 @@ def content_of(path: str) -> bytes:
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-class Property(NamedTuple):
-    """One key with its value, escapes undone and continued lines joined. `line` is where it begins, from 1, and
-    `source` the lines as they are."""
-
-    key: str
-    value: str
-    line: int
-    source: str = ""
-
-
-class Comment(NamedTuple):
-    """The text of one comment line."""
-
-    text: str
-    line: int
-
-
-def read_properties(content: bytes, path: str) -> Tuple[List[Property], List[Comment]]:
-    """All properties and comments in file order, repeated keys included. Raises `ConfigError` for a bad escape."""
+def read_properties(content: bytes, path: str) -> List[Entry]:
+    """All properties in file order, repeated keys included, without a scope. Escapes are undone, and continued lines
+    joined. Raises `ConfigError` for a bad escape."""
     # Java reads these files as ISO-8859-1, whatever an editor shows; and takes the mark of UTF-8 for part of a key.
     text = (content[3:] if content.startswith(codecs.BOM_UTF8) else content).decode("iso-8859-1")
-    found: List[Property] = []
-    comments: List[Comment] = []
+    found: List[Entry] = []
     line = 1
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
-                found.append(Property(element.key, element.value, line, element.source))
-            elif isinstance(element, javaproperties.Comment):
-                comments.append(Comment(element.value, line))
+                found.append(Entry("", element.key, element.value, f"{path}:{line}", source=element.source))
             line += len(_LINE_END.findall(element.source))
     except javaproperties.InvalidUEscapeError:
         raise config_error("\\u must be followed by four hexadecimal digits", f"{path}:{line}") from None
-    return found, comments
+    return found

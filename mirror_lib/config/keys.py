@@ -8,16 +8,16 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import zip_longest
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import MM2, YAML, Document, Entry, Errors, config_error, nearest
 from mirror_lib.config.mm2_reader import tidy
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
-from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, REMOVED, class_key
+from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, REMOVED, class_key
 from mirror_lib.config.values import FLOW, TOP, Setting
-from mirror_lib.errors import ConfigError
 
 # Client properties, and their starts, that mean something beyond Spark's own source.
 READ_STARTS = ("ssl.", "sasl.", "security.", "bootstrap.", "reconnect.backoff.")
@@ -50,7 +50,7 @@ class Unused:
         return not self.accepted or ("${" not in value and value.strip().rpartition(".")[2] not in self.accepted)
 
     def covers(self, key: str) -> bool:
-        return any(key.startswith(name[:-1]) if name.endswith("*") else key == name for name in self.names)
+        return any(fnmatchcase(key, name) for name in self.names)
 
 
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
@@ -108,73 +108,69 @@ _PROVIDER = re.compile(r"config\.providers(\.[\w-]+\.class)?")
 _HOLDS_ANYTHING = re.compile(r"password|jaas|secret|keystore\.key|certificate|client\.id|\.url")
 _OWN_SIZES = "ignored: what copies keeps batches as they are, with sizes, waits and acknowledgements of its own"
 _WORDS = re.compile(r"[.-]")
+_OF_FLOWS = [name for name, setting in BY_NAME.items() if setting.level == FLOW]
 
 
-@dataclass(frozen=True)
 class Keys:
-    """`settings` by (scope, name); `clients` by (scope, prefix) and Java name, the prefix `""` meaning every client.
+    """The keys of a document: `settings` by (scope, name), of which every value can be read; `clients` by (scope,
+    prefix) and Java name, the prefix `""` meaning every client.
 
     `custom` are the keys for classes of the user's, by (scope, key). `idle` has a sentence for each key without effect,
     `corrected` for each that is read otherwise than it is written. `errors` are of keys that were left out.
     """
 
-    settings: Mapping[Tuple[str, str], Entry]
-    clients: Mapping[Tuple[str, str], Mapping[str, Entry]]
-    custom: Mapping[Tuple[str, str], Entry]
-    idle: Sequence[str]
-    corrected: Sequence[str]
-    errors: Sequence[ConfigError]
-
-
-def sort_keys(document: Document) -> Keys:
-    sorting = _Sorting(document)
-    errors = Errors()
-    for entry in document.entries:
-        with errors.kept():
-            sorting.add(entry)
-    for entry, why in document.left_out:
-        sorting.leave(why, entry)
-    # A key under its right name beats an old or misspelt one, whichever comes first in the file.
-    settings = {**sorting.renamed, **sorting.settings}
-    return Keys(settings, sorting.clients, sorting.custom, sorting.idle, sorting.corrected, errors)
-
-
-class _Sorting:
-    """Collects one document's keys."""
-
     def __init__(self, document: Document) -> None:
         self._document = document
+        self._strict = document.dialect == YAML
+        self._renamed: Dict[Tuple[str, str], Entry] = {}
         self.settings: Dict[Tuple[str, str], Entry] = {}
-        self.renamed: Dict[Tuple[str, str], Entry] = {}
         self.clients: Dict[Tuple[str, str], Dict[str, Entry]] = {}
         self.custom: Dict[Tuple[str, str], Entry] = {}
         self.idle: List[str] = []
         self.corrected: List[str] = list(document.corrected)
+        self.errors = Errors()
+        for entry in document.entries:
+            with self.errors.kept():
+                self._add(entry)
+        for entry, why in document.left_out:
+            self._leave(why, entry)
+        # A key under its right name beats an old or misspelt one, whichever comes first in the file.
+        given, self.settings = {**self._renamed, **self.settings}, {}
+        for (scope, name), entry in given.items():
+            with self.errors.kept():
+                value_of(BY_NAME[name], entry)
+                self.settings[scope, name] = entry
 
-    def add(self, entry: Entry) -> None:
+    def find(self, scope: str, name: str) -> Optional[Entry]:
+        """The setting of a flow, or else of every flow."""
+        return self.settings.get((scope, name)) or self.settings.get(("", name))
+
+    def _add(self, entry: Entry) -> None:
         """Put one entry where it belongs. Raises `ConfigError` where it belongs nowhere."""
+        if entry.key in REMOVED and (self._strict or unused(entry.key) is None):
+            raise config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
         if _PROVIDER.fullmatch(entry.key):
             return  # its references are resolved by now
         if entry.scope and "->" not in entry.scope:
             self._add_of_cluster(entry)
         elif class_key(entry.key) is not None:
-            self.custom[(entry.scope, entry.key)] = entry
+            self.custom[entry.scope, entry.key] = entry
         elif not self._add_setting(entry, entry.key) and not self._add_client(entry):
             self._add_renamed(entry)
 
-    def leave(self, why: str, entry: Entry) -> None:
+    def _leave(self, why: str, entry: Entry) -> None:
         self.idle.append(f"{entry.written}: ignored: {why} ({entry.place})")
 
     def _add_setting(self, entry: Entry, name: str) -> bool:
         """Take a setting under `name`, or a key that is known to be unused; false where it is neither."""
         setting, row = BY_NAME.get(name), unused(name)
         if setting is not None and entry.key == "name" and entry.scope:
-            self.leave("connectors have no names here", entry)
+            self._leave("connectors have no names here", entry)
         elif setting is not None and setting.client_key is None:
             if setting.level == TOP and entry.scope:
                 raise config_error(f"{name} is for the whole file; write it without {entry.scope}", entry.place)
-            kept = self.settings if name == entry.key else self.renamed
-            kept[(entry.scope, name)] = self._tidied(entry, setting)
+            kept = self.settings if name == entry.key else self._renamed
+            kept[entry.scope, name] = self._tidied(entry, setting)
         elif row is not None:
             self._add_unused(row, entry)
         else:
@@ -182,26 +178,21 @@ class _Sorting:
         return True
 
     def _add_unused(self, row: Unused, entry: Entry) -> None:
-        if self._document.dialect == YAML:
-            _refuse_removed(entry)
         if row.refuses(entry.text):
             raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
         if not row.accepted:  # else the value asks for what the copy does
-            self.leave(row.reason, entry)
+            self._leave(row.reason, entry)
 
     def _add_client(self, entry: Entry) -> bool:
         """Take a client property of a flow (`A->B.consumer.x`) or of everything (`ssl.x`, `consumer.x`)."""
-        for prefix in _FLOW_PREFIXES:
-            if entry.key.startswith(prefix + "."):
-                key = entry.key[len(prefix) + 1 :]
-                if not entry.scope and self._document.dialect == MM2 and reaches_the_copy(key):
-                    dropped = "MirrorMaker 2 drops it without a cluster or flow before it; here it is used for all"
-                    self.corrected.append(f"{entry.key}: {dropped} ({entry.place})")
-                self._keep_client(entry, prefix, key)
-                return True
-        if entry.scope or not _BARE_CLIENT_KEY.fullmatch(entry.key):
+        prefix = next((each for each in _FLOW_PREFIXES if entry.key.startswith(each + ".")), "")
+        key = entry.key[len(prefix) + 1 :] if prefix else entry.key
+        if not prefix and (entry.scope or not _BARE_CLIENT_KEY.fullmatch(key)):
             return False
-        self._keep_client(entry, "", entry.key)
+        if prefix and not entry.scope and self._document.dialect == MM2 and reaches_the_copy(key):
+            dropped = "MirrorMaker 2 drops it without a cluster or flow before it; here it is used for all"
+            self.corrected.append(f"{entry.key}: {dropped} ({entry.place})")
+        self._keep_client(entry, prefix, key)
         return True
 
     def _add_of_cluster(self, entry: Entry) -> None:
@@ -213,7 +204,7 @@ class _Sorting:
             where = f"A->B.{setting.name}" if setting.level == FLOW else setting.name
             self._refuse_or_leave(entry, f"is not a setting of a cluster; write {where}")
         elif row is not None and entry.key == "transforms":
-            self.leave("a cluster has no transforms", entry)
+            self._leave("a cluster has no transforms", entry)
         elif row is not None:
             self._add_unused(row, entry)
         elif role in ROLES and rest:
@@ -222,28 +213,30 @@ class _Sorting:
             self._keep_client(entry, "", entry.key)
 
     def _add_renamed(self, entry: Entry) -> None:
-        name, why = _meant(entry.key)
+        name = _meant(entry.key)
         if name is None:
-            self._refuse_or_leave(entry, self._unknown(entry))
+            advice = self._advice(entry) or ("docs/reference/settings.md lists them all" if self._strict else "")
+            mirrormakers = "" if self._strict else " of MirrorMaker either"
+            self._refuse_or_leave(entry, f"is not a setting{mirrormakers}{'; ' if advice else ''}{advice}")
             return
-        self.corrected.append(f"{entry.written} {why} {name} and is read as that ({entry.place})")
+        self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
         if entry.key.lower().endswith(".ms") and name.endswith(".seconds"):
             entry = replace(entry, value=_in_seconds(entry))
         self._add_setting(entry, name)
 
     def _refuse_or_leave(self, entry: Entry, why: str) -> None:
         """YAML is this mirror's own, so a key without a place is an error there. MirrorMaker starts with it."""
-        if self._document.dialect == YAML:
+        if self._strict:
             raise config_error(f"{entry.written} {why}", entry.place)
-        self.leave(f"it {why}", entry)
+        self._leave(f"it {why}", entry)
 
     def _keep_client(self, entry: Entry, prefix: str, key: str) -> None:
         if key not in CLIENT_PROPERTIES:
             like = nearest(key, CLIENT_PROPERTIES, cutoff=0.9)
             right = f"; did you mean {entry.written[: len(entry.written) - len(key)]}{like}?" if like else ""
-            if like and self._document.dialect == YAML:
+            if like and self._strict:
                 raise config_error(f"{entry.written} is not a Kafka client property{right}", entry.place)
-            setting = None if like or prefix else _slip_of(entry, _names_of_flows())
+            setting = None if like or prefix else _slip_of(entry, _OF_FLOWS)
             right = f"; did you mean A->B.{setting}?" if setting else right
             sentence = "is no client property of Kafka; it is passed on"
             self.idle.append(f"{entry.written} {sentence}{right} ({entry.place})")
@@ -251,7 +244,7 @@ class _Sorting:
             self.idle.append(f"{entry.written}: {_OWN_SIZES} ({entry.place})")
         if not _HOLDS_ANYTHING.search(key):
             entry = self._tidied(entry, BY_NAME["clusters"])
-        if key == "auto.offset.reset" and entry.text.strip() == "none" and self._document.dialect != YAML:
+        if key == "auto.offset.reset" and entry.text.strip() == "none" and not self._strict:
             fails = "is read as on.data.loss = fail: a lost offset stops its partition; a new one starts at earliest"
             self.corrected.append(f"{entry.written} = none {fails} ({entry.place})")
             entry = replace(entry, value="earliest")
@@ -265,19 +258,11 @@ class _Sorting:
         self.corrected += warnings
         return tidied
 
-    def _unknown(self, entry: Entry) -> str:
-        """Why a key has no place, and the name that it may be a slip of. Raises `ConfigError` for one of an earlier
-        release of this mirror."""
-        _refuse_removed(entry)
-        yaml = self._document.dialect == YAML
-        advice = self._advice(entry) or ("docs/reference/settings.md lists them all" if yaml else "")
-        return f"is not a setting{'' if yaml else ' of MirrorMaker either'}{'; ' if advice else ''}{advice}"
-
     def _advice(self, entry: Entry) -> str:
         aliases = self._document.aliases
         if entry.key in CLIENT_PROPERTIES and aliases:
             return f"client properties belong to a cluster: {entry.scope.partition('->')[0] or aliases[0]}.{entry.key}"
-        like = _slip_of(entry, _names_of_flows() if entry.scope else BY_NAME)
+        like = _slip_of(entry, _OF_FLOWS if entry.scope else BY_NAME)
         head, _, rest = entry.key.partition(".")
         if like is None and not entry.scope and rest in CLIENT_PROPERTIES:
             alias = next((each for each in aliases if each.lower() == head.lower()), None) or nearest(head, aliases)
@@ -287,13 +272,13 @@ class _Sorting:
         return f"did you mean {entry.scope and entry.scope + '.'}{like}?" if like else ""
 
 
-def _refuse_removed(entry: Entry) -> None:
-    if entry.key in REMOVED:
-        raise config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
-
-
-def _names_of_flows() -> List[str]:
-    return [name for name, setting in BY_NAME.items() if setting.level == FLOW]
+def value_of(setting: Setting, entry: Optional[Entry]) -> Any:
+    """The value that an entry gives the setting, or its default. Raises `ConfigError`."""
+    try:
+        return setting.kind.parse(setting.default if entry is None else entry.value)
+    except ValueError as error:
+        assert entry is not None
+        raise config_error(f"{entry.written} {error}, not {entry.shown}", entry.place) from None
 
 
 def _slip_of(entry: Entry, names: Iterable[str]) -> Optional[str]:
@@ -317,18 +302,13 @@ def _takes(setting: Setting, entry: Entry) -> bool:
     return True
 
 
-def _meant(key: str) -> Tuple[Optional[str], str]:
-    """The setting that a key stands for, and how: an old name, a known slip, or other capitals."""
+def _meant(key: str) -> Optional[str]:
+    """The setting that a key stands for: by an old name, a known slip, or in other capitals."""
     lower = key.lower()
-    if key in OLD_NAMES:
-        return OLD_NAMES[key], "is the old name of"
-    if lower in BY_NAME or unused(lower):
-        return lower, "has capitals; it should be"
-    in_seconds = re.sub(r"\.ms$", ".seconds", lower)
-    for slip in (MISSPELLINGS.get(lower), OLD_NAMES.get(lower), lower + ".enabled", in_seconds):
-        if slip in BY_NAME:
-            return slip, "is not a setting; it should be"
-    return None, ""
+    if unused(lower):
+        return lower
+    slips = (OTHER_NAMES.get(lower, lower), lower + ".enabled", re.sub(r"\.ms$", ".seconds", lower))
+    return next((slip for slip in slips if slip in BY_NAME), None)
 
 
 def _in_seconds(entry: Entry) -> str:

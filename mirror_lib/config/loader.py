@@ -23,7 +23,7 @@ from mirror_lib.config.connect_reader import (
     worker_of_properties,
 )
 from mirror_lib.config.document import Document, Entry, Errors, config_error, content_of, read_properties
-from mirror_lib.config.keys import sort_keys, unused
+from mirror_lib.config.keys import Keys, unused
 from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.yaml_reader import read_yaml
@@ -150,7 +150,7 @@ def load(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.envir
 def checked(document: Document, environ: Mapping[str, str]) -> MirrorConfig:
     """The configuration that a document comes to. Raises one `ConfigError` that lists every wrong entry."""
     resolved, errors = with_values(document, environ)
-    return build_config(resolved, sort_keys(resolved), errors, document.entries)
+    return build_config(resolved, Keys(resolved), errors, document.entries)
 
 
 def read_document(paths: Union[str, Sequence[str]]) -> Document:
@@ -175,7 +175,7 @@ def _connectors(content: bytes, path: str) -> List[Connector]:
         return []
     if path.lower().endswith(".json") or _JSON.match(content):
         return list(read_connectors(content, path))
-    connector = connector_of_properties(read_properties(content, path)[0], path)
+    connector = connector_of_properties(read_properties(content, path), path)
     return [] if connector is None else [connector]
 
 

@@ -196,11 +196,10 @@ class _ClientFile:
         self.left_out: List[Tuple[Entry, str]] = []
         self._keys: Dict[str, Entry] = {}
         renamed: Dict[str, Entry] = {}
-        for one in read_properties(content_of(path), path)[0]:
-            name = RENAMED[option].get(one.key, one.key)
-            entry = Entry("", one.key, one.value, f"{path}:{one.line}")
+        for entry in read_properties(content_of(path), path):
+            name = RENAMED[option].get(entry.key, entry.key)
             if reaches_the_copy(name):
-                (self._keys if name == one.key else renamed)[name] = replace(entry, key=name)
+                (self._keys if name == entry.key else renamed)[name] = replace(entry, key=name)
             else:
                 like = nearest(name, filter(reaches_the_copy, CLIENT_PROPERTIES), cutoff=0.9)
                 self.left_out.append((entry, NOT_READ + (f"; did you mean {like}?" if like else "")))

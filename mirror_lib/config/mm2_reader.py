@@ -11,17 +11,8 @@ from typing import Dict, List, Sequence, Tuple
 
 import javaproperties
 
-from mirror_lib.config.document import (
-    MM2,
-    Document,
-    Entry,
-    Property,
-    Value,
-    config_error,
-    read_properties,
-    unlisted,
-)
-from mirror_lib.config.settings import BY_NAME, OLD_NAMES
+from mirror_lib.config.document import MM2, Document, Entry, Value, config_error, read_properties, unlisted
+from mirror_lib.config.settings import BY_NAME, OTHER_NAMES
 from mirror_lib.config.values import PATTERNS, Setting, items
 
 # Kafka's own pages also write comments as `// …`.
@@ -35,41 +26,38 @@ def read_mm2(content: bytes, path: str) -> Document:
 
     Raises `ConfigError` where there are no clusters.
     """
-    found, comments = read_properties(content, path)
+    found = read_properties(content, path)
     aliases, corrected = _aliases(found, path)
     last: Dict[str, Entry] = {}
     left_out: List[Tuple[Entry, str]] = []
     for one in found:
-        place = f"{path}:{one.line}"
         scope, why = _scope(one, aliases)
         if why:
-            left_out.append((Entry("", one.key, one.value, place), why))
+            left_out.append((one, why))
             continue
-        key = one.key[len(scope) + 1 :] if scope else one.key
-        value, sentences = _unfolded(one, key, place)
+        entry, sentences = _unfolded(replace(one, scope=scope, key=one.key[len(scope) + 1 :] if scope else one.key))
         corrected += sentences
         # A name that is given twice counts the second time, as java.util.Properties has it.
         if one.key in last:
-            corrected.append(f"{one.key} is given twice, at {last[one.key].place} and {place}; the last counts")
-        last[one.key] = Entry(scope, key, value, place)
-    places = tuple((comment.text, f"{path}:{comment.line}") for comment in comments)
-    entries = tuple(last.values())
-    return Document(path, MM2, aliases, entries, places, corrected=tuple(corrected), left_out=tuple(left_out))
+            corrected.append(f"{one.key} is given twice, at {last[one.key].place} and {one.place}; the last counts")
+        last[one.key] = entry
+    return Document(path, MM2, aliases, tuple(last.values()), corrected=tuple(corrected), left_out=tuple(left_out))
 
 
-def _unfolded(one: Property, key: str, place: str) -> Tuple[str, List[str]]:
-    """The value without the comments that stand between the lines of a list: Java makes them part of it."""
-    lines = one.source.splitlines()
-    name = OLD_NAMES.get(key, key)
+def _unfolded(entry: Entry) -> Tuple[Entry, List[str]]:
+    """The entry without the comments that stand between the lines of a list: Java makes them part of its value."""
+    lines = entry.source.splitlines()
+    name = OTHER_NAMES.get(entry.key, entry.key)
     if len(lines) < 2 or name not in BY_NAME or BY_NAME[name].kind is not PATTERNS:
-        return one.value, []
+        return entry, []
     # Every line but the last one ends in the backslash that folds it.
     folded = [*(line[:-1] for line in lines[:-1]), lines[-1]]
     bare = [_COMMENT_AFTER.sub("", line) for line in folded]
     if bare == folded:
-        return one.value, []
-    sentence = f"{one.key}: comments between the lines of the list are left out ({place})"
-    return javaproperties.loads("\\\n".join(bare))[one.key], [sentence]
+        return entry, []
+    return replace(entry, value=javaproperties.loads("\\\n".join(bare))[entry.written]), [
+        f"{entry.written}: comments between the lines of the list are left out ({entry.place})"
+    ]
 
 
 def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:
@@ -107,13 +95,13 @@ def _meant(pattern: str) -> str:
     return "." + pattern if pattern.startswith("*") else pattern
 
 
-def _aliases(found: Sequence[Property], path: str) -> Tuple[Tuple[str, ...], List[str]]:
+def _aliases(found: Sequence[Entry], path: str) -> Tuple[Tuple[str, ...], List[str]]:
     given = [one for one in found if one.key == "clusters"]
     if not given:
         plain = any(one.key in ("bootstrap.servers", "zookeeper.connect", "zk.connect") for one in found)
         advice = "this looks like a client's file, as MirrorMaker 1 takes it; " if plain else ""
         raise config_error(f"no clusters are given; {advice}write clusters = A, B", path)
-    entry = Entry("", "clusters", given[-1].value, f"{path}:{given[-1].line}")
+    entry = given[-1]
     tidied, warnings = tidy(entry, BY_NAME["clusters"])
     aliases = _unquoted(tidied.text)
     if not aliases:
@@ -124,11 +112,11 @@ def _aliases(found: Sequence[Property], path: str) -> Tuple[Tuple[str, ...], Lis
     return tuple(dict.fromkeys(aliases)), warnings
 
 
-def _scope(one: Property, aliases: Sequence[str]) -> Tuple[str, str]:
+def _scope(one: Entry, aliases: Sequence[str]) -> Tuple[str, str]:
     """`A->B`, `A` or `""`, and why the key counts nowhere, if so. A key that is a setting as it stands is bare, however
     the clusters are called."""
     longest_first = sorted(aliases, key=len, reverse=True)
-    if one.value.startswith("->") or one.key.endswith("->"):
+    if one.text.startswith("->") or one.key.endswith("->"):
         return "", "a blank ends the key in .properties; write A->B without blanks"
     if "->" not in one.key:
         bare = one.key in BY_NAME or one.key in _ALIAS_KEYS

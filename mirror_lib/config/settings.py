@@ -1,4 +1,4 @@
-"""The table of settings, from the fields of the model; the names of keys, and of keys of before."""
+"""The table of settings, from the fields of the model; other names of keys, and keys of before."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ SETTINGS: Tuple[Setting, ...] = (
     *rows(ReplicationFlow),
 )
 
-OLD_NAMES: Mapping[str, str] = {
+# Old names, and slips of real files.
+OTHER_NAMES: Mapping[str, str] = {
     "topics.blacklist": "topics.exclude",
     "groups.blacklist": "groups.exclude",
     "config.properties.blacklist": "config.properties.exclude",
-}
-
-MISSPELLINGS: Mapping[str, str] = {
     "task.max": "tasks.max",
     "topic.blacklist": "topics.exclude",
     "group.blacklist": "groups.exclude",
@@ -39,7 +37,7 @@ MISSPELLINGS: Mapping[str, str] = {
     "sync.topics.acls.enabled": "sync.topic.acls.enabled",
 }
 
-WITHOUT_WINDOWS = "a scheduler starts the run, and SIGTERM ends it: docs/run/start-and-stop.md"
+_WITHOUT_WINDOWS = "a scheduler starts the run, and SIGTERM ends it: docs/run/start-and-stop.md"
 
 _OFFSET_SYNCS = "the table `offset_syncs` has every offset range, and no offset-syncs topic is written"
 
@@ -52,8 +50,8 @@ REMOVED: Mapping[str, str] = {
     "max.bytes.per.second.topics": "max.bytes.per.second limits a flow, and quotas of the brokers limit a client.id: "
     "docs/run/limits.md",
     "batch.max.bytes": "batch.max.seconds ends a cycle; the memory of a task has a fixed limit",
-    "copy.window": WITHOUT_WINDOWS,
-    "copy.window.timezone": WITHOUT_WINDOWS,
+    "copy.window": _WITHOUT_WINDOWS,
+    "copy.window.timezone": _WITHOUT_WINDOWS,
     "provenance.headers": "each record says in the header mirror.origin where it came from; provenance: off leaves it "
     "out",
     "transform.deterministic": "values may be others each time; what places a record may not be declared "

@@ -193,7 +193,7 @@ def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, lines: str, word
         (CLUSTERS + "A->D.enabled = true\n", "names an unknown cluster, D; the clusters are A, B (mm2.properties:4)"),
         (CLUSTERS + "A -> B.enabled = true\n", "write A->B without blanks (mm2.properties:4)"),
         (FLOW.replace("A.bootstrap", "# for example A.bootstrap"),
-            "cluster A has no bootstrap.servers; it stands inside the comment at mm2.properties:2 (mm2.properties:4)"),
+            "cluster A has no bootstrap.servers; write A.bootstrap.servers = host:port (mm2.properties:4)"),
         ("bootstrap.servers=a:9092\ngroup.id=mirrorgroup\n", "MirrorMaker 1"),
         ("clusters:\n  A: {}\n", "write clusters = A, B"),
         (FLOW.replace("A", "us.west").replace("B", "us"), "an alias must not contain the separator '.'"),

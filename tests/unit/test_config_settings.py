@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror_lib.config.keys import unused
-from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES, SETTINGS
+from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, SETTINGS
 from mirror_lib.config.values import FLOW
 
 
@@ -14,7 +14,7 @@ def test_a_key_has_one_row_and_a_switch_one_interval() -> None:
 
 
 def test_other_spellings_lead_to_settings_and_are_none_themselves() -> None:
-    for wrong, right in {**OLD_NAMES, **MISSPELLINGS}.items():
+    for wrong, right in OTHER_NAMES.items():
         assert right in BY_NAME
         assert wrong not in BY_NAME
         assert unused(wrong) is None

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.keys import READ, READ_STARTS, unused
 from mirror_lib.config.mm1_reader import NOT_READ, OPTIONS, RENAMED, Option
-from mirror_lib.config.settings import BY_NAME, MISSPELLINGS, OLD_NAMES
+from mirror_lib.config.settings import BY_NAME, OTHER_NAMES
 from tools.docs.mm2_keys import CLIENTS, SECTIONS
 
 Row = Tuple[str, str, str]
@@ -76,7 +76,7 @@ _ORDER = ("supported", "differs", "ignored", "refused")
 
 def page() -> str:
     """The whole page as Markdown."""
-    keys = [key for _, section in SECTIONS for key in section if key not in OLD_NAMES]
+    keys = [key for _, section in SECTIONS for key in section if key not in OTHER_NAMES]
     rows = sorted(map(key_row, keys), key=lambda row: _ORDER.index(row[1]))
     parts = [
         _HEAD,
@@ -97,8 +97,8 @@ def key_row(key: str) -> Row:
         return shown, "supported", _CLIENT_NOTE
     if key in _READ_ELSEWHERE:
         return (shown, *_READ_ELSEWHERE[key])
-    if key in OLD_NAMES:
-        return shown, "supported", f"the old name of `{OLD_NAMES[key]}`"
+    if key in OTHER_NAMES:
+        return shown, "supported", f"the old name of `{OTHER_NAMES[key]}`"
     setting = BY_NAME.get(key)
     row = unused(key[:-1] if key.endswith("*") else key)
     if setting is not None:
@@ -110,7 +110,7 @@ def key_row(key: str) -> Row:
 
 def _other_names() -> str:
     keys: Dict[str, List[str]] = {}
-    for wrong, right in {**OLD_NAMES, **MISSPELLINGS}.items():
+    for wrong, right in OTHER_NAMES.items():
         keys.setdefault(right, []).append(f"`{wrong}`")
     lines = ["## Former and misspelt names", "", "Supported; a warning names the right key.", ""]
     rows = [f"|{', '.join(names)}|`{right}`|" for right, names in keys.items()]

@@ -8,7 +8,7 @@ copies nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
@@ -205,7 +205,6 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
     flows = [_FlowEntries(pair, given, beats_alone) for pair, given in pairs.items()]
     aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
     entries = list(_once([entry for flow in flows for entry in flow.whole_file]))
-    entries += _of_clusters(flows, aliases)
     entries += [entry for flow in flows for entry in flow.entries]
     left_out = [each for flow in flows for each in flow.left_out]
     for entry in (entry for worker in workers for entry in worker):
@@ -239,12 +238,11 @@ def _pair(connector: Connector) -> Pair:
 
 
 class _FlowEntries:
-    """The keys of one pair's connectors, sorted into the keys of the flow, of its clusters, and of the whole file."""
+    """The keys of one pair's connectors, sorted into the keys of the flow and of the whole file."""
 
     def __init__(self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool) -> None:
         self.pair = pair
         self.entries: List[Entry] = []
-        self.clusters: Dict[str, Dict[str, Entry]] = {alias: {} for alias in pair}
         self.whole_file: List[Entry] = []
         self.left_out: List[Tuple[Entry, str]] = []
         self.corrected: List[str] = []
@@ -264,22 +262,22 @@ class _FlowEntries:
         on = {kind for kind, each in self._connectors.items() if _is_on(each)}
         place = next(iter(self._connectors.values())).place
         runs = SOURCE in on or CHECKPOINT in on or (beats_alone and HEARTBEAT in on)
-        self._put(Entry(self._scope, ENABLED, "true" if runs else "false", place))
+        self._take(Entry(self._scope, ENABLED, "true" if runs else "false", place))
         if runs and SOURCE not in on:
-            self._put(Entry(self._scope, COPY, "false", place))
+            self._take(Entry(self._scope, COPY, "false", place))
         if HEARTBEAT in on and not runs and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
             # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
-            self._put(Entry(self._scope, EMIT_HEARTBEATS, "true", place))
+            self._take(Entry(self._scope, EMIT_HEARTBEATS, "true", place))
         blank = next(iter(self._connectors.values())).entry(_ALIASES["source"])
         if blank is not None and not blank.text.strip():
-            self._put(Entry(self._scope, blank.key, "", blank.place))
+            self._take(Entry(self._scope, blank.key, "", blank.place))
         for kind, keys in _SWITCHES.items():
             for key in () if kind in on else keys:
-                self._put(Entry(self._scope, key, "false", place))
+                self._take(Entry(self._scope, key, "false", place))
 
     def _take_all(self, connector: Connector) -> None:
         for bare in connector.entries:
-            entry = Entry(self._scope, bare.key, bare.value, bare.place)
+            entry = replace(bare, scope=self._scope)
             if bare.key in _IDENTIFIES or bare.key in self._switched:
                 continue
             if bare.key in BY_NAME and BY_NAME[bare.key].level == TOP:
@@ -287,7 +285,7 @@ class _FlowEntries:
             elif unused(bare.key) is not None:
                 # Without meaning here, so it may differ between connectors; it is named once.
                 if bare.key not in self._taken:
-                    self._put(entry)
+                    self._take(entry)
             elif connector.kind == CHECKPOINT and OTHER_NAMES.get(bare.key, bare.key) in _TOPICS:
                 if SOURCE in self._connectors:
                     self._check_topics(entry)
@@ -302,23 +300,10 @@ class _FlowEntries:
 
     def _take(self, entry: Entry) -> None:
         self._taken[entry.key] = entry
-        side = next((side for side in _SIDES if entry.key.startswith(side)), None)
-        if side is None:
-            self.entries.append(entry)
-            return
-        alias = self.pair[_SIDES.index(side)]
-        key = entry.key[len(side) :]
-        self.clusters[alias][key] = self._servers(Entry(alias, key, entry.value, entry.place))
-
-    def _put(self, entry: Entry) -> None:
-        self._taken[entry.key] = entry
+        if entry.key.endswith(_SERVERS) and ";" in entry.text:
+            self.corrected.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
+            entry = replace(entry, value=entry.text.replace(";", ","))
         self.entries.append(entry)
-
-    def _servers(self, entry: Entry) -> Entry:
-        if entry.key != _SERVERS or ";" not in entry.text:
-            return entry
-        self.corrected.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
-        return Entry(entry.scope, entry.key, entry.text.replace(";", ","), entry.place)
 
     def _same_policy(self) -> None:
         """A policy that only one of the two connectors sets is another name for the other one's topics."""
@@ -379,20 +364,6 @@ def _normal(entry: Entry) -> str:
     if entry.key.endswith(_SERVERS):
         return ",".join(sorted(items(text.replace(";", ","))))
     return text.rpartition(".")[2] if entry.key.endswith(".class") else text
-
-
-def _of_clusters(flows: Sequence[_FlowEntries], aliases: Sequence[str]) -> Iterator[Entry]:
-    """A cluster's properties once, where every flow says the same of it; else as the flow's own."""
-    for alias in aliases:
-        given = [flow for flow in flows if alias in flow.clusters]
-        texts = [{key: entry.text.strip() for key, entry in flow.clusters[alias].items()} for flow in given]
-        if all(text == texts[0] for text in texts):
-            yield from given[0].clusters[alias].values()
-            continue
-        for flow in given:
-            side = _SIDES[flow.pair.index(alias)]
-            for entry in flow.clusters[alias].values():
-                yield Entry("->".join(flow.pair), side + entry.key, entry.value, entry.place)
 
 
 def _once(entries: Sequence[Entry]) -> Iterator[Entry]:

@@ -98,6 +98,7 @@ SIDES = ("source", "target")
 # The longest come first: "consumer." is also the start of "consumer.override.".
 _FLOW_PREFIXES = (
     *(f"{role}.override" for role in ROLES),
+    *(f"{side}.cluster.{role}" for side in SIDES for role in ROLES),
     *(f"{side}.cluster" for side in SIDES),
     *(f"{side}.{role}" for side in SIDES for role in ROLES),
     *ROLES,
@@ -192,7 +193,8 @@ class Keys:
         if prefix and not entry.scope and self._document.dialect == MM2 and reaches_the_copy(key):
             dropped = "MirrorMaker 2 drops it without a cluster or flow before it; here it is used for all"
             self.corrected.append(f"{entry.key}: {dropped} ({entry.place})")
-        self._keep_client(entry, prefix, key)
+        # `source.cluster.consumer.x` is read as `source.consumer.x`.
+        self._keep_client(entry, prefix.replace(".cluster.", "."), key)
         return True
 
     def _add_of_cluster(self, entry: Entry) -> None:

@@ -125,17 +125,12 @@ def _interval(value: Value) -> Optional[float]:
     return seconds if seconds > 0 else None
 
 
-def _seconds(value: Value) -> float:
+def _seconds(value: Value, most: float = math.inf) -> float:
     seconds = _number(value)
     if seconds <= 0:
         raise ValueError("must be a number of seconds above 0")
-    return seconds
-
-
-def _minute(value: Value) -> float:
-    seconds = _seconds(value)
-    if seconds > 60:
-        raise ValueError("must be at most 60 seconds")
+    if seconds > most:
+        raise ValueError(f"must be at most {most:g} seconds")
     return seconds
 
 
@@ -143,7 +138,7 @@ def _number(value: Value) -> float:
     try:
         number = float(one(value))
     except ValueError:
-        raise ValueError("must be a number of seconds") from None
+        number = math.nan
     if not math.isfinite(number):
         raise ValueError("must be a number of seconds")
     return number
@@ -166,19 +161,13 @@ def _textfile(value: Value) -> str:
     return path
 
 
-OPTIONAL_PORT = Kind("port or none", _optional_port)
-TEXTFILE = Kind("path that ends in .prom", _textfile)
-
-
 def whole_number(least: int, default_of_broker: bool = False) -> Kind:
     """A whole number from `least` on; with `default_of_broker` also -1."""
     sentence = f"must be a whole number from {least} on" + (", or -1 for the broker's default" * default_of_broker)
 
     def parse(value: Value) -> int:
         text = one(value)
-        if not re.fullmatch(r"-?\d{1,9}", text):
-            raise ValueError(sentence)
-        number = int(text)
+        number = int(text) if re.fullmatch(r"-?\d{1,9}", text) else -2
         if number < least and not (default_of_broker and number == -1):
             raise ValueError(sentence)
         return number
@@ -323,7 +312,7 @@ def _trigger(value: Value) -> str:
 BOOLEAN = Kind("true or false", _boolean)
 INTERVAL = Kind("seconds", _interval)
 SECONDS = Kind("seconds", _seconds)
-AT_MOST_A_MINUTE = Kind("seconds", _minute)
+AT_MOST_A_MINUTE = Kind("seconds", lambda value: _seconds(value, most=60))
 MILLISECONDS = Kind("milliseconds", lambda value: _seconds(value) / 1000)
 PATTERNS = Kind("list of patterns", _patterns)
 TEXT = Kind("text", _text)
@@ -331,6 +320,8 @@ OPTIONAL_TEXT = Kind("text", one)
 LEGAL_NAME = Kind("text", _legal_name)
 LEGAL_OR_BLANK = Kind("text", lambda value: _legal_name(value) if one(value) else "")
 TRIGGER = Kind("availableNow or a time", _trigger)
+OPTIONAL_PORT = Kind("port or none", _optional_port)
+TEXTFILE = Kind("path that ends in .prom", _textfile)
 
 
 NONE = "none"
@@ -342,7 +333,7 @@ def _optional_size(value: Value) -> Optional[int]:
     text = one(value)
     if text.lower() == NONE:
         return None
-    match = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text)
     unit = None if match is None else _UNITS.get(match.group(2).lower())
     if match is None or unit is None:
         raise ValueError("must be a number of bytes, with a unit or without: 5000000, 5 MB, 512 KiB")
@@ -402,15 +393,6 @@ class OffsetChoice:
 
 
 def _start(value: Value) -> Optional[OffsetChoice]:
-    choice = _choice(value)
-    if choice is None and ",".join(items(value)):
-        raise ValueError(
-            f"must be earliest, latest, a time such as {_TIME_LIKE}, `group NAME`, or offsets such as {_OFFSETS_LIKE}"
-        )
-    return choice
-
-
-def _choice(value: Value) -> Optional[OffsetChoice]:
     parts = items(value)
     # Unchanged where it is a text: a group's name may have commas.
     text = value.strip() if isinstance(value, str) else ", ".join(parts)
@@ -418,12 +400,16 @@ def _choice(value: Value) -> Optional[OffsetChoice]:
     kind, rest = label.groups() if label else ("", text)
     if kind == "group":
         return OffsetChoice(group=rest.strip())
-    if not kind and text.lower() in (EARLIEST, LATEST):
+    if text.lower() in (EARLIEST, LATEST):
         return OffsetChoice(word=text.lower())
     if kind == "timestamp" or (not kind and _TIME.fullmatch(rest)):
         return OffsetChoice(timestamp=moment(rest))
     if kind == "offsets" or any("=" in part for part in parts):
         return OffsetChoice(offsets=_offsets(items(rest)))
+    if parts:
+        raise ValueError(
+            f"must be earliest, latest, a time such as {_TIME_LIKE}, `group NAME`, or offsets such as {_OFFSETS_LIKE}"
+        )
     return None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple
 
-from mirror_lib.config.client_options import kafka_python_options, unused_suites
+from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.custom_classes import check_custom_classes
 from mirror_lib.config.document import (
     CONNECT,
@@ -32,7 +32,7 @@ from mirror_lib.config.model import (
     ReplicationFlow,
 )
 from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
-from mirror_lib.config.security import login_risk
+from mirror_lib.config.security import login_risks
 from mirror_lib.config.settings import (
     BY_NAME,
     EMIT_HEARTBEATS,
@@ -378,8 +378,7 @@ def _overruled(keys: Keys, scope: str) -> Iterator[str]:
                     yield f"{entry.written} is overruled by {other.written}, as in MirrorMaker 2 ({entry.place})"
 
 
-def _login_risks(flows: Sequence[ReplicationFlow]) -> List[str]:
-    clusters = [cluster for flow in flows for cluster in (flow.source, flow.target)]
-    properties = {cluster.alias: cluster.client_properties("admin") for cluster in clusters}
-    risks = [(alias, found(props)) for found in (login_risk, unused_suites) for alias, props in properties.items()]
-    return [f"cluster {alias}: {risk}" for alias, risk in risks if risk is not None]
+def _login_risks(flows: Sequence[ReplicationFlow]) -> Iterator[str]:
+    clusters = {cluster.alias: cluster for flow in flows for cluster in (flow.source, flow.target)}
+    for alias, cluster in clusters.items():
+        yield from (f"cluster {alias}: {risk}" for risk in login_risks(cluster.client_properties("admin")))

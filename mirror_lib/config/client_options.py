@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Mapping, Optional
+from typing import Dict, Mapping
 
-from mirror_lib.config.security import java_properties, sasl_options, tls_settings, unusable_suites
+from mirror_lib.config.security import java_properties, sasl_options, tls_settings
 from mirror_lib.errors import ConfigError
 
 # Set on every Databricks cluster, on the driver and on executors.
@@ -81,11 +81,6 @@ def spark_kafka_options(
     """
     given = {key: value for key, value in java_properties(props, spark_version).items() if key not in _NOT_FOR_SPARK}
     return {f"kafka.{key}": java_class(value, environ) if _CLASS.search(key) else value for key, value in given.items()}
-
-
-def unused_suites(props: Mapping[str, str]) -> Optional[str]:
-    named = unusable_suites(props.get("ssl.cipher.suites", ""))
-    return f"ssl.cipher.suites: the mirror's own clients cannot use {', '.join(named)}" if named else None
 
 
 def _number(props: Mapping[str, str], key: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass, replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import (
@@ -110,22 +110,21 @@ def read_mm1(given: Given, state: Optional[str] = None, stray: Sequence[str] = (
     Raises `ConfigError`.
     """
     _check(given)
-    (producer,) = given["producer.config"]
-    sources = [_ClientFile("consumer.config", path) for path in given["consumer.config"]]
-    target = _ClientFile("producer.config", producer)
-    aliases = ["source" if number == 1 else f"source{number}" for number in range(1, len(sources) + 1)]
-    entries = [*_settings(given, sources[0].group(), state), *target.clients(TARGET)]
-    warnings: List[str] = []
-    for alias, source in zip(aliases, sources):
-        entries += source.clients(alias)
-        entries += source.flow(f"{alias}->{TARGET}")
-        warnings += source.warnings()
     idle = (each for each in OPTIONS if each.status == IGNORED and given.get(each.name))
-    ignored = [(Entry("", f"--{each.name}", "", f"--{each.name}"), each.reason) for each in idle]
-    words = [(Entry("", word, "", "the command line"), "it belongs to no option") for word in stray]
-    left_out = [*words, *ignored, *(each for file in (*sources, target) for each in file.left_out)]
-    path = ", ".join([*given["consumer.config"], producer])
-    return Document(path, MM1, (*aliases, TARGET), tuple(entries), warnings=tuple(warnings), left_out=tuple(left_out))
+    left_out = [(Entry("", word, "", "the command line"), "it belongs to no option") for word in stray]
+    left_out += [(Entry("", f"--{each.name}", "", f"--{each.name}"), each.reason) for each in idle]
+    paths, (producer,) = given["consumer.config"], given["producer.config"]
+    sources = {f"source{number if number > 1 else ''}": path for number, path in enumerate(paths, start=1)}
+    entries: List[Entry] = []
+    warnings: List[str] = []
+    for alias, path in sources.items():
+        entries += _source(alias, path, left_out, warnings)
+    group = next(entry.text for entry in entries if entry.key == "commit.source.group")
+    entries += _settings(given, group, state)
+    target = _client_keys("producer.config", producer, left_out)
+    entries += [replace(key, scope=TARGET) for name, key in target.items() if name != "group.id"]
+    path = ", ".join([*paths, producer])
+    return Document(path, MM1, (*sources, TARGET), tuple(entries), warnings=tuple(warnings), left_out=tuple(left_out))
 
 
 def topic_pattern(text: str) -> str:
@@ -187,63 +186,43 @@ def _mirror_name(group: str) -> str:
     return f"mm1-{group}" if legal == group else f"mm1-{legal}-{zlib.crc32(group.encode()):08x}"
 
 
-class _ClientFile:
-    """One client file: its keys under today's names, and those that mean nothing here with the reason."""
+def _client_keys(option: str, path: str, left_out: List[Tuple[Entry, str]]) -> Dict[str, Entry]:
+    """The keys of a client file under today's names; those that mean nothing here are added to `left_out`."""
+    keys: Dict[str, Entry] = {}
+    renamed: Dict[str, Entry] = {}
+    found = read_properties(content_of(path), path)
+    for entry in found:
+        name = RENAMED[option].get(entry.key, entry.key)
+        if reaches_the_copy(name):
+            (keys if name == entry.key else renamed)[name] = replace(entry, key=name)
+        else:
+            like = nearest(name, filter(reaches_the_copy, CLIENT_PROPERTIES), cutoff=0.9)
+            left_out.append((entry, NOT_READ + (f"; did you mean {like}?" if like else "")))
+    keys = {**renamed, **keys}
+    if "bootstrap.servers" not in keys:
+        has_zookeeper = any(_ZOOKEEPER.fullmatch(entry.key) for entry in found)
+        why = "names ZooKeeper only, which is not asked" if has_zookeeper else "has no bootstrap.servers"
+        side = "source" if option == "consumer.config" else "target"
+        raise config_error(f"the file {why}; add bootstrap.servers = host:port of the {side}'s brokers", path)
+    return keys
 
-    def __init__(self, option: str, path: str) -> None:
-        self._path = path
-        self._option = option
-        self.left_out: List[Tuple[Entry, str]] = []
-        self._keys: Dict[str, Entry] = {}
-        renamed: Dict[str, Entry] = {}
-        for entry in read_properties(content_of(path), path):
-            name = RENAMED[option].get(entry.key, entry.key)
-            if reaches_the_copy(name):
-                (self._keys if name == entry.key else renamed)[name] = replace(entry, key=name)
-            else:
-                like = nearest(name, filter(reaches_the_copy, CLIENT_PROPERTIES), cutoff=0.9)
-                self.left_out.append((entry, NOT_READ + (f"; did you mean {like}?" if like else "")))
-        self._keys = {**renamed, **self._keys}
-        self._check_servers()
 
-    def _check_servers(self) -> None:
-        if "bootstrap.servers" not in self._keys:
-            has_zookeeper = any(_ZOOKEEPER.fullmatch(entry.key) for entry, _ in self.left_out)
-            why = "names ZooKeeper only, which is not asked" if has_zookeeper else "has no bootstrap.servers"
-            side = "source" if self._option == "consumer.config" else "target"
-            raise config_error(f"the file {why}; add bootstrap.servers = host:port of the {side}'s brokers", self._path)
-
-    def group(self) -> str:
-        """The consumer's `group.id`. Raises `ConfigError` where there is none."""
-        key = self._keys.get("group.id")
-        if key is None or not key.text.strip():
-            raise config_error("the file has no group.id; add it, since progress is kept under that name", self._path)
-        return key.text.strip()
-
-    def warnings(self) -> List[str]:
-        if "auto.offset.reset" in self._keys:
-            return []
-        return [
-            "auto.offset.reset is not set: as in MirrorMaker 1, a partition on which the group has no offset begins at "
-            f"its end ({self._path})"
-        ]
-
-    def clients(self, alias: str) -> List[Entry]:
-        keys = {name: key for name, key in self._keys.items() if name != "group.id"}
-        if self._option == "consumer.config":
-            reset = keys.get("auto.offset.reset", Entry("", "auto.offset.reset", "latest", self._path))
-            meant = OLD_RESETS.get(reset.text.strip().lower(), reset.value)
-            keys["auto.offset.reset"] = replace(reset, value=meant)
-        return [replace(key, scope=alias) for key in keys.values()]
-
-    def flow(self, scope: str) -> List[Entry]:
-        """The flow that reads with this file: it begins where the group stands, and commits to it."""
-        group, place = self.group(), self._keys["group.id"].place
-        return [
-            Entry(scope, ENABLED, "true", place),
-            Entry(scope, "start.position", f"group {group}", place),
-            Entry(scope, "commit.source.group", group, place),
-        ]
+def _source(alias: str, path: str, left_out: List[Tuple[Entry, str]], warnings: List[str]) -> Iterator[Entry]:
+    """The source cluster of a consumer's file, and the flow that begins where its group stands, and commits to it."""
+    keys = _client_keys("consumer.config", path, left_out)
+    given = keys.pop("group.id", None)
+    group = "" if given is None else given.text.strip()
+    if given is None or not group:
+        raise config_error("the file has no group.id; add it, since progress is kept under that name", path)
+    if "auto.offset.reset" not in keys:
+        keys["auto.offset.reset"] = Entry("", "auto.offset.reset", "latest", path)
+        begins = "as in MirrorMaker 1, a partition on which the group has no offset begins at its end"
+        warnings.append(f"auto.offset.reset is not set: {begins} ({path})")
+    reset = keys["auto.offset.reset"]
+    keys["auto.offset.reset"] = replace(reset, value=OLD_RESETS.get(reset.text.strip().lower(), reset.value))
+    yield from (replace(key, scope=alias) for key in keys.values())
+    flow = {ENABLED: "true", "start.position": f"group {group}", "commit.source.group": group}
+    yield from (Entry(f"{alias}->{TARGET}", key, value, given.place) for key, value in flow.items())
 
 
 def help_of(option: Option) -> str:

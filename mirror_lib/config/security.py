@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from mirror_lib.errors import ConfigError
@@ -131,7 +131,7 @@ def _protocols(props: Mapping[str, str]) -> Tuple[str, ...]:
 
 def _ciphers(suites: str) -> Tuple[str, ...]:
     """OpenSSL's names of the TLS 1.2 suites among `suites`; Python has no choice of the TLS 1.3 suites."""
-    names, unusable = _names(suites), unusable_suites(suites)
+    names, unusable = _names(suites), _unusable(suites)
     if unusable and len(unusable) == len(names):
         raise ConfigError("ssl.cipher.suites: only the GCM and CHACHA20 suites can be used on the Python side")
     found = []
@@ -143,7 +143,7 @@ def _ciphers(suites: str) -> Tuple[str, ...]:
     return tuple(found)
 
 
-def unusable_suites(suites: str) -> Tuple[str, ...]:
+def _unusable(suites: str) -> Tuple[str, ...]:
     older = (name for name in _names(suites) if "_WITH_" in name or not name.startswith("TLS_"))
     return tuple(name for name in older if not _SUITE.fullmatch(name))
 
@@ -263,24 +263,26 @@ def java_properties(props: Properties, spark_version: str) -> Properties:
     return {**kept, _JAAS: f"{module} required {line};", _HANDLER: f"{package}.OAuthBearerLoginCallbackHandler"}
 
 
-def login_risk(props: Properties) -> Optional[str]:
-    """What these properties show to a listener on the network, or which peer they trust, and what to set instead; else
-    `None`."""
+def login_risks(props: Properties) -> Iterator[str]:
+    """What these properties show to a listener on the network, which peer they trust, or what is not used of them; and
+    what to set instead."""
     protocol, mechanism = props.get("security.protocol", "").upper(), mechanism_of(props)
     clear = protocol == "SASL_PLAINTEXT"
     endpoint = props.get(ENDPOINT, "").strip().lower() if mechanism == OAUTHBEARER else ""
     if _by_token(props) and (clear or endpoint.startswith("http:")):
-        return "a token or its client secret is sent in clear; use SASL_SSL, and https for the token endpoint"
-    if clear and mechanism == "PLAIN":
-        return "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
-    if clear and mechanism.startswith("SCRAM"):
-        return f"SASL_PLAINTEXT with {mechanism}: passwords can be guessed from the traffic; use SASL_SSL"
-    if protocol.endswith("SSL") and not props.get("ssl.endpoint.identification.algorithm", "https").strip():
-        return (
+        yield "a token or its client secret is sent in clear; use SASL_SSL, and https for the token endpoint"
+    elif clear and mechanism == "PLAIN":
+        yield "SASL_PLAINTEXT with PLAIN sends the password in clear; use SASL_SSL"
+    elif clear and mechanism.startswith("SCRAM"):
+        yield f"SASL_PLAINTEXT with {mechanism}: passwords can be guessed from the traffic; use SASL_SSL"
+    elif protocol.endswith("SSL") and not props.get("ssl.endpoint.identification.algorithm", "https").strip():
+        yield (
             "ssl.endpoint.identification.algorithm is empty: any server with a certificate that is trusted passes for "
             "a broker; leave the property out"
         )
-    return None
+    named = _unusable(props.get("ssl.cipher.suites", ""))
+    if named:
+        yield f"ssl.cipher.suites: the mirror's own clients cannot use {', '.join(named)}"
 
 
 def _by_token(props: Properties) -> bool:

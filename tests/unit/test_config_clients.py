@@ -10,8 +10,8 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.net.manager import KafkaConnectionManager
 
-from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options, unused_suites
-from mirror_lib.config.security import KerberosLogin, Store, TlsSettings
+from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options
+from mirror_lib.config.security import KerberosLogin, Store, TlsSettings, login_risks
 from mirror_lib.errors import ConfigError
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW, read, refusal
@@ -123,8 +123,8 @@ def test_protocols_and_suites_are_what_both_sides_have() -> None:
 def test_one_usable_suite_is_enough_and_the_others_are_named() -> None:
     usable, other = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"
     assert tls(cipher__suites=f"{other},{usable}").ciphers == ("ECDHE-RSA-AES128-GCM-SHA256",)
-    assert other in (unused_suites({"ssl.cipher.suites": f"{other},{usable}"}) or "")
-    assert unused_suites({"ssl.cipher.suites": f"TLS_AES_256_GCM_SHA384,{usable}"}) is None
+    assert other in next(login_risks({"ssl.cipher.suites": f"{other},{usable}"}))
+    assert not [*login_risks({"ssl.cipher.suites": f"TLS_AES_256_GCM_SHA384,{usable}"})]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options
 from mirror_lib.config.loader import load
-from mirror_lib.config.security import MskLogin, OauthLogin, Store, login_risk
+from mirror_lib.config.security import MskLogin, OauthLogin, Store, login_risks
 from mirror_lib.errors import ConfigError
 from mirror_lib.spark.session import refuse_logins
 from tests.lab.checkout import ROOT
@@ -153,7 +153,7 @@ CLEAR, UNCHECKED = {"security.protocol": "sasl_plaintext"}, {"ssl.endpoint.ident
     ],
 )
 def test_login_that_a_listener_could_come_to_is_warned_of(props: Dict[str, str], risky: bool) -> None:
-    assert bool(login_risk(props)) is risky
+    assert bool([*login_risks(props)]) is risky
 
 
 def config(directory: Path, props: Dict[str, str]) -> Path:

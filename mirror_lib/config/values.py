@@ -212,39 +212,22 @@ def replaceable_class(names: Mapping[str, str], like: Mapping[str, str] = Mappin
     return Kind("class", parse)
 
 
-# What a pattern consists of, as far as Java and Python may read it differently; the last alternative is any character.
-_PART = re.compile(
-    r"\\(?:[0-7]{3}|.)|\[\^?\]?|\]|&&|\{(?:\d+(?:,\d*)?\})?|\(\?(?:[P#(]|[a-zA-Z-]+(?=[:)]))?|.", re.DOTALL
+# What Java and Python read alike: an escape, a set without another one, a number of repeats, a group, a character.
+_ALIKE = re.compile(
+    r"(?:\\(?![0-7]{3}|[0NU]).|\[\^?\]?(?:\\(?![0-7]{3}|[0-9bNU]).|&(?!&)|[^]\\\[&])*\]|\{\d+(?:,\d*)?\}"
+    r"|\((?!\?(?:[P#(]|[a-zA-Z-]*[aLx][a-zA-Z-]*[:)]))|[^\\\[{(])*",
+    re.DOTALL,
 )
-_UNNESTED = "write a character class without another in it"
-_LITERALLY = "write the character itself"
-_ADVICE = {"(?P": "write a group without a name: ( … )", "(?#": "leave the comment out", "(?(": "write out both cases"}
-
-
-def _python_only(text: str) -> Optional[Tuple[str, int, str]]:
-    """The first part of `text`, which Python compiles, that Java refuses or reads differently: the part, its index, and
-    what to write instead. Pure."""
-    in_class = False
-    for found in _PART.finditer(text):
-        part = found.group()
-        advice: Optional[str] = None
-        if part[0] == "\\":
-            # Python reads octal digits, and in a class a backspace, where Java expects another escape.
-            odd = len(part) > 2 or part[1] in "0NU" or (in_class and part[1] in "123456789b")
-            advice = _LITERALLY if odd else None
-        elif in_class:
-            in_class = part != "]"
-            advice = _UNNESTED if part[0] == "[" or part == "&&" else None
-        elif part[0] == "[":
-            in_class = True
-        elif part == "{":
-            advice = "write {0,3} for {,3}, and \\{ for a brace"
-        elif part[:2] == "(?":
-            # In a pattern with x, a comment could take the end of the whole subscription.
-            advice = "leave the flag out" if set(part[2:]) & set("aLx") else _ADVICE.get(part)
-        if advice is not None:
-            return part, found.start(), advice
-    return None
+# By the start of what is not, with the longest first. A comment of (?x) could take the end of the whole subscription.
+_ADVICE = {
+    "\\": "write the character itself",
+    "[": "write a set without another in it, and its characters as themselves",
+    "{": "write {0,3} for {,3}, and \\{ for a brace",
+    "(?P": "write a group without a name: ( … )",
+    "(?#": "leave the comment out",
+    "(?(": "write out both cases",
+    "(?": "leave the flag out",
+}
 
 
 def check_pattern(text: str, position: int) -> None:
@@ -254,28 +237,25 @@ def check_pattern(text: str, position: int) -> None:
         raise ValueError(f"{place} was cut in two: commas split the list; give such patterns in a YAML list")
     try:
         with warnings.catch_warnings():
-            # Python warns where a set such as [a&&b] or [a[b]] means something else in Java.
-            warnings.simplefilter("error", FutureWarning)
-            # Before 3.11 it only warns where a flag in the middle would count for the whole pattern.
-            warnings.simplefilter("error", DeprecationWarning)
+            # Python warns of a set such as [a&&b] or [a[b]], and before 3.11 of a flag that is not at the start.
+            for warned in (FutureWarning, DeprecationWarning):
+                warnings.simplefilter("error", warned)
             re.compile(text)
-    except FutureWarning:
-        raise ValueError(
-            f"{place} has a character class within another, which Java and Python read differently; write it without "
-            "nesting"
-        ) from None
-    except DeprecationWarning:
-        raise ValueError(f"{place} has a flag after its start; put it first") from None
+    except (FutureWarning, DeprecationWarning):
+        advice = "write a set without another in it, and a flag at the start"
+        raise ValueError(f"{place} Java and Python read differently; {advice}") from None
     except re.error as error:
         at = "" if error.pos is None else f" at character {error.pos + 1}"
         advice = "write '.*' for anything" if text.startswith(("*", "?")) else "Java-only syntax must be rewritten"
         raise ValueError(f"{place} cannot be used: {error.msg}{at}; {advice}") from None
     except (OverflowError, RecursionError):
         raise ValueError(f"{place} is too large") from None
-    found = _python_only(text)
-    if found is not None:
-        part, start, advice = found
-        raise ValueError(f"{place} Java cannot read as Python does: {part} at character {start + 1}; {advice}")
+    alike = _ALIKE.match(text)
+    start = alike.end() if alike else 0
+    part = next((part for part in _ADVICE if text.startswith(part, start)), None)
+    if part is not None:
+        advice = f"{part} at character {start + 1}; {_ADVICE[part]}"
+        raise ValueError(f"{place} Java and Python read differently: {advice}")
 
 
 def _patterns(value: Value) -> Tuple[str, ...]:

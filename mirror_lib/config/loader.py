@@ -47,7 +47,10 @@ def _resolved(entry: Entry, lookups: Mapping[str, Lookup]) -> Entry:
         if provider not in lookups:
             sentence = f"{entry.written}: {match.group(0)} names an unknown provider; take {_KNOWN}"
             raise config_error(sentence, entry.place)
-        found = lookups[provider](where)
+        try:
+            found = lookups[provider](where)
+        except (OSError, ValueError):
+            found = None
         if found is None:
             raise config_error(f"{entry.written}: {match.group(0)} was not found", entry.place)
         return found
@@ -76,22 +79,15 @@ def _lookups(document: Document, environ: Mapping[str, str]) -> Mapping[str, Loo
 
 def _from_file(where: str) -> Optional[str]:
     path, _, key = where.rpartition(":")
-    try:
-        # Unlike other files of properties: Kafka's provider reads it as UTF-8.
-        with open(path, encoding="utf-8") as stream:
-            found: Optional[str] = javaproperties.load(stream).get(key)
-    except (OSError, ValueError):
-        return None
+    # Unlike other files of properties: Kafka's provider reads it as UTF-8.
+    found: Optional[str] = javaproperties.loads(Path(path).read_text(encoding="utf-8")).get(key)
     return found
 
 
 def _from_directory(where: str) -> Optional[str]:
     folder, _, name = where.rpartition(":")
-    try:
-        # A name with a slash could leave the folder; Kafka's provider refuses it as well.
-        return None if not folder or "/" in name else Path(folder, name).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
+    # A name with a slash could leave the folder; Kafka's provider refuses it as well.
+    return None if not folder or "/" in name else Path(folder, name).read_text(encoding="utf-8")
 
 
 _YAML = (".yaml", ".yml")
@@ -116,13 +112,14 @@ def with_login_file(document: Document, environ: Mapping[str, str]) -> Document:
 
     Raises `ConfigError` where that file cannot be read. Without a `KafkaClient` section it is not for Kafka.
     """
-    path = _named(environ)
+    named = next(filter(None, (_OPTION.search(environ.get(name, "")) for name in _VARIABLES)), None)
     uses_sasl = any(
         entry.key.endswith("security.protocol") and entry.text.strip().upper().startswith("SASL")
         for entry in document.entries
     )
-    if path is None or not uses_sasl or any(not each.scope and each.key == _KEY for each in document.entries):
+    if named is None or not uses_sasl or any(not each.scope and each.key == _KEY for each in document.entries):
         return document
+    path = named.group(1)
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -132,11 +129,6 @@ def with_login_file(document: Document, environ: Mapping[str, str]) -> Document:
         return document
     entry = Entry("", _KEY, section.group(1).strip(), path, hidden=True)
     return replace(document, entries=(*document.entries, entry))
-
-
-def _named(environ: Mapping[str, str]) -> Optional[str]:
-    found = (_OPTION.search(environ.get(name, "")) for name in _VARIABLES)
-    return next((match.group(1) for match in found if match is not None), None)
 
 
 def load(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.environ) -> MirrorConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping, Match, Optional, Tuple, Union
+from typing import Any, Mapping, Match, Optional, Tuple, Union
 
 from mirror_lib.config.document import Value
 from mirror_lib.config.values import LEGAL_NAME, Kind, check_pattern, is_entry_point, items, key, one, rows
@@ -92,11 +92,6 @@ def _check_name(name: str, groups: int, position: int) -> None:
         raise ValueError(f"has in item {position} a remote topic that is no legal topic name") from None
     if name.startswith("__"):
         raise ValueError(f"has in item {position} a remote topic that begins with __, as Kafka's internal topics do")
-
-
-def rename_items(pairs: Iterable[Tuple[str, Iterable[str]]]) -> Tuple[str, ...]:
-    """A map of YAML, from topic to remote topics, as the list that the setting is."""
-    return tuple(f"{pattern} -> {' '.join(names)}" for pattern, names in pairs)
 
 
 def _partitioner(value: Value) -> Partitioner:

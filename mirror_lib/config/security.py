@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from mirror_lib.errors import ConfigError
 
+# Java client properties, by name.
+Properties = Mapping[str, str]
 PEM = "PEM"
 _PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 # One block of PEM text. Kafka takes it on one line too, with blanks where there were line ends.
@@ -49,7 +51,7 @@ class TlsSettings:
     ciphers: Tuple[str, ...] = ()
 
 
-def tls_settings(props: Mapping[str, str]) -> TlsSettings:
+def tls_settings(props: Properties) -> TlsSettings:
     """The settings in Java client properties. Raises `ConfigError` where Java's client would refuse them too, and for
     an SSL engine of one's own, which only Java could load."""
     algorithm = props.get("ssl.endpoint.identification.algorithm", "https").lower()
@@ -85,7 +87,7 @@ _IN_PLACE = {
 }
 
 
-def _store(props: Mapping[str, str], store: str) -> Optional[Store]:
+def _store(props: Properties, store: str) -> Optional[Store]:
     """The store at `ssl.<store>.location`, or the PEM text in place of it; Java's rules about both."""
     in_place, location = _IN_PLACE[store], props.get(f"ssl.{store}.location") or None
     given, password = [key for key in in_place if key in props], props.get(f"ssl.{store}.password") or None
@@ -109,24 +111,21 @@ def _store(props: Mapping[str, str], store: str) -> Optional[Store]:
     return Store(PEM, key_password=key_password, certificates=certificates, key=key[0] if key else None)
 
 
-def _blocks(props: Mapping[str, str], key: str, kind: str) -> str:
+def _blocks(props: Properties, key: str, kind: str) -> str:
     blocks = pem_blocks(props[key], kind)
     if not blocks:
         raise ConfigError(f"{key} must hold PEM text: -----BEGIN {kind}----- and so on")
     return blocks
 
 
-def _protocols(props: Mapping[str, str]) -> Tuple[str, ...]:
-    enabled = [name.strip() for name in props.get("ssl.enabled.protocols", "").split(",") if name.strip()]
+def _protocols(props: Properties) -> Tuple[str, ...]:
+    enabled = _names(props.get("ssl.enabled.protocols", ""))
     highest = props.get("ssl.protocol", "TLSv1.3").strip()
-    names = [name for name in _PROTOCOLS if not enabled or name in enabled]
-    if highest == "TLSv1.2":
-        names = [name for name in names if name == highest]
-    elif highest not in ("TLSv1.3", "TLS"):
-        names = []
+    allowed = {"TLSv1.2": _PROTOCOLS[:1], "TLSv1.3": _PROTOCOLS, "TLS": _PROTOCOLS}.get(highest, ())
+    names = tuple(name for name in allowed if not enabled or name in enabled)
     if not names:
         raise ConfigError("ssl.protocol and ssl.enabled.protocols must allow TLSv1.2 or TLSv1.3; older ones are unsafe")
-    return tuple(names)
+    return names
 
 
 def _ciphers(suites: str) -> Tuple[str, ...]:
@@ -177,9 +176,6 @@ _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 # Spark 3.3 brings Kafka's client 2.8, which has no login with client credentials; Spark 3.4 brings 3.3, which has it
 # under its first name.
 _FIRST_SPARK, _SPARK_WITH_NEW_NAME = (3, 4), (3, 5)
-
-Properties = Mapping[str, str]
-
 
 @dataclass(frozen=True)
 class KerberosLogin:

@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 import yaml
 
 from mirror_lib.config.document import YAML, Document, Entry, Value, config_error, unlisted
-from mirror_lib.config.record_change import RENAMES, rename_items
+from mirror_lib.config.record_change import RENAMES
 from mirror_lib.config.settings import BY_NAME, ENABLED
 from mirror_lib.errors import ConfigError
 
@@ -86,7 +86,9 @@ class _Reader:
         """One entry for a value; for a map inside, one for each of its keys, joined with dots. A map that is a value of
         its own stays one entry."""
         if isinstance(node, yaml.MappingNode) and key in BY_NAME and BY_NAME[key].kind is RENAMES:
-            yield Entry(scope, key, rename_items(self._named(node)), self._place(line))
+            named = ((topic, self._value(value, topic)) for topic, value, _ in self.pairs(node))
+            items = ((topic, [name] if isinstance(name, str) else name) for topic, name in named if name is not None)
+            yield Entry(scope, key, tuple(f"{topic} -> {' '.join(names)}" for topic, names in items), self._place(line))
         elif isinstance(node, yaml.MappingNode):
             for inner, value, inner_line in self.pairs(node):
                 yield from self.flatten(scope, f"{key}.{inner}", value, inner_line)
@@ -94,12 +96,6 @@ class _Reader:
             found = self._value(node, key)
             if found is not None:
                 yield Entry(scope, key, found, self._place(line))
-
-    def _named(self, node: yaml.MappingNode) -> Iterator[Tuple[str, Tuple[str, ...]]]:
-        for key, value, _ in self.pairs(node):
-            found = self._value(value, key)
-            if found is not None:
-                yield key, (found,) if isinstance(found, str) else found
 
     def section(self, scope: str, node: yaml.Node) -> Iterator[Entry]:
         for key, value, line in self.pairs(node, scope):

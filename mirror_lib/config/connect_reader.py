@@ -241,14 +241,12 @@ class _FlowEntries:
     """The keys of one pair's connectors, sorted into the keys of the flow and of the whole file."""
 
     def __init__(self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool) -> None:
-        self.pair = pair
         self.entries: List[Entry] = []
         self.whole_file: List[Entry] = []
         self.left_out: List[Tuple[Entry, str]] = []
         self.corrected: List[str] = []
         self._scope = "->".join(pair)
         self._connectors = connectors
-        self._of_source = connectors[SOURCE].entries if SOURCE in connectors else ()
         self._taken: Dict[str, Entry] = {}
         self._switch(beats_alone)
         self._switched = frozenset(self._taken)
@@ -288,7 +286,7 @@ class _FlowEntries:
                     self._take(entry)
             elif connector.kind == CHECKPOINT and OTHER_NAMES.get(bare.key, bare.key) in _TOPICS:
                 if SOURCE in self._connectors:
-                    self._check_topics(entry)
+                    self._check_topics(self._connectors[SOURCE].entries, entry)
                 else:
                     self._take(entry)
             elif not _reads(connector.kind, bare.key):
@@ -307,24 +305,21 @@ class _FlowEntries:
 
     def _same_policy(self) -> None:
         """A policy that only one of the two connectors sets is another name for the other one's topics."""
-        source, checkpoint = self._connectors.get(SOURCE), self._connectors.get(CHECKPOINT)
-        if source is None or checkpoint is None:
-            return
+        both = [each for kind, each in self._connectors.items() if kind in (SOURCE, CHECKPOINT)]
         for key in _POLICY:
-            one, other = source.entry(key), checkpoint.entry(key)
-            given = one or other
-            alone = given is not None and None in (one, other)
-            if given is not None and alone and _normal(given) != BY_NAME[key].default:
+            default = BY_NAME[key].default
+            given = [entry for entry in (each.entry(key) for each in both) if entry is not None]
+            if len(both) == 2 and len(given) == 1 and _normal(given[0]) != default:
                 raise config_error(
-                    f"{self._scope}: {key} is {given.shown} in one connector and not given in the other, where it is "
-                    f"'{BY_NAME[key].default}'; give both the same",
-                    given.place,
+                    f"{self._scope}: {key} is {given[0].shown} in one connector and not given in the other, where it "
+                    f"is '{default}'; give both the same",
+                    given[0].place,
                 )
 
-    def _check_topics(self, entry: Entry) -> None:
+    def _check_topics(self, of_source: Sequence[Entry], entry: Entry) -> None:
         """Groups are translated on the source connector's topics: fewer for the checkpoint connector cannot be had."""
         key = OTHER_NAMES.get(entry.key, entry.key)
-        given = [each for each in self._of_source if OTHER_NAMES.get(each.key, each.key) == key]
+        given = [each for each in of_source if OTHER_NAMES.get(each.key, each.key) == key]
         default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
         theirs, ours = (set(items(text)) for text in (given[0].text if given else default, entry.text))
         if theirs == ours:

@@ -11,7 +11,7 @@ from typing import Dict, List, Sequence, Tuple
 
 import javaproperties
 
-from mirror_lib.config.document import MM2, Document, Entry, Value, config_error, read_properties, unlisted
+from mirror_lib.config.document import MM2, Document, Entry, config_error, read_properties, unlisted
 from mirror_lib.config.settings import BY_NAME, OTHER_NAMES
 from mirror_lib.config.values import PATTERNS, Setting, items
 
@@ -62,37 +62,28 @@ def _unfolded(entry: Entry) -> Tuple[Entry, List[str]]:
 
 def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:
     """The entry with its value as its writer meant it, and a warning for each thing that was put right."""
-    value, warnings = _without_comment(entry)
-    quoted = _QUOTED.fullmatch(value)
-    result: Value = value
-    if quoted:
-        result = quoted.group(2)
-        warnings.append(f"{entry.written}: quotes are part of a value in .properties; read without ({entry.place})")
-        if setting.kind is PATTERNS:
-            unquoted = _unquoted(quoted.group(2))
-            result = tuple(map(_meant, unquoted))
-            if result != unquoted:
-                warnings.append(f"{entry.written}: '*' at the start of a pattern is read as '.*' ({entry.place})")
-    return replace(entry, value=result), warnings
-
-
-def _without_comment(entry: Entry) -> Tuple[str, List[str]]:
-    value = _COMMENT_AFTER.sub("", entry.text)
-    if value == entry.text:
-        return value, []
-    mark = "#" if entry.text[len(value) :].lstrip().startswith("#") else "//"
-    return value, [
-        f"{entry.written}: .properties has no comments after a value, but '{mark}' is read as one ({entry.place})"
-    ]
+    warnings: List[str] = []
+    text = _COMMENT_AFTER.sub("", entry.text)
+    if text != entry.text:
+        mark = "#" if entry.text[len(text) :].lstrip().startswith("#") else "//"
+        read = f".properties has no comments after a value, but '{mark}' is read as one"
+        warnings.append(f"{entry.written}: {read} ({entry.place})")
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is None:
+        return replace(entry, value=text), warnings
+    warnings.append(f"{entry.written}: quotes are part of a value in .properties; read without ({entry.place})")
+    if setting.kind is not PATTERNS:
+        return replace(entry, value=quoted.group(2)), warnings
+    unquoted = _unquoted(quoted.group(2))
+    # "*.internal" in quotes stands in published examples; Java takes the quote as what is repeated.
+    patterns = tuple(re.sub(r"^\*", ".*", each) for each in unquoted)
+    if patterns != unquoted:
+        warnings.append(f"{entry.written}: '*' at the start of a pattern is read as '.*' ({entry.place})")
+    return replace(entry, value=patterns), warnings
 
 
 def _unquoted(text: str) -> Tuple[str, ...]:
     return tuple(item.strip("\"'") for item in items(text))
-
-
-def _meant(pattern: str) -> str:
-    # "*.internal" in quotes stands in published examples; Java takes the quote as what is repeated.
-    return "." + pattern if pattern.startswith("*") else pattern
 
 
 def _aliases(found: Sequence[Entry], path: str) -> Tuple[Tuple[str, ...], List[str]]:

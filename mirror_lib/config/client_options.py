@@ -33,13 +33,8 @@ def java_class(value: str, environ: Mapping[str, str]) -> str:
 
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_NUMBERS = {
-    "request.timeout.ms": "request_timeout_ms",
-    "reconnect.backoff.ms": "reconnect_backoff_ms",
-    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
-    "connections.max.idle.ms": "connections_max_idle_ms",
-    "metadata.max.age.ms": "metadata_max_age_ms",
-}
+_NUMBERS = ("request.timeout.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms",
+            "metadata.max.age.ms")
 # Spark sets these itself and refuses a query that brings its own.
 _NOT_FOR_SPARK = frozenset(
     ["auto.offset.reset", "enable.auto.commit", "group.id", "interceptor.classes", "key.deserializer", "key.serializer",
@@ -63,7 +58,7 @@ def kafka_python_options(props: Mapping[str, str]) -> Dict[str, object]:
     options["bootstrap_servers"] = [server for server in servers if server]
     if props.get("client.id"):
         options["client_id"] = props["client.id"]
-    options.update({name: _number(props, key) for key, name in _NUMBERS.items() if key in props})
+    options.update({key.replace(".", "_"): _number(props, key) for key in _NUMBERS if key in props})
     if protocol.endswith("SSL"):
         options["tls"] = tls_settings(props)
     if protocol.startswith("SASL"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping, Optional, Tuple
 
-from mirror_lib.config.document import Value
 from mirror_lib.config.record_change import BATCHES, RECORDS, RecordChange
 from mirror_lib.config.values import (
     AT_MOST_A_MINUTE,
@@ -34,7 +33,6 @@ from mirror_lib.config.values import (
     choice,
     derived,
     key,
-    one,
     replaceable_class,
     rows,
     some_of,
@@ -86,17 +84,9 @@ def _filter(name: str) -> Kind:
     return replaceable_class({name: name, _MIRROR + name: name})
 
 
-def _counts_differ(value: Value) -> str:
-    if one(value).lower() == "key":
-        raise ValueError(
-            "must be keep or refuse; to repartition records by key, copy those topics by a file of its own with "
-            "partitioner: key"
-        )
-    return str(choice(KEEP, REFUSE).parse(value))
-
-
 # The section of docs/reference/settings.md.
 CLASSES = "Custom classes"
+_BY_KEY = "; to repartition records by key, copy those topics by a file of its own with partitioner: key"
 _PYTHON = f"{CLASSES} are Python's"
 _REPLICATION = whole_number(1, default_of_broker=True)
 
@@ -197,7 +187,7 @@ class ReplicationFlow:
     max_bytes_per_second: Optional[int] = key("max.bytes.per.second", SIZE, "none", "Rate limit of the flow, split "
         "evenly over its tasks: `50000000`, `50 MB`, `512 KiB`")
     shared_remote_topics: bool = key("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers")
-    counts_differ: str = key("partition.counts.differ", Kind("keep or refuse", _counts_differ), KEEP,
+    counts_differ: str = key("partition.counts.differ", choice(KEEP, REFUSE, advice=_BY_KEY), KEEP,
         "If partition counts differ, `keep` keeps a record's partition and grows a remote topic that has too few; "
         "`refuse` does not copy the topic. For partitions by key use a separate file with `partitioner: key`")
     change: Optional[RecordChange] = derived(None, Setting("engine", choice(BATCHES, RECORDS), BATCHES,

@@ -175,11 +175,11 @@ def whole_number(least: int, default_of_broker: bool = False) -> Kind:
     return Kind("number", parse)
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str, advice: str = "") -> Kind:
     def parse(value: Value) -> str:
         word = one(value).lower()
         if word not in words:
-            raise ValueError("must be " + " or ".join(words))
+            raise ValueError("must be " + " or ".join(words) + advice)
         return word
 
     return Kind(" or ".join(words), parse)

@@ -103,15 +103,10 @@ class _Reader:
 
     def flows(self, node: Optional[yaml.Node], aliases: List[str]) -> Iterator[Entry]:
         """The entries of all flows. A flow that is listed is enabled unless it says otherwise."""
-        seen: Dict[str, str] = {}
         for name, value, line in self.pairs(node, "flows"):
             scope = self._flow_scope(name, aliases, line)
             if scope is None:
                 continue
-            if scope in seen:
-                self._wrong(f"{scope} is given twice, first at {seen[scope]}", line)
-                continue
-            seen[scope] = self._place(line)
             entries = list(self.section(scope, value))
             if all(entry.key != ENABLED for entry in entries):
                 yield Entry(scope, ENABLED, "true", self._place(line))

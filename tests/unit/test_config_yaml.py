@@ -67,7 +67,7 @@ def test_a_flow_can_be_switched_off_and_servers_may_be_a_list(tmp_path: Path) ->
         (IN_YAML + "    topcs: x\n", "A->B.topcs is not a setting; did you mean A->B.topics? (mirror.yaml:6)"),
         (IN_YAML + "topics: x\ntopics: y\n", "topics is given twice, first at mirror.yaml:6 (mirror.yaml:7)"),
         (IN_YAML + "    a: 1\n    a: 2\n", "a is given twice, first at mirror.yaml:6 (mirror.yaml:7)"),
-        (IN_YAML + "  A -> B: {}\n", "A->B is given twice"),
+        (IN_YAML + "  A -> B: {}\n", "A->B.enabled is given twice, first at mirror.yaml:5 (mirror.yaml:6)"),
         (IN_YAML + "    tasks.max: 1\n    tasks: {max: 2}\n", "A->B.tasks.max is given twice"),
         (IN_YAML + "  A->C: {}\n", "A->C names an unknown cluster, C; the clusters are A, B (mirror.yaml:6)"),
         (IN_YAML + "  AB: {}\n", "flow AB must be written A->B (mirror.yaml:6)"),

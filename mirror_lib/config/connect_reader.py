@@ -202,10 +202,10 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
             )
         given[connector.kind] = connector
     beats_alone = all(each.kind in (HEARTBEAT, OTHER) or not _is_on(each) for each in connectors)
-    flows = [_FlowEntries(pair, given, beats_alone) for pair, given in pairs.items()]
+    whole_file: Dict[str, Entry] = {}
+    flows = [_FlowEntries(pair, given, beats_alone, whole_file) for pair, given in pairs.items()]
     aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
-    entries = list(_once([entry for flow in flows for entry in flow.whole_file]))
-    entries += [entry for flow in flows for entry in flow.entries]
+    entries = [*whole_file.values(), *(entry for flow in flows for entry in flow.entries())]
     left_out = [each for flow in flows for each in flow.left_out]
     for entry in (entry for worker in workers for entry in worker):
         # A worker's converter is for the connectors that have none of their own, its providers for all of them.
@@ -240,9 +240,9 @@ def _pair(connector: Connector) -> Pair:
 class _FlowEntries:
     """The keys of one pair's connectors, sorted into the keys of the flow and of the whole file."""
 
-    def __init__(self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool) -> None:
-        self.entries: List[Entry] = []
-        self.whole_file: List[Entry] = []
+    def __init__(
+        self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool, whole_file: Dict[str, Entry]
+    ) -> None:
         self.left_out: List[Tuple[Entry, str]] = []
         self.corrected: List[str] = []
         self._scope = "->".join(pair)
@@ -252,7 +252,7 @@ class _FlowEntries:
         self._switched = frozenset(self._taken)
         for kind in (SOURCE, CHECKPOINT, HEARTBEAT):
             if kind in connectors:
-                self._take_all(connectors[kind])
+                self._take_all(connectors[kind], whole_file)
         self._same_policy()
 
     def _switch(self, beats_alone: bool) -> None:
@@ -260,48 +260,45 @@ class _FlowEntries:
         on = {kind for kind, each in self._connectors.items() if _is_on(each)}
         place = next(iter(self._connectors.values())).place
         runs = SOURCE in on or CHECKPOINT in on or (beats_alone and HEARTBEAT in on)
-        self._take(Entry(self._scope, ENABLED, "true" if runs else "false", place))
+        _take(self._taken, Entry(self._scope, ENABLED, "true" if runs else "false", place))
         if runs and SOURCE not in on:
-            self._take(Entry(self._scope, COPY, "false", place))
+            _take(self._taken, Entry(self._scope, COPY, "false", place))
         if HEARTBEAT in on and not runs and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
             # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
-            self._take(Entry(self._scope, EMIT_HEARTBEATS, "true", place))
+            _take(self._taken, Entry(self._scope, EMIT_HEARTBEATS, "true", place))
         blank = next(iter(self._connectors.values())).entry(_ALIASES["source"])
         if blank is not None and not blank.text.strip():
-            self._take(Entry(self._scope, blank.key, "", blank.place))
+            _take(self._taken, Entry(self._scope, blank.key, "", blank.place))
         for kind, keys in _SWITCHES.items():
             for key in () if kind in on else keys:
-                self._take(Entry(self._scope, key, "false", place))
+                _take(self._taken, Entry(self._scope, key, "false", place))
 
-    def _take_all(self, connector: Connector) -> None:
+    def _take_all(self, connector: Connector, whole_file: Dict[str, Entry]) -> None:
         for bare in connector.entries:
             entry = replace(bare, scope=self._scope)
             if bare.key in _IDENTIFIES or bare.key in self._switched:
                 continue
             if bare.key in BY_NAME and BY_NAME[bare.key].level == TOP:
-                self.whole_file.append(bare)
+                _take(whole_file, bare)
             elif unused(bare.key) is not None:
                 # Without meaning here, so it may differ between connectors; it is named once.
-                if bare.key not in self._taken:
-                    self._take(entry)
+                self._taken.setdefault(bare.key, entry)
             elif connector.kind == CHECKPOINT and OTHER_NAMES.get(bare.key, bare.key) in _TOPICS:
                 if SOURCE in self._connectors:
                     self._check_topics(self._connectors[SOURCE].entries, entry)
                 else:
-                    self._take(entry)
-            elif not _reads(connector.kind, bare.key):
+                    _take(self._taken, entry)
+            elif _reads(connector.kind, bare.key):
+                _take(self._taken, entry)
+            else:
                 self.left_out.append((entry, f"{connector.kind} does not read it"))
-            elif bare.key not in self._taken:
-                self._take(entry)
-            elif _normal(entry) != _normal(self._taken[bare.key]):
-                self._refuse(self._taken[bare.key], entry)
 
-    def _take(self, entry: Entry) -> None:
-        self._taken[entry.key] = entry
-        if entry.key.endswith(_SERVERS) and ";" in entry.text:
-            self.corrected.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
-            entry = replace(entry, value=entry.text.replace(";", ","))
-        self.entries.append(entry)
+    def entries(self) -> Iterator[Entry]:
+        for entry in self._taken.values():
+            if entry.key.endswith(_SERVERS) and ";" in entry.text:
+                self.corrected.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
+                entry = replace(entry, value=entry.text.replace(";", ","))
+            yield entry
 
     def _same_policy(self) -> None:
         """A policy that only one of the two connectors sets is another name for the other one's topics."""
@@ -336,12 +333,6 @@ class _FlowEntries:
             entry.place,
         )
 
-    def _refuse(self, first: Entry, second: Entry) -> None:
-        raise config_error(
-            f"{self._scope}: {second.key} is {second.shown}, and {first.shown} at {first.place}; give both the same",
-            second.place,
-        )
-
 
 def _reads(kind: str, key: str) -> bool:
     """Whether a connector of that kind heeds the key."""
@@ -361,13 +352,9 @@ def _normal(entry: Entry) -> str:
     return text.rpartition(".")[2] if entry.key.endswith(".class") else text
 
 
-def _once(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """Keys of the whole file, which every connector may repeat and none may contradict."""
-    taken: Dict[str, Entry] = {}
-    for entry in entries:
-        first = taken.setdefault(entry.key, entry)
-        if first is entry:
-            yield entry
-        elif first.text.strip() != entry.text.strip():
-            sentence = f"{entry.key} is {entry.shown}, and {first.shown} at {first.place}; give all the same"
-            raise config_error(sentence, entry.place)
+def _take(taken: Dict[str, Entry], entry: Entry) -> None:
+    """Take a key once. Raises `ConfigError` where another connector gave it another value."""
+    first = taken.setdefault(entry.key, entry)
+    if _normal(first) != _normal(entry):
+        sentence = f"{entry.written} is {entry.shown}, and {first.shown} at {first.place}; give all the same"
+        raise config_error(sentence, entry.place)

@@ -200,7 +200,7 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
     ("configs", "sentence"),
     [
         ([connector("Source"), {**connector("Checkpoint"), "target.cluster.bootstrap.servers": "c:9092"}],
-            "A->B: target.cluster.bootstrap.servers is 'c:9092', and 'b1:9092;b2:9092' at 0.json:7"),
+            "A->B.target.cluster.bootstrap.servers is 'c:9092', and 'b1:9092;b2:9092' at 0.json:7"),
         ([connector("Source", replication_policy_class=IDENTITY), connector("Checkpoint")],
             f"A->B: replication.policy.class is '{IDENTITY}' in one connector and not given in the other"),
         ([connector("Source"), connector("Source", topics="b")],

@@ -148,35 +148,41 @@ class Keys:
 
     def _add(self, entry: Entry) -> None:
         """Put one entry where it belongs. Raises `ConfigError` where it belongs nowhere."""
-        if entry.key in REMOVED and (self._strict or unused(entry.key) is None):
+        setting, row = BY_NAME.get(entry.key), unused(entry.key)
+        of_cluster = bool(entry.scope) and "->" not in entry.scope
+        if entry.key in REMOVED and (self._strict or row is None):
             raise config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
         if _PROVIDER.fullmatch(entry.key):
             return  # its references are resolved by now
-        if entry.scope and "->" not in entry.scope:
-            self._add_of_cluster(entry)
-        elif class_key(entry.key) is not None:
+        if not of_cluster and class_key(entry.key) is not None:
             self.custom[entry.scope, entry.key] = entry
-        elif not self._add_setting(entry, entry.key) and not self._add_client(entry):
-            self._add_renamed(entry)
+        elif setting is not None and setting.client_key is None:
+            self._add_setting(setting, entry, of_cluster)
+        elif of_cluster and entry.key == "transforms":
+            self._leave("a cluster has no transforms", entry)
+        elif row is not None:
+            self._add_unused(row, entry)
+        else:
+            client = self._client(entry, of_cluster)
+            if client is None:
+                self._add_renamed(entry)
+            else:
+                self._keep_client(entry, *client)
 
     def _leave(self, why: str, entry: Entry) -> None:
         self.idle.append(f"{entry.written}: ignored: {why} ({entry.place})")
 
-    def _add_setting(self, entry: Entry, name: str) -> bool:
-        """Take a setting under `name`, or a key that is known to be unused; false where it is neither."""
-        setting, row = BY_NAME.get(name), unused(name)
-        if setting is not None and entry.key == "name" and entry.scope:
+    def _add_setting(self, setting: Setting, entry: Entry, of_cluster: bool = False) -> None:
+        if of_cluster:
+            where = f"A->B.{setting.name}" if setting.level == FLOW else setting.name
+            self._refuse_or_leave(entry, f"is not a setting of a cluster; write {where}")
+        elif entry.key == "name" and entry.scope:
             self._leave("connectors have no names here", entry)
-        elif setting is not None and setting.client_key is None:
-            if setting.level == TOP and entry.scope:
-                raise config_error(f"{name} is for the whole file; write it without {entry.scope}", entry.place)
-            kept = self.settings if name == entry.key else self._renamed
-            kept[entry.scope, name] = self._tidied(entry, setting)
-        elif row is not None:
-            self._add_unused(row, entry)
+        elif setting.level == TOP and entry.scope:
+            raise config_error(f"{setting.name} is for the whole file; write it without {entry.scope}", entry.place)
         else:
-            return False
-        return True
+            kept = self.settings if setting.name == entry.key else self._renamed
+            kept[entry.scope, setting.name] = self._tidied(entry, setting)
 
     def _add_unused(self, row: Unused, entry: Entry) -> None:
         if row.refuses(entry.text):
@@ -184,35 +190,19 @@ class Keys:
         if not row.accepted:  # else the value asks for what the copy does
             self._leave(row.reason, entry)
 
-    def _add_client(self, entry: Entry) -> bool:
-        """Take a client property of a flow (`A->B.consumer.x`) or of everything (`ssl.x`, `consumer.x`)."""
-        prefix = next((each for each in _FLOW_PREFIXES if entry.key.startswith(each + ".")), "")
+    def _client(self, entry: Entry, of_cluster: bool) -> Optional[Tuple[str, str]]:
+        """The prefix and the Java name of a client property of a cluster (`A.x`, `A.consumer.x`), of a flow
+        (`A->B.consumer.x`) or of everything (`ssl.x`, `consumer.x`)."""
+        prefixes = ROLES if of_cluster else _FLOW_PREFIXES
+        prefix = next((each for each in prefixes if entry.key.startswith(each + ".")), "")
         key = entry.key[len(prefix) + 1 :] if prefix else entry.key
-        if not prefix and (entry.scope or not _BARE_CLIENT_KEY.fullmatch(key)):
-            return False
+        if not prefix and not of_cluster and (entry.scope or not _BARE_CLIENT_KEY.fullmatch(key)):
+            return None
         if prefix and not entry.scope and self._document.dialect == MM2 and reaches_the_copy(key):
             dropped = "MirrorMaker 2 drops it without a cluster or flow before it; here it is used for all"
             self.corrected.append(f"{entry.key}: {dropped} ({entry.place})")
         # `source.cluster.consumer.x` is read as `source.consumer.x`.
-        self._keep_client(entry, prefix.replace(".cluster.", "."), key)
-        return True
-
-    def _add_of_cluster(self, entry: Entry) -> None:
-        """Take a key of a cluster: a client property, unless it belongs to a Connect worker or to a flow."""
-        role, _, rest = entry.key.partition(".")
-        row = unused(entry.key)
-        setting = BY_NAME.get(entry.key)
-        if setting is not None and setting.client_key is None:
-            where = f"A->B.{setting.name}" if setting.level == FLOW else setting.name
-            self._refuse_or_leave(entry, f"is not a setting of a cluster; write {where}")
-        elif row is not None and entry.key == "transforms":
-            self._leave("a cluster has no transforms", entry)
-        elif row is not None:
-            self._add_unused(row, entry)
-        elif role in ROLES and rest:
-            self._keep_client(entry, role, rest)
-        else:
-            self._keep_client(entry, "", entry.key)
+        return prefix.replace(".cluster.", "."), key
 
     def _add_renamed(self, entry: Entry) -> None:
         name = _meant(entry.key)
@@ -224,7 +214,11 @@ class Keys:
         self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
         if entry.key.lower().endswith(".ms") and name.endswith(".seconds"):
             entry = replace(entry, value=_in_seconds(entry))
-        self._add_setting(entry, name)
+        row = unused(name)
+        if row is None:
+            self._add_setting(BY_NAME[name], entry)
+        else:
+            self._add_unused(row, entry)
 
     def _refuse_or_leave(self, entry: Entry, why: str) -> None:
         """YAML is this mirror's own, so a key without a place is an error there. MirrorMaker starts with it."""

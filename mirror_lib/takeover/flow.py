@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 from pyspark.sql import SparkSession
@@ -14,8 +15,9 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
+from mirror_lib.kafka.admin_client import ANSWER_SECONDS
 from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.kafka.log_pairs import log_pairs
 from mirror_lib.ledger.event_tables import TakeoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress, TakeoverRow
@@ -41,7 +43,7 @@ from mirror_lib.topics.remote_topics import plan_flow
 log = logging.getLogger(__name__)
 
 # Partitions whose leaders move while they are read are read again, so often in all.
-TIMES_MORE, AGAIN_SECONDS = 60, 1.0
+ATTEMPTS = 60
 
 UNLISTED = Verdict(REFUSED, "one of its clusters answers with no offsets of it; check that the partition has a leader")
 
@@ -87,7 +89,6 @@ class FlowTakeover:
         self._source, self._target = source, target
         self._origin = origin
         self._compare = compare
-        self._times_more = TIMES_MORE
         self._ledger = OffsetSyncTable(spark, config.state)
         self._takeovers = TakeoverTable(spark, config.state)
         self._runs = RunTable(spark, config.state)
@@ -196,49 +197,25 @@ class FlowTakeover:
     ) -> Dict[PartitionKey, Verdict]:
         found: Dict[PartitionKey, Verdict] = {}
         listed = [each for each in partitions if each.source in ranges["source"] and each.remote in ranges["stable"]]
-        deadline = time.monotonic() + ANSWER_SECONDS
-        both = (self.flow.source, self.flow.target)
-        with log_client(both[0], "consumer", deadline) as source, log_client(both[1], "consumer", deadline) as target:
-            source.refresh_leaders([each.source for each in listed], deadline)
-            target.refresh_leaders([each.remote for each in listed], deadline)
-            for each in listed:
-                resumes_at = in_ledger.get(each.key)
-                found[each.key] = self._decided_at_last(each, left, ranges, source, target, resumes_at)
+        pairs = [(each.source, each.remote) for each in listed]
+        with log_pairs(self.flow.source, self.flow.target, pairs, ATTEMPTS, ANSWER_SECONDS) as logs:
+            for each, pair in zip(listed, pairs):
+                decide_one = partial(self._decide, each, left, ranges, in_ledger.get(each.key))
+                try:
+                    found[each.key] = logs.read(pair, decide_one)
+                except Disconnected as error:
+                    found[each.key] = Verdict(REFUSED, f"its logs cannot be read: {error}")
                 log.info("%s: %s-%d: %s", self.flow.name, *each.source, found[each.key].action)
         return found
-
-    def _decided_at_last(
-        self,
-        each: _Partition,
-        left: Left,
-        ranges: Mapping[str, Ranges],
-        source: LogClient,
-        target: LogClient,
-        resumes_at: Optional[Position],
-    ) -> Verdict:
-        """Decide again from the start if a leader moved meanwhile. Raises `ClusterError` if a whole cluster is
-        unavailable."""
-        while True:
-            try:
-                return self._decide(each, left, ranges, source, target, resumes_at)
-            except Disconnected as error:
-                if not self._times_more:
-                    return Verdict(REFUSED, f"its logs cannot be read: {error}")
-                log.warning("%s: %s-%d: %s; trying again", self.flow.name, *each.source, error)
-            self._times_more -= 1
-            time.sleep(AGAIN_SECONDS)
-            deadline = time.monotonic() + ANSWER_SECONDS
-            source.refresh_leaders([each.source], deadline)
-            target.refresh_leaders([each.remote], deadline)
 
     def _decide(
         self,
         each: _Partition,
         left: Left,
         ranges: Mapping[str, Ranges],
+        resumes_at: Optional[Position],
         source: LogClient,
         target: LogClient,
-        resumes_at: Optional[Position],
     ) -> Verdict:
         known = Known(
             left.positions.get(each.source),

@@ -81,7 +81,7 @@ def _verify(
     from mirror_lib.ledger.event_tables import IncidentTable
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
     from mirror_lib.topics.remote_topics import plan_flow
-    from mirror_lib.verify.flow import unlisted, verify_planned, with_left_out, with_unlisted
+    from mirror_lib.verify.flow import DELETED, FILTERED, unlisted, verify_planned, with_left_out, with_unlisted
 
     with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)
@@ -92,9 +92,10 @@ def _verify(
         report = verify_planned(spark, config, flow, plan, source, target, scope)
         waiting = open_transactions(flow, source, plan.sources())
     report = replace(report, waiting=tuple(each.sentence(time.time()) for each in waiting))
-    for why, topics in (("left out by the flow now", missed.filtered), ("deleted on both clusters", missed.deleted)):
+    for reason, why in (("left out by the flow now", FILTERED), ("deleted on both clusters", DELETED)):
+        topics = [name for name, (reported, _) in missed.items() if reported == why]
         if topics and report.topics:
-            print_progress(f"{flow.name}: {why}, and not compared: {some(list(topics))}")
+            print_progress(f"{flow.name}: {reason}, and not compared: {some(topics)}")
     report = with_unlisted(flow, report, missed)
     report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
     if report.topics:

@@ -8,11 +8,10 @@ equality. Spark's own consumer compares the rest: rebuilt batches, compacted log
 from __future__ import annotations
 
 import logging
-import time
 from array import array
-from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
+from itertools import chain
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import pyarrow as pa
@@ -20,15 +19,15 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import MirrorError
-from mirror_lib.kafka.admin_client import log_client
-from mirror_lib.kafka.connection import Disconnected, LogClient
-from mirror_lib.kafka.fetcher import ISOLATION
+from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
+from mirror_lib.kafka.fetcher import ISOLATION, READ_UNCOMMITTED
+from mirror_lib.kafka.log_pairs import Pair, log_pairs
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.record_batch import DELETE_HORIZON, TRANSACTIONAL, BatchHeader, checked_payload
-from mirror_lib.ledger.intervals import Numbers, PartitionMap, Run, woven
+from mirror_lib.ledger.intervals import Numbers, Run
 from mirror_lib.log_lines import format_worker_entries
 from mirror_lib.spark.jobs import Shipped, shipped
-from mirror_lib.verify.ranges import CopiedRange
+from mirror_lib.verify.ranges import CopiedRange, Ranks
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +37,8 @@ LEAST_PIECE, LARGEST_PIECE = 250_000, 2_000_000
 PIECES = 256
 PIECES_TO_A_TASK = 64
 CONNECT_SECONDS = 30.0
-# If a leader moves, a task retries: attempts of the whole task, and the pause between them.
-ATTEMPTS, AGAIN_SECONDS = 20, 1.0
+# If a leader moves, a task retries, so often over all its pieces.
+ATTEMPTS = 20
 # Attributes that depend on the writer, or on the cleaner (KIP-534), not on the records.
 _OF_THE_WRITER = TRANSACTIONAL | DELETE_HORIZON
 
@@ -54,9 +53,7 @@ class Piece:
     """
 
     slot: int
-    topic: str
-    remote_topic: str
-    partition: int
+    pair: Pair
     runs: Numbers
     rank: int
     source: Tuple[int, int]
@@ -79,11 +76,6 @@ class Settled:
 
     open: Tuple[Tuple[int, int], ...]
     tail: int
-
-
-def comparable(copied: CopiedRange) -> bool:
-    """Whether the logs of a range can be compared by batches: no compaction, no other writers, no contradiction."""
-    return bool(copied.runs.records) and not (copied.compacted or copied.shared or copied.contradiction)
 
 
 def settle(
@@ -109,53 +101,22 @@ def settle(
     return {slot: settled(each, ranges[slot].runs.records) for slot, each in by_slot.items()}
 
 
-class _Columns(NamedTuple):
-    """Runs by column, 8 bytes a number; `ends` counts the records up to the end of each."""
-
-    upstream: Numbers
-    downstream: Numbers
-    counts: Numbers
-    ends: Numbers
-
-    @classmethod
-    def of(cls, runs: PartitionMap) -> _Columns:
-        columns = tuple(array("q", (run[n] for run in runs.complete_runs())) for n in range(3))
-        return cls(columns[0], columns[1], columns[2], array("q", accumulate(columns[2])))
-
-
 def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
-    runs = _Columns.of(copied.runs)
-    ends = runs.ends
-    count = max(1, round(ends[-1] / size))
-    cuts = [ends[-1] * n // count for n in range(count + 1)]
-    places = [(copied.source.read_from, copied.remote.read_from)]
-    held: List[Tuple[int, int]] = []
-    at = 0
-    for first, until in zip(cuts, cuts[1:]):
-        while ends[at] <= first:
-            at += 1
-        last = at
-        while ends[last] < until:
-            last += 1
-        # A piece ends right after its last record, so the next one also reads the offsets before its first record.
-        within = until - (ends[last] - runs.counts[last])
-        places.append((runs.upstream[last] + within, runs.downstream[last] + within))
-        held.append((at, last + 1))
-    places[-1] = (copied.source.end, copied.remote.end)
-    return [
-        Piece(
-            slot,
-            copied.topic,
-            copied.remote_topic,
-            copied.partition,
-            woven([column[begin:end] for column in (runs.upstream, runs.downstream, runs.counts)]),
-            ends[begin] - runs.counts[begin],
-            (here[0], there[0]),
-            (here[1], there[1]),
-            copied.remote.read_until if n == count - 1 else there[1],
-        )
-        for n, ((begin, end), here, there) in enumerate(zip(held, places, places[1:]))
-    ]
+    ranks, known = Ranks(copied.runs), copied.known
+    pair = ((known.topic, known.partition), (known.remote_topic, known.partition))
+    records = copied.runs.records
+    count = max(1, round(records / size))
+    cuts = [records * n // count for n in range(count + 1)]
+    # A piece ends right after its last record, so the next one also reads the offsets before its first record.
+    places = [(copied.source.read_from, copied.remote.read_from), *map(ranks.after, cuts[1:-1])]
+    places.append((copied.source.end, copied.remote.end))
+    pieces = []
+    for n in range(count):
+        rank, runs = ranks.whole_runs(cuts[n], cuts[n + 1])
+        source, remote = zip(places[n], places[n + 1])
+        tail_until = copied.remote.read_until if n == count - 1 else remote[1]
+        pieces.append(Piece(slot, pair, array("q", chain.from_iterable(runs)), rank, source, remote, tail_until))
+    return pieces
 
 
 def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], ...]]:
@@ -220,45 +181,23 @@ def compare_pieces(
     If a cluster cannot be read, its pieces are excluded: Spark's consumer then reads them and reports the error."""
     found: Dict[int, Equal] = {}
     try:
-        with ExitStack() as open_clients:
-            deadline = time.monotonic() + CONNECT_SECONDS
-            here = open_clients.enter_context(log_client(source, "consumer", deadline))
-            there = open_clients.enter_context(log_client(target, "consumer", deadline))
-            here.refresh_leaders([(piece.topic, piece.partition) for _, piece in pieces], deadline)
-            there.refresh_leaders([(piece.remote_topic, piece.partition) for _, piece in pieces], deadline)
-            left = ATTEMPTS
+        with log_pairs(source, target, [piece.pair for _, piece in pieces], ATTEMPTS, CONNECT_SECONDS) as logs:
             for number, piece in pieces:
-                equal, left = _read_at_last(here, there, piece, isolation, left)
+                try:
+                    equal = logs.read(piece.pair, partial(_read, piece, isolation))
+                except MirrorError as error:
+                    log.info("%s: its batches do not decide: %s", name_of(piece.pair[0]), error)
+                    continue
                 if equal is not None:
                     found[number] = equal
-    except MirrorError as error:
+    except (MirrorError, Disconnected) as error:
         log.warning("batches are not compared: %s", error)
     return found
 
 
-def _read_at_last(
-    here: LogClient, there: LogClient, piece: Piece, isolation: int, attempts: int
-) -> Tuple[Optional[Equal], int]:
-    """Compare a piece with retries. Returns its equal part and the remaining `attempts`; at 0 nothing is read."""
-    while attempts:
-        try:
-            return _read(here, there, piece, isolation), attempts
-        except Disconnected as error:
-            attempts -= 1
-            log.warning("%s-%d: %s; %d attempts are left", piece.topic, piece.partition, error, attempts)
-            time.sleep(AGAIN_SECONDS)
-            deadline = time.monotonic() + AGAIN_SECONDS
-            here.refresh_leaders([(piece.topic, piece.partition)], deadline)
-            there.refresh_leaders([(piece.remote_topic, piece.partition)], deadline)
-        except MirrorError as error:
-            log.info("%s-%d: its batches do not decide: %s", piece.topic, piece.partition, error)
-            break
-    return None, attempts
-
-
-def _read(here: LogClient, there: LogClient, piece: Piece, isolation: int) -> Optional[Equal]:
-    ours = LogEntries(here, (piece.topic, piece.partition), piece.source[0], isolation)
-    theirs = LogEntries(there, (piece.remote_topic, piece.partition), piece.remote[0], 0)
+def _read(piece: Piece, isolation: int, here: LogClient, there: LogClient) -> Optional[Equal]:
+    ours = LogEntries(here, piece.pair[0], piece.source[0], isolation)
+    theirs = LogEntries(there, piece.pair[1], piece.remote[0], READ_UNCOMMITTED)
     found = compare_batches(piece, ours, theirs)
     # A newly elected leader may not report its log's end yet, and retention may have removed the start.
     whole = ours.end >= piece.source[1] and theirs.end >= piece.tail_until and not (ours.expired or theirs.expired)

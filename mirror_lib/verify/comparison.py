@@ -13,7 +13,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
@@ -21,9 +21,9 @@ from pyspark.sql import functions as F
 from mirror_lib.ledger.intervals import RUN_BYTES
 from mirror_lib.ledger.run_rows import RunRows, run_rows
 from mirror_lib.spark.jobs import local_rows, shipped
-from mirror_lib.verify.digests import FIELDS, DigestReader, Slice
-from mirror_lib.verify.ranges import Bounds, CopiedRange
-from mirror_lib.verify.verdicts import Counts, Facing, Places, SeenRecord, TailCounts, classify
+from mirror_lib.verify.digests import FIELD_HASHES, DigestReader, Slice
+from mirror_lib.verify.ranges import CopiedPartition, CopiedRange
+from mirror_lib.verify.verdicts import Counts, Facing, Places, SeenRecord, classify
 
 
 def kinds(
@@ -32,73 +32,64 @@ def kinds(
     """Kind and detail of each difference, by the range's index."""
     if not firsts:
         return {}
-    upstream = _seen(
-        source, [_one(n, ranges[n].topic, ranges[n], ranges[n].source, first.upstream) for n, first in firsts.items()]
-    )
-    downstream = _seen(
-        remote,
-        [_one(n, ranges[n].remote_topic, ranges[n], ranges[n].remote, first.downstream) for n, first in firsts.items()],
-    )
-    topics = {ranges[n].topic for n in firsts}
-    digests = {record.digest for records in (upstream, downstream) for record in records.values()}
-    places = _places(source, remote, [r for r in ranges if r.topic in topics], digests)
-    return {
-        n: classify(
-            *(ranges[n].partition, upstream.get(n), downstream.get(n), places[ranges[n].topic]),
-            after_the_copy=(first.downstream or 0) >= ranges[n].remote.end > 0,
-        )
-        for n, first in firsts.items()
-    }
+    places = [(n, ranges[n].known, each.upstream, each.downstream) for n, each in firsts.items()]
+    # Spark would wait for records after the end of a log.
+    ours = [(n, known, at, min(at + 1, known.source.end)) for n, known, at, _ in places if at is not None]
+    theirs = [(n, known, at, min(at + 1, known.remote.end)) for n, known, _, at in places if at is not None]
+    upstream = _seen(source, [at_source(*each) for each in ours])
+    downstream = _seen(remote, [at_remote(*each) for each in theirs])
+    topics = {known.topic for _, known, _, _ in places}
+    within = {n: each for n, each in enumerate(ranges) if each.known.topic in topics}
+    digests = sorted({record.digest for records in (upstream, downstream) for record in records.values()})
+    here = _counted(source, [_as_far_as_the_copy(n, each) for n, each in within.items()], ranges, digests)
+    there = _counted(remote, remote_slices(within), ranges, digests)
+
+    def classified(n: int, known: CopiedPartition, after_the_copy: bool) -> Tuple[str, str]:
+        counts = {each: Places(here[known.topic, each], there[known.topic, each]) for each in digests}
+        return classify(known.partition, upstream.get(n), downstream.get(n), counts, after_the_copy)
+
+    return {n: classified(n, known, (at or 0) >= ranges[n].remote.end > 0) for n, known, _, at in places}
 
 
-def _one(slot: int, topic: str, copied: CopiedRange, log: Bounds, offset: Optional[int]) -> Slice:
-    """The single record at `offset`; an empty slice if it is after the log's end, for which Spark would wait."""
-    first = log.log_end if offset is None else offset
-    return Slice(slot, topic, copied.partition, first, min(first + 1, log.log_end))
+def at_source(slot: int, known: CopiedPartition, first: int, until: int) -> Slice:
+    return Slice(slot, known.topic, known.partition, first, until)
+
+
+def at_remote(slot: int, known: CopiedPartition, first: int, until: int) -> Slice:
+    return Slice(slot, known.remote_topic, known.partition, first, until)
+
+
+def source_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
+    return [at_source(n, each.known, each.source.read_from, each.source.read_until) for n, each in ranges.items()]
+
+
+def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
+    return [at_remote(n, each.known, each.remote.read_from, each.remote.read_until) for n, each in ranges.items()]
+
+
+def _as_far_as_the_copy(slot: int, copied: CopiedRange) -> Slice:
+    # Reads after the ledger's end only if the remote log has more records too.
+    continues = copied.known.remote.end > copied.remote.end
+    until = copied.known.source.end if continues else copied.source.read_until
+    return at_source(slot, copied.known, copied.source.read_from, until)
 
 
 def _seen(reader: DigestReader, slices: Sequence[Slice]) -> Mapping[int, SeenRecord]:
-    rows = reader.fields(slices).collect()
     return {
-        row["slot"]: SeenRecord(
-            row["offset"], bytes(row["digest"]), {name: bytes(row[f"{name}_digest"]) for name in FIELDS}
-        )
-        for row in rows
+        row["slot"]: SeenRecord(row["digest"], {name: row[f"{name}_hash"] for name in FIELD_HASHES})
+        for row in reader.digests(slices).collect()
     }
 
 
-def _places(
-    source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange], digests: set[bytes]
-) -> Mapping[str, Mapping[bytes, Places]]:
-    upstream = _digest_counts(source, [_source_slice(n, r) for n, r in enumerate(ranges)], ranges, digests)
-    downstream = _digest_counts(
-        remote,
-        [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in enumerate(ranges)],
-        ranges,
-        digests,
-    )
-    topics = {copied.topic for copied in ranges}
-    return {
-        topic: {digest: Places(upstream[topic, digest], downstream[topic, digest]) for digest in digests}
-        for topic in topics
-    }
-
-
-def _source_slice(slot: int, copied: CopiedRange) -> Slice:
-    # Reads after the ledger's end only if the remote log has more records too.
-    continues = copied.remote.log_end > copied.remote.end
-    until = copied.source.log_end if continues else copied.source.read_until
-    return Slice(slot, copied.topic, copied.partition, copied.source.read_from, until)
-
-
-def _digest_counts(
-    reader: DigestReader, slices: List[Slice], ranges: Sequence[CopiedRange], digests: set[bytes]
-) -> Dict[Tuple[str, bytes], Dict[int, int]]:
-    wanted = reader.digests(slices).where(F.col("digest").isin([F.lit(digest) for digest in sorted(digests)]))
-    counts: Dict[Tuple[str, bytes], Dict[int, int]] = defaultdict(lambda: defaultdict(int))
+def _counted(
+    reader: DigestReader, slices: Sequence[Slice], ranges: Sequence[CopiedRange], digests: Sequence[str]
+) -> Mapping[Tuple[str, str], Dict[int, int]]:
+    """By source topic and digest, how many such records each partition has."""
+    counts: Dict[Tuple[str, str], Dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    wanted = reader.digests(slices).where(F.col("digest").isin(list(digests)))
     for row in wanted.groupBy("slot", "digest").count().collect():
-        copied = ranges[row["slot"]]
-        counts[copied.topic, bytes(row["digest"])][copied.partition] += row["count"]
+        known = ranges[row["slot"]].known
+        counts[known.topic, row["digest"]][known.partition] += row["count"]
     return counts
 
 
@@ -118,21 +109,20 @@ class RunFrame:
 
 
 @contextmanager
-def run_frame(spark: SparkSession, ranges: Sequence[CopiedRange]) -> Iterator[RunFrame]:
-    """The runs of `ranges`; a range's index is its slot. Use the result only inside the context; no file remains."""
-    given = [RunRows({"slot": slot}, _flat(copied)) for slot, copied in enumerate(ranges)]
+def run_frame(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> Iterator[RunFrame]:
+    """The runs of `ranges`, by slot. Use the result only inside the context; no file remains."""
+    given = [
+        RunRows({"slot": slot}, array("q", chain.from_iterable(copied.runs.complete_runs())).tobytes())
+        for slot, copied in ranges.items()
+    ]
     runs = sum(len(each.flat) for each in given) // RUN_BYTES
-    records = sum(copied.runs.records for copied in ranges)
+    records = sum(copied.runs.records for copied in ranges.values())
     if runs <= RUNS_IN_A_PLAN:
-        rows = [(n, *run) for n, copied in enumerate(ranges) for run in copied.runs.complete_runs()]
+        rows = [(slot, *run) for slot, copied in ranges.items() for run in copied.runs.complete_runs()]
         yield RunFrame(local_rows(spark, _RUN_COLUMNS, rows), runs, records)
         return
     with shipped(spark, given) as held:
         yield RunFrame(run_rows(spark, _RUN_COLUMNS, _NUMBERS, held), runs, records)
-
-
-def _flat(copied: CopiedRange) -> bytes:
-    return array("q", chain.from_iterable(copied.runs.complete_runs())).tobytes()
 
 
 # Runs are expanded to records in pieces of this size, which fit in memory and which several tasks can share.
@@ -157,38 +147,33 @@ _DIFFERS = """case
     else not excused and not coalesce(source_digest = remote_digest, false) end"""
 _OFFSETS = ("upstream_first", "upstream_end", "downstream_first", "downstream_end")
 _FLAGS = ("source_compacted", "remote_compacted", "shared", "changed")
+# The columns of each side of a pair.
+_SIDE = ("digest", "key_digest", "tombstone")
 _BOUNDS = (("slot", "int"), *((name, "bigint") for name in _OFFSETS), *((name, "boolean") for name in _FLAGS))
 
 
 def compare(
-    spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]
+    spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange]
 ) -> Mapping[int, Counts]:
-    """Compare every range, keyed by its index (its slot). A slot without any record is missing."""
-    slots = dict(enumerate(ranges))
-    upstream, downstream = source.digests(source_slices(slots)), remote.digests(remote_slices(slots))
-    bounds = _bounds(spark, ranges)
+    """Compare every range, by slot. A slot without any record is missing."""
+    upstream, downstream = source.digests(source_slices(ranges)), remote.digests(remote_slices(ranges))
     with run_frame(spark, ranges) as runs:
-        both = _joined(upstream, downstream, _pairs(runs.rows)).join(F.broadcast(bounds), "slot")
-        joined = _last_of_key(both, source, remote, slots, bounds)
-        judged = joined.withColumn("excused", F.expr(_EXCUSED)).withColumn("differs", F.expr(_DIFFERS))
-        return {row["slot"]: _counts(row.asDict()) for row in judged.groupBy("slot").agg(*_aggregates()).collect()}
-
-
-def source_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
-    return [Slice(n, r.topic, r.partition, r.source.read_from, r.source.read_until) for n, r in ranges.items()]
-
-
-def remote_slices(ranges: Mapping[int, CopiedRange]) -> List[Slice]:
-    return [Slice(n, r.remote_topic, r.partition, r.remote.read_from, r.remote.read_until) for n, r in ranges.items()]
+        joined = _joined(upstream, downstream, _pairs(runs.rows)).join(F.broadcast(_bounds(spark, ranges)), "slot")
+        if any(copied.known.compacted for copied in ranges.values()):
+            joined = _with_last_of_key(joined).withColumn("excused", F.expr(_EXCUSED))
+        else:
+            joined = joined.withColumn("excused", F.lit(False))
+        judged = joined.withColumn("differs", F.expr(_DIFFERS))
+        return {row["slot"]: _counts(row) for row in judged.groupBy("slot").agg(*_aggregates()).collect()}
 
 
 def _joined(upstream: DataFrame, downstream: DataFrame, pairs: DataFrame) -> DataFrame:
-    source = upstream.selectExpr("slot", "offset as upstream", "digest as source_digest", "key_digest as source_key")
-    remote = downstream.selectExpr(
-        "slot", "offset as downstream", "digest as remote_digest", "key_digest as remote_key"
-    )
-    mapped = remote.join(pairs, ["slot", "downstream"], "full_outer")
-    return mapped.join(source, ["slot", "upstream"], "full_outer")
+    sides = [
+        side.selectExpr("slot", f"offset as {stream}", *(f"{name} as {of}_{name}" for name in _SIDE))
+        for side, stream, of in ((upstream, "upstream", "source"), (downstream, "downstream", "remote"))
+    ]
+    mapped = sides[1].join(pairs, ["slot", "downstream"], "full_outer")
+    return mapped.join(sides[0], ["slot", "upstream"], "full_outer")
 
 
 def _pairs(runs: DataFrame) -> DataFrame:
@@ -201,39 +186,31 @@ def _pairs(runs: DataFrame) -> DataFrame:
     return spread.withColumn("nth", nth).selectExpr("slot", *offsets)
 
 
-def _bounds(spark: SparkSession, ranges: Sequence[CopiedRange]) -> DataFrame:
+def _bounds(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> DataFrame:
     rows = [
-        (slot, *(one.source.first, one.source.end), *(one.remote.first, one.remote.end), *_flags(one))
-        for slot, one in enumerate(ranges)
+        (
+            *(slot, each.source.first, each.source.end, each.remote.first, each.remote.end),
+            *(getattr(each.known, flag) for flag in _FLAGS),
+        )
+        for slot, each in ranges.items()
     ]
     return local_rows(spark, _BOUNDS, rows)
 
 
-def _flags(copied: CopiedRange) -> Tuple[bool, bool, bool, bool]:
-    return copied.source_compacted, copied.remote_compacted, copied.shared, copied.changed
+def _with_last_of_key(joined: DataFrame) -> DataFrame:
+    """Add `key_digest`, the last record of that key on each side, and the last copied one of the source.
 
-
-def _last_of_key(
-    joined: DataFrame, source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange], bounds: DataFrame
-) -> DataFrame:
-    """Add `key_digest` and, for compacted partitions, the last record of that key on each side, and the last copied one
-    of the source."""
-    compacted = {n: copied for n, copied in ranges.items() if copied.compacted}
-    keyed = joined.withColumn("key_digest", F.coalesce("source_key", "remote_key"))
-    if not compacted:
-        nothing = F.expr("cast(null as struct<offset: bigint, tombstone: boolean>)")
-        return keyed.select("*", *(nothing.alias(name) for name in ("last_upstream", "last_copied", "last_downstream")))
-    # Only the compacted partitions are read again: reading all of them twice would double the work.
-    upstream, downstream = source.digests(source_slices(compacted)), remote.digests(remote_slices(compacted))
-    upstream = upstream.join(F.broadcast(bounds.select("slot", "upstream_end")), "slot")
-    place = F.struct("offset", "tombstone")
-    # The source is also read after the copied part, whose records are not in the remote log yet.
-    of_source = {"last_upstream": place, "last_copied": F.when(F.expr("offset < upstream_end"), place)}
-    for side, wanted in ((upstream, of_source), (downstream, {"last_downstream": place})):
-        known = side.where(F.col("key_digest").isNotNull())
-        last = known.groupBy("slot", "key_digest").agg(*(F.max(each).alias(name) for name, each in wanted.items()))
-        keyed = keyed.join(last, ["slot", "key_digest"], "left")
-    return keyed
+    The source is also read after the copied part, whose records are not in the remote log yet."""
+    own = Window.partitionBy("slot", "key_digest")
+    upstream = "if(source_digest is null, null, struct(upstream as offset, source_tombstone as tombstone))"
+    downstream = "if(remote_digest is null, null, struct(downstream as offset, remote_tombstone as tombstone))"
+    last = {
+        "last_upstream": upstream,
+        "last_copied": f"if(upstream < upstream_end, {upstream}, null)",
+        "last_downstream": downstream,
+    }
+    keyed = joined.withColumn("key_digest", F.coalesce("source_key_digest", "remote_key_digest"))
+    return keyed.select("*", *(F.max(F.expr(each)).over(own).alias(name) for name, each in last.items()))
 
 
 def _aggregates() -> List[Column]:
@@ -245,8 +222,8 @@ def _aggregates() -> List[Column]:
         F.expr(f"count_if({paired})").alias("records"),
         F.expr("count_if(excused)").alias("compacted"),
         F.expr("count_if(differs)").alias("differing"),
-        F.expr("min(upstream) filter (where differs)").alias("first_upstream"),
-        F.expr("min(downstream) filter (where differs and upstream is null)").alias("first_downstream"),
+        F.expr("min(struct(downstream, upstream)) filter (where differs and downstream is not null)").alias("first"),
+        F.expr("min(upstream) filter (where differs and downstream is null)").alias("first_unplaced"),
         F.expr(f"count_if({head_up})").alias("head_upstream"),
         F.expr(f"min(upstream) filter (where {head_up})").alias("head_upstream_first"),
         F.expr(f"count_if({head_down})").alias("head_downstream"),
@@ -254,41 +231,32 @@ def _aggregates() -> List[Column]:
     ]
 
 
-def _counts(row: Dict[str, Optional[int]]) -> Counts:
-    return Counts(**{name: value for name, value in row.items() if name != "slot" and value is not None})
+def _counts(row: Row) -> Counts:
+    found = {name: value for name, value in row.asDict().items() if name != "slot" and value is not None}
+    if "first" in found:
+        found["first"] = Facing(found["first"]["upstream"], found["first"]["downstream"])
+    return Counts(**found)
 
 
 def compare_tails(
     source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange]
-) -> Mapping[int, TailCounts]:
+) -> Mapping[int, Counts]:
     """Compare, by rank, the records after the ledger's end in the remote logs and in the sources.
 
     A copier has written these and not yet committed them to the ledger: they must be the source's next records, in
     order.
     """
-    upstream = source.digests(
-        [Slice(n, r.topic, r.partition, r.source.end, r.source.log_end) for n, r in ranges.items()]
-    )
-    downstream = remote.digests(
-        [Slice(n, r.remote_topic, r.partition, r.remote.end, r.remote.log_end) for n, r in ranges.items()]
-    )
-    rank = F.row_number().over(Window.partitionBy("slot").orderBy("offset"))
-    ranked = downstream.selectExpr("slot", "offset", "digest as remote_digest").withColumn("rank", rank)
-    expected = upstream.selectExpr("slot", "offset", "digest").withColumn("rank", rank)
-    expected = expected.withColumnRenamed("offset", "upstream")
-    joined = ranked.join(expected, ["slot", "rank"], "left")
-    equal = joined.withColumn("equal", F.coalesce(F.col("digest") == F.col("remote_digest"), F.lit(False)))
-    found = equal.groupBy("slot").agg(
+    upstream = source.digests([at_source(n, r.known, r.source.end, r.known.source.end) for n, r in ranges.items()])
+    downstream = remote.digests([at_remote(n, r.known, r.remote.end, r.known.remote.end) for n, r in ranges.items()])
+    rank = F.row_number().over(Window.partitionBy("slot").orderBy("offset")).alias("rank")
+    expected = upstream.select("slot", F.col("offset").alias("upstream"), F.col("digest").alias("expected"), rank)
+    joined = downstream.select("slot", "offset", "digest", rank).join(expected, ["slot", "rank"], "left")
+    found = joined.withColumn("equal", F.expr("coalesce(digest = expected, false)")).groupBy("slot").agg(
         F.expr("count_if(equal)").alias("records"),
         F.expr("count_if(not equal)").alias("differing"),
-        F.expr("min(struct(offset, upstream)) filter (where not equal)").alias("first"),
+        F.expr("min(struct(offset as downstream, upstream)) filter (where not equal)").alias("first"),
     )
-    return {row["slot"]: _tail_counts(row) for row in found.collect()}
-
-
-def _tail_counts(row: Row) -> TailCounts:
-    offset, upstream = row["first"] or (None, None)
-    return TailCounts(row["records"], row["differing"], offset, upstream)
+    return {row["slot"]: _counts(row) for row in found.collect()}
 
 
 # A record is joined only to the runs that overlap its stretch of this many offsets.
@@ -310,19 +278,18 @@ class Sum:
 NOTHING = Sum(0, 0, (0, 0))
 
 
-def screen(spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Sequence[CopiedRange]) -> Set[int]:
-    """The indices of the ranges in which every record of both logs is in the map and equals its pair.
+def screen(
+    spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange]
+) -> Set[int]:
+    """The slots of the ranges in which every record of both logs is in the map and equals its pair.
 
     Other ranges may also be equal (compacted logs, a longer remote log): they need `compare`. Records are compared by
     128 bits of differently seeded hashes, so different logs pass with a probability of 1 in 10^38.
     """
-    slots = dict(enumerate(ranges))
     with run_frame(spark, ranges) as runs:
-        upstream = _sums(_with_places(source.hashes(source_slices(slots)), runs))
-    downstream = _sums(remote.hashes(remote_slices(slots)).withColumn("place", F.col("offset")))
-    return {
-        slot for slot, one in slots.items() if _equal(one, upstream.get(slot, NOTHING), downstream.get(slot, NOTHING))
-    }
+        upstream = _sums(_with_places(source.digests(source_slices(ranges)), runs))
+    downstream = _sums(remote.digests(remote_slices(ranges)).withColumn("place", F.col("offset")))
+    return {n for n, one in ranges.items() if _equal(one, upstream.get(n, NOTHING), downstream.get(n, NOTHING))}
 
 
 def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:

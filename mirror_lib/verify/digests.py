@@ -50,38 +50,24 @@ class Feed(NamedTuple):
 OWN, OTHER, FOREIGN = "own", "other", "foreign"
 
 
-# Every part contains its own length or a null mark, so different records never have the same encoding.
-def _part(binary: str) -> str:
-    length = f"encode(concat(length({binary}), ':'), 'UTF-8')"
-    return f"coalesce(concat({length}, {binary}), encode('-', 'UTF-8'))"
-
-
-_NOTHING = "encode('', 'UTF-8')"
-_HEADER_KEY = "encode(header.key, 'UTF-8')"
-_HEADER = f"concat({_part(_HEADER_KEY)}, {_part('header.value')})"
-# Headers are an array, or null if there are none: before Spark 4 `size` of null is -1. Order and repeats count.
-_COUNT = "if(headers is null, 0, size(headers))"
+# Headers are an array, or null if there are none: before Spark 4 `size` of null is -1. Order and repeats count. A null
+# does not change a hash, so whether a part is null is hashed as well.
 _HEADERS = (
-    f"concat(encode(concat({_COUNT}, ':'), 'UTF-8'),"
-    f" coalesce(aggregate(headers, {_NOTHING}, (all, header) -> concat(all, {_HEADER})), {_NOTHING}))"
+    "if(headers is null, 0, size(headers)), "
+    "transform(headers, header -> struct(header.key, header.value is null, header.value))"
 )
-_TIMESTAMP = "encode(cast(unix_millis(timestamp) as string), 'UTF-8')"
-FIELDS = {"key": _part("key"), "value": _part("value"), "headers": _HEADERS, "timestamp": _part(_TIMESTAMP)}
-
-
-# A null does not change a hash, so each part also includes whether it is null.
-_HASHED = "transform(headers, header -> struct(header.key, header.value is null, header.value))"
-_HASH = f"xxhash64(%d, key is null, key, value is null, value, {_COUNT}, {_HASHED}, timestamp)"
-
-
-_HASHES = [f"{_HASH % number} as hash_{number}" for number in (1, 2)]
-
-
+_CONTENT = f"key is null, key, value is null, value, {_HEADERS}, timestamp"
+_DIGESTS = (
+    *(f"xxhash64({number}, {_CONTENT}) as hash_{number}" for number in (1, 2)),
+    f"concat_ws('/', hex(xxhash64(1, {_CONTENT})), hex(xxhash64(2, {_CONTENT}))) as digest",
+    "if(key is null, null, concat_ws('/', hex(xxhash64(1, key)), hex(xxhash64(2, key)))) as key_digest",
+    "value is null as tombstone",
+)
 # By field, to compare the contents of a record and its copy.
 FIELD_HASHES = {
     "key": "xxhash64(key is null, key)",
     "value": "xxhash64(value is null, value)",
-    "headers": f"xxhash64({_COUNT}, {_HASHED})",
+    "headers": f"xxhash64({_HEADERS})",
     "timestamp": "coalesce(unix_millis(timestamp), -1)",
 }
 _FIELD_HASHES = [f"{hashed} as {name}_hash" for name, hashed in FIELD_HASHES.items()]
@@ -92,10 +78,6 @@ _NEWEST_ORIGIN = (
 # The flow's tasks add the origin as the last header.
 _WITHOUT_ORIGIN = f"filter(headers, (header, n) -> not (n = size(headers) - 1 and header.key = '{ORIGIN_HEADER}'))"
 _IS_ORIGIN = "origin_text rlike '^[^/]+/[^/]+/[0-9]{1,9}/[0-9]{1,18}/[^/]*$'"
-
-
-def _sha256(binary: str) -> str:
-    return f"unhex(sha2({binary}, 256))"
 
 
 _SLOT = (("slot", "int"), ("topic", "string"), ("partition", "int"))
@@ -118,8 +100,6 @@ _KAFKA_COLUMNS = (
     ("headers", "array<struct<key: string, value: binary>>"),
     ("timestamp", "timestamp"),
 )
-RECORD_DIGEST = _sha256(f"concat({', '.join(FIELDS.values())})")
-KEY_DIGEST = _sha256(FIELDS["key"])
 
 
 class DigestReader:
@@ -134,21 +114,10 @@ class DigestReader:
         self._made = made
 
     def digests(self, slices: Sequence[Slice]) -> DataFrame:
-        """`slot, offset, digest, key_digest, tombstone`: one row for each record of `slices`.
-
-        `digest` covers key, value, headers and timestamp (SHA-256).
-        """
-        return self._records(slices).selectExpr(
-            "slot",
-            "offset",
-            f"{RECORD_DIGEST} as digest",
-            f"if(key is null, null, {KEY_DIGEST}) as key_digest",
-            "value is null as tombstone",
-        )
-
-    def hashes(self, slices: Sequence[Slice]) -> DataFrame:
-        """`slot, offset, hash_1, hash_2`: two independent 64-bit hashes of the same content."""
-        return self._records(slices).selectExpr("slot", "offset", *_HASHES)
+        """One row for each record of `slices`: `slot, offset, tombstone`, two independent 64-bit hashes of key, value,
+        headers and timestamp (`hash_1, hash_2`), both as text (`digest`), the same of the key (`key_digest`), and
+        `<name>_hash` for each of FIELD_HASHES. Spark computes the columns that are used."""
+        return self._records(slices).selectExpr("slot", "offset", *_DIGESTS, *_FIELD_HASHES)
 
     def made_hashes(self, slices: Sequence[Slice], slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
         """`slot, origin, upstream` and `<name>_hash` for each of FIELD_HASHES: the records that the flow makes from
@@ -187,10 +156,6 @@ class DigestReader:
 
     def _feeds(self, feeds: Sequence[Feed]) -> DataFrame:
         return local_rows(self._spark, _FEED, list(feeds))
-
-    def fields(self, slices: Sequence[Slice]) -> DataFrame:
-        parts = [f"{_sha256(binary)} as {name}_digest" for name, binary in FIELDS.items()]
-        return self._records(slices).selectExpr("slot", "offset", f"{RECORD_DIGEST} as digest", *parts)
 
     def _records(self, slices: Sequence[Slice]) -> DataFrame:
         read = [part for part in slices if part.from_offset < part.until_offset]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from array import array
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Sized, Tuple
 
 from pyspark.sql import SparkSession
@@ -19,7 +19,7 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
 from mirror_lib.ledger.event_tables import TakeoverTable
-from mirror_lib.ledger.intervals import BEFORE, INSIDE, Numbers
+from mirror_lib.ledger.intervals import BEFORE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LeftOut, LogPosition, PartitionKey, RangePositions
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
@@ -29,7 +29,7 @@ from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.policy import remote_topic
 from mirror_lib.topics.remote_topics import compacted
-from mirror_lib.verify.batches import Settled, comparable, settle
+from mirror_lib.verify.batches import Settled, settle
 from mirror_lib.verify.comparison import compare, compare_tails, kinds, screen
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.origins import (
@@ -48,7 +48,7 @@ from mirror_lib.verify.ranges import (
     Scope,
     a_few,
     copied_range,
-    rest,
+    part_of,
 )
 from mirror_lib.verify.verdicts import (
     DIFFERS,
@@ -59,7 +59,6 @@ from mirror_lib.verify.verdicts import (
     Facing,
     Finding,
     PartitionVerdict,
-    TailCounts,
     TopicVerdict,
     VerifyReport,
     lost_at_the_head,
@@ -79,24 +78,22 @@ EXTRA = "the source has no such partition, and the remote one holds records: not
 
 def topic_verdicts(
     topics: Sequence[CopiedTopic],
-    ranges: Sequence[CopiedRange],
-    partitions: Sequence[PartitionVerdict],
+    compared: Mapping[Tuple[str, str, int], PartitionVerdict],
     syncs: Mapping[PartitionKey, Sized],
     extra: Mapping[str, Sequence[int]] = {},
 ) -> Tuple[TopicVerdict, ...]:
-    """`ranges` were compared, with the verdicts `partitions`. `syncs`: the whole ledger. `extra`: by remote topic, the
-    partitions with records that the source does not have."""
+    """`compared`: the verdicts by source topic, remote topic and partition. `syncs`: the whole ledger. `extra`: by
+    remote topic, the partitions with records that the source does not have."""
     now = {(topic.source.topic_id, topic.remote_topic_id) for topic in topics}
     gone = [key for key in syncs if (key.source_topic_id, key.remote_topic_id) not in now]
     strays = {(key.source_topic, key.partition) for key in gone}
     # The remote log has the records of an earlier topic with the source's name.
     held = {(key.source_topic, key.partition, key.remote_topic_id) for key in gone}
-    found = {(r.topic, r.remote_topic, r.partition): verdict for r, verdict in zip(ranges, partitions)}
 
     def of(topic: CopiedTopic, number: int, begun: bool) -> PartitionVerdict:
         was_copied = bool(syncs.get(key_of(topic, number)))
         stray = not begun and (topic.source.name, number) in strays
-        verdict = found.get((topic.source.name, topic.remote_topic, number))
+        verdict = compared.get((topic.source.name, topic.remote_topic, number))
         if verdict is None:
             unknown = was_copied or stray or number in topic.source.leaderless
             return PartitionVerdict(number, 0, NOT_COMPARED if unknown else EQUAL, None, (NO_LOG,))
@@ -253,9 +250,12 @@ def verify(
     log.info("%s: comparing %d partitions", flow.name, len(ranges))
     with read_to_the_end(flow.name, spark):
         findings = _findings(readers, ranges, _counts(spark, flow, readers, ranges, scope))
-    partitions = [partition_verdict(one, finding) for one, finding in zip(ranges, findings)]
+    compared = {
+        (one.known.topic, one.known.remote_topic, one.known.partition): partition_verdict(one, finding)
+        for one, finding in zip(ranges, findings)
+    }
     extra = {} if flow.shared_remote_topics else extra_partitions(source, target, copied)
-    topics = topic_verdicts(copied, ranges, partitions, syncs, extra)
+    topics = topic_verdicts(copied, compared, syncs, extra)
     return VerifyReport(flow.name, topics if scope.since is None else with_none_in_scope(topics))
 
 
@@ -344,19 +344,17 @@ def _ranges(
     return [
         copied_range(
             CopiedPartition(
-                topic.source.name,
-                topic.remote_topic,
-                partition,
-                syncs.get(key_of(topic, partition), array("q")),
-                source_offsets[topic.source.name, partition],
-                remote_offsets[topic.remote_topic, partition],
-                topic.source.name in source_compacted,
-                topic.remote_topic in remote_compacted,
-                flow.starts_at_earliest and key_of(topic, partition) not in incomplete,
-                flow.shared_remote_topics,
-                _may_lose_sight(flow),
-                key_of(topic, partition) in incomplete,
-                begin.get((topic.source.name, partition), 0),
+                *(topic.source.name, topic.remote_topic, partition),
+                syncs=syncs.get(key_of(topic, partition), array("q")),
+                source=source_offsets[topic.source.name, partition],
+                remote=remote_offsets[topic.remote_topic, partition],
+                source_compacted=topic.source.name in source_compacted,
+                remote_compacted=topic.remote_topic in remote_compacted,
+                from_the_start=flow.starts_at_earliest and key_of(topic, partition) not in incomplete,
+                shared=flow.shared_remote_topics,
+                changed=_may_lose_sight(flow),
+                older=key_of(topic, partition) in incomplete,
+                since=begin.get((topic.source.name, partition), 0),
             )
         )
         for topic in copied
@@ -372,14 +370,15 @@ def _may_lose_sight(flow: ReplicationFlow) -> bool:
 
 
 def _findings(
-    readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange], counts: Sequence[Counts]
+    readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange], counts: Mapping[int, Counts]
 ) -> List[Finding]:
     """Compare the records after the ledger's end, then classify first differences; in the order of `ranges`."""
-    open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and _tail_is_comparable(r)}
+    # Ranks are comparable without gaps and other writers, and if both sides start at the same record.
+    open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and r.in_order and not r.cut_behind}
     tails = compare_tails(*readers, open_ended) if open_ended else {}
     firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
-    differing = {n: first for n, first in enumerate(firsts) if first is not None}
-    examined = kinds(*readers, ranges, dict(list(differing.items())[:EXAMINED]))
+    differing = [(n, first) for n, first in enumerate(firsts) if first is not None]
+    examined = kinds(*readers, ranges, dict(differing[:EXAMINED]))
     return [Finding(counts[n], tails.get(n), firsts[n], examined.get(n)) for n in range(len(ranges))]
 
 
@@ -389,31 +388,24 @@ def _counts(
     readers: Tuple[DigestReader, DigestReader],
     ranges: Sequence[CopiedRange],
     scope: Scope,
-) -> List[Counts]:
+) -> Mapping[int, Counts]:
     """Find equal parts by whole batches if possible, else by sums of hashes, and compare the rest by record."""
+    slots = dict(enumerate(ranges))
     by_batch: Mapping[int, Settled] = {}
     if not scope.by_record and flow.change is None:
-        able = {slot: copied for slot, copied in enumerate(ranges) if comparable(copied)}
-        by_batch = _settled(spark, flow, able)
-    tails = {slot: each.tail for slot, each in by_batch.items()}
-    parts: List[Tuple[int, CopiedRange]] = []
-    for slot, copied in enumerate(ranges):
-        reported = by_batch.get(slot)
-        if reported is None:
-            parts.append((slot, copied))
-        else:
-            parts += [(slot, rest(copied, *each)) for each in _joined(reported.open)]
-            if reported.open != ((0, copied.runs.records),):
-                parts.append((slot, a_few(copied)))
+        by_batch = _settled(spark, flow, {n: each for n, each in slots.items() if each.in_order and each.runs.records})
+    parts = {slot: _parts(copied, by_batch.get(slot)) for slot, copied in slots.items()}
     if by_batch:
-        left = sum(part.runs.records for slot, part in parts if slot in by_batch)
-        records = sum(ranges[slot].runs.records for slot in by_batch)
+        left = sum(part.runs.records for slot in by_batch for part in parts[slot])
+        records = sum(slots[slot].runs.records for slot in by_batch)
         log.info("%s: of %d records %d are compared one by one, the others by their batches", flow.name, records, left)
-    unequal = sorted(_unequal(spark, readers, parts))
-    compared = compare(spark, *readers, [ranges[slot] for slot in unequal]) if unequal else {}
-    found = [Counts(copied.runs.records, tail=tails.get(slot, 0)) for slot, copied in enumerate(ranges)]
-    for n, slot in enumerate(unequal):
-        found[slot] = compared.get(n, Counts())
+    unequal = _unequal(spark, readers, parts)
+    tails = {slot: each.tail for slot, each in by_batch.items()}
+    found = {slot: Counts(copied.runs.records, tail=tails.get(slot, 0)) for slot, copied in slots.items()}
+    # Only compaction needs the last record of each key.
+    for keyed in (False, True):
+        group = {slot: slots[slot] for slot in unequal if slots[slot].known.compacted is keyed}
+        found.update({**dict.fromkeys(group, Counts()), **(compare(spark, *readers, group) if group else {})})
     return found
 
 
@@ -421,8 +413,13 @@ def _counts(
 STRETCHES = 2
 
 
-def _joined(stretches: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
-    return stretches if len(stretches) <= STRETCHES else [(stretches[0][0], stretches[-1][1])]
+def _parts(copied: CopiedRange, settled: Optional[Settled]) -> List[CopiedRange]:
+    """The parts to compare by record."""
+    if settled is None:
+        return [copied]
+    left = settled.open if len(settled.open) <= STRETCHES else ((settled.open[0][0], settled.open[-1][1]),)
+    parts = [part_of(copied, *each) for each in left]
+    return parts if settled.open == ((0, copied.runs.records),) else [*parts, a_few(copied)]
 
 
 def _settled(spark: SparkSession, flow: ReplicationFlow, ranges: Mapping[int, CopiedRange]) -> Mapping[int, Settled]:
@@ -439,46 +436,33 @@ def _settled(spark: SparkSession, flow: ReplicationFlow, ranges: Mapping[int, Co
 
 
 def _unequal(
-    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], parts: Sequence[Tuple[int, CopiedRange]]
+    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], parts: Mapping[int, Sequence[CopiedRange]]
 ) -> Set[int]:
     """The slots with a part that is not equal. A read has one part of each partition, so the largest number of parts of
     a partition is the number of reads."""
-    by_slot: Dict[int, List[CopiedRange]] = {}
-    for slot, part in parts:
-        by_slot.setdefault(slot, []).append(part)
     found: Set[int] = set()
-    while by_slot:
-        slots = sorted(by_slot)
-        equal = screen(spark, *readers, [by_slot[slot].pop() for slot in slots])
-        found |= {slot for n, slot in enumerate(slots) if n not in equal}
-        by_slot = {slot: left for slot, left in by_slot.items() if left and slot not in found}
+    for n in range(max(map(len, parts.values()), default=0)):
+        nth = {slot: own[n] for slot, own in parts.items() if n < len(own) and slot not in found}
+        found |= nth.keys() - screen(spark, *readers, nth)
     return found
 
 
-def _tail_is_comparable(copied: CopiedRange) -> bool:
-    """Whether the records after the ledger's end can be compared by rank: no gaps, no other writers, and the same first
-    record on both sides."""
-    return not (copied.compacted or copied.shared or copied.contradiction or copied.cut_behind)
-
-
-def _first(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Optional[Facing]:
+def _first(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> Optional[Facing]:
     """By the place in the remote log."""
     if lost_at_the_head(counts):
         return Facing(counts.head_upstream_first, None)
-    upstream, stray = counts.first_upstream, counts.first_downstream
-    if upstream is None and stray is None:
-        return Facing(tail.first_upstream, tail.first_downstream) if tail and tail.differing else None
-    if upstream is None:
-        return Facing(None, stray)
-    # A source record that is not in the ledger belongs between two places; one in the ledger has exactly one.
-    place = copied.runs.to_downstream(upstream) if copied.runs else None
-    if place is None or place.kind == BEFORE:
-        earliest, latest = copied.remote.first, copied.remote.end
-    else:
-        earliest, latest = place.offset, place.latest
-    if stray is not None and stray <= latest:
-        return Facing(upstream if stray >= earliest else None, stray)
-    return Facing(upstream, latest if place is not None and place.kind == INSIDE else None)
+    first, unplaced = counts.first, counts.first_unplaced
+    if unplaced is None:
+        return first or (tail.first if tail else None)
+    # A source record that is not in the ledger belongs between two places of the remote log.
+    place = copied.runs.to_downstream(unplaced) if copied.runs else None
+    between = copied.remote.first, copied.remote.end
+    if place is not None and place.kind != BEFORE:
+        between = place.offset, place.latest
+    if first is None or first.downstream is None or first.downstream > between[1]:
+        return Facing(unplaced, None)
+    stray_there = first.upstream is None and first.downstream >= between[0]
+    return Facing(unplaced, first.downstream) if stray_there else first
 
 
 GONE = "the topic was copied and is not seen on the source any more; if that is meant, leave it out by topics.exclude"
@@ -502,57 +486,43 @@ def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOu
     return replace(report, topics=tuple(topics))
 
 
-@dataclass(frozen=True)
-class Unlisted:
-    """Copied topics that are not in the plan, with their copied partitions.
-
-    `gone` topics are missing on the source, `deleted` ones on both clusters. The flow's filters now exclude `filtered`
-    ones."""
-
-    gone: Mapping[str, Sequence[int]]
-    filtered: Mapping[str, Sequence[int]]
-    deleted: Mapping[str, Sequence[int]]
-
-
 def unlisted(
     flow: ReplicationFlow,
     plan: TopicPlan,
     copied: Iterable[TopicPartition],
     present: Collection[str],
     remote: Collection[str],
-) -> Unlisted:
-    """The copied topics that are not in `plan`.
+) -> Mapping[str, Tuple[str, List[int]]]:
+    """The copied topics that are not in `plan`: why (`GONE`, `FILTERED` or `DELETED`), and their copied partitions.
 
     `copied` are the source partitions with ledger rows. `present` are the source's topics; read them after plan and
     ledger, so that a new topic does not count as gone. `remote` are the target's topics."""
     listed = {each.source.name for each in plan.copied} | {each.name for each in plan.blocked}
     skipped = {each.name for each in plan.skipped}
-    gone: Dict[str, List[int]] = {}
-    filtered: Dict[str, List[int]] = {}
-    deleted: Dict[str, List[int]] = {}
+    found: Dict[str, Tuple[str, List[int]]] = {}
     for name, number in sorted(set(copied)):
         if name in listed:
             continue
         if name in skipped or why_skipped(name, flow) is not None:
-            filtered.setdefault(name, []).append(number)
+            found.setdefault(name, (FILTERED, []))[1].append(number)
         elif name not in present:
-            missing = gone if remote_topic(flow, name) in remote else deleted
-            missing.setdefault(name, []).append(number)
-    return Unlisted(gone, filtered, deleted)
+            why = GONE if remote_topic(flow, name) in remote else DELETED
+            found.setdefault(name, (why, []))[1].append(number)
+    return found
 
 
-def with_unlisted(flow: ReplicationFlow, report: VerifyReport, found: Unlisted) -> VerifyReport:
-    """`report` with a verdict for each `gone` topic; if nothing was compared, for `filtered` and `deleted` ones too."""
-    gone = _not_compared(flow, found.gone, GONE)
-    if report.topics:
-        return replace(report, topics=(*report.topics, *gone))
-    others = (*_not_compared(flow, found.filtered, FILTERED), *_not_compared(flow, found.deleted, DELETED))
-    return replace(report, topics=(*gone, *others))
+def with_unlisted(
+    flow: ReplicationFlow, report: VerifyReport, found: Mapping[str, Tuple[str, Sequence[int]]]
+) -> VerifyReport:
+    """`report` with a verdict for each topic that is gone; if nothing was compared, for all of `found`."""
 
-
-def _not_compared(flow: ReplicationFlow, topics: Mapping[str, Sequence[int]], why: str) -> Tuple[TopicVerdict, ...]:
-    def of(numbers: Sequence[int]) -> Tuple[PartitionVerdict, ...]:
+    def of(why: str, numbers: Sequence[int]) -> Tuple[PartitionVerdict, ...]:
         # The sentence concerns the topic, so it is printed for one partition only.
         return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, (why,) if n == numbers[0] else ()) for n in numbers)
 
-    return tuple(TopicVerdict(name, remote_topic(flow, name), of(each)) for name, each in topics.items())
+    missed = (
+        TopicVerdict(name, remote_topic(flow, name), of(why, numbers))
+        for name, (why, numbers) in found.items()
+        if why == GONE or not report.topics
+    )
+    return replace(report, topics=(*report.topics, *missed))

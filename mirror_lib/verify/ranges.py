@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import accumulate
 from typing import List, Optional, Tuple
 
 from mirror_lib.errors import StateError
@@ -38,48 +41,12 @@ EVERYTHING = Scope()
 @dataclass(frozen=True)
 class Bounds:
     """Offsets of one log, ends exclusive: the comparison reads `[read_from, read_until)`; the ledger covers
-    `[first, end)`; `log_end` is the end of the log itself.
-    """
+    `[first, end)`."""
 
     read_from: int
     first: int
     end: int
     read_until: int
-    log_end: int
-
-
-@dataclass(frozen=True)
-class CopiedRange:
-    """The comparable part of a partition: `runs` map its source to its remote log, as far as both logs have them.
-
-    `expired_*`: copied records that no longer can be compared. `contradiction` is a sentence if the ledger's rows
-    contradict each other; then there are no runs. `changed`, `older`: as in `CopiedPartition`. `cut_behind`: a log
-    starts after the ledger's end. `not_asked`: copied records that are out of scope. `before_start`: where the flow
-    does not copy from the log's start, the source's offsets before the ledger's first row.
-    """
-
-    topic: str
-    remote_topic: str
-    partition: int
-    runs: PartitionMap
-    source: Bounds
-    remote: Bounds
-    expired_upstream: int = 0
-    expired_downstream: int = 0
-    source_compacted: bool = False
-    remote_compacted: bool = False
-    shared: bool = False
-    contradiction: Optional[str] = None
-    changed: bool = False
-    older: bool = False
-    cut_behind: bool = False
-    not_asked: int = 0
-    before_start: Tuple[int, int] = (0, 0)
-
-    @property
-    def compacted(self) -> bool:
-        """Whether compaction may have removed records on either side."""
-        return self.source_compacted or self.remote_compacted
 
 
 @dataclass(frozen=True)
@@ -96,13 +63,45 @@ class CopiedPartition:
     syncs: Numbers
     source: OffsetRange
     remote: OffsetRange
-    source_compacted: bool
-    remote_compacted: bool
-    from_the_start: bool
-    shared: bool
+    source_compacted: bool = False
+    remote_compacted: bool = False
+    from_the_start: bool = True
+    shared: bool = False
     changed: bool = False
     older: bool = False
     since: int = 0
+
+    @property
+    def compacted(self) -> bool:
+        """Whether compaction may have removed records on either side."""
+        return self.source_compacted or self.remote_compacted
+
+
+@dataclass(frozen=True)
+class CopiedRange:
+    """The comparable part of a partition: `runs` map its source to its remote log, as far as both logs have them.
+
+    `expired_*`: copied records that no longer can be compared. `contradiction` is a sentence if the ledger's rows
+    contradict each other; then there are no runs. `cut_behind`: a log starts after the ledger's end. `not_asked`:
+    copied records that are out of scope. `before_start`: where the flow does not copy from the log's start, the
+    source's offsets before the ledger's first row.
+    """
+
+    known: CopiedPartition
+    runs: PartitionMap
+    source: Bounds
+    remote: Bounds
+    expired_upstream: int = 0
+    expired_downstream: int = 0
+    contradiction: Optional[str] = None
+    cut_behind: bool = False
+    not_asked: int = 0
+    before_start: Tuple[int, int] = (0, 0)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether both logs hold the same records in the same order and no others, if the copy is right."""
+        return not (self.known.compacted or self.known.shared or self.contradiction)
 
 
 def copied_range(known: CopiedPartition) -> CopiedRange:
@@ -121,7 +120,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         contradiction = error.message
     runs, expired_upstream, expired_downstream = merged.cut(known.source.log_start, known.remote.log_start)
     not_asked, begun = 0, known.source.log_start
-    if known.since > known.source.log_start:
+    if known.since > begun:
         known = replace(known, source=replace(known.source, log_start=known.since))
         before = runs.records
         runs, _, _ = merged.cut(known.source.log_start, known.remote.log_start)
@@ -136,66 +135,68 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
     # Compaction may have removed a copied record because of a later one that is not copied yet.
     source_until = known.source.end if known.source_compacted else upstream
     return CopiedRange(
-        known.topic,
-        known.remote_topic,
-        known.partition,
+        known,
         runs,
         _bounds(known.source, source_first, upstream, source_until, source_head),
         _bounds(known.remote, remote_first, downstream, known.remote.end, remote_head),
         expired_upstream,
         expired_downstream,
-        known.source_compacted,
-        known.remote_compacted,
-        known.shared,
         contradiction,
-        known.changed,
-        known.older,
         known.since > begun if not merged else (merged.upstream_end, merged.downstream_end) != (upstream, downstream),
         not_asked,
         (begun, max(begun, merged[0].upstream_offset)) if chosen else (0, 0),
     )
 
 
+class Ranks:
+    """The copied records of a range, counted from 0."""
+
+    def __init__(self, runs: PartitionMap) -> None:
+        self._runs = runs
+        self._ends = array("q", accumulate(run.record_count for run in runs))
+
+    def after(self, count: int) -> Tuple[int, int]:
+        """The offsets right after the first `count` records; at least one."""
+        at = bisect_left(self._ends, count)
+        up, down, length = self._runs[at]
+        into = count - (self._ends[at] - length)
+        return up + into, down + into
+
+    def whole_runs(self, first: int, until: int) -> Tuple[int, List[Run]]:
+        """The runs of the records `[first, until)`, also where they hold others, and the records before these runs."""
+        begin, last = bisect_right(self._ends, first), bisect_left(self._ends, until)
+        runs = [self._runs[at] for at in range(begin, last + 1)]
+        return self._ends[begin] - runs[0].record_count, runs
+
+
+def part_of(copied: CopiedRange, first: int, until: int, edges: bool = True) -> CopiedRange:
+    """The copied records `[first, until)`, counted from 0, and the offsets between them and the record before.
+
+    With `edges`, the logs are also read before the first record of the range and after its last one, as for the range
+    itself."""
+    ranks = Ranks(copied.runs)
+    before, runs = ranks.whole_runs(first, until)
+    surplus = before + sum(run.record_count for run in runs) - until
+    runs[-1] = runs[-1]._replace(record_count=runs[-1].record_count - surplus)
+    up, down, count = runs[0]
+    runs[0] = Run(up + first - before, down + first - before, count - (first - before))
+    begins = ranks.after(first) if first else (copied.source.first, copied.remote.first)
+    source, remote = (Bounds(begin, begin, end, end) for begin, end in zip(begins, ranks.after(until)))
+    if edges and not first:
+        source = replace(source, read_from=copied.source.read_from)
+        remote = replace(remote, read_from=copied.remote.read_from)
+    if edges and until == copied.runs.records:
+        source = replace(source, read_until=copied.source.read_until, end=copied.source.end)
+        remote = replace(remote, read_until=copied.remote.read_until, end=copied.remote.end)
+    return replace(copied, runs=PartitionMap.of(runs), source=source, remote=remote)
+
+
 def a_few(copied: CopiedRange) -> CopiedRange:
     """A random stretch of a hundredth of the copied records, and of at least `FEW` if there are so many."""
     records = copied.runs.records
     count = min(max(math.ceil(records / 100), FEW), records)
-    return stretch(copied, random.randrange(records - count + 1), count)
-
-
-def stretch(copied: CopiedRange, first: int, count: int) -> CopiedRange:
-    """The `count` copied records after the first `first` ones, and the offsets between them and the record before."""
-    source_first, remote_first, passed = copied.source.first, copied.remote.first, 0
-    runs: List[Tuple[int, int, int]] = []
-    for upstream, downstream, length in copied.runs:
-        if passed < first <= passed + length:
-            # Starts after the previous record, so that the offsets between the two are read too.
-            source_first, remote_first = upstream + first - passed, downstream + first - passed
-        begin, end = max(first - passed, 0), min(first + count - passed, length)
-        if begin < end:
-            runs.append((upstream + begin, downstream + begin, end - begin))
-        passed += length
-    part = PartitionMap.of(runs, f"{copied.topic}-{copied.partition}")
-    return replace(
-        copied,
-        runs=part,
-        source=Bounds(source_first, source_first, part.upstream_end, part.upstream_end, part.upstream_end),
-        remote=Bounds(remote_first, remote_first, part.downstream_end, part.downstream_end, part.downstream_end),
-    )
-
-
-def rest(copied: CopiedRange, first: int, until: int) -> CopiedRange:
-    """The copied records `[first, until)`, counted from 0. At the start or end of the range, the logs are also read
-    before or after these records, as for the range itself."""
-    part = stretch(copied, first, until - first)
-    source, remote = part.source, part.remote
-    if not first:
-        source = replace(source, read_from=copied.source.read_from)
-        remote = replace(remote, read_from=copied.remote.read_from)
-    if until == copied.runs.records:
-        source = replace(source, read_until=copied.source.read_until, end=copied.source.end)
-        remote = replace(remote, read_until=copied.remote.read_until, end=copied.remote.end)
-    return replace(part, source=source, remote=remote)
+    first = random.randrange(records - count + 1)
+    return part_of(copied, first, first + count, edges=False)
 
 
 def _firsts(merged: PartitionMap, kept: PartitionMap, first: Run, known: CopiedPartition) -> Tuple[int, int]:
@@ -218,4 +219,4 @@ def _ends(merged: PartitionMap, known: CopiedPartition) -> Tuple[int, int]:
 
 def _bounds(log: OffsetRange, first: int, end: int, until: int, head: bool) -> Bounds:
     read_from = log.log_start if head else first
-    return Bounds(read_from, first, end, max(read_from, min(until, log.end)), log.end)
+    return Bounds(read_from, first, end, max(read_from, min(until, log.end)))

@@ -127,9 +127,8 @@ class VerifyReport:
 class SeenRecord:
     """A record as digests: of the whole record (`digest`) and of each field by name."""
 
-    offset: int
-    digest: bytes
-    fields: Mapping[str, bytes]
+    digest: str
+    fields: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def classify(
     partition: int,
     upstream: Optional[SeenRecord],
     downstream: Optional[SeenRecord],
-    places: Mapping[bytes, Places],
+    places: Mapping[str, Places],
     after_the_copy: bool = False,
 ) -> Tuple[str, str]:
     """Classify the difference between a source record and the remote record in its place, as (kind, one sentence).
@@ -296,29 +295,19 @@ class Facing:
 class Counts:
     """The counts of one partition's comparison. An offset is `None` if there is no such record.
 
-    `first_upstream`: the first source record that differs from its pair or has none. `first_downstream`: the first
-    remote record that is not in the map. Heads and tail are before and after the offsets that the ledger covers.
+    `first`: the first record that differs and has a place in the remote log. `first_unplaced`: the first source record
+    that the map lacks. Heads and tail are before and after the offsets that the ledger covers.
     """
 
     records: int = 0
     compacted: int = 0
     differing: int = 0
-    first_upstream: Optional[int] = None
-    first_downstream: Optional[int] = None
+    first: Optional[Facing] = None
+    first_unplaced: Optional[int] = None
     head_upstream: int = 0
     head_upstream_first: Optional[int] = None
     head_downstream: int = 0
     tail: int = 0
-
-
-@dataclass(frozen=True)
-class TailCounts:
-    """The comparison after the ledger's end: `records` equal pairs, `differing` pairs, and the first of those."""
-
-    records: int
-    differing: int
-    first_downstream: Optional[int]
-    first_upstream: Optional[int]
 
 
 # So many first differences are classified; further partitions are reported without a kind.
@@ -331,10 +320,11 @@ NO_SUCH_RECORD = "the flow makes no such record of the source's"
 
 @dataclass(frozen=True)
 class Finding:
-    """The result for a partition: `first` is its first difference, `kind` the difference's kind and a sentence."""
+    """The result for a partition. `tail`: the counts after the ledger's end. `first` is the first difference, `kind`
+    the difference's kind and a sentence."""
 
     counts: Counts
-    tail: Optional[TailCounts] = None
+    tail: Optional[Counts] = None
     first: Optional[Facing] = None
     kind: Optional[Tuple[str, str]] = None
 
@@ -352,12 +342,12 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
     verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
     left = _left_uncompared(copied, counts, tail)
-    waiting = copied.source.log_end > copied.source.end
+    waiting = copied.known.source.end > copied.source.end
     # Records that the copier wrote but did not commit to the ledger yet count as copied.
-    not_copied = max(0, copied.source.log_end - copied.source.end - (tail.records if tail else 0))
-    uncompared = None if copied.older else _uncompared(copied, counts, tail)
+    not_copied = max(0, copied.known.source.end - copied.source.end - (tail.records if tail else 0))
+    uncompared = None if copied.known.older else _uncompared(copied, counts, tail)
     return PartitionVerdict(
-        *(copied.partition, records, verdict, difference, left),
+        *(copied.known.partition, records, verdict, difference, left),
         waiting=waiting,
         not_copied=not_copied,
         uncompared=uncompared,
@@ -365,10 +355,10 @@ def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict
     )
 
 
-def _uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> int:
+def _uncompared(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> int:
     """The records of the remote log without a comparison. In a shared topic those after the ledger's end may be of
     another writer."""
-    after = 0 if tail or copied.shared else counts.tail
+    after = 0 if tail or copied.known.shared else counts.tail
     return copied.expired_upstream + counts.head_downstream + after
 
 
@@ -410,8 +400,8 @@ def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[Partitio
 def _surplus(copied: CopiedRange, finding: Finding) -> bool:
     """Whether the remote log has uncompared records after the source's end, from another writer or a repeated
     attempt."""
-    ended = copied.source.log_end <= copied.source.end
-    return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.shared or copied.cut_behind)
+    ended = copied.known.source.end <= copied.source.end
+    return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.known.shared or copied.cut_behind)
 
 
 def _skipped_by_start(copied: CopiedRange, counts: Counts) -> int:
@@ -430,13 +420,13 @@ def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:
     if copied.expired_upstream or copied.expired_downstream:
         return EXPIRED
     before = counts.head_upstream and counts.head_downstream
-    behind = counts.tail and copied.source.log_end > copied.source.end
-    return NOT_COMPARED if (before or behind) and not copied.shared else EQUAL
+    behind = counts.tail and copied.known.source.end > copied.source.end
+    return NOT_COMPARED if (before or behind) and not copied.known.shared else EQUAL
 
 
 def _difference(copied: CopiedRange, finding: Finding) -> Optional[Difference]:
     if copied.contradiction:
-        return Difference(copied.partition, LEDGER, None, None, 0, copied.contradiction)
+        return Difference(copied.known.partition, LEDGER, None, None, 0, copied.contradiction)
     if finding.first is None:
         return None
     counts, tail = finding.counts, finding.tail
@@ -444,12 +434,12 @@ def _difference(copied: CopiedRange, finding: Finding) -> Optional[Difference]:
     places = counts.differing + head + (tail.differing if tail else 0)
     kind, detail = finding.kind or (DIFFERS, f"not looked at closely: more than {EXAMINED} partitions differ")
     detail = f"{detail}; {OR_BEGUN_LATER}" if head and kind == LOST else detail
-    if copied.changed:
+    if copied.known.changed:
         kind, detail = by_the_rule(kind, NO_SUCH_RECORD if kind == FOREIGN else detail)
-    return Difference(copied.partition, kind, finding.first.upstream, finding.first.downstream, places, detail)
+    return Difference(copied.known.partition, kind, finding.first.upstream, finding.first.downstream, places, detail)
 
 
-def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCounts]) -> Tuple[str, ...]:
+def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> Tuple[str, ...]:
     behind = "compared with the next records of the source" if tail else "not compared"
     head = 0 if lost_at_the_head(counts) else counts.head_upstream
     said: Dict[str, int] = {
@@ -461,7 +451,7 @@ def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[TailCou
         "{} copied records are out of scope (--since) and were not compared": copied.not_asked,
         f"the copy starts at source offset {copied.before_start[1]}, by start.position or consumer.auto.offset.reset:"
         " {} earlier offsets are not copied": _skipped_by_start(copied, counts),
-        "the records of the remote log before the take-over were not all compared, and are not now": copied.older,
+        "the records of the remote log before the take-over were not all compared, and are not now": copied.known.older,
         f"{{}} records in the remote log are after the ledger's last row: {behind}": counts.tail,
     }
     return tuple(sentence.format(count) for sentence, count in said.items() if count)

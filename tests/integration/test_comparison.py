@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, NamedTuple, Sequence, cast
 
 import pytest
 
+from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.spark.jobs import local_rows
 from mirror_lib.verify.comparison import compare
 from mirror_lib.verify.digests import DigestReader, Slice
-from mirror_lib.verify.ranges import Bounds, CopiedRange
+from mirror_lib.verify.ranges import Bounds, CopiedPartition, CopiedRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,16 +56,9 @@ def test_key_that_was_deleted_and_cleaned_on_the_target_is_not_lost_where_the_so
 ) -> None:
     """The source's next record of the key is not copied yet. The control: its last copied one was no tombstone."""
     source = [Held(0, "was", "k"), Held(1, "gone", "k", deleted), Held(2, "x", "other"), Held(3, "is again", "k")]
-    copied = CopiedRange(
-        topic="orders",
-        remote_topic="A.orders",
-        partition=0,
-        runs=PartitionMap.of([(0, 0, 3)]),
-        source=Bounds(0, 0, 3, 4, 4),
-        remote=Bounds(0, 0, 3, 3, 3),
-        source_compacted=True,
-        remote_compacted=True,
-    )
+    ends = OffsetRange(0, 4), OffsetRange(0, 3)
+    known = CopiedPartition("orders", "A.orders", 0, array("q"), *ends, source_compacted=True, remote_compacted=True)
+    copied = CopiedRange(known, PartitionMap.of([(0, 0, 3)]), Bounds(0, 0, 3, 4), Bounds(0, 0, 3, 3))
     logs = (Log(spark, source), Log(spark, [Held(2, "x", "other")]))
-    found = compare(spark, cast(DigestReader, logs[0]), cast(DigestReader, logs[1]), [copied])[0]
+    found = compare(spark, cast(DigestReader, logs[0]), cast(DigestReader, logs[1]), {0: copied})[0]
     assert (found.records, found.differing, found.compacted) == (1, differing, compacted)

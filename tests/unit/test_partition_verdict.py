@@ -20,7 +20,6 @@ from mirror_lib.verify.verdicts import (
     Facing,
     Finding,
     PartitionVerdict,
-    TailCounts,
     TopicVerdict,
     VerifyReport,
     partition_verdict,
@@ -29,12 +28,17 @@ from mirror_lib.verify.verdicts import (
 
 
 def partition(
-    source: Tuple[int, int, int] = (0, 10, 10), shared: bool = False, expired: int = 0, older: bool = False
+    source: Tuple[int, int, int] = (0, 10, 10),
+    expired: int = 0,
+    shared: bool = False,
+    changed: bool = False,
+    older: bool = False,
 ) -> CopiedRange:
     """`source`: from where to where the ledger speaks of it, and where it ends."""
     first, end, log_end = source
-    bounds = (Bounds(first, first, end, end, log_end), Bounds(0, 0, 10, 10, 10))
-    return CopiedRange("orders", "there", 0, NO_RUNS, *bounds, expired, 0, shared=shared, older=older)
+    logs = OffsetRange(0, log_end), OffsetRange(0, 10)
+    known = CopiedPartition("orders", "there", 0, array("q"), *logs, shared=shared, changed=changed, older=older)
+    return CopiedRange(known, NO_RUNS, Bounds(first, first, end, end), Bounds(0, 0, 10, 10), expired)
 
 
 NO_LEDGER = (0, 0, 10)
@@ -74,7 +78,7 @@ def test_remote_log_that_goes_on_uncompared_where_the_source_does_not_is_not_cal
     assert of(partition(), SURPLUS).verdict == NOT_COMPARED
     for known in (partition((0, 10, 12)), partition(shared=True), replace(partition(), cut_behind=True)):
         assert of(known, SURPLUS).verdict == EQUAL
-    assert partition_verdict(partition(), Finding(SURPLUS, TailCounts(3, 0, None, None))).verdict == EQUAL
+    assert partition_verdict(partition(), Finding(SURPLUS, Counts(3))).verdict == EQUAL
 
 
 def test_what_expired_is_told_as_expired() -> None:
@@ -94,7 +98,7 @@ def test_records_before_the_first_row_are_told_on_both_sides() -> None:
 def test_offsets_before_the_start_of_the_copy_are_counted(older: bool, head: int, reported: bool) -> None:
     anchor = array("q", (300, 1, 0))
     logs = OffsetRange(0, 300), OffsetRange(0, 1)
-    known = CopiedPartition("orders", "there", 0, anchor, *logs, False, False, False, False, older=older)
+    known = CopiedPartition("orders", "there", 0, anchor, *logs, from_the_start=False, older=older)
     found = of(copied_range(known), Counts(head_downstream=head))
     assert (found.before_start == 300) is reported
     assert any("offset 300" in sentence and "300 earlier" in sentence for sentence in found.unknown) is reported
@@ -113,7 +117,7 @@ def test_whole_is_said_only_of_what_was_compared_from_the_start_to_the_end_of_th
     assert scope_of(partition(), Finding(late), since) == "since 1970-01-01T00:00:00Z, 1,200 records not compared"
     assert scope_of(partition(expired=10), Finding(Counts(records=6))) == "10 records not compared"
     assert scope_of(partition((0, 10, 12)), Finding(SURPLUS)) == "3 records not compared"
-    assert scope_of(partition(), Finding(SURPLUS, TailCounts(3, 0, None, None))) == "whole"
+    assert scope_of(partition(), Finding(SURPLUS, Counts(3))) == "whole"
     assert scope_of(partition(shared=True), Finding(SURPLUS)) == "whole"
     assert "whole" not in scope_of(partition(older=True), Finding(Counts(records=10)))
 
@@ -139,7 +143,7 @@ def test_records_before_the_first_row_are_lost_or_were_never_asked_for() -> None
 def test_record_that_the_present_rule_makes_otherwise_may_be_of_an_earlier_rule(kind: str, reported: str) -> None:
     there = (kind, "the source holds no such record")
     finding = Finding(Counts(records=6, differing=1), first=Facing(5, 5), kind=there)
-    found = partition_verdict(replace(partition(), changed=True), finding).difference
+    found = partition_verdict(partition(changed=True), finding).difference
     assert found is not None and found.kind == reported
     assert "was `where`, `select` or `transform` changed meanwhile" in found.detail
     assert kind == reported or "the source holds no such record" not in found.detail
@@ -148,5 +152,5 @@ def test_record_that_the_present_rule_makes_otherwise_may_be_of_an_earlier_rule(
 
 
 def test_records_behind_the_last_row_count_as_compared() -> None:
-    finding = Finding(Counts(tail=2), TailCounts(2, 0, None, None))
+    finding = Finding(Counts(tail=2), Counts(2))
     assert (partition_verdict(partition(NO_LEDGER), finding).verdict) == EQUAL

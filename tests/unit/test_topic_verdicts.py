@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Tuple
+from typing import Dict, Sequence, Tuple
 
 import pytest
 
 from mirror_lib.facts import TopicDescription
-from mirror_lib.ledger.intervals import NO_RUNS
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import ANOTHER_TOPIC, EXTRA, NO_LOG, topic_verdicts
-from mirror_lib.verify.ranges import EVERYTHING, Bounds, CopiedRange
+from mirror_lib.verify.ranges import EVERYTHING
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -35,10 +34,12 @@ def ledger(*partitions: int, source: str = "id", remote: str = "remote id") -> L
     return {PartitionKey(source, remote, "orders", number): ROW for number in partitions}
 
 
+def by_place(verdicts: Sequence[PartitionVerdict]) -> Dict[Tuple[str, str, int], PartitionVerdict]:
+    return {("orders", "there", each.partition): each for each in verdicts}
+
+
 def judged(syncs: Ledger, *compared: int, verdict: str = EQUAL) -> TopicVerdict:
-    whole = Bounds(0, 0, 5, 5, 5)
-    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in compared]
-    (topic,) = topic_verdicts([ORDERS], ranges, [PartitionVerdict(n, 5, verdict) for n in compared], syncs)
+    (topic,) = topic_verdicts([ORDERS], by_place([PartitionVerdict(n, 5, verdict) for n in compared]), syncs)
     return topic
 
 
@@ -72,17 +73,15 @@ def test_difference_is_told_before_what_is_not_compared() -> None:
 
 def test_topic_that_is_copied_to_two_is_not_taken_for_another() -> None:
     second = CopiedTopic(TopicDescription("orders", "id", 2), "also there", "second id", 2)
-    found = topic_verdicts([ORDERS, second], [], [], ledger(0))
+    found = topic_verdicts([ORDERS, second], {}, ledger(0))
     assert [topic.verdict for topic in found] == [NOT_COMPARED, EQUAL]
 
 
 def differing(syncs: Ledger) -> TopicVerdict:
     """Partition 0 is equal, and 1 is not."""
-    whole = Bounds(0, 0, 5, 5, 5)
-    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in (0, 1)]
     difference = Difference(1, "not on the source", None, 0, 5, "the source holds no such record")
     verdicts = [PartitionVerdict(0, 5, EQUAL), PartitionVerdict(1, 0, DIFFERS, difference)]
-    return topic_verdicts([ORDERS], ranges, verdicts, syncs)[0]
+    return topic_verdicts([ORDERS], by_place(verdicts), syncs)[0]
 
 
 def test_records_of_the_source_topic_that_had_the_name_before_are_no_difference() -> None:
@@ -101,19 +100,15 @@ def test_difference_stays_one_where_no_other_topic_filled_the_remote_log(syncs: 
 
 
 def test_remote_partition_beyond_those_of_the_source_is_not_passed_over() -> None:
-    whole = Bounds(0, 0, 5, 5, 5)
-    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in (0, 1)]
     verdicts = [PartitionVerdict(number, 5, EQUAL) for number in (0, 1)]
-    (topic,) = topic_verdicts([ORDERS], ranges, verdicts, ledger(0, 1), {"there": [3]})
+    (topic,) = topic_verdicts([ORDERS], by_place(verdicts), ledger(0, 1), {"there": [3]})
     assert [(each.partition, each.unknown) for each in topic.partitions] == [(0, ()), (1, ()), (3, (EXTRA,))]
     assert topic.verdict == NOT_COMPARED
 
 
 def of_nothing(*waiting: bool, records: int = 0) -> TopicVerdict:
     partitions = [PartitionVerdict(n, records, EQUAL, waiting=each) for n, each in enumerate(waiting)]
-    whole = Bounds(0, 0, 0, 0, 5)
-    ranges = [CopiedRange("orders", "there", number, NO_RUNS, whole, whole) for number in range(len(waiting))]
-    (topic,) = topic_verdicts([ORDERS], ranges, partitions, {})
+    (topic,) = topic_verdicts([ORDERS], by_place(partitions), {})
     return topic
 
 

@@ -24,8 +24,8 @@ from mirror_lib.verify.verdicts import (
 
 
 def record(content: str, **fields: str) -> SeenRecord:
-    named = {name: fields.get(name, "same").encode() for name in ("key", "value", "headers", "timestamp")}
-    return SeenRecord(0, content.encode(), named)
+    named = {name: hash(fields.get(name)) for name in ("key", "value", "headers", "timestamp")}
+    return SeenRecord(content, named)
 
 
 def named(
@@ -33,7 +33,7 @@ def named(
 ) -> str:
     """The kind for partition 0; `places` give each digest's partitions upstream and downstream, one for each copy."""
     counted = {
-        digest.encode(): Places({p: up.count(p) for p in up}, {p: down.count(p) for p in down})
+        digest: Places({p: up.count(p) for p in up}, {p: down.count(p) for p in down})
         for digest, (up, down) in places.items()
     }
     return classify(0, upstream, downstream, counted)[0]
@@ -82,7 +82,9 @@ def ranged(
     syncs = array("q", chain.from_iterable(runs))
     logs = (OffsetRange(*source), OffsetRange(*remote))
     return copied_range(
-        CopiedPartition("orders", "a.orders", 0, syncs, *logs, source_compacted, False, from_the_start, False)
+        CopiedPartition(
+            *("orders", "a.orders", 0, syncs, *logs), source_compacted=source_compacted, from_the_start=from_the_start
+        )
     )
 
 

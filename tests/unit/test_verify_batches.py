@@ -13,8 +13,8 @@ from mirror_lib.errors import BatchError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.record_batch import CONTROL, BatchHeader, new_batch, read_header
-from mirror_lib.verify.batches import Equal, Settled, comparable, compare_batches, pieces_of, settled
-from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range, rest
+from mirror_lib.verify.batches import Equal, Settled, compare_batches, pieces_of, settled
+from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range, part_of
 
 Log = List[Tuple[memoryview, Optional[BatchHeader], bool]]
 
@@ -65,11 +65,8 @@ def copy_of(layout: List[Tuple[int, int, int]]) -> Tuple[Log, Log, List[Tuple[in
 def range_of(source: Log, remote: Log, runs: List[Tuple[int, int, int]], starts: int = 0) -> CopiedRange:
     ends = [next((each[1].next_offset for each in reversed(log) if each[1]), 0) for log in (source, remote)]
     flat = array("q", [number for run in runs for number in run])
-    known = CopiedPartition(
-        *("orders", "A.orders", 0, flat, OffsetRange(starts, ends[0]), OffsetRange(0, ends[1])),
-        *(False, False, True, False),
-    )
-    return copied_range(known)
+    logs = OffsetRange(starts, ends[0]), OffsetRange(0, ends[1])
+    return copied_range(CopiedPartition("orders", "A.orders", 0, flat, *logs))
 
 
 def compared(source: Log, remote: Log, copied: CopiedRange, size: int) -> Settled:
@@ -147,7 +144,7 @@ def test_what_is_left_is_compared_from_where_the_settled_ends(
     records = copied.runs.records
     first = data.draw(st.integers(0, records - 1))
     until = data.draw(st.integers(first + 1, records))
-    part = rest(copied, first, until)
+    part = part_of(copied, first, until)
     places = [(up + n, down + n) for up, down, count in copied.runs for n in range(count)]
     reported = [(up + n, down + n) for up, down, count in part.runs for n in range(count)]
     assert reported == places[first:until]
@@ -190,7 +187,7 @@ def test_batch_that_begins_before_a_piece_and_holds_more_than_was_copied_is_left
     copied = range_of(logs[0], logs[1], runs, starts=starts)
     for size in sizes:
         found = compared(logs[0], logs[1], copied, size)
-        part = rest(copied, *found.open[0])
+        part = part_of(copied, *found.open[0])
         ends = (part.source.read_until, part.remote.read_until)
         for end, log in zip(ends, (source, remote)):
             assert end > next(base for base, _, payload in log if payload == X)
@@ -255,12 +252,11 @@ def test_what_batches_settle_and_what_is_left_together_say_what_the_records_say(
     ends = [log[-1][0] + len(log[-1][1]) if log else 0 for log in (source, remote)]
     flat = array("q", [number for run in runs for number in run])
     bounds = [OffsetRange(min(start, end), end) for start, end in zip(starts, ends)]
-    known = CopiedPartition("orders", "A.orders", 0, flat, bounds[0], bounds[1], False, False, True, False)
-    copied = copied_range(known)
-    if not comparable(copied):
+    copied = copied_range(CopiedPartition("orders", "A.orders", 0, flat, bounds[0], bounds[1]))
+    if not (copied.in_order and copied.runs.records):
         return
     found = compared(logs[0], logs[1], copied, size)
-    settled_and_left = not found.tail and all(by_record(source, remote, rest(copied, *each)) for each in found.open)
+    settled_and_left = not found.tail and all(by_record(source, remote, part_of(copied, *each)) for each in found.open)
     assert settled_and_left == by_record(source, remote, copied)
 
 

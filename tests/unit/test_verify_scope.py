@@ -12,7 +12,7 @@ from mirror_lib.cli import command_line
 from mirror_lib.commands.verify import scope_of
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range, stretch
+from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range, part_of
 from mirror_lib.verify.verdicts import (
     EQUAL,
     NOT_COMPARED,
@@ -29,7 +29,7 @@ def copied(*runs: Tuple[int, int, int], since: int = 0, compacted: bool = False)
     flat = array("q", [number for run in runs for number in run])
     source = OffsetRange(0, max(up + count for up, _, count in runs))
     remote = OffsetRange(0, max(down + count for _, down, count in runs))
-    known = CopiedPartition("t", "r", 0, flat, source, remote, compacted, compacted, True, False, since=since)
+    known = CopiedPartition("t", "r", 0, flat, source, remote, compacted, compacted, since=since)
     return copied_range(known)
 
 
@@ -46,16 +46,16 @@ def test_time_before_the_log_begins_leaves_nothing_out() -> None:
 def test_remote_log_is_read_before_the_first_row_also_where_the_flow_did_not_begin_at_the_start() -> None:
     late = array("q", (40, 60, 10))
     logs = (OffsetRange(0, 50), OffsetRange(7, 70))
-    known = CopiedPartition("t", "r", 0, late, *logs, False, False, False, False)
+    known = CopiedPartition("t", "r", 0, late, *logs, from_the_start=False)
     found = copied_range(known)
     assert (found.source.read_from, found.remote.read_from, found.remote.first) == (40, 7, 60)
     for other in (replace(known, older=True), replace(known, shared=True)):
         assert copied_range(other).remote.read_from == 60
 
 
-def test_offsets_between_two_runs_before_a_stretch_are_read() -> None:
-    """The stretch begins right after the record before it, whose offsets the gap follows."""
-    found = stretch(copied((0, 0, 10), (15, 10, 10)), 10, 5)
+def test_offsets_between_two_runs_before_a_part_are_read() -> None:
+    """The part begins right after the record before it, whose offsets the gap follows."""
+    found = part_of(copied((0, 0, 10), (15, 10, 10)), 10, 15)
     assert ([tuple(run) for run in found.runs], found.source.first, found.remote.first) == ([(15, 10, 5)], 10, 10)
 
 
@@ -69,7 +69,7 @@ def test_partition_out_of_scope_is_neutral_and_a_flow_out_of_scope_is_not_equal(
 
 
 def test_tail_of_a_partition_without_rows_is_not_compared_from_a_later_time() -> None:
-    known = CopiedPartition("t", "r", 0, array("q"), OffsetRange(0, 10), OffsetRange(0, 3), False, False, True, False)
+    known = CopiedPartition("t", "r", 0, array("q"), OffsetRange(0, 10), OffsetRange(0, 3))
     assert not copied_range(known).cut_behind
     assert copied_range(replace(known, since=2)).cut_behind
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from dataclasses import astuple, dataclass
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -23,26 +23,23 @@ Made = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True)
 class Slice:
-    """Offsets `[from_offset, until_offset)` of one partition. Its rows have `slot` instead of the partition's name."""
+    """Offsets `[from_offset, until_offset)` of one partition, of which `expired` ones before are gone. Its rows have
+    `slot` instead of the partition's name."""
 
     slot: int
     topic: str
     partition: int
     from_offset: int
     until_offset: int
+    expired: int = 0
 
 
-class Feed(NamedTuple):
-    """Offsets `[first, until)` of a source partition that is copied to a remote topic. `topic_id` is the start of the
-    topic's id, as in origins."""
+@dataclass(frozen=True)
+class Feed(Slice):
+    """A source partition that is copied to a remote topic. `topic_id` is the start of the topic's id, as in origins."""
 
-    origin: int
-    remote_topic: str
-    topic: str
-    partition: int
-    first: int
-    until: int
-    topic_id: str
+    remote_topic: str = ""
+    topic_id: str = ""
 
 
 # The kind of a remote record by its newest origin: the flow's own; of another topic of the source cluster, or of an
@@ -81,14 +78,11 @@ _IS_ORIGIN = "origin_text rlike '^[^/]+/[^/]+/[0-9]{1,9}/[0-9]{1,18}/[^/]*$'"
 
 
 _SLOT = (("slot", "int"), ("topic", "string"), ("partition", "int"))
+# The fields of a `Feed`, under names that differ from those of a remote partition.
 _FEED = (
-    ("origin", "int"),
-    ("topic", "string"),
-    ("source_topic", "string"),
-    ("source_partition", "int"),
-    ("first", "bigint"),
-    ("until", "bigint"),
-    ("topic_id", "string"),
+    *(("origin", "int"), ("source_topic", "string"), ("source_partition", "int")),
+    *(("first", "bigint"), ("until", "bigint"), ("expired", "bigint")),
+    *(("topic", "string"), ("topic_id", "string")),
 )
 _HASH_COLUMNS = tuple((f"{name}_hash", "bigint") for name in FIELD_HASHES)
 _MADE_COLUMNS = (("slot", "int"), ("origin", "int"), ("upstream", "bigint"), *_HASH_COLUMNS)
@@ -119,13 +113,13 @@ class DigestReader:
         `<name>_hash` for each of FIELD_HASHES. Spark computes the columns that are used."""
         return self._records(slices).selectExpr("slot", "offset", *_DIGESTS, *_FIELD_HASHES)
 
-    def made_hashes(self, slices: Sequence[Slice], slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
+    def made_hashes(self, slots: Sequence[Slice], feeds: Sequence[Feed]) -> DataFrame:
         """`slot, origin, upstream` and `<name>_hash` for each of FIELD_HASHES: the records that the flow makes from
-        `slices`.
+        `feeds`.
 
-        `slot` is the record's place among `slots`, `origin` the number of its feed. Records without a slot or feed are
+        `slot` is the record's place among `slots`, `origin` the slot of its feed. Records without a slot or feed are
         excluded. The headers do not include the flow's own origin."""
-        read = [part for part in slices if part.from_offset < part.until_offset]
+        read = [part for part in feeds if part.from_offset < part.until_offset]
         if not read:
             return local_rows(self._spark, _MADE_COLUMNS, [])
         to = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in slots])
@@ -155,7 +149,7 @@ class DigestReader:
         )
 
     def _feeds(self, feeds: Sequence[Feed]) -> DataFrame:
-        return local_rows(self._spark, _FEED, list(feeds))
+        return local_rows(self._spark, _FEED, [astuple(each) for each in feeds])
 
     def _records(self, slices: Sequence[Slice]) -> DataFrame:
         read = [part for part in slices if part.from_offset < part.until_offset]

@@ -276,13 +276,13 @@ def _by_origin(
     # The origin identifies a copy's source record, so the origin header itself is not compared.
     bare = replace(change, provenance=False)
     made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy))
-    slots, feeds = copy.slots(), copy.feeds()
+    slots, feeds = copy.remotes, copy.sources
     log.info("%s: comparing %d partitions", flow.name, len(slots))
     counts: Mapping[int, OriginCounts] = {}
     with read_to_the_end(flow.name, spark):
         if slots:
             found = remote.found_hashes(slots, feeds, origin_cluster(mirror, flow.source.alias))
-            counts = compare_origins(made.made_hashes(copy.source_slices(), slots, feeds), found, copy.slot_facts())
+            counts = compare_origins(made.made_hashes(slots, feeds), found, copy.slot_facts())
     content = check_change(spark, flow)[1]
     # `select` does not affect the choice of records.
     choice = check_change(spark, replace(flow, change=replace(change, select=None)))[1] if content else ""

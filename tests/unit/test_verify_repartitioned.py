@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Sequence
+from typing import List, Sequence, Tuple
 
 import pytest
 
 from mirror_lib.facts import OffsetRange, TopicDescription
 from mirror_lib.ledger.records import LogPosition, RangePositions
 from mirror_lib.topics.plan import CopiedTopic
+from mirror_lib.verify.digests import Slice
 from mirror_lib.verify.origins import (
-    ChangedRecord,
+    BEFORE,
+    BEHIND,
+    ELSEWHERE,
+    GONE,
+    MISSING,
+    MOVED,
+    NOT_MADE,
+    NOT_OURS,
+    OF_ANOTHER,
+    OTHER_CONTENT,
+    OUT_OF_ORDER,
+    PAIR,
+    TWICE,
     Judging,
     OriginCopy,
     OriginCounts,
@@ -36,22 +49,24 @@ def compared(known: RangePositions = KNOWN, starts: Sequence[int] = (0, 0), end:
     return origin_copy([ORDERS], known, ours, theirs)
 
 
+def spans(slices: Sequence[Slice]) -> List[Tuple[int, int, int]]:
+    return [(each.from_offset, each.until_offset, each.expired) for each in slices]
+
+
 def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_their_ends() -> None:
     found = compared(end=33)
-    assert [each.log for each in found.sources] == [OffsetRange(30, 40), OffsetRange(0, 40)]
-    assert [each.log for each in found.remotes] == [OffsetRange(5, 33), OffsetRange(6, 33), OffsetRange(7, 33)]
-    assert not any([each.expired for each in found.sources] + [each.expired for each in found.remotes])
-    assert [(each.first, each.until) for each in found.feeds()] == [(30, 40), (0, 40)]
-    assert {each.topic_id for each in found.feeds()} == {"id-of-"}
+    assert spans(found.sources) == [(30, 40, 0), (0, 40, 0)]
+    assert spans(found.remotes) == [(5, 33, 0), (6, 33, 0), (7, 33, 0)]
+    assert {(each.remote_topic, each.topic_id) for each in found.sources} == {("there", "id-of-")}
     assert found.slot_facts() == [SlotFacts(n, False, True, False) for n in range(3)]
 
 
 def test_what_expired_since_is_counted_and_not_looked_for() -> None:
     found = compared(starts=(35, 7))
-    assert [(each.log.log_start, each.expired) for each in found.sources] == [(35, 5), (35, 35)]
-    assert [(each.log.log_start, each.expired) for each in found.remotes] == [(7, 2), (7, 1), (7, 0)]
+    assert spans(found.sources) == [(35, 40, 5), (35, 40, 35)]
+    assert spans(found.remotes) == [(7, 30, 2), (7, 30, 1), (7, 30, 0)]
     assert [each.expired for each in found.slot_facts()] == [True, True, False]
-    assert [each.log for each in compared(starts=(50, 0)).sources] == [OffsetRange(40, 40)] * 2
+    assert spans(compared(starts=(50, 0)).sources) == [(40, 40, 10), (40, 40, 40)]
 
 
 def test_topic_of_which_there_is_another_by_now_is_not_compared_with_it() -> None:
@@ -77,52 +92,56 @@ ALL = Judging()
 FIRST = RecordAt(12, 0, 31)
 
 
-def judged(copy: OriginCopy = COPY, by: Judging = ALL, **found: Any) -> str:
+def judged(*found: Tuple[str, RecordAt], copy: OriginCopy = COPY, by: Judging = ALL) -> str:
     """The verdict on partition 0, with its kind and its offsets where it differs."""
-    (topic,) = verdicts([ORDERS], copy, {0: OriginCounts(records=3, **found)}, by)
+    counts = OriginCounts({PAIR: 3, **{kind: 1 for kind, _ in found}}, dict(found))
+    (topic,) = verdicts([ORDERS], copy, {0: counts}, by)
     first = topic.partitions[0]
     said = first.difference
     return first.verdict if said is None else f"{said.kind} {said.upstream_offset} {said.downstream_offset}"
 
 
+LOST: Tuple[str, RecordAt] = (MISSING, RecordAt(None, 0, 31))
+STRANGER: Tuple[str, RecordAt] = (NOT_OURS, RecordAt(12, None, None))
+UNMADE: Tuple[str, RecordAt] = (NOT_MADE, FIRST)
+OTHER: Tuple[str, RecordAt] = (OTHER_CONTENT, RecordAt(12, 0, 31, 0, "key, value"))
+
+
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        ({}, "equal"),
-        ({"missing": 1, "first_missing": RecordAt(None, 0, 31)}, "lost 31 None"),
-        ({"missing": 1, "first_missing": RecordAt(None, 0, 31, 2)}, "wrong partition 31 None"),
-        ({"doubled": 1, "first_doubled": FIRST}, "doubled 31 12"),
-        ({"elsewhere": 1, "first_elsewhere": RecordAt(12, 0, 31, 2)}, "wrong partition 31 12"),
-        ({"swapped": 1, "first_swapped": FIRST}, "swapped 31 12"),
-        ({"changed": 1, "first_changed": ChangedRecord(12, 0, 31, "key, value")}, "changed key, value 31 12"),
-        ({"not_made": 1, "first_not_made": FIRST}, "not on the source 31 12"),
-        ({"foreign": 1, "first_foreign": RecordAt(12, None, None)}, "not on the source None 12"),
-        ({"gone": 1, "other": 1, "before": 1, "behind": 1}, "equal"),
+        ([], "equal"),
+        ([LOST], "lost 31 None"),
+        ([(MOVED, RecordAt(None, 0, 31, 2))], "wrong partition 31 None"),
+        ([(TWICE, FIRST)], "doubled 31 12"),
+        ([(ELSEWHERE, RecordAt(12, 0, 31, 2))], "wrong partition 31 12"),
+        ([(OUT_OF_ORDER, FIRST)], "swapped 31 12"),
+        ([OTHER], "changed key, value 31 12"),
+        ([UNMADE], "not on the source 31 12"),
+        ([STRANGER], "not on the source None 12"),
+        ([STRANGER, OTHER, LOST], "lost 31 None"),
+        ([(GONE, FIRST), (OF_ANOTHER, FIRST), (BEFORE, FIRST), (BEHIND, FIRST)], "equal"),
     ],
 )
-def test_each_difference_has_its_word_and_its_places(found: Any, word: str) -> None:
-    assert judged(**found) == word
+def test_each_difference_has_its_word_and_its_places(found: List[Tuple[str, RecordAt]], word: str) -> None:
+    assert judged(*found) == word
 
 
 def test_what_may_be_so_in_an_exact_copy_is_no_difference_and_anything_else_is() -> None:
-    lost: Any = {"missing": 1, "first_missing": RecordAt(None, 0, 31)}
-    stranger: Any = {"foreign": 1, "first_foreign": RecordAt(12, None, None)}
-    unmade: Any = {"not_made": 1, "first_not_made": FIRST}
-    other: Any = {"changed": 1, "first_changed": ChangedRecord(12, 0, 31, "value")}
     unsure = Judging(content_unsure="rand()"), Judging(content_unsure="rand()", choice_unsure="rand()")
     compacted, thinned = replace(COPY, compacted={"there"}), replace(COPY, thinned={"there"})
-    assert judged(compacted, **lost) == judged(COPY, unsure[1], **lost) == "equal"
-    assert judged(COPY, Judging(shared=True), **stranger) == "equal"
-    assert judged(thinned, **unmade) == judged(COPY, unsure[1], **unmade) == "equal"
-    assert judged(COPY, unsure[0], **other) == "equal"
-    assert judged(thinned, unsure[0], **lost) == "lost 31 None"
-    assert judged(compacted, unsure[1], **stranger) == "not on the source None 12"
-    assert judged(compacted, unsure[0], **unmade) == "not on the source 31 12"
-    assert judged(compacted, Judging(shared=True), **other) == "changed value 31 12"
+    assert judged(LOST, copy=compacted) == judged(LOST, by=unsure[1]) == "equal"
+    assert judged(STRANGER, by=Judging(shared=True)) == "equal"
+    assert judged(UNMADE, copy=thinned) == judged(UNMADE, by=unsure[1]) == "equal"
+    assert judged(OTHER, by=unsure[0]) == "equal"
+    assert judged(LOST, copy=thinned, by=unsure[0]) == "lost 31 None"
+    assert judged(STRANGER, copy=compacted, by=unsure[1]) == "not on the source None 12"
+    assert judged(UNMADE, copy=compacted, by=unsure[0]) == "not on the source 31 12"
+    assert judged(OTHER, copy=compacted, by=Judging(shared=True)) == "changed key, value 31 12"
 
 
 def test_record_that_the_flow_does_not_make_now_may_be_of_a_rule_of_before() -> None:
-    assert judged(COPY, Judging(changed=True), not_made=1, first_not_made=FIRST).startswith("not made by the flow")
+    assert judged(UNMADE, by=Judging(changed=True)).startswith("not made by the flow")
 
 
 def test_without_origins_nothing_is_compared() -> None:

@@ -91,7 +91,7 @@ def settle(
     tasks = _tasks(pieces, size)
     found: Dict[int, Optional[Equal]] = {}
     if tasks:
-        with shipped(spark, tuple(tasks), (*clusters, ISOLATION[isolation_level])) as held:
+        with shipped(spark, tasks, (*clusters, ISOLATION[isolation_level])) as held:
             columns = "piece int, first bigint, until bigint, tail bigint"
             rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_comparer(held), columns).collect()
         found = {row["piece"]: Equal(row["first"], row["until"], row["tail"]) for row in rows}
@@ -119,19 +119,13 @@ def pieces_of(slot: int, copied: CopiedRange, size: int) -> List[Piece]:
     return pieces
 
 
-def _tasks(pieces: Sequence[Piece], size: int) -> List[Tuple[Tuple[int, Piece], ...]]:
-    """Small pieces share a task; a piece keeps its number."""
-    tasks: List[Tuple[Tuple[int, Piece], ...]] = []
-    held: List[Tuple[int, Piece]] = []
-    records = 0
-    for number, piece in enumerate(pieces):
-        held.append((number, piece))
-        # A partition costs some round trips, even with few records.
-        records += max(piece.source[1] - piece.source[0], size // PIECES_TO_A_TASK)
-        if records >= size:
-            tasks.append(tuple(held))
-            held, records = [], 0
-    return [*tasks, tuple(held)] if held else tasks
+def _tasks(pieces: Sequence[Piece], size: int) -> List[Sequence[Tuple[int, Piece]]]:
+    """The numbered pieces by task, the largest ones in different tasks."""
+    # A partition costs some round trips, even with few records.
+    weights = [max(piece.source[1] - piece.source[0], size // PIECES_TO_A_TASK) for piece in pieces]
+    count = min(-(-sum(weights) // size), len(pieces))
+    numbered = sorted(enumerate(pieces), key=lambda each: -weights[each[0]])
+    return [numbered[n::count] for n in range(count)]
 
 
 def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
@@ -155,7 +149,7 @@ def settled(found: Sequence[Optional[Equal]], records: int) -> Settled:
 
 
 def _comparer(
-    tasks: Shipped[Tuple[Tuple[Tuple[int, Piece], ...], ...]],
+    tasks: Shipped[Sequence[Sequence[Tuple[int, Piece]]]],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         format_worker_entries()

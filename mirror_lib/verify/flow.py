@@ -33,23 +33,14 @@ from mirror_lib.verify.batches import Settled, settle
 from mirror_lib.verify.comparison import compare, compare_tails, kinds, screen
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.origins import (
-    Judging,
     OriginCopy,
     OriginCounts,
+    OriginJudge,
     compare_origins,
     nothing_compared,
     origin_copy,
-    verdicts,
 )
-from mirror_lib.verify.ranges import (
-    EVERYTHING,
-    CopiedPartition,
-    CopiedRange,
-    Scope,
-    a_few,
-    copied_range,
-    part_of,
-)
+from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, a_few, copied_range, part_of
 from mirror_lib.verify.verdicts import (
     DIFFERS,
     EQUAL,
@@ -62,6 +53,7 @@ from mirror_lib.verify.verdicts import (
     TopicVerdict,
     VerifyReport,
     lost_at_the_head,
+    not_compared,
     partition_verdict,
     with_none_compared,
     with_none_in_scope,
@@ -101,8 +93,7 @@ def topic_verdicts(
             stray = not was_copied and (topic.source.name, number, topic.remote_topic_id) in held
         if not stray:
             return verdict
-        reported = (*verdict.unknown, ANOTHER_TOPIC)
-        return replace(verdict, verdict=NOT_COMPARED, difference=None, unknown=reported)
+        return not_compared(verdict, ANOTHER_TOPIC)
 
     def whole(topic: CopiedTopic) -> TopicVerdict:
         numbers = range(topic.partitions)
@@ -234,15 +225,18 @@ def verify(
     StateError if the ledger, ClusterError if a cluster cannot be read to the end. Raises RefusedError if the flow's
     change is not repeatable and has no origins, or if `scope` has a time for a comparison by origins.
     """
-    remote = DigestReader(spark, flow.target, "read_uncommitted")
-    change = flow.change
-    has_origins = change is not None and change.provenance
-    if flow.repartitions or (has_origins and not check_change(spark, flow)[0]):
+    remote, change = DigestReader(spark, flow.target, "read_uncommitted"), flow.change
+    repeatable, reason = check_change(spark, flow)
+    if flow.repartitions or (change is not None and change.provenance and not repeatable):
         if scope.since is not None:
             why = "--since goes by places in the remote log, which this flow's records have not got"
             raise RefusedError(f"{flow.name}: {why}", "verify it without --since", code="MIR-350")
         return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
-    readers = (DigestReader(spark, flow.source, flow.isolation_level, _made(spark, flow, copied, mirror)), remote)
+    if not repeatable:
+        what = "its changed records cannot be computed again for the comparison"
+        raise RefusedError(f"{flow.name}: {what}: {reason}", code="MIR-350")
+    made = None if change is None else _expected(flow, change, copied, mirror)
+    readers = (DigestReader(spark, flow.source, flow.isolation_level, made), remote)
     # The order matters, because the flow may run meanwhile: the ledger's ranges must end before the remote logs' ends,
     # and the remote logs' records must be before the ends of the sources.
     syncs = ledger.triples(flow.name)
@@ -270,43 +264,23 @@ def _by_origin(
 ) -> Tuple[TopicVerdict, ...]:
     change = flow.change
     if change is None or not change.provenance:
-        return nothing_compared(copied)
+        return tuple(map(nothing_compared, copied))
     known = ledger.range_positions(flow.name) if flow.repartitions else ledger.spans(flow.name)
     copy = what_was_repartitioned(flow, copied, *clusters, known)
     # The origin identifies a copy's source record, so the origin header itself is not compared.
     bare = replace(change, provenance=False)
     made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy))
-    slots, feeds = copy.remotes, copy.sources
-    log.info("%s: comparing %d partitions", flow.name, len(slots))
+    log.info("%s: comparing %d partitions", flow.name, len(copy.remotes))
     counts: Mapping[int, OriginCounts] = {}
     with read_to_the_end(flow.name, spark):
-        if slots:
-            found = remote.found_hashes(slots, feeds, origin_cluster(mirror, flow.source.alias))
-            counts = compare_origins(made.made_hashes(slots, feeds), found, copy.slot_facts())
+        if copy.remotes:
+            found = remote.found_hashes(copy.remotes, copy.sources, origin_cluster(mirror, flow.source.alias))
+            counts = compare_origins(made.made_hashes(copy.remotes, copy.sources), found, copy.slot_facts())
     content = check_change(spark, flow)[1]
     # `select` does not affect the choice of records.
     choice = check_change(spark, replace(flow, change=replace(change, select=None)))[1] if content else ""
-    by = Judging(flow.shared_remote_topics, _may_lose_sight(flow), content or None, choice or None)
-    return verdicts(copied, copy, counts, by)
-
-
-def _made(
-    spark: SparkSession,
-    flow: ReplicationFlow,
-    copied: Sequence[CopiedTopic],
-    mirror: str,
-) -> Optional[Made]:
-    """The flow's record change; `None` without one. Raises RefusedError if the change is not repeatable."""
-    change = flow.change
-    if change is None:
-        return None
-    repeatable, reason = check_change(spark, flow)
-    if not repeatable:
-        raise RefusedError(
-            f"{flow.name}: its changed records cannot be computed again for the comparison: {reason}",
-            code="MIR-350",
-        )
-    return _expected(flow, change, copied, mirror)
+    judge = OriginJudge(copy, flow.shared_remote_topics, _may_lose_sight(flow), content or None, choice or None)
+    return tuple(judge.verdict(each, counts) for each in copied)
 
 
 def _expected(

@@ -54,6 +54,9 @@ _DIFFERENCES = {
     NOT_MADE: (FOREIGN, "{remote} holds a record that the flow does not make"),
     NOT_OURS: (FOREIGN, "{remote} holds a record without an origin of this flow"),
 }
+# The facts about a remote partition. `expired`: the start of its log expired. `keeps_places`: each record must be in
+# its computed partition. `unsure`: a record may be in another partition, and may have expired there.
+SlotFacts = Tuple[int, bool, bool, bool]
 _SLOTS = (("slot", "int"), ("expired", "boolean"), ("keeps_places", "boolean"), ("unsure", "boolean"))
 _CHANGED = ", ".join(f"if(made_{name} <> found_{name}, '{name}', null)" for name in FIELD_HASHES)
 _FACT = "named_struct('kind', '{}', 'slot', {}, 'upstream', upstream, 'downstream', {}, 'other', {})"
@@ -82,16 +85,6 @@ _KINDS = f"""case
     when kind = '{PAIR}' then filter(array(kind, if(next_lowest < upstream, '{OUT_OF_ORDER}', null),
         if(fields <> '', '{OTHER_CONTENT}', null)), each -> each is not null)
     else array(kind) end"""
-
-
-class SlotFacts(NamedTuple):
-    """The facts about a remote partition. `expired`: the start of its log expired. `keeps_places`: each record must be
-    in its computed partition. `unsure`: a record may be in another partition, and may have expired there."""
-
-    slot: int
-    expired: bool
-    keeps_places: bool
-    unsure: bool
 
 
 class RecordAt(NamedTuple):
@@ -223,15 +216,9 @@ class OriginCopy:
         return found
 
     def slot_facts(self) -> List[SlotFacts]:
-        expired = {each.topic for each in self.remotes if each.expired}
+        unsure = {each.topic for each in self.remotes if each.expired and each.topic in self.grown}
         return [
-            SlotFacts(
-                each.slot,
-                each.expired > 0,
-                each.topic not in self.grown,
-                each.topic in self.grown and each.topic in expired,
-            )
-            for each in self.remotes
+            (each.slot, each.expired > 0, each.topic not in self.grown, each.topic in unsure) for each in self.remotes
         ]
 
 
@@ -275,57 +262,39 @@ def _readable(begin: int, end: int, log: Optional[OffsetRange]) -> Tuple[int, in
     return first, until, first - begin
 
 
+def nothing_compared(topic: CopiedTopic) -> TopicVerdict:
+    numbers = range(topic.remote_partitions)
+    nothing = (PartitionVerdict(n, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
+    return TopicVerdict(topic.source.name, topic.remote_topic, tuple(nothing))
+
+
 @dataclass(frozen=True)
-class Judging:
-    """The facts about the flow for the verdicts.
+class OriginJudge:
+    """Turns counts into verdicts, with topic and partition names for slots.
 
     `shared`: remote topics have other writers too. `changed`: the flow may drop records or change their keys.
     `content_unsure`: a phrase, the reason why the content is not repeatable. `choice_unsure`: the same for the choice
     of records."""
 
+    copy: OriginCopy
     shared: bool = False
     changed: bool = False
     content_unsure: Optional[str] = None
     choice_unsure: Optional[str] = None
 
-
-def verdicts(
-    copied: Sequence[CopiedTopic], copy: OriginCopy, counts: Mapping[int, OriginCounts], by: Judging = Judging()
-) -> Tuple[TopicVerdict, ...]:
-    judge = _Judge(copy, by)
-    return tuple(TopicVerdict(each.source.name, each.remote_topic, judge.partitions(each, counts)) for each in copied)
-
-
-def nothing_compared(copied: Sequence[CopiedTopic]) -> Tuple[TopicVerdict, ...]:
-    def of(topic: CopiedTopic) -> Tuple[PartitionVerdict, ...]:
-        numbers = range(topic.remote_partitions)
-        return tuple(PartitionVerdict(n, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
-
-    return tuple(TopicVerdict(each.source.name, each.remote_topic, of(each)) for each in copied)
-
-
-class _Judge:
-    """Turns counts into verdicts, with topic and partition names for slots."""
-
-    def __init__(self, copy: OriginCopy, by: Judging) -> None:
-        self._copy = copy
-        self._by = by
-
-    def partitions(self, topic: CopiedTopic, counts: Mapping[int, OriginCounts]) -> Tuple[PartitionVerdict, ...]:
+    def verdict(self, topic: CopiedTopic, counts: Mapping[int, OriginCounts]) -> TopicVerdict:
         name = topic.remote_topic
-        gone = sum(each.expired for each in self._copy.sources if each.remote_topic == name)
-        own = [each for each in self._copy.remotes if each.topic == name]
-        if not own:
-            verdict, why = self._of_none(name)
-            return tuple(PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
-        return tuple(self._verdict(each, counts.get(each.slot, NOTHING), gone) for each in own)
+        own = [each for each in self.copy.remotes if each.topic == name]
+        if own:
+            gone = sum(each.expired for each in self.copy.sources if each.remote_topic == name)
+            found = tuple(self._partition(each, counts.get(each.slot, NOTHING), gone) for each in own)
+            return TopicVerdict(topic.source.name, name, found)
+        verdict = NOT_COMPARED if name in self.copy.others or name in self.copy.unknown else EQUAL
+        why = ANOTHER_TOPIC if name in self.copy.others else NOT_BEGUN
+        nothing = (PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
+        return TopicVerdict(topic.source.name, name, tuple(nothing))
 
-    def _of_none(self, name: str) -> Tuple[str, str]:
-        if name in self._copy.others:
-            return NOT_COMPARED, ANOTHER_TOPIC
-        return NOT_COMPARED if name in self._copy.unknown else EQUAL, NOT_BEGUN
-
-    def _verdict(self, remote: Slice, found: OriginCounts, gone: int) -> PartitionVerdict:
+    def _partition(self, remote: Slice, found: OriginCounts, gone: int) -> PartitionVerdict:
         difference = self._difference(remote, found)
         records = found.of(PAIR)
         nothing_left = (gone or remote.expired) and not records
@@ -337,12 +306,12 @@ class _Judge:
 
     def _excused(self, remote: Slice) -> Collection[str]:
         """The kinds of differences that an exact copy may have too."""
-        unsure = self._by.choice_unsure is not None
+        unsure = self.choice_unsure is not None
         excuses = {
-            (MISSING, MOVED): unsure or remote.topic in self._copy.compacted,
-            (NOT_MADE,): unsure or remote.topic in self._copy.thinned,
-            (NOT_OURS,): self._by.shared,
-            (OTHER_CONTENT,): self._by.content_unsure is not None,
+            (MISSING, MOVED): unsure or remote.topic in self.copy.compacted,
+            (NOT_MADE,): unsure or remote.topic in self.copy.thinned,
+            (NOT_OURS,): self.shared,
+            (OTHER_CONTENT,): self.content_unsure is not None,
         }
         return {kind for kinds, excused in excuses.items() if excused for kind in kinds}
 
@@ -354,18 +323,18 @@ class _Judge:
         first = found.firsts[kinds[0]]
         names = {
             "remote": _name(remote),
-            "source": "the source" if first.origin is None else _name(self._copy.sources[first.origin]),
-            "other": "" if first.other is None else _name(self._copy.remotes[first.other]),
+            "source": "the source" if first.origin is None else _name(self.copy.sources[first.origin]),
+            "other": "" if first.other is None else _name(self.copy.remotes[first.other]),
             "fields": first.fields,
         }
         kind, detail = (text.format(**names) for text in _DIFFERENCES[kinds[0]])
-        if self._by.changed and kinds[0] != NOT_OURS:
+        if self.changed and kinds[0] != NOT_OURS:
             kind, detail = by_the_rule(kind, detail)
         places = sum(map(found.of, kinds))
         return Difference(remote.partition, kind, first.upstream, first.downstream, places, detail)
 
     def _unknown(self, remote: Slice, found: OriginCounts, gone: int) -> Tuple[str, ...]:
-        by, copy = self._by, self._copy
+        copy = self.copy
         missing = found.of(MISSING) + found.of(MOVED)
         said: Dict[str, int] = {
             "{} offsets of its sources expired and cannot be compared": gone,
@@ -373,7 +342,7 @@ class _Judge:
             "{} records of the source may have expired on the remote log: not compared": found.of(GONE),
             "{} records are of source offsets before those that can be compared": found.of(BEFORE),
             "{} records are of later source offsets than the ledger has: not compared": found.of(BEHIND),
-            "{} records of other writers are in between: not compared": found.of(NOT_OURS) if by.shared else 0,
+            "{} records of other writers are in between: not compared": found.of(NOT_OURS) if self.shared else 0,
             "{} records are of topics that the flow does not copy now: not compared": found.of(OF_ANOTHER),
             "{} records are missing; compaction of the remote log may have taken them: not compared": (
                 missing if remote.topic in copy.compacted else 0
@@ -386,10 +355,10 @@ class _Judge:
             ),
         }
         reported = [sentence.format(count) for sentence, count in said.items() if count]
-        if by.content_unsure is not None:
-            reported.append(f"the flow may change a record differently each time: not compared: {by.content_unsure}")
-        if by.choice_unsure is not None:
-            reported.append(f"the flow may choose other records each time: not compared: {by.choice_unsure}")
+        if self.content_unsure is not None:
+            reported.append(f"the flow may change a record differently each time: not compared: {self.content_unsure}")
+        if self.choice_unsure is not None:
+            reported.append(f"the flow may choose other records each time: not compared: {self.choice_unsure}")
         return tuple(reported)
 
 

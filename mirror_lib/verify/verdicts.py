@@ -365,17 +365,19 @@ def _uncompared(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> 
 NONE_IN_SCOPE = "no copied record of the flow is in scope (--since): nothing was compared"
 
 
+def not_compared(partition: PartitionVerdict, *why: str) -> PartitionVerdict:
+    return replace(partition, verdict=NOT_COMPARED, difference=None, unknown=(*partition.unknown, *why))
+
+
 def with_none_in_scope(topics: Sequence[TopicVerdict]) -> Tuple[TopicVerdict, ...]:
     """The verdicts of a scope with a time: if no record was in scope, `not compared` replaces `equal`."""
     if any(topic.records for topic in topics):
         return tuple(topics)
 
-    def unseen(partition: PartitionVerdict) -> PartitionVerdict:
-        if partition.verdict != EQUAL:
-            return partition
-        return replace(partition, verdict=NOT_COMPARED, unknown=(*partition.unknown, NONE_IN_SCOPE))
+    def of(each: PartitionVerdict) -> PartitionVerdict:
+        return not_compared(each, NONE_IN_SCOPE) if each.verdict == EQUAL else each
 
-    return tuple(replace(topic, partitions=tuple(map(unseen, topic.partitions))) for topic in topics)
+    return tuple(replace(topic, partitions=tuple(map(of, topic.partitions))) for topic in topics)
 
 
 NONE_COMPARED = "no record of the topic was compared, and the source holds some"
@@ -384,17 +386,12 @@ NONE_COMPARED = "no record of the topic was compared, and the source holds some"
 def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[PartitionVerdict, ...]:
     """The verdicts of a topic's partitions: if no record was compared although the source has some, `not compared`
     replaces `equal` for the partitions with records."""
-    held = (each for each in partitions if each.waiting or each.before_start)
-    waiting = [each.partition for each in held if each.verdict == EQUAL]
-    if not waiting or any(each.records for each in partitions):
-        return tuple(partitions)
-    reported = {waiting[0]: (NONE_COMPARED,)}
-    return tuple(
-        replace(each, verdict=NOT_COMPARED, unknown=(*each.unknown, *reported.get(each.partition, ())))
-        if each.partition in waiting
-        else each
-        for each in partitions
-    )
+    found = list(partitions)
+    held = [n for n, each in enumerate(found) if (each.waiting or each.before_start) and each.verdict == EQUAL]
+    if not any(each.records for each in found):
+        for n in held:
+            found[n] = not_compared(found[n], *(NONE_COMPARED,) * (n == held[0]))
+    return tuple(found)
 
 
 def _surplus(copied: CopiedRange, finding: Finding) -> bool:

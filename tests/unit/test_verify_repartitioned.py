@@ -25,14 +25,12 @@ from mirror_lib.verify.origins import (
     OUT_OF_ORDER,
     PAIR,
     TWICE,
-    Judging,
     OriginCopy,
     OriginCounts,
+    OriginJudge,
     RecordAt,
-    SlotFacts,
     nothing_compared,
     origin_copy,
-    verdicts,
 )
 
 ORDERS = CopiedTopic(TopicDescription("orders", "id-of-the-topic", 2), "there", "remote id", 2, keyed_over=3)
@@ -58,14 +56,14 @@ def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_the
     assert spans(found.sources) == [(30, 40, 0), (0, 40, 0)]
     assert spans(found.remotes) == [(5, 33, 0), (6, 33, 0), (7, 33, 0)]
     assert {(each.remote_topic, each.topic_id) for each in found.sources} == {("there", "id-of-")}
-    assert found.slot_facts() == [SlotFacts(n, False, True, False) for n in range(3)]
+    assert found.slot_facts() == [(n, False, True, False) for n in range(3)]
 
 
 def test_what_expired_since_is_counted_and_not_looked_for() -> None:
     found = compared(starts=(35, 7))
     assert spans(found.sources) == [(35, 40, 5), (35, 40, 35)]
     assert spans(found.remotes) == [(7, 30, 2), (7, 30, 1), (7, 30, 0)]
-    assert [each.expired for each in found.slot_facts()] == [True, True, False]
+    assert found.slot_facts() == [(0, True, True, False), (1, True, True, False), (2, False, True, False)]
     assert spans(compared(starts=(50, 0)).sources) == [(40, 40, 10), (40, 40, 40)]
 
 
@@ -82,21 +80,20 @@ def test_remote_topic_that_took_the_name_of_the_one_copied_to_is_told_from_one_t
 
 def test_records_of_a_remote_topic_that_grew_are_looked_for_in_all_of_its_partitions_where_keys_move() -> None:
     grown = replace(KNOWN, grown=frozenset(["there"]))
-    assert [each.keeps_places for each in compared(grown).slot_facts()] == [False] * 3
-    assert [each.unsure for each in compared(grown, starts=(0, 6)).slot_facts()] == [True] * 3
+    assert compared(grown).slot_facts() == [(n, False, False, False) for n in range(3)]
+    assert [unsure for _, _, _, unsure in compared(grown, starts=(0, 6)).slot_facts()] == [True] * 3
     assert compared(grown).counts() == {"there": 3}
 
 
 COPY = compared()
-ALL = Judging()
+JUDGE = OriginJudge(COPY)
 FIRST = RecordAt(12, 0, 31)
 
 
-def judged(*found: Tuple[str, RecordAt], copy: OriginCopy = COPY, by: Judging = ALL) -> str:
+def judged(*found: Tuple[str, RecordAt], judge: OriginJudge = JUDGE) -> str:
     """The verdict on partition 0, with its kind and its offsets where it differs."""
     counts = OriginCounts({PAIR: 3, **{kind: 1 for kind, _ in found}}, dict(found))
-    (topic,) = verdicts([ORDERS], copy, {0: counts}, by)
-    first = topic.partitions[0]
+    first = judge.verdict(ORDERS, {0: counts}).partitions[0]
     said = first.difference
     return first.verdict if said is None else f"{said.kind} {said.upstream_offset} {said.downstream_offset}"
 
@@ -128,23 +125,25 @@ def test_each_difference_has_its_word_and_its_places(found: List[Tuple[str, Reco
 
 
 def test_what_may_be_so_in_an_exact_copy_is_no_difference_and_anything_else_is() -> None:
-    unsure = Judging(content_unsure="rand()"), Judging(content_unsure="rand()", choice_unsure="rand()")
+    content = replace(JUDGE, content_unsure="rand()")
+    choice = replace(content, choice_unsure="rand()")
+    shared = replace(JUDGE, shared=True)
     compacted, thinned = replace(COPY, compacted={"there"}), replace(COPY, thinned={"there"})
-    assert judged(LOST, copy=compacted) == judged(LOST, by=unsure[1]) == "equal"
-    assert judged(STRANGER, by=Judging(shared=True)) == "equal"
-    assert judged(UNMADE, copy=thinned) == judged(UNMADE, by=unsure[1]) == "equal"
-    assert judged(OTHER, by=unsure[0]) == "equal"
-    assert judged(LOST, copy=thinned, by=unsure[0]) == "lost 31 None"
-    assert judged(STRANGER, copy=compacted, by=unsure[1]) == "not on the source None 12"
-    assert judged(UNMADE, copy=compacted, by=unsure[0]) == "not on the source 31 12"
-    assert judged(OTHER, copy=compacted, by=Judging(shared=True)) == "changed key, value 31 12"
+    assert judged(LOST, judge=replace(JUDGE, copy=compacted)) == judged(LOST, judge=choice) == "equal"
+    assert judged(STRANGER, judge=shared) == "equal"
+    assert judged(UNMADE, judge=replace(JUDGE, copy=thinned)) == judged(UNMADE, judge=choice) == "equal"
+    assert judged(OTHER, judge=content) == "equal"
+    assert judged(LOST, judge=replace(content, copy=thinned)) == "lost 31 None"
+    assert judged(STRANGER, judge=replace(choice, copy=compacted)) == "not on the source None 12"
+    assert judged(UNMADE, judge=replace(content, copy=compacted)) == "not on the source 31 12"
+    assert judged(OTHER, judge=replace(shared, copy=compacted)) == "changed key, value 31 12"
 
 
 def test_record_that_the_flow_does_not_make_now_may_be_of_a_rule_of_before() -> None:
-    assert judged(UNMADE, by=Judging(changed=True)).startswith("not made by the flow")
+    assert judged(UNMADE, judge=replace(JUDGE, changed=True)).startswith("not made by the flow")
 
 
 def test_without_origins_nothing_is_compared() -> None:
-    (topic,) = nothing_compared([ORDERS])
+    topic = nothing_compared(ORDERS)
     assert (topic.verdict, len(topic.partitions)) == ("not compared", 3)
     assert "provenance is off" in topic.partitions[0].unknown[0]

@@ -11,19 +11,17 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirror_lib.ledger.intervals import RUN_BYTES
 from mirror_lib.ledger.run_rows import RunRows, run_rows
 from mirror_lib.spark.jobs import local_rows, shipped
 from mirror_lib.verify.digests import FIELD_HASHES, DigestReader, Slice
 from mirror_lib.verify.ranges import CopiedPartition, CopiedRange
-from mirror_lib.verify.verdicts import Counts, Facing, Places, SeenRecord, classify
+from mirror_lib.verify.verdicts import Counts, Facing, SeenRecord, classify
 
 
 def kinds(
@@ -41,14 +39,15 @@ def kinds(
     topics = {known.topic for _, known, _, _ in places}
     within = {n: each for n, each in enumerate(ranges) if each.known.topic in topics}
     digests = sorted({record.digest for records in (upstream, downstream) for record in records.values()})
-    here = _counted(source, [_as_far_as_the_copy(n, each) for n, each in within.items()], ranges, digests)
-    there = _counted(remote, remote_slices(within), ranges, digests)
-
-    def classified(n: int, known: CopiedPartition, after_the_copy: bool) -> Tuple[str, str]:
-        counts = {each: Places(here[known.topic, each], there[known.topic, each]) for each in digests}
-        return classify(known.partition, upstream.get(n), downstream.get(n), counts, after_the_copy)
-
-    return {n: classified(n, known, (at or 0) >= ranges[n].remote.end > 0) for n, known, _, at in places}
+    sources = _counted(source, [_as_far_as_the_copy(n, each) for n, each in within.items()], ranges, digests)
+    remotes = _counted(remote, remote_slices(within), ranges, digests)
+    return {
+        n: classify(
+            *(known.partition, upstream.get(n), downstream.get(n), sources[known.topic], remotes[known.topic]),
+            after_the_copy=(at or 0) >= ranges[n].remote.end > 0,
+        )
+        for n, known, _, at in places
+    }
 
 
 def at_source(slot: int, known: CopiedPartition, first: int, until: int) -> Slice:
@@ -83,13 +82,13 @@ def _seen(reader: DigestReader, slices: Sequence[Slice]) -> Mapping[int, SeenRec
 
 def _counted(
     reader: DigestReader, slices: Sequence[Slice], ranges: Sequence[CopiedRange], digests: Sequence[str]
-) -> Mapping[Tuple[str, str], Dict[int, int]]:
-    """By source topic and digest, how many such records each partition has."""
-    counts: Dict[Tuple[str, str], Dict[int, int]] = defaultdict(lambda: defaultdict(int))
+) -> Mapping[str, Dict[Tuple[str, int], int]]:
+    """By source topic, how often each partition has each of `digests`."""
+    counts: Dict[str, Dict[Tuple[str, int], int]] = defaultdict(lambda: defaultdict(int))
     wanted = reader.digests(slices).where(F.col("digest").isin(list(digests)))
     for row in wanted.groupBy("slot", "digest").count().collect():
         known = ranges[row["slot"]].known
-        counts[known.topic, row["digest"]][known.partition] += row["count"]
+        counts[known.topic][row["digest"], known.partition] += row["count"]
     return counts
 
 
@@ -99,30 +98,24 @@ _NUMBERS = ("upstream", "downstream", "count")
 RUNS_IN_A_PLAN = 5_000
 
 
-@dataclass(frozen=True)
-class RunFrame:
-    """`rows` (`slot, upstream, downstream, count`): their number (`runs`), and the sum of their counts (`records`)."""
-
-    rows: DataFrame
-    runs: int
-    records: int
-
-
 @contextmanager
-def run_frame(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> Iterator[RunFrame]:
-    """The runs of `ranges`, by slot. Use the result only inside the context; no file remains."""
+def run_frame(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> Iterator[DataFrame]:
+    """The runs of `ranges`: `slot, upstream, downstream, count`. Use the result only inside the context; no file
+    remains."""
+    if _number_of_runs(ranges) <= RUNS_IN_A_PLAN:
+        rows = [(slot, *run) for slot, copied in ranges.items() for run in copied.runs.complete_runs()]
+        yield local_rows(spark, _RUN_COLUMNS, rows)
+        return
     given = [
         RunRows({"slot": slot}, array("q", chain.from_iterable(copied.runs.complete_runs())).tobytes())
         for slot, copied in ranges.items()
     ]
-    runs = sum(len(each.flat) for each in given) // RUN_BYTES
-    records = sum(copied.runs.records for copied in ranges.values())
-    if runs <= RUNS_IN_A_PLAN:
-        rows = [(slot, *run) for slot, copied in ranges.items() for run in copied.runs.complete_runs()]
-        yield RunFrame(local_rows(spark, _RUN_COLUMNS, rows), runs, records)
-        return
     with shipped(spark, given) as held:
-        yield RunFrame(run_rows(spark, _RUN_COLUMNS, _NUMBERS, held), runs, records)
+        yield run_rows(spark, _RUN_COLUMNS, _NUMBERS, held)
+
+
+def _number_of_runs(ranges: Mapping[int, CopiedRange]) -> int:
+    return sum(len(copied.runs) for copied in ranges.values())
 
 
 # Runs are expanded to records in pieces of this size, which fit in memory and which several tasks can share.
@@ -158,7 +151,7 @@ def compare(
     """Compare every range, by slot. A slot without any record is missing."""
     upstream, downstream = source.digests(source_slices(ranges)), remote.digests(remote_slices(ranges))
     with run_frame(spark, ranges) as runs:
-        joined = _joined(upstream, downstream, _pairs(runs.rows)).join(F.broadcast(_bounds(spark, ranges)), "slot")
+        joined = _joined(upstream, downstream, _pairs(runs)).join(F.broadcast(_bounds(spark, ranges)), "slot")
         if any(copied.known.compacted for copied in ranges.values()):
             joined = _with_last_of_key(joined).withColumn("excused", F.expr(_EXCUSED))
         else:
@@ -266,18 +259,6 @@ MOST_EVERYWHERE = 100_000
 _RUN_TERMS = ("slot as of_slot", "upstream as first", "upstream + count as end", "downstream - upstream as shift")
 
 
-@dataclass(frozen=True)
-class Sum:
-    """One side of a partition; the ledger has no place in the remote log for its `stray` records."""
-
-    records: int
-    stray: int
-    hashes: Tuple[int, int]
-
-
-NOTHING = Sum(0, 0, (0, 0))
-
-
 def screen(
     spark: SparkSession, source: DigestReader, remote: DigestReader, ranges: Mapping[int, CopiedRange]
 ) -> Set[int]:
@@ -287,35 +268,38 @@ def screen(
     128 bits of differently seeded hashes, so different logs pass with a probability of 1 in 10^38.
     """
     with run_frame(spark, ranges) as runs:
-        upstream = _sums(_with_places(source.digests(source_slices(ranges)), runs))
+        upstream = _sums(_with_places(source.digests(source_slices(ranges)), runs, ranges))
     downstream = _sums(remote.digests(remote_slices(ranges)).withColumn("place", F.col("offset")))
-    return {n for n, one in ranges.items() if _equal(one, upstream.get(n, NOTHING), downstream.get(n, NOTHING))}
+    nothing = (0, 0, 0, 0)
+
+    def equal(slot: int, copied: CopiedRange) -> bool:
+        found = upstream.get(slot, nothing)
+        counted = found[:2] == (copied.runs.records, 0) and copied.contradiction is None
+        return counted and found == downstream.get(slot, nothing)
+
+    return {slot for slot, copied in ranges.items() if equal(slot, copied)}
 
 
-def _equal(copied: CopiedRange, upstream: Sum, downstream: Sum) -> bool:
-    counted = copied.runs.records == upstream.records == downstream.records and not upstream.stray
-    return counted and upstream.hashes == downstream.hashes and copied.contradiction is None
-
-
-def _with_places(records: DataFrame, runs: RunFrame) -> DataFrame:
+def _with_places(records: DataFrame, runs: DataFrame, ranges: Mapping[int, CopiedRange]) -> DataFrame:
     """Add `place`: the record's offset in the remote log by the ledger, or null."""
-    everywhere = runs.runs <= MOST_EVERYWHERE
+    number = _number_of_runs(ranges)
+    everywhere = number <= MOST_EVERYWHERE
     # With short runs in long stretches, each record would be compared with hundreds of runs.
-    stretch = STRETCH if everywhere else min(STRETCH, -(-runs.records // runs.runs))
+    copied = sum(each.runs.records for each in ranges.values())
+    stretch = STRETCH if everywhere else max(1, min(STRETCH, -(-copied // number)))
     stretches = F.explode(F.expr(f"sequence(first div {stretch}L, (end - 1) div {stretch}L)"))
-    touched = runs.rows.selectExpr(*_RUN_TERMS).withColumn("stretch", stretches)
+    touched = runs.selectExpr(*_RUN_TERMS).withColumn("stretch", stretches)
     in_run = F.expr(f"slot = of_slot and offset div {stretch}L = stretch and offset >= first and offset < end")
     # Spark estimates that a worker makes few rows, regardless of their number, and would broadcast them by default.
     found = records.join(F.broadcast(touched) if everywhere else touched.hint("merge"), in_run, "left")
     return found.withColumn("place", F.expr("offset + shift"))
 
 
-def _sums(records: DataFrame) -> Mapping[int, Sum]:
+def _sums(records: DataFrame) -> Mapping[int, Tuple[int, ...]]:
+    """By slot: the records with a place in the remote log by the ledger, those without, and two sums of hashes."""
     by_slot = records.groupBy("slot").agg(
-        F.expr("count(place)").alias("records"),
-        F.expr("count_if(place is null)").alias("stray"),
-        F.expr("coalesce(bit_xor(xxhash64(place, hash_1)), 0)").alias("sum_1"),
-        F.expr("coalesce(bit_xor(xxhash64(place, hash_2)), 0)").alias("sum_2"),
+        F.expr("count(place)"),
+        F.expr("count_if(place is null)"),
+        *(F.expr(f"coalesce(bit_xor(xxhash64(place, hash_{number})), 0)") for number in (1, 2)),
     )
-    rows = by_slot.collect()
-    return {r["slot"]: Sum(r["records"], r["stray"], (r["sum_1"], r["sum_2"])) for r in rows}
+    return {slot: tuple(found) for slot, *found in by_slot.collect()}

@@ -131,23 +131,8 @@ class SeenRecord:
     fields: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Places:
-    """How often one digest occurs in each partition of the topic, upstream and downstream."""
-
-    upstream: Mapping[int, int]
-    downstream: Mapping[int, int]
-
-    def surplus(self, partition: int) -> int:
-        """Copies downstream minus those upstream; negative if some are missing."""
-        return self.downstream.get(partition, 0) - self.upstream.get(partition, 0)
-
-    def surplus_elsewhere(self, partition: int) -> Optional[int]:
-        others = sorted(self.downstream.keys() - {partition})
-        return next((other for other in others if self.surplus(other) > 0), None)
-
-
-NOWHERE = Places({}, {})
+# How often each digest occurs in each partition of a topic.
+Occurrences = Mapping[Tuple[str, int], int]
 _MEANWHILE = "was `where`, `select` or `transform` changed meanwhile"
 
 
@@ -155,7 +140,8 @@ def classify(
     partition: int,
     upstream: Optional[SeenRecord],
     downstream: Optional[SeenRecord],
-    places: Mapping[str, Places],
+    sources: Occurrences,
+    remotes: Occurrences,
     after_the_copy: bool = False,
 ) -> Tuple[str, str]:
     """Classify the difference between a source record and the remote record in its place, as (kind, one sentence).
@@ -164,18 +150,23 @@ def classify(
     surplus copy. If neither, both records exist and only their order is wrong. `after_the_copy`: the place is after the
     ledger's end, so the source's record may not be copied yet.
     """
-    there = places.get(upstream.digest, NOWHERE) if upstream else NOWHERE
-    here = places.get(downstream.digest, NOWHERE) if downstream else NOWHERE
-    missing, extra = there.surplus(partition) < 0, here.surplus(partition) > 0
-    elsewhere = there.surplus_elsewhere(partition) if missing else None
-    if elsewhere is not None:
-        return WRONG_PARTITION, f"the record is in partition {elsewhere} of the remote topic"
-    if extra and here.upstream.get(partition):
+
+    def surplus(digest: str, number: int = partition) -> int:
+        return remotes.get((digest, number), 0) - sources.get((digest, number), 0)
+
+    missing = upstream is not None and surplus(upstream.digest) < 0
+    extra = downstream is not None and surplus(downstream.digest) > 0
+    others = [n for digest, n in sorted(remotes) if upstream and digest == upstream.digest and surplus(digest, n) > 0]
+    origins = [n for digest, n in sorted(sources) if downstream and digest == downstream.digest]
+    if missing and others:
+        return WRONG_PARTITION, f"the record is in partition {others[0]} of the remote topic"
+    if extra and partition in origins:
         return DOUBLED, "the remote log holds the record more often than the source"
-    if extra and here.upstream:
-        return WRONG_PARTITION, f"the record belongs to partition {min(here.upstream)}"
+    if extra and origins:
+        return WRONG_PARTITION, f"the record belongs to partition {origins[0]}"
     if missing and extra and upstream and downstream and not after_the_copy:
-        return _changed(upstream, downstream)
+        fields = [name for name, digest in upstream.fields.items() if downstream.fields.get(name) != digest]
+        return f"{CHANGED} {', '.join(fields)}", "the record's place is right, its content is not"
     if extra:
         return FOREIGN, "the source holds no such record"
     if missing:
@@ -195,11 +186,6 @@ def by_the_rule(kind: str, detail: str) -> Tuple[str, str]:
     if kind == LOST or kind.startswith(CHANGED):
         return kind, f"{detail}; {_MEANWHILE}?"
     return kind, detail
-
-
-def _changed(upstream: SeenRecord, downstream: SeenRecord) -> Tuple[str, str]:
-    fields = [name for name, digest in upstream.fields.items() if downstream.fields.get(name) != digest]
-    return f"{CHANGED} {', '.join(fields)}", "the record's place is right, its content is not"
 
 
 def report_lines(report: VerifyReport, columns: Optional[int] = None) -> List[str]:

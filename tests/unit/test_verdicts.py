@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from itertools import chain
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -13,7 +14,6 @@ from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range
 from mirror_lib.verify.verdicts import (
     Difference,
     PartitionVerdict,
-    Places,
     SeenRecord,
     TopicVerdict,
     VerifyReport,
@@ -32,11 +32,8 @@ def named(
     upstream: Optional[SeenRecord], downstream: Optional[SeenRecord], **places: Tuple[Sequence[int], Sequence[int]]
 ) -> str:
     """The kind for partition 0; `places` give each digest's partitions upstream and downstream, one for each copy."""
-    counted = {
-        digest: Places({p: up.count(p) for p in up}, {p: down.count(p) for p in down})
-        for digest, (up, down) in places.items()
-    }
-    return classify(0, upstream, downstream, counted)[0]
+    sources, remotes = (Counter((digest, n) for digest, of in places.items() for n in of[side]) for side in (0, 1))
+    return classify(0, upstream, downstream, sources, remotes)[0]
 
 
 A, B = record("a"), record("b")

@@ -40,7 +40,7 @@ WITHOUT_SPARK = (
     *("status", "report", "ledger.table_reader"),
 )
 # What reads and writes the Kafka log for the copying code.
-COPYING = ("wire", "connection", "fetcher", "log_reader", "producer", "fencing")
+COPYING = ("wire", "connection", "fetcher", "log_reader", "log_pairs", "producer", "fencing")
 BATCHES = ("record_batch", "reencoder", "codecs")
 # What makes Spark's expressions of a user's change, and reads nothing.
 CHANGING = ("catalyst", "transform")

@@ -125,7 +125,8 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         before = runs.records
         runs, _, _ = merged.cut(known.source.log_start, known.remote.log_start)
         not_asked = before - runs.records
-    upstream, downstream = _ends(merged, known)
+    ends = (merged.upstream_end, merged.downstream_end) if merged else (0, 0)
+    upstream, downstream = max(ends[0], known.source.log_start), max(ends[1], known.remote.log_start)
     first = runs[0] if runs else Run(upstream, downstream, 0)
     source_first, remote_first = _firsts(merged, runs, first, known)
     expired = expired_upstream + expired_downstream
@@ -142,7 +143,7 @@ def copied_range(known: CopiedPartition) -> CopiedRange:
         expired_upstream,
         expired_downstream,
         contradiction,
-        known.since > begun if not merged else (merged.upstream_end, merged.downstream_end) != (upstream, downstream),
+        known.since > begun if not merged else ends != (upstream, downstream),
         not_asked,
         (begun, max(begun, merged[0].upstream_offset)) if chosen else (0, 0),
     )
@@ -209,12 +210,6 @@ def _firsts(merged: PartitionMap, kept: PartitionMap, first: Run, known: CopiedP
         return first.upstream_offset, first.downstream_offset
     last = merged[gone - 1]
     return max(last.upstream_end, known.source.log_start), max(last.downstream_end, known.remote.log_start)
-
-
-def _ends(merged: PartitionMap, known: CopiedPartition) -> Tuple[int, int]:
-    if not merged:
-        return known.source.log_start, known.remote.log_start
-    return max(merged.upstream_end, known.source.log_start), max(merged.downstream_end, known.remote.log_start)
 
 
 def _bounds(log: OffsetRange, first: int, end: int, until: int, head: bool) -> Bounds:

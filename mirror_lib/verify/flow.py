@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from array import array
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Collection, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Sized, Tuple
+from dataclasses import dataclass, replace
+from typing import Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Sized, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -21,7 +21,7 @@ from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
 from mirror_lib.ledger.event_tables import TakeoverTable
 from mirror_lib.ledger.intervals import BEFORE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LeftOut, LogPosition, PartitionKey, RangePositions
+from mirror_lib.ledger.records import LeftOut, LogPosition, PartitionKey
 from mirror_lib.rows.origin import DEFAULT_NAME, Provenance, origin_cluster
 from mirror_lib.rows.transform import check_change, expected, names_of
 from mirror_lib.spark.errors import memory_hint, spark_ended
@@ -60,6 +60,8 @@ from mirror_lib.verify.verdicts import (
 )
 
 log = logging.getLogger(__name__)
+
+Readers = Tuple[DigestReader, DigestReader]
 
 _EXPIRED = "if records expired meanwhile, verify again; a timestamp beyond the year 294247 cannot be read by Spark"
 
@@ -108,40 +110,6 @@ def topic_verdicts(
 
 def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
     return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
-
-
-def what_was_repartitioned(
-    flow: ReplicationFlow, copied: Sequence[CopiedTopic], source: Cluster, target: Cluster, known: RangePositions
-) -> OriginCopy:
-    """The partitions to compare of a flow that repartitions records, by its ledger. Raises `ClusterError`."""
-    sources = _present(known.sources, {(each.source.name, each.source.topic_id) for each in copied})
-    remotes = _present(known.remotes, {(each.remote_topic, each.remote_topic_id) for each in copied})
-    here, there = source.offsets(sources, flow.isolation_level), target.offsets(remotes, "read_uncommitted")
-    # All partitions are needed: records of the others may have come from the missing one, or been copied to it.
-    for alias, places, logs in ((flow.source.alias, sources, here), (flow.target.alias, remotes, there)):
-        for topic, number in (place for place in places if place not in logs):
-            raise ClusterError(f"{flow.name}: {alias}: {topic}-{number} has no leader", "verify again when it has one")
-    cleaned = compacted(source, [each.source.name for each in copied])
-    found = origin_copy(copied, known, here, there)
-    begun = found.counts()
-    return replace(
-        found,
-        unknown=_fed(flow, [each for each in copied if each.remote_topic not in begun], source),
-        compacted=compacted(target, [each.remote_topic for each in copied]),
-        thinned={each.remote_topic for each in copied if each.source.name in cleaned},
-    )
-
-
-def _present(stands: Mapping[TopicPartition, LogPosition], topics: Collection[Tuple[str, str]]) -> List[TopicPartition]:
-    return sorted(place for place, stand in stands.items() if (place[0], stand.topic_id) in topics)
-
-
-def _fed(flow: ReplicationFlow, waiting: Sequence[CopiedTopic], source: Cluster) -> FrozenSet[str]:
-    """The remote topics with a source topic that has records."""
-    theirs = [(each.source.name, number) for each in waiting for number in range(each.partitions)]
-    here = source.offsets(theirs, flow.isolation_level) if theirs else {}
-    filled = {topic for (topic, _), log in here.items() if log.end > log.log_start}
-    return frozenset(each.remote_topic for each in waiting if each.source.name in filled)
 
 
 def extra_partitions(source: Cluster, target: Cluster, copied: Sequence[CopiedTopic]) -> Mapping[str, Sequence[int]]:
@@ -197,190 +165,205 @@ def verify_planned(
     target: Cluster,
     scope: Scope,
 ) -> VerifyReport:
-    """`verify` for the topics of `plan` that exist on the target, with the tables of `config`. A topic that does not
-    count is compared as well, and is in the report only if it is not equal."""
+    """The comparison of the topics of `plan` that exist on the target, with the tables of `config`. A topic that does
+    not count is compared as well, and is in the report only if it is not equal."""
     copied = [topic for topic in plan.copied if topic.create is None]
     incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
     ledger = OffsetSyncTable(spark, config.state)
-    report = verify(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
+    compared = FlowComparison(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
+    report = compared.report()
     shown = [each for each in report.topics if each.topic not in plan.uncounted or not each.fine]
     return replace(report, topics=tuple(shown))
 
 
-def verify(
-    spark: SparkSession,
-    flow: ReplicationFlow,
-    ledger: OffsetSyncTable,
-    copied: Sequence[CopiedTopic],
-    source: Cluster,
-    target: Cluster,
-    incomplete: Collection[PartitionKey] = frozenset(),
-    mirror: str = DEFAULT_NAME,
-    scope: Scope = EVERYTHING,
-) -> VerifyReport:
-    """Compare the copied part of every copied topic (see `verify.comparison` for the proof).
+@dataclass(frozen=True)
+class FlowComparison:
+    """Compares the copied part of every topic of `copied` (see `verify.comparison` for the proof).
 
     `incomplete`: partitions that another tool copied before the ledger's first row; that part is not compared. `mirror`
-    is the name in the configuration file. Records out of `scope` are not read. May run alongside the flow. Raises
-    StateError if the ledger, ClusterError if a cluster cannot be read to the end. Raises RefusedError if the flow's
-    change is not repeatable and has no origins, or if `scope` has a time for a comparison by origins.
+    is the name in the configuration file. Records out of `scope` are not read. May run alongside the flow.
     """
-    remote, change = DigestReader(spark, flow.target, "read_uncommitted"), flow.change
-    repeatable, reason = check_change(spark, flow)
-    if flow.repartitions or (change is not None and change.provenance and not repeatable):
-        if scope.since is not None:
-            why = "--since goes by places in the remote log, which this flow's records have not got"
-            raise RefusedError(f"{flow.name}: {why}", "verify it without --since", code="MIR-350")
-        return VerifyReport(flow.name, _by_origin(spark, flow, ledger, copied, (source, target), remote, mirror))
-    if not repeatable:
-        what = "its changed records cannot be computed again for the comparison"
-        raise RefusedError(f"{flow.name}: {what}: {reason}", code="MIR-350")
-    made = None if change is None else _expected(flow, change, copied, mirror)
-    readers = (DigestReader(spark, flow.source, flow.isolation_level, made), remote)
-    # The order matters, because the flow may run meanwhile: the ledger's ranges must end before the remote logs' ends,
-    # and the remote logs' records must be before the ends of the sources.
-    syncs = ledger.triples(flow.name)
-    ranges = _ranges(flow, syncs, copied, source, target, incomplete, scope.since)
-    log.info("%s: comparing %d partitions", flow.name, len(ranges))
-    with read_to_the_end(flow.name, spark):
-        findings = _findings(readers, ranges, _counts(spark, flow, readers, ranges, scope))
-    compared = {
-        (one.known.topic, one.known.remote_topic, one.known.partition): partition_verdict(one, finding)
-        for one, finding in zip(ranges, findings)
-    }
-    extra = {} if flow.shared_remote_topics else extra_partitions(source, target, copied)
-    topics = topic_verdicts(copied, compared, syncs, extra)
-    return VerifyReport(flow.name, topics if scope.since is None else with_none_in_scope(topics))
 
+    spark: SparkSession
+    flow: ReplicationFlow
+    ledger: OffsetSyncTable
+    copied: Sequence[CopiedTopic]
+    source: Cluster
+    target: Cluster
+    incomplete: Collection[PartitionKey] = frozenset()
+    mirror: str = DEFAULT_NAME
+    scope: Scope = EVERYTHING
 
-def _by_origin(
-    spark: SparkSession,
-    flow: ReplicationFlow,
-    ledger: OffsetSyncTable,
-    copied: Sequence[CopiedTopic],
-    clusters: Tuple[Cluster, Cluster],
-    remote: DigestReader,
-    mirror: str,
-) -> Tuple[TopicVerdict, ...]:
-    change = flow.change
-    if change is None or not change.provenance:
-        return tuple(map(nothing_compared, copied))
-    known = ledger.range_positions(flow.name) if flow.repartitions else ledger.spans(flow.name)
-    copy = what_was_repartitioned(flow, copied, *clusters, known)
-    # The origin identifies a copy's source record, so the origin header itself is not compared.
-    bare = replace(change, provenance=False)
-    made = DigestReader(spark, flow.source, flow.isolation_level, _expected(flow, bare, copied, mirror, copy))
-    log.info("%s: comparing %d partitions", flow.name, len(copy.remotes))
-    counts: Mapping[int, OriginCounts] = {}
-    with read_to_the_end(flow.name, spark):
-        if copy.remotes:
-            found = remote.found_hashes(copy.remotes, copy.sources, origin_cluster(mirror, flow.source.alias))
-            counts = compare_origins(made.made_hashes(copy.remotes, copy.sources), found, copy.slot_facts())
-    content = check_change(spark, flow)[1]
-    # `select` does not affect the choice of records.
-    choice = check_change(spark, replace(flow, change=replace(change, select=None)))[1] if content else ""
-    judge = OriginJudge(copy, flow.shared_remote_topics, _may_lose_sight(flow), content or None, choice or None)
-    return tuple(judge.verdict(each, counts) for each in copied)
+    def report(self) -> VerifyReport:
+        """Raises StateError if the ledger, ClusterError if a cluster cannot be read to the end. Raises RefusedError if
+        the flow's change is not repeatable and has no origins, or if the scope has a time for a comparison by origins.
+        """
+        flow, change = self.flow, self.flow.change
+        repeatable, reason = check_change(self.spark, flow)
+        if flow.repartitions or (change is not None and change.provenance and not repeatable):
+            if self.scope.since is not None:
+                why = "--since goes by places in the remote log, which this flow's records have not got"
+                raise RefusedError(f"{flow.name}: {why}", "verify it without --since", code="MIR-350")
+            return VerifyReport(flow.name, self._by_origin())
+        if not repeatable:
+            what = "its changed records cannot be computed again for the comparison"
+            raise RefusedError(f"{flow.name}: {what}: {reason}", code="MIR-350")
+        return VerifyReport(flow.name, self._by_map(self._source(None if change is None else self._made(change))))
 
+    def _source(self, made: Optional[Made]) -> DigestReader:
+        return DigestReader(self.spark, self.flow.source, self.flow.isolation_level, made)
 
-def _expected(
-    flow: ReplicationFlow,
-    change: RecordChange,
-    copied: Sequence[CopiedTopic],
-    mirror: str,
-    copy: Optional[OriginCopy] = None,
-) -> Made:
-    """`change` as a function of rows: with `copy` the records get their remote places, else their source ones."""
-    now = names_of(flow, copied)
-    names = replace(now, partitions={**now.partitions, **(copy.counts() if copy is not None else {})})
-    ids = {topic.source.name: topic.source.topic_id for topic in copied}
-    provenance = Provenance(origin_cluster(mirror, flow.source.alias), ids)
-    return lambda rows: expected(rows, change, names, provenance, copy is not None)
+    def _remote(self) -> DigestReader:
+        return DigestReader(self.spark, self.flow.target, "read_uncommitted")
 
+    def _made(self, change: RecordChange, copy: Optional[OriginCopy] = None) -> Made:
+        """`change` as a function of rows: with `copy` the records get their remote places, else their source ones."""
+        now = names_of(self.flow, self.copied)
+        names = replace(now, partitions={**now.partitions, **(copy.counts() if copy is not None else {})})
+        ids = {topic.source.name: topic.source.topic_id for topic in self.copied}
+        provenance = Provenance(origin_cluster(self.mirror, self.flow.source.alias), ids)
+        return lambda rows: expected(rows, change, names, provenance, copy is not None)
 
-def _ranges(
-    flow: ReplicationFlow,
-    syncs: Mapping[PartitionKey, Numbers],
-    copied: Sequence[CopiedTopic],
-    source: Cluster,
-    target: Cluster,
-    incomplete: Collection[PartitionKey],
-    since: Optional[int],
-) -> List[CopiedRange]:
-    at_target = [(topic.remote_topic, partition) for topic in copied for partition in range(topic.partitions)]
-    remote_offsets = target.offsets(at_target, "read_uncommitted")
-    at_source = [(topic.source.name, partition) for topic in copied for partition in range(topic.partitions)]
-    source_offsets = source.offsets(at_source, flow.isolation_level)
-    later = {} if since is None else source.offsets_at(at_source, since, flow.isolation_level)
-    begin = {each: source_offsets[each].end if at < 0 else at for each, at in later.items() if each in source_offsets}
-    source_compacted = compacted(source, [topic.source.name for topic in copied])
-    remote_compacted = compacted(target, [topic.remote_topic for topic in copied])
-    return [
-        copied_range(
-            CopiedPartition(
-                *(topic.source.name, topic.remote_topic, partition),
-                syncs=syncs.get(key_of(topic, partition), array("q")),
-                source=source_offsets[topic.source.name, partition],
-                remote=remote_offsets[topic.remote_topic, partition],
-                source_compacted=topic.source.name in source_compacted,
-                remote_compacted=topic.remote_topic in remote_compacted,
-                from_the_start=flow.starts_at_earliest and key_of(topic, partition) not in incomplete,
-                shared=flow.shared_remote_topics,
-                changed=_may_lose_sight(flow),
-                older=key_of(topic, partition) in incomplete,
-                since=begin.get((topic.source.name, partition), 0),
-            )
+    def _may_lose_sight(self) -> bool:
+        """Whether the flow may drop records or change their keys."""
+        change = self.flow.change
+        return change is not None and any((change.where, change.select, change.transform))
+
+    def _by_origin(self) -> Tuple[TopicVerdict, ...]:
+        flow, change = self.flow, self.flow.change
+        if change is None or not change.provenance:
+            return tuple(map(nothing_compared, self.copied))
+        copy = self._origin_copy()
+        # The origin identifies a copy's source record, so the origin header itself is not compared.
+        source = self._source(self._made(replace(change, provenance=False), copy))
+        log.info("%s: comparing %d partitions", flow.name, len(copy.remotes))
+        counts: Mapping[int, OriginCounts] = {}
+        with read_to_the_end(flow.name, self.spark):
+            if copy.remotes:
+                cluster = origin_cluster(self.mirror, flow.source.alias)
+                found = self._remote().found_hashes(copy.remotes, copy.sources, cluster)
+                counts = compare_origins(source.made_hashes(copy.remotes, copy.sources), found, copy.slot_facts())
+        content = check_change(self.spark, flow)[1]
+        # `select` does not affect the choice of records.
+        chosen = replace(flow, change=replace(change, select=None))
+        choice = check_change(self.spark, chosen)[1] if content else ""
+        judge = OriginJudge(copy, flow.shared_remote_topics, self._may_lose_sight(), content or None, choice or None)
+        return tuple(judge.verdict(each, counts) for each in self.copied)
+
+    def _origin_copy(self) -> OriginCopy:
+        """The partitions to compare, by the ledger. Raises `ClusterError`."""
+        flow, copied = self.flow, self.copied
+        known = self.ledger.range_positions(flow.name) if flow.repartitions else self.ledger.spans(flow.name)
+        sources = _present(known.sources, {(each.source.name, each.source.topic_id) for each in copied})
+        remotes = _present(known.remotes, {(each.remote_topic, each.remote_topic_id) for each in copied})
+        here = self.source.offsets(sources, flow.isolation_level)
+        there = self.target.offsets(remotes, "read_uncommitted")
+        # All partitions are needed: records of the others may have come from the missing one, or been copied to it.
+        for alias, places, logs in ((flow.source.alias, sources, here), (flow.target.alias, remotes, there)):
+            for topic, number in (place for place in places if place not in logs):
+                where = f"{flow.name}: {alias}: {topic}-{number}"
+                raise ClusterError(f"{where} has no leader", "verify again when it has one")
+        cleaned = compacted(self.source, [each.source.name for each in copied])
+        found = origin_copy(copied, known, here, there)
+        waiting = [each for each in copied if each.remote_topic not in found.counts()]
+        theirs = [(each.source.name, number) for each in waiting for number in range(each.partitions)]
+        logs = self.source.offsets(theirs, flow.isolation_level) if theirs else {}
+        filled = {topic for (topic, _), log in logs.items() if log.end > log.log_start}
+        return replace(
+            found,
+            unknown={each.remote_topic for each in waiting if each.source.name in filled},
+            compacted=compacted(self.target, [each.remote_topic for each in copied]),
+            thinned={each.remote_topic for each in copied if each.source.name in cleaned},
         )
-        for topic in copied
-        for partition in range(topic.partitions)
-        if (topic.source.name, partition) in source_offsets and (topic.remote_topic, partition) in remote_offsets
-    ]
+
+    def _by_map(self, source: DigestReader) -> Tuple[TopicVerdict, ...]:
+        # The order matters, because the flow may run meanwhile: the ledger's ranges must end before the remote logs'
+        # ends, and the remote logs' records must be before the ends of the sources.
+        syncs = self.ledger.triples(self.flow.name)
+        ranges = self._ranges(syncs)
+        log.info("%s: comparing %d partitions", self.flow.name, len(ranges))
+        readers = source, self._remote()
+        with read_to_the_end(self.flow.name, self.spark):
+            findings = _findings(readers, ranges, self._counts(readers, ranges))
+        compared = {
+            (one.known.topic, one.known.remote_topic, one.known.partition): partition_verdict(one, finding)
+            for one, finding in zip(ranges, findings)
+        }
+        shared = self.flow.shared_remote_topics
+        extra = {} if shared else extra_partitions(self.source, self.target, self.copied)
+        topics = topic_verdicts(self.copied, compared, syncs, extra)
+        return topics if self.scope.since is None else with_none_in_scope(topics)
+
+    def _ranges(self, syncs: Mapping[PartitionKey, Numbers]) -> List[CopiedRange]:
+        flow, copied, since = self.flow, self.copied, self.scope.since
+        pairs = [
+            ((each.source.name, number), (each.remote_topic, number), key_of(each, number))
+            for each in copied
+            for number in range(each.partitions)
+        ]
+        remote_logs = self.target.offsets([remote for _, remote, _ in pairs], "read_uncommitted")
+        at_source = [source for source, _, _ in pairs]
+        source_logs = self.source.offsets(at_source, flow.isolation_level)
+        later = {} if since is None else self.source.offsets_at(at_source, since, flow.isolation_level)
+        begin = {each: source_logs[each].end if at < 0 else at for each, at in later.items() if each in source_logs}
+        source_compacted = compacted(self.source, [each.source.name for each in copied])
+        remote_compacted = compacted(self.target, [each.remote_topic for each in copied])
+        return [
+            copied_range(
+                CopiedPartition(
+                    *(source[0], remote[0], source[1], syncs.get(key, array("q"))),
+                    *(source_logs[source], remote_logs[remote]),
+                    source_compacted=source[0] in source_compacted,
+                    remote_compacted=remote[0] in remote_compacted,
+                    from_the_start=flow.starts_at_earliest and key not in self.incomplete,
+                    shared=flow.shared_remote_topics,
+                    changed=self._may_lose_sight(),
+                    older=key in self.incomplete,
+                    since=begin.get(source, 0),
+                )
+            )
+            for source, remote, key in pairs
+            if source in source_logs and remote in remote_logs
+        ]
+
+    def _counts(self, readers: Readers, ranges: Sequence[CopiedRange]) -> Mapping[int, Counts]:
+        """Find equal parts by whole batches if possible, else by sums of hashes, and compare the rest by record."""
+        slots = dict(enumerate(ranges))
+        by_batch: Mapping[int, Settled] = {}
+        if not self.scope.by_record and self.flow.change is None:
+            by_batch = self._settled({n: each for n, each in slots.items() if each.in_order and each.runs.records})
+        parts = {slot: _parts(copied, by_batch.get(slot)) for slot, copied in slots.items()}
+        if by_batch:
+            left = sum(part.runs.records for slot in by_batch for part in parts[slot])
+            records = sum(slots[slot].runs.records for slot in by_batch)
+            what = "%s: of %d records %d are compared one by one, the others by their batches"
+            log.info(what, self.flow.name, records, left)
+        unequal = _unequal(self.spark, readers, parts)
+        tails = {slot: each.tail for slot, each in by_batch.items()}
+        found = {slot: Counts(copied.runs.records, tail=tails.get(slot, 0)) for slot, copied in slots.items()}
+        # Only compaction needs the last record of each key.
+        for keyed in (False, True):
+            group = {slot: slots[slot] for slot in unequal if slots[slot].known.compacted is keyed}
+            found.update({**dict.fromkeys(group, Counts()), **(compare(self.spark, *readers, group) if group else {})})
+        return found
+
+    def _settled(self, ranges: Mapping[int, CopiedRange]) -> Mapping[int, Settled]:
+        """The parts that batches settle; none if the comparison fails, for example without a Python package on
+        executors.
+
+        Everything is then compared by record: Spark's own consumer needs no Python package there."""
+        flow = self.flow
+        try:
+            return settle(self.spark, (flow.source, flow.target), flow.isolation_level, ranges)
+        except Exception as error:
+            if spark_ended(flow.name, self.spark) is not None:
+                raise
+            log.warning("%s: records are compared one by one, not by batches: %s", flow.name, cause_of(error))
+            return {}
 
 
-def _may_lose_sight(flow: ReplicationFlow) -> bool:
-    """Whether the flow may drop records or change their keys."""
-    change = flow.change
-    return change is not None and any((change.where, change.select, change.transform))
-
-
-def _findings(
-    readers: Tuple[DigestReader, DigestReader], ranges: Sequence[CopiedRange], counts: Mapping[int, Counts]
-) -> List[Finding]:
-    """Compare the records after the ledger's end, then classify first differences; in the order of `ranges`."""
-    # Ranks are comparable without gaps and other writers, and if both sides start at the same record.
-    open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and r.in_order and not r.cut_behind}
-    tails = compare_tails(*readers, open_ended) if open_ended else {}
-    firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
-    differing = [(n, first) for n, first in enumerate(firsts) if first is not None]
-    examined = kinds(*readers, ranges, dict(differing[:EXAMINED]))
-    return [Finding(counts[n], tails.get(n), firsts[n], examined.get(n)) for n in range(len(ranges))]
-
-
-def _counts(
-    spark: SparkSession,
-    flow: ReplicationFlow,
-    readers: Tuple[DigestReader, DigestReader],
-    ranges: Sequence[CopiedRange],
-    scope: Scope,
-) -> Mapping[int, Counts]:
-    """Find equal parts by whole batches if possible, else by sums of hashes, and compare the rest by record."""
-    slots = dict(enumerate(ranges))
-    by_batch: Mapping[int, Settled] = {}
-    if not scope.by_record and flow.change is None:
-        by_batch = _settled(spark, flow, {n: each for n, each in slots.items() if each.in_order and each.runs.records})
-    parts = {slot: _parts(copied, by_batch.get(slot)) for slot, copied in slots.items()}
-    if by_batch:
-        left = sum(part.runs.records for slot in by_batch for part in parts[slot])
-        records = sum(slots[slot].runs.records for slot in by_batch)
-        log.info("%s: of %d records %d are compared one by one, the others by their batches", flow.name, records, left)
-    unequal = _unequal(spark, readers, parts)
-    tails = {slot: each.tail for slot, each in by_batch.items()}
-    found = {slot: Counts(copied.runs.records, tail=tails.get(slot, 0)) for slot, copied in slots.items()}
-    # Only compaction needs the last record of each key.
-    for keyed in (False, True):
-        group = {slot: slots[slot] for slot in unequal if slots[slot].known.compacted is keyed}
-        found.update({**dict.fromkeys(group, Counts()), **(compare(spark, *readers, group) if group else {})})
-    return found
+def _present(stands: Mapping[TopicPartition, LogPosition], topics: Collection[Tuple[str, str]]) -> List[TopicPartition]:
+    return sorted(place for place, stand in stands.items() if (place[0], stand.topic_id) in topics)
 
 
 # Up to so many open stretches of a partition are screened one by one; more are joined to one stretch.
@@ -396,22 +379,7 @@ def _parts(copied: CopiedRange, settled: Optional[Settled]) -> List[CopiedRange]
     return parts if settled.open == ((0, copied.runs.records),) else [*parts, a_few(copied)]
 
 
-def _settled(spark: SparkSession, flow: ReplicationFlow, ranges: Mapping[int, CopiedRange]) -> Mapping[int, Settled]:
-    """The parts that batches settle; none if the comparison fails, for example without a Python package on executors.
-
-    Everything is then compared by record: Spark's own consumer needs no Python package there."""
-    try:
-        return settle(spark, (flow.source, flow.target), flow.isolation_level, ranges)
-    except Exception as error:
-        if spark_ended(flow.name, spark) is not None:
-            raise
-        log.warning("%s: records are compared one by one, not by batches: %s", flow.name, cause_of(error))
-        return {}
-
-
-def _unequal(
-    spark: SparkSession, readers: Tuple[DigestReader, DigestReader], parts: Mapping[int, Sequence[CopiedRange]]
-) -> Set[int]:
+def _unequal(spark: SparkSession, readers: Readers, parts: Mapping[int, Sequence[CopiedRange]]) -> Set[int]:
     """The slots with a part that is not equal. A read has one part of each partition, so the largest number of parts of
     a partition is the number of reads."""
     found: Set[int] = set()
@@ -419,6 +387,17 @@ def _unequal(
         nth = {slot: own[n] for slot, own in parts.items() if n < len(own) and slot not in found}
         found |= nth.keys() - screen(spark, *readers, nth)
     return found
+
+
+def _findings(readers: Readers, ranges: Sequence[CopiedRange], counts: Mapping[int, Counts]) -> List[Finding]:
+    """Compare the records after the ledger's end, then classify first differences; in the order of `ranges`."""
+    # Ranks are comparable without gaps and other writers, and if both sides start at the same record.
+    open_ended = {n: r for n, r in enumerate(ranges) if counts[n].tail and r.in_order and not r.cut_behind}
+    tails = compare_tails(*readers, open_ended) if open_ended else {}
+    firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
+    differing = [(n, first) for n, first in enumerate(firsts) if first is not None]
+    examined = kinds(*readers, ranges, dict(differing[:EXAMINED]))
+    return [Finding(counts[n], tails.get(n), firsts[n], examined.get(n)) for n in range(len(ranges))]
 
 
 def _first(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> Optional[Facing]:

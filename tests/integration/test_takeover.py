@@ -28,7 +28,7 @@ from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.replication.copy_ranges import read_metadata
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
-from mirror_lib.verify.flow import verify
+from mirror_lib.verify.flow import FlowComparison
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
@@ -280,7 +280,8 @@ def verified(lab: GroupLab) -> List[str]:
     with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
         copied: Sequence[CopiedTopic] = plan_flow(flow, source, target, config.flows).copied
         incomplete = TakeoverTable(lab.spark, config.state).incomplete(flow.name)
-        report = verify(lab.spark, flow, OffsetSyncTable(lab.spark, config.state), copied, source, target, incomplete)
+        ledger = OffsetSyncTable(lab.spark, config.state)
+        report = FlowComparison(lab.spark, flow, ledger, copied, source, target, incomplete).report()
     return [f"{topic.topic}: {each}" for topic in report.topics for each in topic.partitions if each.difference]
 
 

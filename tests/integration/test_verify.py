@@ -25,7 +25,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.topics.plan import CopiedTopic
-from mirror_lib.verify.flow import verify
+from mirror_lib.verify.flow import FlowComparison
 from mirror_lib.verify.ranges import EVERYTHING, Scope
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
 from tests.lab.brokers import KafkaBroker
@@ -210,8 +210,11 @@ class Lab:
     def verify(
         self, names: Sequence[str], flow: Optional[ReplicationFlow] = None, scope: Scope = EVERYTHING
     ) -> VerifyReport:
-        clusters = (self.source, self.target)
-        return verify(self.spark, flow or self.flow, self.ledger, self.copied(names), *clusters, scope=scope)
+        return self.compare(flow or self.flow, self.copied(names), scope=scope)
+
+    def compare(self, flow: ReplicationFlow, copied: Sequence[CopiedTopic], **more: Any) -> VerifyReport:
+        clusters = self.source, self.target
+        return FlowComparison(self.spark, flow, self.ledger, copied, *clusters, **more).report()
 
 
 @pytest.fixture(scope="module")
@@ -426,7 +429,7 @@ def test_what_is_out_of_scope_is_not_compared_and_what_is_in_it_is(lab: Lab) -> 
 
     def verdict(**scope: Any) -> Tuple[str, int]:
         copied, found = lab.copied([name]), Scope(**scope)
-        (topic,) = verify(lab.spark, lab.flow, lab.ledger, copied, lab.source, lab.target, scope=found).topics
+        (topic,) = lab.compare(lab.flow, copied, scope=found).topics
         return topic.verdict, topic.records
 
     assert verdict() == ("differs", 39)
@@ -453,7 +456,7 @@ def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> 
     lab.write(lab.flow.source.bootstrap_servers, {(begun_later, 0): TEN})
     lab.enter(lab.copied([begun_later]), {(begun_later, 0): [(10, 0, 0)]})
     latest = replace(lab.flow, auto_offset_reset="latest")
-    later = verify(lab.spark, latest, lab.ledger, lab.copied([begun_later]), lab.source, lab.target)
+    later = lab.compare(latest, lab.copied([begun_later]))
 
     assert [topic.verdict for topic in before.topics] == ["not compared"]  # nothing is copied yet
     assert not without_ledger.equal
@@ -835,7 +838,7 @@ def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with
 ) -> None:
     flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
 
-    report = verify(lab.spark, flow, lab.ledger, placed, lab.source, lab.target)
+    report = lab.compare(flow, placed)
 
     found = {
         topic.topic: [
@@ -855,7 +858,7 @@ def test_records_that_are_placed_anew_are_compared_as_far_as_the_flow_lets_them_
 
     # Where others may write, what has no origin is theirs, and nothing else is.
     sharing = replace(flow, shared_remote_topics=True)
-    shared = verify(lab.spark, sharing, lab.ledger, copied, lab.source, lab.target)
+    shared = lab.compare(sharing, copied)
     stranger = verdict_of(shared, "placed-stranger")
     assert stranger.verdict == "equal"
     assert unknown(stranger) == ["1 records of other writers are in between: not compared"]
@@ -864,21 +867,21 @@ def test_records_that_are_placed_anew_are_compared_as_far_as_the_flow_lets_them_
 
     # What is not the same each time is not compared, and the rest is.
     random = replace(flow, change=RecordChange(partitioner=KEY, select="*, string(rand()) as value"))
-    changing = verify(lab.spark, random, lab.ledger, copied, lab.source, lab.target)
+    changing = lab.compare(random, copied)
     assert verdict_of(changing, "placed-changed").verdict == verdict_of(changing, "placed-equal").verdict == "equal"
     (sentence, *_) = unknown(verdict_of(changing, "placed-equal"))
     assert "the flow may change a record differently each time" in sentence
     expected = [name for name in others if name != "placed-changed"]
     assert {verdict_of(changing, name).verdict for name in expected} == {"differs"}
     choosing = replace(flow, change=RecordChange(partitioner=KEY, where="rand() < 2"))
-    chosen = verify(lab.spark, choosing, lab.ledger, copied, lab.source, lab.target)
+    chosen = lab.compare(choosing, copied)
     assert {verdict_of(chosen, name).verdict for name in ("placed-equal", "placed-lost")} == {"equal"}
     assert verdict_of(chosen, "placed-doubled").verdict == "differs"
     # Another mirror's copies are none of this one's; and without origins nothing is known of them.
-    another = verify(lab.spark, flow, lab.ledger, copied[:1], lab.source, lab.target, mirror="other")
+    another = lab.compare(flow, copied[:1], mirror="other")
     assert {d.kind for d in another.topics[0].differences} == {"lost"}
     bare = replace(flow, change=RecordChange(partitioner=KEY, provenance=False))
-    nothing = verify(lab.spark, bare, lab.ledger, copied, lab.source, lab.target)
+    nothing = lab.compare(bare, copied)
     assert {topic.verdict for topic in nothing.topics} == {"not compared"}
 
 
@@ -900,7 +903,7 @@ def test_placed_records_that_expired_on_a_side_are_told_and_the_rest_is_compared
     for name in names[1:]:
         delete_before(downstream, f"primary.{name}", 2)
 
-    report = verify(lab.spark, flow, lab.ledger, copied, lab.source, lab.target)
+    report = lab.compare(flow, copied)
 
     source, remote, lost = report.topics
     assert (source.verdict, source.records, remote.verdict, remote.records) == ("equal", 12, "equal", 14)
@@ -923,11 +926,11 @@ def test_placed_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: L
     flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
 
     alone, shared = (
-        verify(lab.spark, each, lab.ledger, copied, lab.source, lab.target)
+        lab.compare(each, copied)
         for each in (flow, replace(flow, shared_remote_topics=True))
     )
     enter_ranges(lab, names[1:], {(names[1], n): 0 for n in (0, 1)})
-    lacking = verify(lab.spark, flow, lab.ledger, copied, lab.source, lab.target)
+    lacking = lab.compare(flow, copied)
 
     assert [topic.verdict for topic in alone.topics] == ["not compared", "not compared"]
     assert [topic.verdict for topic in shared.topics] == ["not compared", "not compared"]
@@ -950,7 +953,7 @@ def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -
     lab.append([LedgerRow(*topics, -1, *ids, 0, 0, 0, 1, 0, 0)])
     flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
 
-    report = verify(lab.spark, flow, lab.ledger, [replace(each, keyed_over=2)], lab.source, lab.target)
+    report = lab.compare(flow, [replace(each, keyed_over=2)])
 
     (topic,) = report.topics
     place = partition_of_key(MORE[-1].key, 0, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import astuple, dataclass
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, Optional, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,6 +15,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.reach import accepting
 from mirror_lib.ledger.compaction import text_literal
 from mirror_lib.rows.origin import ORIGIN_HEADER
+from mirror_lib.rows.transform import no_rows
 from mirror_lib.spark.jobs import local_rows
 
 # Maps rows of Kafka's source to the rows to digest instead, each with its position.
@@ -84,16 +85,6 @@ _FEED = (
     *(("first", "bigint"), ("until", "bigint"), ("expired", "bigint")),
     *(("topic", "string"), ("topic_id", "string")),
 )
-_HASH_COLUMNS = tuple((f"{name}_hash", "bigint") for name in FIELD_HASHES)
-_MADE_COLUMNS = (("slot", "int"), ("origin", "int"), ("upstream", "bigint"), *_HASH_COLUMNS)
-_KAFKA_COLUMNS = (
-    *_SLOT,
-    ("offset", "bigint"),
-    ("key", "binary"),
-    ("value", "binary"),
-    ("headers", "array<struct<key: string, value: binary>>"),
-    ("timestamp", "timestamp"),
-)
 
 
 class DigestReader:
@@ -119,13 +110,9 @@ class DigestReader:
 
         `slot` is the record's place among `slots`, `origin` the slot of its feed. Records without a slot or feed are
         excluded. The headers do not include the flow's own origin."""
-        read = [part for part in feeds if part.from_offset < part.until_offset]
-        if not read:
-            return local_rows(self._spark, _MADE_COLUMNS, [])
-        to = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in slots])
-        here = self._load(read).join(F.broadcast(to), ["topic", "partition"])
         places = ["topic", "source_topic", "source_partition"]
-        ours = here.join(F.broadcast(self._feeds(feeds)), places).where("offset >= first and offset < until")
+        here = self._records(feeds, slots).join(F.broadcast(self._feeds(feeds)), places)
+        ours = here.where("offset >= first and offset < until")
         return ours.selectExpr("slot", "origin", "offset as upstream", *_FIELD_HASHES)
 
     def found_hashes(self, slots: Sequence[Slice], feeds: Sequence[Feed], cluster: str) -> DataFrame:
@@ -151,26 +138,28 @@ class DigestReader:
     def _feeds(self, feeds: Sequence[Feed]) -> DataFrame:
         return local_rows(self._spark, _FEED, [astuple(each) for each in feeds])
 
-    def _records(self, slices: Sequence[Slice]) -> DataFrame:
-        read = [part for part in slices if part.from_offset < part.until_offset]
-        if not read:
-            return local_rows(self._spark, _KAFKA_COLUMNS, [])
-        slots = local_rows(self._spark, _SLOT, [(part.slot, part.topic, part.partition) for part in read])
-        return self._load(read).join(F.broadcast(slots), ["topic", "partition"])
+    def _records(self, slices: Sequence[Slice], slots: Optional[Sequence[Slice]] = None) -> DataFrame:
+        """The records of `slices` with the slots of their partitions, or of the partitions that `made` gave them."""
+        places = [(each.slot, each.topic, each.partition) for each in slots or slices]
+        return self._load(slices).join(F.broadcast(local_rows(self._spark, _SLOT, places)), ["topic", "partition"])
 
-    def _load(self, read: Sequence[Slice]) -> DataFrame:
-        records = self._spark.read.format("kafka").options(**self._options(read)).load()
+    def _load(self, slices: Sequence[Slice]) -> DataFrame:
+        # Spark's source refuses a read of nothing.
+        read = [each for each in slices if each.from_offset < each.until_offset]
+        records = self._read(read) if read else no_rows(self._spark)
         return records if self._made is None else self._made(records)
 
-    def _options(self, slices: Sequence[Slice]) -> Mapping[str, str]:
-        partitions: Dict[str, List[int]] = defaultdict(list)
-        for part in slices:
-            partitions[part.topic].append(part.partition)
-        return {
+    def _read(self, slices: Sequence[Slice]) -> DataFrame:
+        starts: Dict[str, Dict[str, int]] = defaultdict(dict)
+        ends: Dict[str, Dict[str, int]] = defaultdict(dict)
+        for each in slices:
+            starts[each.topic][str(each.partition)] = each.from_offset
+            ends[each.topic][str(each.partition)] = each.until_offset
+        options = {
             **spark_kafka_options(accepting(self._cluster), self._spark.version),
-            "assign": json.dumps(partitions),
-            "startingOffsets": _offsets(slices, "from_offset"),
-            "endingOffsets": _offsets(slices, "until_offset"),
+            "assign": json.dumps({topic: list(map(int, own)) for topic, own in starts.items()}),
+            "startingOffsets": json.dumps(starts),
+            "endingOffsets": json.dumps(ends),
             "includeHeaders": "true",
             "failOnDataLoss": "true",
             "groupIdPrefix": "mirror-verify",
@@ -180,10 +169,4 @@ class DigestReader:
             # At a log's end a fetch waits this long for more records, and Spark's offset requests queue after it.
             "kafka.fetch.max.wait.ms": "20",
         }
-
-
-def _offsets(slices: Sequence[Slice], bound: str) -> str:
-    offsets: Dict[str, Dict[str, int]] = defaultdict(dict)
-    for part in slices:
-        offsets[part.topic][str(part.partition)] = getattr(part, bound)
-    return json.dumps(offsets)
+        return self._spark.read.format("kafka").options(**options).load()

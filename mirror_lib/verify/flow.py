@@ -54,7 +54,6 @@ from mirror_lib.verify.verdicts import (
     VerifyReport,
     lost_at_the_head,
     not_compared,
-    partition_verdict,
     with_none_compared,
     with_none_in_scope,
 )
@@ -286,8 +285,8 @@ class FlowComparison:
         with read_to_the_end(self.flow.name, self.spark):
             findings = _findings(readers, ranges, self._counts(readers, ranges))
         compared = {
-            (one.known.topic, one.known.remote_topic, one.known.partition): partition_verdict(one, finding)
-            for one, finding in zip(ranges, findings)
+            (known.topic, known.remote_topic, known.partition): finding.verdict()
+            for known, finding in ((each.copied.known, each) for each in findings)
         }
         shared = self.flow.shared_remote_topics
         extra = {} if shared else extra_partitions(self.source, self.target, self.copied)
@@ -397,7 +396,7 @@ def _findings(readers: Readers, ranges: Sequence[CopiedRange], counts: Mapping[i
     firsts = [_first(r, counts[n], tails.get(n)) for n, r in enumerate(ranges)]
     differing = [(n, first) for n, first in enumerate(firsts) if first is not None]
     examined = kinds(*readers, ranges, dict(differing[:EXAMINED]))
-    return [Finding(counts[n], tails.get(n), firsts[n], examined.get(n)) for n in range(len(ranges))]
+    return [Finding(r, counts[n], tails.get(n), firsts[n], examined.get(n)) for n, r in enumerate(ranges)]
 
 
 def _first(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> Optional[Facing]:

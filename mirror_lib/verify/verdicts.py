@@ -309,43 +309,91 @@ class Finding:
     """The result for a partition. `tail`: the counts after the ledger's end. `first` is the first difference, `kind`
     the difference's kind and a sentence."""
 
+    copied: CopiedRange
     counts: Counts
     tail: Optional[Counts] = None
     first: Optional[Facing] = None
     kind: Optional[Tuple[str, str]] = None
+
+    def verdict(self) -> PartitionVerdict:
+        copied, known, counts = self.copied, self.copied.known, self.counts
+        in_tail = self.tail.records if self.tail else 0
+        records = counts.records + in_tail
+        behind = max(0, known.source.end - copied.source.end)
+        # Another writer or a repeated attempt wrote after the source's end.
+        surplus = counts.tail and not (behind or self.tail or known.shared or copied.cut_behind)
+        difference = self._difference()
+        equal = NOT_COMPARED if surplus else EQUAL
+        # In a shared topic the records after the ledger's end may be of another writer.
+        after = 0 if self.tail or known.shared else counts.tail
+        return PartitionVerdict(
+            *(known.partition, records, DIFFERS if difference else equal if records else self._of_no_pair(behind)),
+            difference=difference,
+            unknown=self._left_uncompared(),
+            waiting=behind > 0,
+            # Records that the copier wrote but did not commit to the ledger yet count as copied.
+            not_copied=max(0, behind - in_tail),
+            uncompared=None if known.older else copied.expired_upstream + counts.head_downstream + after,
+            before_start=self._skipped_by_start(),
+        )
+
+    def _skipped_by_start(self) -> int:
+        """The source's offsets before the copy's start; 0 if the remote log has records from before the ledger."""
+        first, end = self.copied.before_start
+        return 0 if self.counts.head_downstream else end - first
+
+    def _of_no_pair(self, behind: int) -> str:
+        """The verdict on a partition without compared pairs: `expired` if copied records expired, `not compared` if
+        both logs have records outside the ledger, else `equal`.
+
+        Records of other writers in a shared topic, and those from before a take-over, do not count."""
+        copied, counts = self.copied, self.counts
+        if copied.not_asked:
+            return EQUAL
+        if copied.expired_upstream or copied.expired_downstream:
+            return EXPIRED
+        outside = (counts.head_upstream and counts.head_downstream) or (counts.tail and behind)
+        return NOT_COMPARED if outside and not copied.known.shared else EQUAL
+
+    def _difference(self) -> Optional[Difference]:
+        copied, known, counts = self.copied, self.copied.known, self.counts
+        if copied.contradiction:
+            return Difference(known.partition, LEDGER, None, None, 0, copied.contradiction)
+        if self.first is None:
+            return None
+        head = counts.head_upstream if lost_at_the_head(counts) else 0
+        places = counts.differing + head + (self.tail.differing if self.tail else 0)
+        kind, detail = self.kind or (DIFFERS, f"not looked at closely: more than {EXAMINED} partitions differ")
+        detail = f"{detail}; {OR_BEGUN_LATER}" if head and kind == LOST else detail
+        if known.changed:
+            kind, detail = by_the_rule(kind, NO_SUCH_RECORD if kind == FOREIGN else detail)
+        return Difference(known.partition, kind, self.first.upstream, self.first.downstream, places, detail)
+
+    def _left_uncompared(self) -> Tuple[str, ...]:
+        copied, counts = self.copied, self.counts
+        after = "compared with the next records of the source" if self.tail else "not compared"
+        head = 0 if lost_at_the_head(counts) else counts.head_upstream
+        said: Dict[str, int] = {
+            "{} copied records expired on the source and cannot be compared": copied.expired_upstream,
+            "{} copied records expired on the remote log and cannot be compared": copied.expired_downstream,
+            "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
+            "{} records on the source are before the ledger's first row: not compared": head,
+            "{} records in the remote log are before the ledger's first row: not compared": counts.head_downstream,
+            "{} copied records are out of scope (--since) and were not compared": copied.not_asked,
+            f"the copy starts at source offset {copied.before_start[1]}, by start.position or"
+            " consumer.auto.offset.reset: {} earlier offsets are not copied": self._skipped_by_start(),
+            "the records of the remote log before the take-over were not all compared, and are not now": (
+                copied.known.older
+            ),
+            f"{{}} records in the remote log are after the ledger's last row: {after}": counts.tail,
+        }
+        return tuple(sentence.format(count) for sentence, count in said.items() if count)
 
 
 def lost_at_the_head(counts: Counts) -> bool:
     """Whether the source starts with records that were never copied. False if the remote log also has records before
     the ledger's first run: another tool started the copy, so nothing is known about them."""
     return counts.head_upstream > 0 and counts.head_downstream == 0
-
-
-def partition_verdict(copied: CopiedRange, finding: Finding) -> PartitionVerdict:
-    counts, tail = finding.counts, finding.tail
-    records = counts.records + (tail.records if tail else 0)
-    difference = _difference(copied, finding)
-    equal = NOT_COMPARED if _surplus(copied, finding) else EQUAL
-    verdict = DIFFERS if difference else equal if records else _of_no_pair(copied, counts)
-    left = _left_uncompared(copied, counts, tail)
-    waiting = copied.known.source.end > copied.source.end
-    # Records that the copier wrote but did not commit to the ledger yet count as copied.
-    not_copied = max(0, copied.known.source.end - copied.source.end - (tail.records if tail else 0))
-    uncompared = None if copied.known.older else _uncompared(copied, counts, tail)
-    return PartitionVerdict(
-        *(copied.known.partition, records, verdict, difference, left),
-        waiting=waiting,
-        not_copied=not_copied,
-        uncompared=uncompared,
-        before_start=_skipped_by_start(copied, counts),
-    )
-
-
-def _uncompared(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> int:
-    """The records of the remote log without a comparison. In a shared topic those after the ledger's end may be of
-    another writer."""
-    after = 0 if tail or copied.known.shared else counts.tail
-    return copied.expired_upstream + counts.head_downstream + after
 
 
 NONE_IN_SCOPE = "no copied record of the flow is in scope (--since): nothing was compared"
@@ -378,63 +426,3 @@ def with_none_compared(partitions: Sequence[PartitionVerdict]) -> Tuple[Partitio
         for n in held:
             found[n] = not_compared(found[n], *(NONE_COMPARED,) * (n == held[0]))
     return tuple(found)
-
-
-def _surplus(copied: CopiedRange, finding: Finding) -> bool:
-    """Whether the remote log has uncompared records after the source's end, from another writer or a repeated
-    attempt."""
-    ended = copied.known.source.end <= copied.source.end
-    return ended and finding.counts.tail > 0 and finding.tail is None and not (copied.known.shared or copied.cut_behind)
-
-
-def _skipped_by_start(copied: CopiedRange, counts: Counts) -> int:
-    """The source's offsets before the copy's start; 0 if the remote log has records from before the ledger."""
-    first, end = copied.before_start
-    return 0 if counts.head_downstream else end - first
-
-
-def _of_no_pair(copied: CopiedRange, counts: Counts) -> str:
-    """The verdict on a partition without compared pairs: `expired` if copied records expired, `not compared` if both
-    logs have records outside the ledger, else `equal`.
-
-    Records of other writers in a shared topic, and those from before a take-over, do not count."""
-    if copied.not_asked:
-        return EQUAL
-    if copied.expired_upstream or copied.expired_downstream:
-        return EXPIRED
-    before = counts.head_upstream and counts.head_downstream
-    behind = counts.tail and copied.known.source.end > copied.source.end
-    return NOT_COMPARED if (before or behind) and not copied.known.shared else EQUAL
-
-
-def _difference(copied: CopiedRange, finding: Finding) -> Optional[Difference]:
-    if copied.contradiction:
-        return Difference(copied.known.partition, LEDGER, None, None, 0, copied.contradiction)
-    if finding.first is None:
-        return None
-    counts, tail = finding.counts, finding.tail
-    head = counts.head_upstream if lost_at_the_head(counts) else 0
-    places = counts.differing + head + (tail.differing if tail else 0)
-    kind, detail = finding.kind or (DIFFERS, f"not looked at closely: more than {EXAMINED} partitions differ")
-    detail = f"{detail}; {OR_BEGUN_LATER}" if head and kind == LOST else detail
-    if copied.known.changed:
-        kind, detail = by_the_rule(kind, NO_SUCH_RECORD if kind == FOREIGN else detail)
-    return Difference(copied.known.partition, kind, finding.first.upstream, finding.first.downstream, places, detail)
-
-
-def _left_uncompared(copied: CopiedRange, counts: Counts, tail: Optional[Counts]) -> Tuple[str, ...]:
-    behind = "compared with the next records of the source" if tail else "not compared"
-    head = 0 if lost_at_the_head(counts) else counts.head_upstream
-    said: Dict[str, int] = {
-        "{} copied records expired on the source and cannot be compared": copied.expired_upstream,
-        "{} copied records expired on the remote log and cannot be compared": copied.expired_downstream,
-        "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
-        "{} records on the source are before the ledger's first row: not compared": head,
-        "{} records in the remote log are before the ledger's first row: not compared": counts.head_downstream,
-        "{} copied records are out of scope (--since) and were not compared": copied.not_asked,
-        f"the copy starts at source offset {copied.before_start[1]}, by start.position or consumer.auto.offset.reset:"
-        " {} earlier offsets are not copied": _skipped_by_start(copied, counts),
-        "the records of the remote log before the take-over were not all compared, and are not now": copied.known.older,
-        f"{{}} records in the remote log are after the ledger's last row: {behind}": counts.tail,
-    }
-    return tuple(sentence.format(count) for sentence, count in said.items() if count)

@@ -22,7 +22,6 @@ from mirror_lib.verify.verdicts import (
     PartitionVerdict,
     TopicVerdict,
     VerifyReport,
-    partition_verdict,
     summary,
 )
 
@@ -45,7 +44,7 @@ NO_LEDGER = (0, 0, 10)
 
 
 def of(copied: CopiedRange, counts: Counts) -> PartitionVerdict:
-    return partition_verdict(copied, Finding(counts))
+    return Finding(copied, counts).verdict()
 
 
 def test_both_logs_hold_records_and_none_was_compared() -> None:
@@ -78,7 +77,7 @@ def test_remote_log_that_goes_on_uncompared_where_the_source_does_not_is_not_cal
     assert of(partition(), SURPLUS).verdict == NOT_COMPARED
     for known in (partition((0, 10, 12)), partition(shared=True), replace(partition(), cut_behind=True)):
         assert of(known, SURPLUS).verdict == EQUAL
-    assert partition_verdict(partition(), Finding(SURPLUS, Counts(3))).verdict == EQUAL
+    assert Finding(partition(), SURPLUS, Counts(3)).verdict().verdict == EQUAL
 
 
 def test_what_expired_is_told_as_expired() -> None:
@@ -107,28 +106,28 @@ def test_offsets_before_the_start_of_the_copy_are_counted(older: bool, head: int
 
 
 def test_whole_is_said_only_of_what_was_compared_from_the_start_to_the_end_of_the_remote_log() -> None:
-    def scope_of(copied: CopiedRange, finding: Finding, scope: Scope = EVERYTHING) -> str:
-        report = VerifyReport("A->B", (TopicVerdict("orders", "there", (partition_verdict(copied, finding),)),))
+    def scope_of(finding: Finding, scope: Scope = EVERYTHING) -> str:
+        report = VerifyReport("A->B", (TopicVerdict("orders", "there", (finding.verdict(),)),))
         return summary(report, scope).scope
 
     late, since = Counts(records=6, head_downstream=1200), Scope(since=0)
-    assert scope_of(partition(), Finding(Counts(records=10))) == "whole"
-    assert scope_of(partition(), Finding(late)) == "1,200 records not compared"
-    assert scope_of(partition(), Finding(late), since) == "since 1970-01-01T00:00:00Z, 1,200 records not compared"
-    assert scope_of(partition(expired=10), Finding(Counts(records=6))) == "10 records not compared"
-    assert scope_of(partition((0, 10, 12)), Finding(SURPLUS)) == "3 records not compared"
-    assert scope_of(partition(), Finding(SURPLUS, Counts(3))) == "whole"
-    assert scope_of(partition(shared=True), Finding(SURPLUS)) == "whole"
-    assert "whole" not in scope_of(partition(older=True), Finding(Counts(records=10)))
+    assert scope_of(Finding(partition(), Counts(records=10))) == "whole"
+    assert scope_of(Finding(partition(), late)) == "1,200 records not compared"
+    assert scope_of(Finding(partition(), late), since) == "since 1970-01-01T00:00:00Z, 1,200 records not compared"
+    assert scope_of(Finding(partition(expired=10), Counts(records=6))) == "10 records not compared"
+    assert scope_of(Finding(partition((0, 10, 12)), SURPLUS)) == "3 records not compared"
+    assert scope_of(Finding(partition(), SURPLUS, Counts(3))) == "whole"
+    assert scope_of(Finding(partition(shared=True), SURPLUS)) == "whole"
+    assert "whole" not in scope_of(Finding(partition(older=True), Counts(records=10)))
 
 
 def test_records_before_the_first_row_are_lost_or_were_never_asked_for() -> None:
-    finding = Finding(Counts(records=6, head_upstream=4), first=Facing(0, None), kind=("lost", "it is not there"))
-    verdict = partition_verdict(partition((4, 10, 10)), finding)
+    lost = ("lost", "it is not there")
+    head = Counts(records=6, head_upstream=4)
+    verdict = Finding(partition((4, 10, 10)), head, first=Facing(0, None), kind=lost).verdict()
     assert verdict.verdict == DIFFERS and verdict.difference is not None and verdict.unknown == ()
     assert "by a start.position that is no longer in the file" in verdict.difference.detail
-    later = Finding(Counts(records=6, differing=1), first=Facing(5, 5), kind=("lost", "it is not there"))
-    other = partition_verdict(partition(), later).difference
+    other = Finding(partition(), Counts(records=6, differing=1), first=Facing(5, 5), kind=lost).verdict().difference
     assert other is not None and other.detail == "it is not there"
 
 
@@ -142,15 +141,14 @@ def test_records_before_the_first_row_are_lost_or_were_never_asked_for() -> None
 )
 def test_record_that_the_present_rule_makes_otherwise_may_be_of_an_earlier_rule(kind: str, reported: str) -> None:
     there = (kind, "the source holds no such record")
-    finding = Finding(Counts(records=6, differing=1), first=Facing(5, 5), kind=there)
-    found = partition_verdict(partition(changed=True), finding).difference
+    finding = Finding(partition(changed=True), Counts(records=6, differing=1), first=Facing(5, 5), kind=there)
+    found = finding.verdict().difference
     assert found is not None and found.kind == reported
     assert "was `where`, `select` or `transform` changed meanwhile" in found.detail
     assert kind == reported or "the source holds no such record" not in found.detail
-    without = partition_verdict(partition(), finding).difference
+    without = replace(finding, copied=partition()).verdict().difference
     assert without is not None and (without.kind, without.detail) == there
 
 
 def test_records_behind_the_last_row_count_as_compared() -> None:
-    finding = Finding(Counts(tail=2), Counts(2))
-    assert (partition_verdict(partition(NO_LEDGER), finding).verdict) == EQUAL
+    assert Finding(partition(NO_LEDGER), Counts(tail=2), Counts(2)).verdict().verdict == EQUAL

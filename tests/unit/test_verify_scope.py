@@ -20,7 +20,6 @@ from mirror_lib.verify.verdicts import (
     Finding,
     PartitionVerdict,
     TopicVerdict,
-    partition_verdict,
     with_none_in_scope,
 )
 
@@ -60,7 +59,7 @@ def test_offsets_between_two_runs_before_a_part_are_read() -> None:
 
 
 def test_partition_out_of_scope_is_neutral_and_a_flow_out_of_scope_is_not_equal() -> None:
-    idle = partition_verdict(copied((0, 0, 100), since=100), Finding(Counts()))
+    idle = Finding(copied((0, 0, 100), since=100), Counts()).verdict()
     assert (idle.verdict, idle.records) == (EQUAL, 0)
     topic = TopicVerdict("t", "r", (idle,))
     busy = TopicVerdict("u", "r", (PartitionVerdict(0, 5, EQUAL),))

@@ -92,9 +92,7 @@ def topic_verdicts(
             return PartitionVerdict(number, 0, NOT_COMPARED if unknown else EQUAL, None, (NO_LOG,))
         if verdict.verdict == DIFFERS:
             stray = not was_copied and (topic.source.name, number, topic.remote_topic_id) in held
-        if not stray:
-            return verdict
-        return not_compared(verdict, ANOTHER_TOPIC)
+        return not_compared(verdict, ANOTHER_TOPIC) if stray else verdict
 
     def whole(topic: CopiedTopic) -> TopicVerdict:
         numbers = range(topic.partitions)
@@ -343,7 +341,8 @@ class FlowComparison:
         # Only compaction needs the last record of each key.
         for keyed in (False, True):
             group = {slot: slots[slot] for slot in unequal if slots[slot].known.compacted is keyed}
-            found.update({**dict.fromkeys(group, Counts()), **(compare(self.spark, *readers, group) if group else {})})
+            compared = compare(self.spark, *readers, group) if group else {}
+            found.update({slot: compared.get(slot, Counts()) for slot in group})
         return found
 
     def _settled(self, ranges: Mapping[int, CopiedRange]) -> Mapping[int, Settled]:

@@ -12,7 +12,7 @@ from mirror_lib.cli import command_line
 from mirror_lib.commands.verify import scope_of
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range, part_of
+from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range
 from mirror_lib.verify.verdicts import (
     EQUAL,
     NOT_COMPARED,
@@ -50,12 +50,6 @@ def test_remote_log_is_read_before_the_first_row_also_where_the_flow_did_not_beg
     assert (found.source.read_from, found.remote.read_from, found.remote.first) == (40, 7, 60)
     for other in (replace(known, older=True), replace(known, shared=True)):
         assert copied_range(other).remote.read_from == 60
-
-
-def test_offsets_between_two_runs_before_a_part_are_read() -> None:
-    """The part begins right after the record before it, whose offsets the gap follows."""
-    found = part_of(copied((0, 0, 10), (15, 10, 10)), 10, 15)
-    assert ([tuple(run) for run in found.runs], found.source.first, found.remote.first) == ([(15, 10, 5)], 10, 10)
 
 
 def test_partition_out_of_scope_is_neutral_and_a_flow_out_of_scope_is_not_equal() -> None:

@@ -43,7 +43,7 @@ from mirror_lib.topics.remote_topics import plan_flow
 log = logging.getLogger(__name__)
 
 # Partitions whose leaders move while they are read are read again, so often in all.
-ATTEMPTS = 60
+ATTEMPTS = 300
 
 UNLISTED = Verdict(REFUSED, "one of its clusters answers with no offsets of it; check that the partition has a leader")
 

@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
-from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +19,7 @@ from mirror_lib.errors import MirrorError
 from mirror_lib.event_lines import log_events
 from mirror_lib.facts import CommittedOffset, TopicDescription, TopicPartition
 from mirror_lib.groups.decisions import (
+    NOTHING_MIRRORED,
     Decision,
     Known,
     PositionsAhead,
@@ -41,7 +42,7 @@ from mirror_lib.ledger.event_tables import IncidentTable, TakeoverTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, LedgerRow, MoveKey, PartitionKey
+from mirror_lib.ledger.records import GROUP_LOST_RECORDS, Incident, MoveKey, PartitionKey
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.text import counted, grouped
 
@@ -73,8 +74,7 @@ class Selection:
 class FlowTranslation:
     """Translates the groups of a flow, cycle by cycle. Not thread-safe. Reads the last audit rows when it is created.
 
-    `ledger_read` returns the ledger's triples, whose read was started before; the first survey uses them. The
-    constructor and every method raise `ClusterError` and `StateError`; the next cycle completes an interrupted one.
+    The constructor and every method raise `ClusterError` and `StateError`; the next cycle completes an interrupted one.
     Raises `RefusedError` if a cluster is not that of the flow's last run.
     """
 
@@ -86,7 +86,6 @@ class FlowTranslation:
         source: KafkaCluster,
         target: KafkaCluster,
         direction: str = TO_DOWNSTREAM,
-        ledger_read: Optional[Callable[[], Triples]] = None,
     ) -> None:
         RunTable(spark, config.state).same_clusters(flow.name, (source.cluster_id(), target.cluster_id()))
         self.flow = flow
@@ -98,7 +97,6 @@ class FlowTranslation:
         self._ledger = OffsetSyncTable(spark, config.state)
         self._incidents = IncidentTable(spark, config.state)
         self._takeovers = TakeoverTable(spark, config.state)
-        self._ledger_read = ledger_read
         self._maps: Optional[FlowMaps] = None
         self._reads = Reads()
         self._topics: Mapping[str, TopicDescription] = {}
@@ -122,40 +120,39 @@ class FlowTranslation:
     def reread(self) -> None:
         """Read again what other processes may have changed: the last audit rows now, the ledger and groups at the next
         survey."""
-        self.reread_ledger()
+        self._maps = None
         self._mover.read_last()
         self._groups_listed_at = None
 
-    def reread_ledger(self) -> None:
-        """Read the ledger again at the next survey. Used if it gained too many rows to add them one by one."""
-        self._maps = None
+    def ledger_is(self, triples: Triples) -> FlowMaps:
+        """The whole ledger of the flow, as `OffsetSyncTable.triples`."""
+        # After the ledger: a take-over records the excluded partitions before it writes its rows.
+        self._maps = FlowMaps(triples, self._takeovers.incomplete(self.flow.name))
+        self._reads.one_was_made()
+        return self._maps
 
-    def ledger_is(self, triples: Triples) -> None:
-        self.reread_ledger()
-        self._ledger_read = lambda: triples
-
-    def add_rows(self, rows: Sequence[LedgerRow]) -> None:
-        """Add rows that the ledger gained. A map that was not read yet gets them when it is read."""
+    def add(self, triples: Triples) -> None:
+        """Rows that the ledger gained. A map that was not read yet gets them when it is read."""
         maps = self._maps
         if maps is None:
             return
-        if self._reads.ask_for_one_more(maps, rows):
+        if self._reads.ask_for_one_more(maps, triples):
             self._maps = None
             return
-        if any(maps.is_new(row) for row in rows):
+        if any(map(maps.is_new, triples)):
             maps.now_incomplete(self._takeovers.incomplete(self.flow.name))
-        for row in rows:
-            maps.add(row)
+        for key, numbers in triples.items():
+            maps.add(key, numbers)
 
     def _ledger_maps(self) -> FlowMaps:
-        if self._maps is None:
-            begun, self._ledger_read = self._ledger_read, None
-            triples = begun() if begun is not None else self._ledger.triples(self.flow.name)
-            # After the ledger: a take-over records the excluded partitions before it writes its rows.
-            incomplete = self._takeovers.incomplete(self.flow.name)
-            self._maps = FlowMaps(triples, incomplete)
-            self._reads.one_was_made()
-        return self._maps
+        return self._maps or self.ledger_is(self._ledger.triples(self.flow.name))
+
+    def remember(self) -> None:
+        """Remember the present offsets: those ahead of the mirror are translated once it has copied that far."""
+        pairs = self._listed_pairs(None)
+        for group, offsets in self._here.committed_offsets(self._group_names(None)).items():
+            for here in offsets.keys() & pairs.keys():
+                self._ahead.reached((group, *here), offsets[here], NOTHING_MIRRORED)
 
     def survey(self, selection: Selection = Selection()) -> Survey:
         """The present offsets of the groups. Lists groups again every `refresh.groups.interval.seconds`."""
@@ -341,11 +338,6 @@ def is_news(report: CycleReport, reported: Optional[CycleReport]) -> bool:
     """Whether `report` has news compared with `reported`, the last one shown: a line a second is too much."""
     written = report.committed + report.refused + report.checkpoints
     return reported is None or written > 0 or report.verdicts != reported.verdicts
-
-
-def remember(translation: FlowTranslation, flow: ReplicationFlow) -> None:
-    """Only survey: positions that are ahead of the mirror now can be translated once the mirror has copied that far."""
-    translation.decide(translation.survey(), TranslationRules(simple_groups=flow.groups_simple))
 
 
 def cycle_line(report: CycleReport) -> str:

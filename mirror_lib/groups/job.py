@@ -1,8 +1,8 @@
 """The second job: translates the groups of every flow, each with a thread and a streaming query over the ledger.
 
-A failing flow does not stop the others. The ledger is all that this job shares with the copy. A continuous query also
-has a clock, Spark's rate source, because groups commit while no data moves. `availableNow` reads the whole ledger in
-one micro-batch. Inside `mirror run` the translation runs in the background or right after the copy.
+The query feeds the map: its first micro-batch is the whole ledger, later ones are the rows that were added. The thread
+moves the groups, at the flow's intervals and after new rows. A failing flow does not stop the others. The ledger is all
+that this job shares with the copy. Inside `mirror run` the translation runs in the background or right after the copy.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from functools import partial
+from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Type
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -28,129 +27,22 @@ from mirror_lib.errors import (
     StateError,
     cause_of,
 )
-from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_news, one_cycle, remember
+from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_news, one_cycle
 from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
-from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.ledger.state_files import drop_folder
-from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.spark.errors import memory_hint
 from mirror_lib.supervisor import RESTART_SECONDS, SupervisedFlow, WatchedQuery, await_end
 from mirror_lib.threads import BackgroundCall
 
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
 log = logging.getLogger(__name__)
-
-
-# Commits that delete or rewrite rows are skipped. Delta 2.3 has no such option: there `ignoreChanges` keeps the stream
-# alive. Later versions take the first of the two where both are given.
-CHANGES = {"skipChangeCommits": "true", "ignoreChanges": "true"}
-# All files in one micro-batch: a part of the rows would translate wrongly.
-WHOLE = {**CHANGES, "maxFilesPerTrigger": str(2**31 - 1)}
-LEDGER_ROW = tuple(LedgerRow.__dataclass_fields__)
-
-
-class LedgerStream:
-    """The ledger of every flow that shares one `state:` folder. `path` is the table's folder."""
-
-    def __init__(self, spark: SparkSession, state: str) -> None:
-        self._spark = own_session(spark)
-        self._table = StateTable(spark, state, OFFSET_SYNCS)
-        self.path = self._table.path
-
-    def exists(self) -> bool:
-        """Whether anything was ever written. Raises `StateError` if that cannot be determined."""
-        return self._table.rows(made_elsewhere=True) is not None
-
-    def added(self, flow: str) -> DataFrame:
-        """A streaming DataFrame of the flow's rows, in the columns LEDGER_ROW, from now on. It must exist.
-
-        The stream reports no deleted rows, so its reader must read the whole table now and then. With Delta 2.3 it
-        repeats the rows that a compaction or a deletion rewrote, merged as they are then.
-        """
-        with self._table.explained("read"):
-            return self._rows(flow, {**CHANGES, "startingVersion": "latest"})
-
-    def whole(self, flow: str) -> DataFrame:
-        """A streaming DataFrame of the flow's rows, all of them in the first micro-batch. The ledger must exist."""
-        with self._table.explained("read"):
-            return self._rows(flow, WHOLE)
-
-    def _rows(self, flow: str, options: Mapping[str, str]) -> DataFrame:
-        rows = self._spark.readStream.format("delta").options(**options).load(self.path)
-        # A dead-letter record's row is of another topic than the copies, and a range is of no partition.
-        own = self._table.complete(rows).where("remote_partition is null")
-        return own.where(F.col("flow") == flow).select(*LEDGER_ROW)
-
-    @staticmethod
-    def types() -> Sequence[Tuple[str, str]]:
-        types = {column.name: column.type for column in OFFSET_SYNCS.columns}
-        return [(name, types[name]) for name in LEDGER_ROW]
-
-
-# A catch-up of a flow with a filter adds millions between two triggers, more than Java's heap has room for.
-MOST_ROWS = 50_000
-
-# `None`: there are more than MOST_ROWS.
-OnTrigger = Callable[[Optional[Sequence[LedgerRow]]], None]
-
-
-def start_query(
-    spark: SparkSession,
-    flow: str,
-    ledger: LedgerStream,
-    checkpoint_location: str,
-    seconds: float,
-    call: OnTrigger,
-    watched: Watched,
-) -> StreamingQuery:
-    """Start the query. `call` gets the flow's new ledger rows every `seconds`, often none. The ledger must exist. For
-    more than MOST_ROWS it gets `None`: the caller reads the table. `watched` guards the whole call from Spark."""
-
-    @watched
-    def pass_on(batch: DataFrame, batch_id: int) -> None:
-        call(_rows(batch))
-
-    clock = spark.readStream.format("rate").options(rowsPerSecond=1, numPartitions=1).load()
-    ticks = clock.select(*(F.lit(None).cast(type_name).alias(name) for name, type_name in ledger.types()))
-    # The ledger first: a look for so many rows goes through the partitions in order, and is over when it has them.
-    rows = ledger.added(flow).unionByName(ticks)
-    interval = f"{max(1, round(seconds * 1000))} milliseconds"
-    return _writer(flow, rows, checkpoint_location, pass_on).trigger(processingTime=interval).start()
-
-
-def start_once(
-    flow: str, ledger: LedgerStream, checkpoint_location: str, call: Callable[[DataFrame], None]
-) -> StreamingQuery:
-    """Start the query that ends by itself. `call` gets the flow's ledger. It is not called if the ledger, which must
-    exist, has no file."""
-    rows = ledger.whole(flow)
-    return _writer(flow, rows, checkpoint_location, lambda batch, _: call(batch)).trigger(availableNow=True).start()
-
-
-def _writer(
-    flow: str, rows: DataFrame, checkpoint_location: str, call: Callable[[DataFrame, int], None]
-) -> DataStreamWriter:
-    named = rows.writeStream.queryName(f"translate {flow}").foreachBatch(call)
-    return named.option("checkpointLocation", checkpoint_location)
-
-
-def _rows(batch: DataFrame) -> Optional[List[LedgerRow]]:
-    found = batch.where("source_topic is not null").take(MOST_ROWS + 1)
-    return None if len(found) > MOST_ROWS else [LedgerRow(*row) for row in found]
-
 
 # SIGTERM must end the job within 30 s, also one that waits for a cluster. A pass that is cut short does no harm.
 STOP_SECONDS = 15.0
 LEFT = "the next run resumes there"
 
 Watcher = Callable[[CycleReport], None]
-Watched = Callable[[Callable[..., None]], Callable[..., None]]
 
 # With every interval off there is still the ledger to follow.
 IDLE_SECONDS = 60.0
@@ -159,7 +51,7 @@ COMMIT, CHECKPOINTS, LEDGER = "commit", "checkpoints", "ledger"
 
 
 class Timers:
-    """The due times of the flow's intervals. `shortest`, in seconds, is the trigger of the query."""
+    """The due times of the flow's intervals. `shortest`, in seconds, is the trigger of the query over the ledger."""
 
     def __init__(self, flow: ReplicationFlow) -> None:
         intervals = {
@@ -171,11 +63,13 @@ class Timers:
         self._taken: Dict[str, float] = {LEDGER: time.monotonic()}
         self.shortest = min(self._intervals.values(), default=IDLE_SECONDS)
 
-    def take(self, name: str) -> bool:
-        """Whether `name` is due. If so, its interval starts again."""
+    def take(self, name: str, early: bool = False) -> bool:
+        """Whether `name` is due, with `early` also if it will be before the query's next trigger. If so, its interval
+        starts again."""
         interval, now = self._intervals.get(name), time.monotonic()
-        # A trigger comes a little early or late: half a trigger is not worth a whole one of waiting.
-        if interval is None or now - self._taken.get(name, -interval) < interval - self.shortest / 2:
+        if interval is None:
+            return False
+        if now - self._taken.get(name, -interval) < interval - (self.shortest if early else 0.0):
             return False
         self._taken[name] = now
         return True
@@ -205,6 +99,8 @@ class TranslationRun(SupervisedFlow):
         self._ledger = OffsetSyncTable(spark, config.state)
         self._due = Timers(flow)
         self._reported: Optional[CycleReport] = None
+        # Micro-batches that the map lacks: their numbers, and the ledger's rows as `OffsetSyncTable.triples`.
+        self._batches: SimpleQueue[Tuple[int, Triples]] = SimpleQueue()
         self.checked = threading.Event()
         self.flow = flow.name
         self.error: Optional[MirrorError] = None
@@ -220,14 +116,10 @@ class TranslationRun(SupervisedFlow):
         self.checked.set()
 
     def _live(self) -> Optional[MirrorError]:
-        ahead: Optional[Callable[[], Triples]] = None
-        if self._copied is not None and self._config.trigger == AVAILABLE_NOW:
-            # What takes longest begins first. Where there is a stream it must have begun before: see below.
-            ahead = BackgroundCall(f"{self._flow.name} ledger", partial(self._ledger.triples, self._flow.name)).result
         with clusters_of(self._flow, self._stop) as (source, target):
             self._connected = True
             if not self._refused(source, target):
-                self._translate(source, target, ahead)
+                self._translate(source, target)
         return None
 
     def _refused(self, source: KafkaCluster, target: KafkaCluster) -> bool:
@@ -240,13 +132,13 @@ class TranslationRun(SupervisedFlow):
             return True
         return False
 
-    def _translate(self, source: KafkaCluster, target: KafkaCluster, ahead: Optional[Callable[[], Triples]]) -> None:
-        translation = FlowTranslation(self._config, self._flow, self._spark, source, target, ledger_read=ahead)
+    def _translate(self, source: KafkaCluster, target: KafkaCluster) -> None:
+        translation = FlowTranslation(self._config, self._flow, self._spark, source, target)
         try:
             if self._config.trigger == AVAILABLE_NOW:
                 self._once(translation)
             else:
-                self._resume(translation)
+                self._follow(translation)
         finally:
             translation.close()
 
@@ -256,28 +148,18 @@ class TranslationRun(SupervisedFlow):
             # fail.
             BackgroundCall(f"{self._flow.name} moves", GroupOffsetTable(self._spark, self._config.state).make)
         if self._copied is not None:
-            remember(translation, self._flow)
+            translation.remember()
             self.checked.set()
             while not self._copied.wait(self._due.shortest):
-                remember(translation, self._flow)
+                translation.remember()
             translation.reread()
         else:
-            self._stream_once(translation)
-        # An empty ledger has no micro-batch, and its groups are looked at all the same.
-        if self._reported is None and not self._stop.is_set():
+            rows = self._ledger.stream(self._flow.name)
+            if rows is not None:
+                self._query(translation, rows, {"availableNow": True}, lambda: False)
+            self._take_batches(translation)
+        if not self._stop.is_set():
             self._cycle_once(translation)
-
-    def _stream_once(self, translation: FlowTranslation) -> None:
-        def on_batch(rows: DataFrame) -> None:
-            if self._reported is None:
-                translation.ledger_is(self._ledger.triples_of(self._flow.name, rows))
-            else:  # a part of the ledger, which means nothing by itself
-                translation.reread_ledger()
-            self._cycle_once(translation)
-
-        stream = LedgerStream(self._spark, self._config.state)
-        if stream.exists():
-            self._query(translation, lambda watched, at: start_once(self._flow.name, stream, at, watched(on_batch)))
 
     def _cycle_once(self, translation: FlowTranslation) -> None:
         report = one_cycle(translation, self._flow)
@@ -287,28 +169,40 @@ class TranslationRun(SupervisedFlow):
             hint = "retry once its coordinator is up, or grant Describe on the group"
             raise ClusterError(f"{self._flow.name}: {report.unreadable[0]}{more}", hint)
 
-    def _resume(self, translation: FlowTranslation) -> None:
-        ledger = LedgerStream(self._spark, self._config.state)
-        while not ledger.exists():
-            log.info("%s: waiting for the first rows of %s", self._flow.name, ledger.path)
+    def _follow(self, translation: FlowTranslation) -> None:
+        rows = self._ledger.stream(self._flow.name)
+        while rows is None:
+            log.info("%s: waiting for the first rows of %s", self._flow.name, self._ledger.path)
             if self._stop.wait(min(self._due.shortest, RESTART_SECONDS)):
                 return
-        # The stream begins some time after the query has started. When it calls it has begun, so the ledger, which is
-        # read at the first look and not before, lacks nothing; rows that are in both change nothing.
-        call = partial(self._on_trigger, translation)
-        name, seconds = self._flow.name, self._due.shortest
-        self._query(
-            translation, lambda watched, at: start_query(self._spark, name, ledger, at, seconds, call, watched)
-        )
+            rows = self._ledger.stream(self._flow.name)
+        trigger = {"processingTime": f"{max(1, round(self._due.shortest * 1000))} milliseconds"}
+        begun = False
 
-    def _query(self, translation: FlowTranslation, start: Callable[[Watched, str], StreamingQuery]) -> None:
-        name = self._flow.name.replace("->", "-")
+        def cycle() -> bool:
+            nonlocal begun
+            new = self._take_batches(translation)
+            begun = begun or new
+            if begun:
+                self._cycle_if_due(translation, new)
+            return False
+
+        self._query(translation, rows, trigger, cycle)
+
+    def _query(
+        self, translation: FlowTranslation, rows: DataFrame, trigger: Mapping[str, Any], cycle: Callable[[], bool]
+    ) -> None:
+        """Run the query until it ends or this run is stopped; it adds to `_batches`. Calls `cycle` meanwhile."""
+        name, flow = self._flow.name.replace("->", "-"), self._flow.name
         checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
         watched = WatchedQuery(self._stop, self._busy)
-        query = start(watched.guarded, checkpoint)
+        add = watched.guarded(lambda batch, number: self._batches.put((number, self._ledger.triples_of(flow, batch))))
+        writer = rows.writeStream.queryName(f"translate {flow}").option("checkpointLocation", checkpoint)
+        query = writer.foreachBatch(add).trigger(**trigger).start()
         try:
-            failure = watched.until_end(query, STOP_SECONDS)
+            failure = watched.until_end(query, STOP_SECONDS, cycle)
         finally:
+            query.stop()
             # No later query resumes it: its progress is in the ledger.
             drop_folder(self._spark, checkpoint)
         if isinstance(failure, MirrorError):
@@ -318,16 +212,24 @@ class TranslationRun(SupervisedFlow):
             what = f"{self._flow.name}: the translating query failed: {said}"
             raise StateError(what, memory_hint(said), code="MIR-503")
 
-    def _on_trigger(self, translation: FlowTranslation, rows: Optional[Sequence[LedgerRow]]) -> None:
-        if rows is None:
-            translation.reread_ledger()
-        else:
-            translation.add_rows(rows)
+    def _take_batches(self, translation: FlowTranslation) -> bool:
+        """Give the micro-batches since the last call to the map. Returns whether there was one."""
+        new = False
+        while not self._batches.empty():
+            number, triples = self._batches.get()
+            new = True
+            if number == 0:
+                translation.ledger_is(triples)
+            else:
+                translation.add(triples)
+        return new
+
+    def _cycle_if_due(self, translation: FlowTranslation, new: bool) -> None:
         if self._due.take(LEDGER):
             # Rows may also have been taken back, which the stream does not tell.
             translation.reread()
-        commit, checkpoints = self._due.take(COMMIT), self._due.take(CHECKPOINTS)
-        if rows is None or rows or commit or checkpoints:
+        commit, checkpoints = self._due.take(COMMIT, new), self._due.take(CHECKPOINTS, new)
+        if new or commit or checkpoints:
             self._notify(one_cycle(translation, self._flow, commit=commit, checkpoints=checkpoints))
 
     def _notify(self, report: CycleReport) -> None:

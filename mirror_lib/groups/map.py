@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from typing import Collection, Dict, Iterable, Mapping, Set, Union
+from typing import Collection, Dict, Mapping, Set, Union
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.translation import NOT_COPIED
 from mirror_lib.ledger.intervals import Numbers, PartitionMap
-from mirror_lib.ledger.records import LedgerRow, PartitionKey
+from mirror_lib.ledger.records import PartitionKey
 
 
 class FlowMaps:
@@ -31,27 +31,27 @@ class FlowMaps:
         self._names: Set[TopicPartition] = {(key.source_topic, key.partition) for key in triples}
         self.contradicted = False
 
-    def is_new(self, row: LedgerRow) -> bool:
-        """Whether the maps have no row of the row's partition: a take-over may have added it."""
-        return not any(row.key in each for each in (self._maps, self._triples, self._added))
+    def is_new(self, key: PartitionKey) -> bool:
+        """Whether the maps have no row of the partition: a take-over may have added it."""
+        return not any(key in each for each in (self._maps, self._triples, self._added))
 
-    def takes_back(self, row: LedgerRow) -> bool:
-        """Whether the row starts before the end of the partition's map: the remote log was truncated, and later rows
-        were deleted."""
-        if row.record_count or self.is_new(row):
+    def takes_back(self, key: PartitionKey, numbers: Numbers) -> bool:
+        """Whether a position in `numbers` is before the end of the partition's map: the remote log was truncated, and
+        later rows were deleted."""
+        positions = [at for at, count in zip(numbers[0::3], numbers[2::3]) if not count]
+        if not positions or self.is_new(key):
             return False
-        known = self.of(row.key)
-        return isinstance(known, PartitionMap) and row.upstream_offset < known.upstream_end
+        known = self.of(key)
+        return isinstance(known, PartitionMap) and min(positions) < known.upstream_end
 
     def now_incomplete(self, incomplete: Collection[PartitionKey]) -> None:
         """After a take-over. It applies to rows that are added from now on."""
         self._incomplete = incomplete
 
-    def add(self, row: LedgerRow) -> None:
-        """Add a row that the ledger gained. A row that the map has already changes nothing."""
-        numbers = (row.upstream_offset, row.downstream_offset, row.record_count)
-        self._added.setdefault(row.key, array("q")).extend(numbers)
-        self._names.add((row.source_topic, row.partition))
+    def add(self, key: PartitionKey, numbers: Numbers) -> None:
+        """Add rows that the ledger gained, flat. A row that the map has already changes nothing."""
+        self._added.setdefault(key, array("q")).extend(numbers)
+        self._names.add((key.source_topic, key.partition))
 
     def pass_markers(self, key: PartitionKey, downstream_offset: int) -> None:
         """Record that the remote log has no data record between this offset and the partition's map, which is after or
@@ -107,8 +107,8 @@ class Reads:
     def one_was_made(self) -> None:
         self._answers, self._asked = self._asked, False
 
-    def ask_for_one_more(self, maps: FlowMaps, rows: Iterable[LedgerRow]) -> bool:
-        """Whether `rows`, which the ledger gained since the last call or read, ask for another read."""
+    def ask_for_one_more(self, maps: FlowMaps, triples: Mapping[PartitionKey, Numbers]) -> bool:
+        """Whether `triples`, which the ledger gained since the last call or read, ask for another read."""
         first, self._answers = self._answers, False
-        self._asked = not first and any(maps.takes_back(row) for row in rows)
+        self._asked = not first and any(maps.takes_back(key, numbers) for key, numbers in triples.items())
         return self._asked

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
+from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable, own_session
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import (
     NO_PARTITION,
@@ -36,6 +36,14 @@ from mirror_lib.threads import BackgroundCall
 
 # A larger append uses a Python worker, which takes a tenth of a second to start.
 ROWS_IN_A_PLAN = 5_000
+STREAM = {
+    # Commits that delete or rewrite rows are skipped. Delta 2.3 has no such option: there `ignoreChanges` keeps the
+    # stream alive. Later versions take the first of the two where both are given.
+    "skipChangeCommits": "true",
+    "ignoreChanges": "true",
+    # All files in one micro-batch: a part of the rows would translate wrongly.
+    "maxFilesPerTrigger": str(2**31 - 1),
+}
 # Rows of flows that repartition records.
 IS_RANGE = "upstream_until is not null"
 # Only dead-letter records and ranges have a remote partition.
@@ -164,9 +172,23 @@ class OffsetSyncTable:
                 rows = _of(flow, self._table.rows_of_one_version())
             return _by_partition(flow, rows, parts)
 
-    def triples_of(self, flow: str, rows: DataFrame) -> Mapping[PartitionKey, Numbers]:
+    def stream(self, flow: str) -> Optional[DataFrame]:
+        """A streaming DataFrame of the flow's rows for `triples_of`: first, in one micro-batch, the rows of now, then
+        those that are added. `None` if there is no ledger yet.
+
+        The stream reports no deleted rows, so its reader must read the whole table now and then. With Delta 2.3 it
+        repeats the rows that a compaction or a deletion rewrote, merged as they are then.
+        """
+        if self._table.rows(made_elsewhere=True) is None:
+            return None
         with self._table.explained("read"):
-            return _by_partition(flow, rows.where(_IS_EXACT), parts_of(self._table.count()))
+            rows = own_session(self._spark).readStream.format("delta").options(**STREAM).load(self.path)
+            return _of(flow, self._table.complete(rows))
+
+    def triples_of(self, flow: str, batch: DataFrame) -> Mapping[PartitionKey, Numbers]:
+        """`triples` of a micro-batch of `stream`."""
+        with self._table.explained("read"):
+            return _by_partition(flow, batch, parts_of(batch.count()))
 
     def range_positions(self, flow: str) -> RangePositions:
         """The positions of a flow that repartitions records. Empty before its first row.

@@ -10,20 +10,16 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Callable, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, List, Mapping, Optional
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from mirror_lib.groups import job as ledger_stream
-from mirror_lib.groups.flow import FlowTranslation
-from mirror_lib.groups.job import LedgerStream, start_once, start_query
+from mirror_lib.ledger import offset_syncs
 from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.tables import OFFSET_SYNCS
-from mirror_lib.supervisor import WatchedQuery
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
@@ -35,10 +31,8 @@ from tests.lab.one_flow import stopped_process, until
 from tests.lab.takeover_lab import Takeover
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from mirror_lib.ledger.intervals import Numbers
-    from mirror_lib.ledger.records import LedgerRow, PartitionKey
+    from mirror_lib.ledger.records import PartitionKey
 
 MakeLab = Callable[..., JobLab]
 
@@ -126,45 +120,6 @@ def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
             at(lab, lab.name, committed)
             until(lambda wanted=committed: lab.done(lab.name) == wanted)  # type: ignore[misc]
     assert errors == [] and "starts again" not in caplog.text
-
-
-@pytest.mark.long
-def test_more_rows_than_fit_a_driver_are_followed_by_reading_the_ledger_anew(
-    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab, partitions = make_lab(), range(4)
-    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings them
-    lab.create("orders", len(partitions))
-    handed: List[int] = []
-    reads: List[str] = []
-    add_rows, triples = FlowTranslation.add_rows, OffsetSyncTable.triples
-
-    def seen_rows(translation: FlowTranslation, rows: Sequence[LedgerRow]) -> None:
-        handed.append(len(rows))
-        add_rows(translation, rows)
-
-    def seen_read(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Numbers]:
-        reads.append(flow)
-        return triples(table, flow)
-
-    monkeypatch.setattr("mirror_lib.groups.job.MOST_ROWS", len(partitions) - 1)
-    monkeypatch.setattr(FlowTranslation, "add_rows", seen_rows)
-    monkeypatch.setattr(OffsetSyncTable, "triples", seen_read)
-
-    def write(count: int, until_offset: int) -> None:
-        for partition in partitions:
-            lab.write("orders", values(count), partition)
-            commit(lab.source, lab.name, lab.topic("orders"), until_offset, partition)
-
-    write(20, 10)
-    lab.copy()
-    with lab.translating() as errors:
-        until(lambda: [lab.done(lab.name, partition=each) for each in partitions] == [10] * len(partitions))
-        write(30, 45)
-        lab.copy()
-        until(lambda: [lab.done(lab.name, partition=each) for each in partitions] == [45] * len(partitions))
-    assert errors == []
-    assert max(handed) < len(partitions) and len(reads) == 2
 
 
 @pytest.mark.long
@@ -310,32 +265,36 @@ def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: Job
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("trigger", ["availableNow", "1 second"])
 @pytest.mark.parametrize("whole", [True, False], ids=["whole ledger", "negative control: file by file"])
-def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
-    whole: bool, lab: JobLab, monkeypatch: pytest.MonkeyPatch
+def test_translation_is_a_streaming_query_whose_first_micro_batch_is_the_whole_ledger(
+    whole: bool, trigger: str, lab: JobLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: List[int] = []
+    triples_of = OffsetSyncTable.triples_of
 
-    def seen(flow: str, ledger: LedgerStream, checkpoint: str, call: Callable[[DataFrame], None]) -> StreamingQuery:
-        def counted(rows: DataFrame) -> None:
-            batches.append(rows.count())
-            call(rows)
-
-        return start_once(flow, ledger, checkpoint, counted)
+    def seen(table: OffsetSyncTable, flow: str, batch: DataFrame) -> Mapping[PartitionKey, Numbers]:
+        batches.append(batch.count())
+        return triples_of(table, flow, batch)
 
     def not_asked(table: OffsetSyncTable, flow: str) -> Mapping[PartitionKey, Numbers]:
         raise AssertionError("the ledger was read without the stream")
 
+    lab.settings["refresh.groups.interval.seconds"] = 600
     for written in (50, 100, 150):
         lab.copy()
         lab.write("orders", values(50))
         at(lab, lab.name, written)
-    monkeypatch.setattr("mirror_lib.groups.job.start_once", seen)
-    if whole:
-        monkeypatch.setattr(OffsetSyncTable, "triples", not_asked)
+    monkeypatch.setattr(OffsetSyncTable, "triples_of", seen)
+    monkeypatch.setattr(OffsetSyncTable, "triples", not_asked)
+    if not whole:
+        monkeypatch.setitem(offset_syncs.STREAM, "maxFilesPerTrigger", "1")
+    if trigger == "availableNow":
+        assert lab.pass_once().verdicts == {"exact": 1}
     else:
-        monkeypatch.setitem(ledger_stream.WHOLE, "maxFilesPerTrigger", "1")
-    assert lab.pass_once().verdicts == {"exact": 1}
+        with lab.translating() as errors:
+            until(lambda: lab.done(lab.name) == 150)
+        assert errors == []
     assert lab.done(lab.name) == 150
     rows = lab.spark.read.format("delta").load(str(lab.directory / "state" / "offset_syncs"))
     assert sum(batches) == rows.count() > 1
@@ -344,22 +303,17 @@ def test_one_pass_is_a_streaming_query_whose_micro_batch_is_the_whole_ledger(
     assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
 
 
-def test_read_of_new_rows_that_fails_is_guarded_as_the_translation_is(
-    lab: JobLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_of_rows_that_fails_is_an_error_of_the_flow(lab: JobLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark matches the text of an error by a pattern that takes a frame for each character. A stop interrupts a read,
     and the trace of that error overflowed Java's stack."""
     lab.copy()
 
-    def interrupted(batch: DataFrame) -> None:
+    def interrupted(table: OffsetSyncTable, flow: str, batch: DataFrame) -> Mapping[PartitionKey, Numbers]:
         raise InterruptedError("the read was interrupted")
 
-    monkeypatch.setattr(ledger_stream, "_rows", interrupted)
-    ledger, watched = LedgerStream(lab.spark, str(lab.directory / "state")), WatchedQuery(threading.Event(), Lock())
-    checkpoint = str(lab.directory / "checkpoint")
-    query = start_query(lab.spark, "source->target", ledger, checkpoint, 1.0, lambda rows: None, watched.guarded)
-    with pytest.raises(InterruptedError):
-        watched.until_end(query, 5.0)
+    monkeypatch.setattr(OffsetSyncTable, "triples_of", interrupted)
+    (error,) = lab.job("1 second", threading.Event())
+    assert error.message == "translation of source->target: InterruptedError: the read was interrupted"
 
 
 @pytest.mark.long

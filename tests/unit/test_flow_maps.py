@@ -5,14 +5,18 @@ from __future__ import annotations
 from array import array
 
 from mirror_lib.groups.map import FlowMaps, Reads
-from mirror_lib.ledger.intervals import PartitionMap
-from mirror_lib.ledger.records import LedgerRow, PartitionKey
+from mirror_lib.ledger.intervals import Numbers, PartitionMap
+from mirror_lib.ledger.records import PartitionKey
 
 KEY = PartitionKey("u1", "u2", "orders", 0)
 
 
-def row(upstream: int, downstream: int, count: int, partition: int = 0, source_id: str = "u1") -> LedgerRow:
-    return LedgerRow("orders", "A.orders", partition, source_id, "u2", upstream, downstream, count)
+OLD = PartitionKey("old", "u2", "orders", 0)
+OTHER = PartitionKey("u1", "u2", "orders", 1)
+
+
+def row(upstream: int, downstream: int, count: int) -> Numbers:
+    return array("q", (upstream, downstream, count))
 
 
 def test_rows_that_come_later_are_in_the_map_whether_it_was_asked_for_before_or_not() -> None:
@@ -21,7 +25,7 @@ def test_rows_that_come_later_are_in_the_map_whether_it_was_asked_for_before_or_
     assert asked.of(KEY) == PartitionMap.of([(0, 50, 100)])
     for maps in (asked, unasked):
         for each in (row(100, 150, 5), row(110, 155, 5), row(100, 150, 5)):
-            maps.add(each)
+            maps.add(KEY, each)
         assert maps.of(KEY) == PartitionMap.of([(0, 50, 105), (110, 155, 5)])
     assert given == {KEY: array("q", [0, 50, 100])}
 
@@ -29,49 +33,49 @@ def test_rows_that_come_later_are_in_the_map_whether_it_was_asked_for_before_or_
 def test_partition_that_was_unknown_is_known_with_its_first_row() -> None:
     maps = FlowMaps({})
     assert maps.of(KEY) == "nothing of this partition is copied yet"
-    maps.add(row(0, 0, 1, source_id="old"))
+    maps.add(OLD, row(0, 0, 1))
     assert maps.of(KEY) == "the topic was re-created and nothing of it is copied yet"
-    maps.add(row(0, 0, 1))
+    maps.add(KEY, row(0, 0, 1))
     assert maps.of(KEY) == PartitionMap.of([(0, 0, 1)])
 
 
 def test_row_of_a_partition_that_is_not_known_may_be_a_take_overs() -> None:
     maps = FlowMaps({KEY: array("q", [0, 50, 100])})
-    new = row(80, 20, 5, partition=1)
-    assert (maps.is_new(row(100, 150, 5)), maps.is_new(new)) == (False, True)
-    maps.now_incomplete({new.key})
-    maps.add(new)
-    assert not maps.is_new(new)
-    found = maps.of(new.key)
+    assert (maps.is_new(KEY), maps.is_new(OTHER)) == (False, True)
+    maps.now_incomplete({OTHER})
+    maps.add(OTHER, row(80, 20, 5))
+    assert not maps.is_new(OTHER)
+    found = maps.of(OTHER)
     assert isinstance(found, PartitionMap) and found.older
 
 
 def test_copy_that_goes_on_before_the_end_of_what_is_known_takes_rows_back() -> None:
     maps = FlowMaps({KEY: array("q", [0, 50, 100])})
-    assert maps.takes_back(row(99, 150, 0))
-    assert not maps.takes_back(row(100, 151, 0))
-    assert not maps.takes_back(row(0, 50, 100))
-    assert not maps.takes_back(row(0, 0, 0, partition=1))
+    assert maps.takes_back(KEY, row(99, 150, 0))
+    assert maps.takes_back(KEY, row(100, 150, 5) + row(99, 150, 0))
+    assert not maps.takes_back(KEY, row(100, 151, 0))
+    assert not maps.takes_back(KEY, row(0, 50, 100))
+    assert not maps.takes_back(OTHER, row(0, 0, 0))
 
 
 def test_rows_behind_a_read_that_may_be_of_before_it_have_the_ledger_read_once_more_and_not_for_ever() -> None:
-    maps, reads, back = FlowMaps({KEY: array("q", [0, 50, 100])}), Reads(), [row(99, 150, 0)]
+    maps, reads, back = FlowMaps({KEY: array("q", [0, 50, 100])}), Reads(), {KEY: row(99, 150, 0)}
     reads.one_was_made()
     assert reads.ask_for_one_more(maps, back)  # perhaps a remote log lost its tail behind the read
     reads.one_was_made()
     assert not reads.ask_for_one_more(maps, back)
-    assert not reads.ask_for_one_more(maps, [row(100, 150, 5)])
+    assert not reads.ask_for_one_more(maps, {KEY: row(100, 150, 5)})
     assert reads.ask_for_one_more(maps, back)
     reads.one_was_made()
-    assert not reads.ask_for_one_more(maps, []) and reads.ask_for_one_more(maps, back)
+    assert not reads.ask_for_one_more(maps, {}) and reads.ask_for_one_more(maps, back)
 
 
 def test_row_that_contradicts_a_map_asks_for_a_fresh_ledger() -> None:
     maps = FlowMaps({KEY: array("q", [0, 50, 100])})
     maps.of(KEY)
-    maps.add(row(90, 20, 5))
+    maps.add(KEY, row(90, 20, 5))
     assert not maps.contradicted
     assert "contradicts itself on orders-0" in str(maps.of(KEY))
     assert maps.contradicted
-    maps.add(row(100, 150, 5))
+    maps.add(KEY, row(100, 150, 5))
     assert "contradicts itself on orders-0" in str(maps.of(KEY))

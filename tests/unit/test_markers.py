@@ -12,7 +12,7 @@ from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.translation import TO_UPSTREAM, GroupPosition, translate
 from mirror_lib.kafka.log_reader import markers_until
 from mirror_lib.kafka.wire import FetchAnswer
-from mirror_lib.ledger.records import LedgerRow, PartitionKey
+from mirror_lib.ledger.records import PartitionKey
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import TRANSACTIONAL, LogBatch, Rec, batch_of, marker
 
@@ -73,7 +73,7 @@ def test_positions_and_records_that_follow_the_markers_are_translated_as_ever() 
     maps.pass_markers(KEY, 153)
     maps.pass_markers(KEY, 152)
     assert verdict(maps, 153) == 100
-    maps.add(LedgerRow("orders", "A.orders", 0, "u1", "u2", 104, 154, 10))
+    maps.add(KEY, array("q", [104, 154, 10]))
     assert [verdict(maps, offset) for offset in (153, 154, 155, 164)] == [100, 100, 105, 114]
 
 

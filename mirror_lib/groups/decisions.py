@@ -14,7 +14,6 @@ from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.survey import Pair, Survey
 from mirror_lib.groups.translation import (
-    BACKWARDS,
     BEFORE_FIRST,
     CLAMPED,
     EXACT,
@@ -119,9 +118,8 @@ class Known:
     """The facts for decisions in addition to the survey: the maps, the rules, and `moves`, the last audit rows of
     `cluster`, which is written to.
 
-    `others` are the last audit rows of flows that share remote topics with this one. `put` has, for groups whose last
-    row may lack its commit, the row before it whose commit was made. `synced` has what MirrorMaker committed. `left_at`
-    has, on the way back, the offsets of the source from which groups were last translated.
+    `others` are the last audit rows of flows that share remote topics with this one. `synced` has what MirrorMaker
+    committed. `left_at` has, on the way back, the offsets of the source from which groups were last translated.
     """
 
     maps: FlowMaps
@@ -130,7 +128,6 @@ class Known:
     direction: str = TO_DOWNSTREAM
     rules: TranslationRules = field(default_factory=TranslationRules)
     others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
-    put: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
     synced: AbstractSet[SyncedOffset] = frozenset()
     left_at: Mapping[MoveKey, int] = field(default_factory=dict)
 
@@ -170,7 +167,7 @@ def _decision(
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
         ours_before=None if last is None else last.previous_offset,
-        only_ours=only_we_moved(position.offset, current, last, known.put.get(where)),
+        only_ours=only_we_moved(position.offset, current, last),
         others=current is not None and is_put_there(current, other) and not is_put_there(current, last),
         # A later commit of the same offset is not MirrorMaker's.
         synced=last is None and present is not None and (group, *pair.there, present) in known.synced,
@@ -186,29 +183,12 @@ def left_on_source(moves: Iterable[GroupOffset], source: str) -> Dict[MoveKey, i
     return {(source, each.group, each.from_topic, each.partition): each.from_offset for each in last}
 
 
-def only_we_moved(
-    position: int, current: Optional[int], last: Optional[GroupOffset], put: Optional[GroupOffset] = None
-) -> bool:
-    """Whether the group is where a commit of this mirror left it, and has not moved backwards on this side since.
-
-    `last` is its last audit row. If the commit of that row was not made, the group is still at the former offset. That
-    offset is ours if the row was to move the group back, or if `put` committed it.
-    """
+def only_we_moved(position: int, current: Optional[int], last: Optional[GroupOffset]) -> bool:
+    """Whether the group is where the commit of its `last` audit row left it, and has not moved backwards on this side
+    since. A row that was to move it back counts as well if its commit was not made."""
     if last is None or last.action != COMMIT or current is None or position < last.from_offset:
         return False
-    if current == last.new_offset:
-        return True
-    ours = put is not None and put.action == COMMIT and put.new_offset == current and (last.new_offset or 0) > current
-    return current == last.previous_offset and (last.verdict == MOVED_BACK or ours)
-
-
-def stuck_before_a_move(
-    decisions: Iterable[Decision], last: Mapping[MoveKey, GroupOffset], cluster: str
-) -> Dict[MoveKey, int]:
-    """The offsets of groups that would move backwards and whose last audit row lacks its commit."""
-    stuck = (each for each in decisions if each.translation.verdict == BACKWARDS)
-    current = {each.key(cluster): each.present.offset for each in stuck if each.present is not None}
-    return {key: at for key, at in current.items() if key in last and last[key].previous_offset == at}
+    return current == last.new_offset or (current == last.previous_offset and last.verdict == MOVED_BACK)
 
 
 def is_put_there(current: int, move: Optional[GroupOffset]) -> bool:

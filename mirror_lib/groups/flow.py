@@ -27,7 +27,6 @@ from mirror_lib.groups.decisions import (
     decide,
     left_on_source,
     not_moved,
-    stuck_before_a_move,
     verdict_counts,
 )
 from mirror_lib.groups.map import FlowMaps, Reads
@@ -185,9 +184,7 @@ class FlowTranslation:
                 self._synced = self._read_synced()
             decisions = self._decide(found, rules)
         self._strangers = strangers
-        # Whose records lie lower by now may have been put there by the move before the last.
-        learned = self._mover.read_put(stuck_before_a_move(decisions, self._mover.last, self._there.alias))
-        return self._decide(found, rules) if learned else decisions
+        return decisions
 
     def _may_be_moved_by_others(self, decision: Decision) -> bool:
         if decision.translation.verdict in (ACTIVE, FOREIGN):
@@ -209,7 +206,6 @@ class FlowTranslation:
             self._direction,
             rules,
             mover.others,
-            mover.put,
             self._synced or frozenset(),
             left,
         )

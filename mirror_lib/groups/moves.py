@@ -57,9 +57,6 @@ class GroupMover:
         self._upkeep = upkeep
         self.last: Dict[MoveKey, GroupOffset] = {}
         self.others: Mapping[MoveKey, GroupOffset] = {}
-        # Of groups whose last move was not made, the one that put them where they stand; and for what it was read.
-        self.put: Dict[MoveKey, GroupOffset] = {}
-        self._put_read: Dict[MoveKey, Tuple[Optional[GroupOffset], int]] = {}
         self._made: Set[MoveKey] = set()
         self.read_last()
 
@@ -68,16 +65,6 @@ class GroupMover:
         self.last = dict(self._table.latest(self._flow))
         if self._shared:
             self.others = self._table.latest_of_others(self._flow)
-
-    def read_put(self, current: Mapping[MoveKey, int]) -> bool:
-        """Read, for groups whose last commit was not made, the audit row of their current offset. Returns False if all
-        rows are known already."""
-        asked = {key: (self.last.get(key), offset) for key, offset in current.items()}
-        asked = {key: each for key, each in asked.items() if self._put_read.get(key) != each}
-        if asked:
-            self.put.update(self._table.latest_to(self._flow, {key: offset for key, (_, offset) in asked.items()}))
-            self._put_read.update(asked)
-        return bool(asked)
 
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last audit row is this one, and its commit may not have been made yet."""

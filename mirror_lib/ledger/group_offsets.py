@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import datetime, timezone
 from operator import attrgetter
-from typing import Callable, Mapping, Sequence, Tuple
+from typing import Mapping, Sequence, Tuple
 
 from pyspark.sql import Column as Condition
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -15,10 +15,8 @@ from mirror_lib.ledger.compaction import TableCompaction
 from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
 from mirror_lib.ledger.records import HISTORY_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
-from mirror_lib.spark.jobs import local_rows
 
 _WHERE = ("cluster", "group", "topic", "partition")
-_STANDING = (*((name, "int" if name == "partition" else "string") for name in _WHERE), ("stands", "bigint"))
 _MOVE = tuple(GroupOffset.__dataclass_fields__)
 _of_move = attrgetter(*_MOVE)
 _REST = tuple(name for name in _MOVE if name not in _WHERE)
@@ -82,26 +80,8 @@ class GroupOffsetTable:
     def latest_of_others(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
         return self._latest(F.col("flow") != flow)
 
-    def latest_to(self, flow: str, stands: Mapping[MoveKey, int]) -> Mapping[MoveKey, GroupOffset]:
-        """The last row of each partition that does not change the committed offset in `stands` to another one.
-
-        Rows that would change it were not carried out. So the returned row set the committed offset, unless another
-        client did."""
-        asked = [(*key, offset) for key, offset in sorted(stands.items())]
-        away = F.col("previous_offset").eqNullSafe(F.col("stands")) & ~F.col("new_offset").eqNullSafe(F.col("stands"))
-        of_flow = F.col("flow") == flow
-
-        def chosen(rows: DataFrame) -> DataFrame:
-            given = F.broadcast(local_rows(rows.sparkSession, _STANDING, asked))
-            return rows.where(of_flow).join(given, list(_WHERE)).where(~away)
-
-        return self._last_of(chosen)
-
     def _latest(self, chosen: Condition) -> Mapping[MoveKey, GroupOffset]:
-        return self._last_of(lambda rows: rows.where(chosen))
-
-    def _last_of(self, chosen: Callable[[DataFrame], DataFrame]) -> Mapping[MoveKey, GroupOffset]:
-        found = self._table.collected(lambda rows: _last_moves(chosen(rows)))
+        found = self._table.collected(lambda rows: _last_moves(rows.where(chosen)))
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
         return {move.key: move for move in moves}
 

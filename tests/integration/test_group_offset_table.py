@@ -138,19 +138,6 @@ def test_the_last_move_counts_by_commit_and_then_by_its_place_in_it(table: Group
     assert table.latest("backup->primary") == {}
 
 
-def test_of_moves_that_were_not_made_the_one_before_tells_who_put_the_group_there(table: GroupOffsetTable) -> None:
-    assert table.latest_to(FLOW, {PLACE: 62}) == {}
-    put, other = replace(MOVE, previous_offset=60, new_offset=62), replace(MOVE, previous_offset=5, new_offset=7)
-    table.append(FLOW, [put, replace(other, partition=1)], run_id="run-1", append_number=0)
-    table.append(FLOW, [replace(MOVE, previous_offset=62, new_offset=63)], run_id="run-1", append_number=1)
-    table.append(FLOW, [replace(MOVE, previous_offset=62, new_offset=64)], run_id="run-2", append_number=0)
-    table.append("another", [replace(MOVE, previous_offset=61, new_offset=62)], run_id="run-3", append_number=0)
-    assert table.latest_to(FLOW, {PLACE: 62}) == {PLACE: put}
-    second = (*PLACE[:3], 1)
-    assert table.latest_to(FLOW, {PLACE: 62, second: 8}) == {PLACE: put, second: replace(other, partition=1)}
-    assert table.latest_to(FLOW, {}) == {}
-
-
 def test_moves_of_a_run_come_in_the_order_written_whatever_the_clock_did(
     table: GroupOffsetTable, spark: SparkSession
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -18,7 +18,6 @@ from mirror_lib.groups.moves import MOVED_MEANWHILE
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.event_tables import IncidentTable
-from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.flow_lab import values
@@ -533,10 +532,7 @@ def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_wa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("killed", [False, True], ids=["", "its next move written down and not made"])
-def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(
-    lab: GroupLab, killed: bool
-) -> None:
+def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(lab: GroupLab) -> None:
     """One marker of two runs remains when the lost tail is copied again, so its records lie an offset earlier."""
     group = ordered(lab, 50)
     lab.copy()
@@ -546,11 +542,6 @@ def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next
         lab.copy()
     first = of_topic(read_on(lab.source, group, [lab.topic("orders")], 62), lab.topic("orders"))
     assert lab.translate() == {(group, "orders", 0): "exact"}
-    if killed:
-        table = GroupOffsetTable(lab.spark, str(lab.directory / "state"))
-        made = table.latest("source->target")[("target", group, lab.remote("orders"), 0)]
-        on = replace(made, previous_offset=made.new_offset, new_offset=(made.new_offset or 0) + 1)
-        table.append("source->target", [on], run_id="killed", append_number=0)
     lab.target.kill()
     segment = last_segment(lab.target, lab.remote("orders"), 0)
     cut_tail(segment, len(batch_starts(segment)) - kept)

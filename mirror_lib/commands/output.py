@@ -248,10 +248,6 @@ def print_warning(warning: object) -> None:
     _print(f"warning: {one_entry(str(warning))}", logging.WARNING, warning)
 
 
-def print_note(note: object) -> None:
-    _print(f"note: {one_entry(str(note))}", logging.INFO, note)
-
-
 def _time() -> str:
     return "" if sys.stderr.isatty() else time.strftime("%Y-%m-%d %H:%M:%S ")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import chosen_flows, print_lines, print_note
+from mirror_lib.commands.output import chosen_flows, print_lines
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 
@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
     position.add_argument("--partition", metavar="N", type=int, help="the partition")
     position.add_argument("--offset", metavar="N", type=int, help="the next offset to read")
     position.add_argument(
-        "--file", metavar="FILE", help="many offsets: JSON, CSV, or offsets of a Spark checkpoint; - is standard input"
+        "--file", metavar="FILE", help="many offsets: CSV, or the JSON of Spark's Kafka source; - is standard input"
     )
     position.add_argument("--reverse", action="store_true", help="translate from the remote topics back to the source")
 
@@ -42,10 +42,8 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
         raise ConfigError(what, f"name one with --flow: {names}")
     with running_session("mirror translate-position") as spark:
         answers = translate_positions(spark, config, flows[0], given.positions, reverse=arguments.reverse)
-    for note in given.notes():
-        print_note(note)
     print_lines([render(given, answers)])
-    return EXIT_OK if all(answer.translated is not None for answer in answers) else EXIT_FAILED
+    return EXIT_OK if all(answer.remote_offset is not None for answer in answers) else EXIT_FAILED
 
 
 def _given(arguments: argparse.Namespace) -> PositionInput:

@@ -14,7 +14,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.markers import needed_offset, pass_markers
-from mirror_lib.groups.position_formats import NOWHERE, TopicPosition, TranslatedPosition, unchanged
+from mirror_lib.groups.position_formats import TopicPosition, TranslatedPosition
 from mirror_lib.groups.survey import Pair, pairs_of
 from mirror_lib.groups.translation import (
     REPARTITIONED,
@@ -49,8 +49,8 @@ def translate_positions(
     triples = OffsetSyncTable(spark, config.state).triples(flow.name)
     # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
     maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name))
-    ends = ((pairs.get((each.topic, each.partition)), each) for each in positions if not each.symbolic)
-    known = [(pair, each.offset) for pair, each in ends if pair is not None and not pair.missing]
+    ends = ((pairs.get((each.topic, each.partition)), each.offset) for each in positions)
+    known = [(pair, offset) for pair, offset in ends if pair is not None and not pair.missing]
     needed = [needed_offset(maps, pair, direction, offset, logs.get(pair.there)) for pair, offset in known]
     pass_markers(maps, chain.from_iterable(needed), flow.target)
     return [_translated(each, pairs.get((each.topic, each.partition)), maps, direction, logs) for each in positions]
@@ -65,11 +65,10 @@ def _translated(
 ) -> TranslatedPosition:
     where = (position.topic, position.partition, position.offset)
     if pair is None:
-        return TranslatedPosition(*where, NOWHERE, None, untranslatable("the flow copies no such partition"))
-    if position.symbolic and pair.missing != REPARTITIONED:
-        return unchanged(position, pair.there[0])
+        return TranslatedPosition(*where, "-", None, None, untranslatable("the flow copies no such partition"))
     known = GroupPosition(
         CommittedOffset(position.offset), direction, pair.missing or maps.of(pair.key), logs.get(pair.there)
     )
     found = translate(known)
-    return TranslatedPosition(*where, pair.there[0], found.new_offset, found.verdict)
+    partition = None if pair.missing == REPARTITIONED else pair.there[1]
+    return TranslatedPosition(*where, pair.there[0], partition, found.new_offset, found.verdict)

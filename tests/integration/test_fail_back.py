@@ -110,7 +110,7 @@ def answer(lab: GroupLab, offset: int) -> Tuple[str, object]:
     config = load(str(lab.config))
     asked = [TopicPosition(lab.remote("quiet"), 0, offset)]
     (found,) = translate_positions(lab.spark, config, config.flows[0], asked, reverse=True)
-    return found.verdict, found.translated
+    return found.verdict, found.remote_offset
 
 
 @pytest.mark.long

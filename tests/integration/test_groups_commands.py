@@ -256,9 +256,10 @@ def test_spark_stream_goes_on_on_the_remote_topic_from_its_translated_checkpoint
     shutil.copytree(tmp_path / "one", tmp_path / "other")
     last = max((tmp_path / "other" / "offsets").glob("[0-9]*"))
     config = load(str(lab.config))
-    given = read_positions(last.read_text(), str(last))
+    *before, offsets = last.read_text().splitlines()
+    given = read_positions(offsets, str(last))
     answers = translate_positions(lab.spark, config, config.flows[0], given.positions)
-    last.write_text(render(given, answers))
+    last.write_text("\n".join([*before, render(given, answers)]))
     for sums in (tmp_path / "other").rglob(".*.crc"):
         sums.unlink()
     run(lab.target, remote, tmp_path / "other")

@@ -166,7 +166,7 @@ def test_group_is_told_to_start_by_time_and_moved_by_no_command(
     assert "MIR-335" in refused and "--leave-groups" in refused and "--to-datetime" in refused
     assert said("failover", config)[1]["repartitioned"] is True
     answers = translate_positions(spark, load(config), load(config).flows[0], [TopicPosition(flow.topic, 0, 10)])
-    assert [(each.translated, each.verdict) for each in answers] == [(None, "repartitioned")]
+    assert [(each.remote_offset, each.verdict) for each in answers] == [(None, "repartitioned")]
     assert committed(flow.target, group, {flow.remote_topic: REMOTE_PARTITIONS}) == {}
 
 

@@ -31,7 +31,6 @@ from mirror_lib.doctor.checks import Check
 from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.facts import AclBinding, CommittedOffset
 from mirror_lib.groups.flow import cycle_json
-from mirror_lib.groups.position_formats import TranslatedPosition, document
 from mirror_lib.groups.report import PlannedMove
 from mirror_lib.ledger.records import NO_PARTITION, CutoverStep, LeftOut, PartitionKey
 from mirror_lib.ledger.runs import OpenRun
@@ -97,10 +96,6 @@ def documents() -> Dict[str, List[Document]]:
             cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
         ],
         "mirror failover": _failovers(),
-        "mirror translate-position": [
-            document(TranslatedPosition("orders", 0, 4, "A.orders", offset, verdict))
-            for offset, verdict in ((4, "exact"), (None, "held"), (None, "repartitioned"))
-        ],
         "mirror takeover": _takeovers(),
         "Log lines": [
             json.loads(json_line("ERROR", "A->B: no", "MIR-304", trace="Traceback")),

@@ -13,7 +13,7 @@ from typing import Any, Dict, List
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.commands.output import print_end, print_note, print_progress
+from mirror_lib.commands.output import print_end, print_progress, print_warning
 from mirror_lib.errors import ClusterError, ConfigError, RefusedError
 from mirror_lib.log_lines import EntryFormatter, in_flow, json_line, of_this_flow, wants_json
 from mirror_lib.threads import BackgroundCall, repeated
@@ -116,13 +116,13 @@ def test_progress_and_errors_of_commands_are_objects_too(
     monkeypatch.setenv("MIRROR_LOG_FORMAT", "JSON")
     print_progress("A->B 100% copied")
     print_end(RefusedError("A->B: no", "ask", code="MIR-304"))
-    print_note("remark")
+    print_warning("remark")
     assert main(["help", "999"]) == 2
     found = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(each["level"], each["flow"], each.get("code")) for each in found] == [
         ("INFO", "A->B", None),
         ("ERROR", "A->B", "MIR-304"),
-        ("INFO", None, None),
+        ("WARNING", None, None),
         ("ERROR", None, "MIR-101"),
     ]
     assert found[1]["message"] == "A->B: no (ask)"

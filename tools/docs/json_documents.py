@@ -17,7 +17,7 @@ _HEAD = """\
 
 `--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. `a[].b` is the
 key `b` of each element of the array `a`; `a.{b,c}` are two keys. `?` marks a key that may be absent. Releases may add
-keys.
+keys. The output of `mirror translate-position` has the form of its input.
 
 ## Common keys
 """
@@ -27,7 +27,6 @@ _INTRO = {
     "`error`, `code`, `exit_code` only.",
     "mirror translate: a cycle": "`mirror run` prints it too.",
     "mirror doctor": "One document for each check.",
-    "mirror translate-position": "The output has the form of the input file. Its JSON forms have these keys.",
     "mirror cutover run": "A document before each step, and one after it. `cutover back` prints them too.",
     "Log lines": "With `MIRROR_LOG_FORMAT=json` standard error has one object a line.",
 }
@@ -275,11 +274,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "groups[].committed_at": "last offset commit",
         "groups[].active": "it has members on the target",
         "repartitioned": "no group's offset has a place on the target",
-    },
-    "mirror translate-position": {
-        "offset": "next offset to read",
-        "remote_partition": "partition on the target, null if `repartitioned`",
-        "remote_offset": "translated offset",
     },
     "mirror takeover": {
         "run_id": "run; null without `--execute`",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
@@ -25,8 +25,8 @@ from mirror_lib.commands.run import stop_on_signals
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, exit_code_of, worst
-from mirror_lib.groups.decisions import not_moved
-from mirror_lib.groups.report import PlannedMove, plan_json, plan_lines, summary, would
+from mirror_lib.groups.decisions import Outcome, not_moved
+from mirror_lib.groups.report import plan_json, plan_lines, summary, undo_json, undo_lines, would
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT, TranslationRules
 from mirror_lib.text import counted
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mirror_lib.groups.moves import Undo
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.group_offsets import GroupOffsetTable
-    from mirror_lib.ledger.records import GroupOffset, MoveKey
+    from mirror_lib.ledger.records import GroupOffset
 
 # Verdicts under which a consumer that starts on the other side has no offset, or an old one.
 WITHOUT_OFFSET = ("held", "untranslatable", "repartitioned")
@@ -90,16 +90,16 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
     with running_session("mirror groups plan") as spark:
         for flow in flows:
             planned = _planned(arguments, config, flow, spark, direction)
-            left = [each for each in planned.moves if arguments.execute and each.action == "left alone"
+            left = [each for each in planned.moves if arguments.execute and each.done == "left alone"
                     and each.decision.translation.verdict.startswith(WITHOUT_OFFSET)]  # fmt: skip
-            failed = planned.unreadable or left or any(move.action.startswith("refused") for move in planned.moves)
+            failed = planned.unreadable or left or any(move.done.startswith("refused") for move in planned.moves)
             codes.append(EXIT_FAILED if failed else EXIT_OK)
             _show(arguments, flow, direction, planned, codes[-1])
             _show_not_committed(flow, left)
     return worst(codes)
 
 
-def _show_not_committed(flow: ReplicationFlow, left: Sequence[PlannedMove]) -> None:
+def _show_not_committed(flow: ReplicationFlow, left: Sequence[Outcome]) -> None:
     if left:
         first, verdict = left[0].decision, left[0].decision.translation.verdict
         again = "a consumer that starts there has no such offset: run the mirror until it has caught up, then again"
@@ -112,7 +112,7 @@ def _show_not_committed(flow: ReplicationFlow, left: Sequence[PlannedMove]) -> N
 class _Planned(NamedTuple):
     """The moves, whose positions are not known, a sentence each, and the run's id if moves were made."""
 
-    moves: Sequence[PlannedMove]
+    moves: Sequence[Outcome]
     unreadable: Sequence[str]
     run_id: Optional[str] = None
 
@@ -129,12 +129,11 @@ def _planned(
         found = translation.survey(Selection(arguments.group, arguments.topic))
         decisions, unreadable = translation.decide(found, rules), translation.unreadable(found)
         if not arguments.execute:
-            return _Planned([PlannedMove(each, would(each)) for each in decisions], unreadable)
+            return _Planned([Outcome(each, would(each)) for each in decisions], unreadable)
         moving = any(each.translation.commit for each in decisions)
         if moving:
             print_undo(arguments, translation.run_id)
-        outcomes = translation.execute(decisions, own_rows=True)
-    moves = [PlannedMove(each.decision, each.done) for each in outcomes]
+        moves = translation.execute(decisions, own_rows=True)
     return _Planned(moves, unreadable, translation.run_id if moving else None)
 
 
@@ -194,10 +193,9 @@ def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkS
 
 
 class _Undone(NamedTuple):
-    """What was found, what became of the moves that undo it, how many failed, and their run if they were made."""
+    """What became of each group and partition, how many failed, and the run that undid them if there was one."""
 
     found: Sequence[Undo]
-    outcomes: Mapping[MoveKey, str]
     failed: int
     run_id: Optional[str] = None
 
@@ -209,30 +207,29 @@ def _undone(
     cluster: KafkaCluster,
     table: GroupOffsetTable,
 ) -> _Undone:
-    from mirror_lib.groups.moves import REFUSED, GroupMover, plan_undo
+    from mirror_lib.groups.moves import PUT_BACK, GroupMover, plan_undo
 
     groups = sorted({move.group for move in moves})
     found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
     going = [undo.move for undo in found if undo.move is not None]
-    without_answer = sum(undo.why == REFUSED for undo in found)
-    if not (arguments.execute and going):
-        return _Undone(found, {move.key: "would be put back" for move in going}, without_answer)
-    run_id = uuid.uuid4().hex
-    print_undo(arguments, run_id)
-    reasons = GroupMover(table, flow_name, run_id).move(going, cluster, own_rows=True)
-    outcomes = {key: "put back" if why is None else f"refused: {why}" for key, why in reasons.items()}
-    return _Undone(found, outcomes, without_answer + sum(why is not None for why in reasons.values()), run_id)
+    run_id = uuid.uuid4().hex if arguments.execute and going else None
+    if run_id is None:
+        outcomes = {move.key: "would be put back" for move in going}
+    else:
+        print_undo(arguments, run_id)
+        reasons = GroupMover(table, flow_name, run_id).move(going, cluster, own_rows=True)
+        outcomes = {key: PUT_BACK if why is None else f"refused: {why}" for key, why in reasons.items()}
+    undone = [replace(undo, done=outcomes.get(undo.undone.key, undo.done)) for undo in found]
+    return _Undone(undone, sum(undo.done.startswith("refused") for undo in undone), run_id)
 
 
 def _show_undone(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
-    from mirror_lib.groups.moves import undo_json, undo_lines
-
-    rows = [undo_json(undo, undone.outcomes) for undo in undone.found]
+    rows = [undo_json(undo) for undo in undone.found]
     runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
-    table = undo_lines(undone.found, undone.outcomes, columns())
-    end = _end(arguments, undone.run_id, "puts these offsets back" if undone.outcomes else "")
+    going = any(undo.move is not None for undo in undone.found)
+    end = _end(arguments, undone.run_id, "puts these offsets back" if going else "")
     found = {"flow": flow_name, "cluster": alias, **runs, "positions": rows}
-    print_result(arguments, found, [f"{flow_name}, groups of {alias}", *table, *end])
+    print_result(arguments, found, [f"{flow_name}, groups of {alias}", *undo_lines(undone.found, columns()), *end])
 
 
 def _end(arguments: argparse.Namespace, run_id: Optional[str], would: str) -> List[str]:

@@ -45,7 +45,8 @@ from mirror_lib.cutover.steps import (
 )
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.facts import LITERAL, AclBinding, TopicPartition, held_back
-from mirror_lib.groups.flow import FlowTranslation, Outcome
+from mirror_lib.groups.decisions import Outcome
+from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.markers import marker_ends
 from mirror_lib.groups.translation import (
     ACTIVE,

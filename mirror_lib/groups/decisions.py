@@ -78,6 +78,10 @@ class Decision:
     translation: Translation
 
     @property
+    def present_offset(self) -> Optional[int]:
+        return None if self.present is None else self.present.offset
+
+    @property
     def already_there(self) -> bool:
         """Whether the group is at this offset or at an equivalent one."""
         return not self.translation.commit and self.translation.verdict in (EXACT, CLAMPED, BEFORE_FIRST)
@@ -98,7 +102,7 @@ class Decision:
             group=self.group,
             topic=self.there[0],
             partition=self.there[1],
-            previous_offset=None if self.present is None else self.present.offset,
+            previous_offset=self.present_offset,
             previous_metadata="" if self.present is None else self.present.metadata,
             new_offset=self.translation.new_offset,
             metadata=self.translation.metadata,
@@ -107,6 +111,14 @@ class Decision:
             verdict=self.translation.verdict,
             action=COMMIT,
         )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One decision and its result, or what would be done: `done` names it in a word or two for a table."""
+
+    decision: Decision
+    done: str
 
 
 # Group, remote topic, partition, and what MirrorMaker may have committed there.

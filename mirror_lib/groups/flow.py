@@ -22,6 +22,7 @@ from mirror_lib.groups.decisions import (
     NOTHING_MIRRORED,
     Decision,
     Known,
+    Outcome,
     PositionsAhead,
     SyncedOffset,
     decide,
@@ -51,14 +52,6 @@ log = logging.getLogger(__name__)
 
 # How long the end of a translation waits for the table of moves to be merged; what is not done is done another time.
 UPKEEP_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One decision and its result: `done` names it in a word or two for a table."""
-
-    decision: Decision
-    done: str
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from mirror_lib.groups.translation import NO_ANSWER
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MoveKey
-from mirror_lib.text import aligned
 
 log = logging.getLogger(__name__)
 
@@ -179,11 +178,12 @@ REFUSED = f"refused: {NO_ANSWER}"
 
 @dataclass(frozen=True)
 class Undo:
-    """What undoing a run does about a group and partition: `why` has the words; `move` is `None` if nothing is done."""
+    """What undoing a run does about a group and partition: `done` has the words; `move` is `None` if nothing is
+    done."""
 
     undone: GroupOffset
     present: Optional[int]
-    why: str
+    done: str
     move: Optional[GroupOffset] = None
 
 
@@ -240,30 +240,3 @@ def _undo(
         action="rollback",
     )
     return Undo(last, at, PUT_BACK, move)
-
-
-def undo_lines(
-    undos: Sequence[Undo], outcomes: Mapping[MoveKey, str], columns: Optional[int] = None
-) -> List[str]:
-    header = ["GROUP", "TOPIC", "PARTITION", "PRESENT", "GOES BACK TO", "ACTION"]
-    return aligned([header, *(_cells(undo, outcomes) for undo in undos)], (2, 3, 4), columns)
-
-
-def undo_json(undo: Undo, outcomes: Mapping[MoveKey, str]) -> Dict[str, object]:
-    """One row as a JSON document. `back_to` is null if the offset is deleted or nothing is done."""
-    return {
-        "cluster": undo.undone.cluster,
-        "group": undo.undone.group,
-        "topic": undo.undone.topic,
-        "partition": undo.undone.partition,
-        "present_offset": undo.present,
-        "back_to": undo.move.new_offset if undo.move else None,
-        "action": outcomes.get(undo.undone.key, undo.why),
-    }
-
-
-def _cells(undo: Undo, outcomes: Mapping[MoveKey, str]) -> List[str]:
-    back = "-" if undo.move is None else "none" if undo.move.new_offset is None else str(undo.move.new_offset)
-    at = "-" if undo.present is None else str(undo.present)
-    where = [undo.undone.group, undo.undone.topic, str(undo.undone.partition)]
-    return [*where, at, back, outcomes.get(undo.undone.key, undo.why)]

@@ -30,8 +30,8 @@ from mirror_lib.cutover.steps import Gate
 from mirror_lib.doctor.checks import Check
 from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.facts import AclBinding, CommittedOffset
+from mirror_lib.groups.decisions import Outcome
 from mirror_lib.groups.flow import cycle_json
-from mirror_lib.groups.report import PlannedMove
 from mirror_lib.ledger.records import NO_PARTITION, CutoverStep, LeftOut, PartitionKey
 from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.log_lines import json_line
@@ -185,7 +185,7 @@ def _groups_planned() -> List[Document]:
     unknown = replace(full.translation, new_offset=None, reread=None)
     there = decided(present={"billing": {THERE: CommittedOffset(60)}}, groups={"billing": EMPTY})
     nowhere = replace(full, there=(THERE[0], NO_PARTITION), translation=replace(unknown, verdict="repartitioned"))
-    moves = [PlannedMove(each, "commit") for each in (full, there, replace(full, translation=unknown), nowhere)]
+    moves = [Outcome(each, "commit") for each in (full, there, replace(full, translation=unknown), nowhere)]
     planned = groups._Planned(moves, ["group g: no answer"], None)
     shown = (planned, planned._replace(run_id="run-1"))
     return printed(*(partial(groups._show, JSON, FLOW_AB, "to downstream", each, 1) for each in shown))
@@ -193,7 +193,7 @@ def _groups_planned() -> List[Document]:
 
 def _rolled_back() -> List[Document]:
     undos = [undo([move(5, 10)], 10), undo([move(5, 10)], None)]
-    shown = [groups._Undone(undos, {}, 0, run_id) for run_id in (None, "run-2")]
+    shown = [groups._Undone(undos, 0, run_id) for run_id in (None, "run-2")]
     return printed(*(partial(groups._show_undone, JSON, "A->B", "B", each) for each in shown))
 
 

@@ -8,7 +8,8 @@ from typing import Dict, List, Optional
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
-from mirror_lib.groups.moves import REFUSED, Undo, plan_undo, undo_json, undo_lines
+from mirror_lib.groups.moves import REFUSED, Undo, plan_undo
+from mirror_lib.groups.report import undo_json, undo_lines
 from mirror_lib.ledger.records import GroupOffset
 
 ORDERS = ("A.orders", 0)
@@ -28,7 +29,7 @@ def undo(moves: List[GroupOffset], present: Optional[int], group: Optional[Consu
 
 
 def goes_back_to(found: Undo) -> object:
-    return found.why if found.move is None else (found.move.new_offset, found.move.metadata)
+    return found.done if found.move is None else (found.move.new_offset, found.move.metadata)
 
 
 def test_group_goes_back_to_its_offset_and_metadata_of_before() -> None:
@@ -42,7 +43,7 @@ def test_first_write_is_deleted() -> None:
 @pytest.mark.parametrize("before", [None, 5])
 def test_group_that_does_not_tell_where_it_stands_is_not_said_to_be_undone(before: Optional[int]) -> None:
     (found,) = plan_undo([move(before, 10)], {}, {})
-    assert (found.move, found.why) == (None, REFUSED) and found.why.startswith("refused: ")
+    assert (found.move, found.done) == (None, REFUSED) and found.done.startswith("refused: ")
 
 
 def test_several_moves_of_one_run_are_undone_as_one() -> None:
@@ -103,11 +104,11 @@ def test_groups_are_undone_each_by_itself() -> None:
 
 def test_table_and_json_say_what_happens_to_each() -> None:
     undos = [undo([move(None, 10)], 10), undo([move(5, 10)], 11)]
-    assert [line.split() for line in undo_lines(undos, {})[1:]] == [
+    assert [line.split() for line in undo_lines(undos)[1:]] == [
         ["billing", "A.orders", "0", "10", "none", "put", "back"],
         ["billing", "A.orders", "0", "11", "-", "another", "client", "committed", "since:", "left", "unchanged"],
     ]
-    assert undo_json(undos[0], {("B", "billing", *ORDERS): "refused: why"}) == {
+    assert undo_json(replace(undos[0], done="refused: why")) == {
         "cluster": "B",
         "group": "billing",
         "topic": "A.orders",

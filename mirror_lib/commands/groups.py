@@ -27,7 +27,7 @@ from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, exit_code_of, worst
 from mirror_lib.groups.decisions import Outcome, not_moved
 from mirror_lib.groups.report import plan_json, plan_lines, summary, undo_json, undo_lines, would
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT, TranslationRules
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
 from mirror_lib.text import counted
 
 if TYPE_CHECKING:
@@ -123,11 +123,10 @@ def _planned(
     from mirror_lib.groups.flow import FlowTranslation, Selection
     from mirror_lib.kafka.admin import clusters_of
 
-    rules = TranslationRules(arguments.allow_rewind, flow.groups_simple)
     with clusters_of(flow) as (source, target):
         translation = FlowTranslation(config, flow, spark, source, target, direction)
         found = translation.survey(Selection(arguments.group, arguments.topic))
-        decisions, unreadable = translation.decide(found, rules), translation.unreadable(found)
+        decisions, unreadable = translation.decide(found, arguments.allow_rewind), translation.unreadable(found)
         if not arguments.execute:
             return _Planned([Outcome(each, would(each)) for each in decisions], unreadable)
         moving = any(each.translation.commit for each in decisions)

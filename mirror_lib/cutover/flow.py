@@ -55,7 +55,6 @@ from mirror_lib.groups.translation import (
     TO_DOWNSTREAM,
     TO_UPSTREAM,
     WAYS_OUT,
-    TranslationRules,
 )
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
@@ -322,9 +321,8 @@ class Cutover:
     def _groups(self, direction: str = TO_DOWNSTREAM) -> Tuple[str, str]:
         translation = FlowTranslation(self._config, self._flow, self._spark, self._source, self._target, direction)
         try:
-            rules = TranslationRules(simple_groups=self._flow.groups_simple)
             found = translation.survey()
-            decisions, unknown = translation.decide(found, rules), translation.unreadable(found)
+            decisions, unknown = translation.decide(found), translation.unreadable(found)
             self._refuse_consumers({each.group for each in decisions}, direction)
             outcomes = translation.execute(decisions, own_rows=True)
         finally:

@@ -130,8 +130,8 @@ class Known:
     """The facts for decisions in addition to the survey: the maps, the rules, and `moves`, the last audit rows of
     `cluster`, which is written to.
 
-    `others` are the last audit rows of flows that share remote topics with this one. `synced` has what MirrorMaker
-    committed. `left_at` has, on the way back, the offsets of the source from which groups were last translated.
+    `synced` has what MirrorMaker committed. `left_at` has, on the way back, the offsets of the source from which groups
+    were last translated.
     """
 
     maps: FlowMaps
@@ -139,7 +139,6 @@ class Known:
     cluster: str
     direction: str = TO_DOWNSTREAM
     rules: TranslationRules = field(default_factory=TranslationRules)
-    others: Mapping[MoveKey, GroupOffset] = field(default_factory=dict)
     synced: AbstractSet[SyncedOffset] = frozenset()
     left_at: Mapping[MoveKey, int] = field(default_factory=dict)
 
@@ -169,7 +168,6 @@ def _decision(
     position = ahead.reached((group, *pair.here), now, end)
     where = (known.cluster, group, *pair.there)
     present, last = found.present.get(group, {}).get(pair.there), known.moves.get(where)
-    current, other = None if present is None else present.offset, known.others.get(where)
     facts = GroupPosition(
         position=position,
         direction=known.direction,
@@ -179,8 +177,7 @@ def _decision(
         group=found.groups.get(group),
         ours=None if last is None else last.new_offset,
         ours_before=None if last is None else last.previous_offset,
-        only_ours=only_we_moved(position.offset, current, last),
-        others=current is not None and is_put_there(current, other) and not is_put_there(current, last),
+        only_ours=only_we_moved(position.offset, None if present is None else present.offset, last),
         # A later commit of the same offset is not MirrorMaker's.
         synced=last is None and present is not None and (group, *pair.there, present) in known.synced,
         end=found.ends.get(pair.here),
@@ -201,10 +198,6 @@ def only_we_moved(position: int, current: Optional[int], last: Optional[GroupOff
     if last is None or last.action != COMMIT or current is None or position < last.from_offset:
         return False
     return current == last.new_offset or (current == last.previous_offset and last.verdict == MOVED_BACK)
-
-
-def is_put_there(current: int, move: Optional[GroupOffset]) -> bool:
-    return move is not None and move.new_offset == current
 
 
 def not_moved(decisions: Iterable[Decision]) -> Tuple[str, ...]:

@@ -94,7 +94,7 @@ class FlowTranslation:
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
-        self._mover = GroupMover(moves, flow.name, self.run_id, flow.shared_remote_topics, self._upkeep)
+        self._mover = GroupMover(moves, flow.name, self.run_id, self._upkeep)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
@@ -160,32 +160,26 @@ class FlowTranslation:
         groups = [f"group {group}: {silent}" for group in found.unreadable]
         return [*groups, *(f"broker {each} of {alias} does not list its groups" for each in self._unlisted)]
 
-    def decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
+    def decide(self, found: Survey, allow_rewind: bool = False) -> List[Decision]:
         """A decision for each group and partition; changes nothing. Positions ahead of the mirror are remembered."""
+        shared = self.flow.shared_remote_topics and self._direction == TO_DOWNSTREAM
+        rules = TranslationRules(allow_rewind, self.flow.groups_simple, shared)
         decisions = self._decide(found, rules)
         if self._ledger_maps().contradicted:
             # Rows may have been deleted since they were read, because a remote log was truncated.
             self._maps = None
             decisions = self._decide(found, rules)
-        others = filter(self._may_be_moved_by_others, decisions)
+        others = (each for each in decisions if each.translation.verdict in (ACTIVE, FOREIGN))
         strangers = {(each.group, each.there, each.present) for each in others}
         if strangers - self._strangers:
-            # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or another
-            # flow did, whose it is then. Or MirrorMaker, before this mirror took over.
+            # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or
+            # MirrorMaker did, before this mirror took over.
             self._mover.read_last()
-            if self._synced is None and any(each.translation.verdict == FOREIGN for each in decisions):
+            if self._synced is None and (shared or any(each.translation.verdict == FOREIGN for each in decisions)):
                 self._synced = self._read_synced()
             decisions = self._decide(found, rules)
         self._strangers = strangers
         return decisions
-
-    def _may_be_moved_by_others(self, decision: Decision) -> bool:
-        if decision.translation.verdict in (ACTIVE, FOREIGN):
-            return True
-        if not self.flow.shared_remote_topics or not decision.translation.commit or decision.present is None:
-            return False
-        last = self._mover.last.get(decision.key(self._there.alias))
-        return last is None or decision.present.offset not in (last.new_offset, last.previous_offset)
 
     def _decide(self, found: Survey, rules: TranslationRules) -> List[Decision]:
         mover, maps = self._mover, self._ledger_maps()
@@ -198,7 +192,6 @@ class FlowTranslation:
             self._there.alias,
             self._direction,
             rules,
-            mover.others,
             self._synced or frozenset(),
             left,
         )
@@ -299,9 +292,8 @@ def one_cycle(
 ) -> CycleReport:
     """Survey, decide, commit and write checkpoints, as far as the flow has these enabled and they are due."""
     began = time.monotonic()
-    rules = TranslationRules(simple_groups=flow.groups_simple)
     found = translation.survey()
-    decisions = translation.decide(found, rules)
+    decisions = translation.decide(found)
     outcomes: List[Outcome] = []
     if commit and flow.sync_group_offsets_interval is not None:
         outcomes = translation.execute(decisions)

@@ -36,7 +36,6 @@ class GroupMover:
     """Commits offsets for the groups of one flow, on either cluster. Reads the last audit rows when created; raises
     `StateError` if it cannot.
 
-    `shared`: other flows may commit for the same groups on the same topics; `others` has their last audit rows.
     `upkeep` is called after each append.
     """
 
@@ -45,25 +44,20 @@ class GroupMover:
         table: GroupOffsetTable,
         flow: str,
         run_id: str,
-        shared: bool = False,
         upkeep: Optional[Upkeep] = None,
     ) -> None:
         self._table = table
         self._flow = flow
         self._appends = 0
         self.run_id = run_id
-        self._shared = shared
         self._upkeep = upkeep
         self.last: Dict[MoveKey, GroupOffset] = {}
-        self.others: Mapping[MoveKey, GroupOffset] = {}
         self._made: Set[MoveKey] = set()
         self.read_last()
 
     def read_last(self) -> None:
         """Other runs may have written some."""
         self.last = dict(self._table.latest(self._flow))
-        if self._shared:
-            self.others = self._table.latest_of_others(self._flow)
 
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last audit row is this one, and its commit may not have been made yet."""

@@ -60,11 +60,13 @@ class TranslationRules:
     """What the operator allows.
 
     `allow_rewind`: groups may be moved backwards. `simple_groups`: `exclude` or `include` groups without membership for
-    which another client committed last.
+    which another client committed last. `shared`: other flows may commit for the same groups, so groups are moved only
+    from offsets that this flow committed.
     """
 
     allow_rewind: bool = False
     simple_groups: str = "exclude"
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ class GroupPosition:
 
     `ours` is the new offset of the last audit row, and `ours_before` its former offset. A row is written before its
     commit, so after a crash or a refusal the group is still at `ours_before`. `only_ours`: since that row no other
-    client moved the group, except forward on this side. `others`: another flow committed the present offset. `synced`:
-    MirrorMaker did. `end` is the end of this side's log, read after `position`; `None` if it is unknown. `left_at`: on
-    the way back, the offset on the source from which the mirror last translated the group."""
+    client moved the group, except forward on this side. `synced`: MirrorMaker committed the present offset. `end` is
+    the end of this side's log, read after `position`; `None` if it is unknown. `left_at`: on the way back, the offset
+    on the source from which the mirror last translated the group."""
 
     position: CommittedOffset
     direction: str
@@ -91,7 +93,6 @@ class GroupPosition:
     ours: Optional[int] = None
     ours_before: Optional[int] = None
     only_ours: bool = False
-    others: bool = False
     synced: bool = False
     end: Optional[int] = None
     left_at: Optional[int] = None
@@ -218,8 +219,10 @@ def _client_there(at: GroupPosition, rules: TranslationRules) -> Optional[str]:
     committed the present offset, or the mirror translated the group from it, no other client has committed since."""
     if at.group is None:
         return None
-    if at.group.has_members or at.others:
+    if at.group.has_members:
         return ACTIVE
-    if not at.group.simple or rules.simple_groups == "include" or at.present is None or at.synced:
+    if at.present is None or at.synced or at.present.offset in (at.ours, at.ours_before, at.left_at):
         return None
-    return None if at.present.offset in (at.ours, at.ours_before, at.left_at) else FOREIGN
+    if rules.shared:
+        return ACTIVE
+    return FOREIGN if at.group.simple and rules.simple_groups != "include" else None

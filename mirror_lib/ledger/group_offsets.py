@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Mapping, Sequence, Tuple
 
-from pyspark.sql import Column as Condition
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -75,13 +74,7 @@ class GroupOffsetTable:
 
         Within a run the order of its appends counts, between runs the time by the drivers' clocks.
         """
-        return self._latest(F.col("flow") == flow)
-
-    def latest_of_others(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
-        return self._latest(F.col("flow") != flow)
-
-    def _latest(self, chosen: Condition) -> Mapping[MoveKey, GroupOffset]:
-        found = self._table.collected(lambda rows: _last_moves(rows.where(chosen)))
+        found = self._table.collected(lambda rows: _last_moves(rows.where(F.col("flow") == flow)))
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
         return {move.key: move for move in moves}
 

@@ -32,17 +32,17 @@ def group_decisions(
     moves: Sequence[Mapping[str, Any]],
 ) -> Tuple[Survey, List[Decision]]:
     """The groups' positions, and what the mirror would decide now about each. `ledger` is the pyarrow table of the
-    flow's rows or `None`, `moves` are the flow's rows of `group_offsets`. Not for flows with `shared.remote.topics`,
-    whose decisions need more than these. Raises `ClusterError`, `StateError`, `BatchError`."""
+    flow's rows or `None`, `moves` are the flow's rows of `group_offsets`. Raises `ClusterError`, `StateError`,
+    `BatchError`."""
     pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), TO_DOWNSTREAM)
     found = survey(pairs, group_names(flow, source), source, target)
     keys = {pairs[at].key for offsets in found.positions.values() for at in offsets}
     maps = FlowMaps(_triples(ledger, keys), _incomplete(reader, flow))
     pass_markers(maps, needed_offsets(maps, found, TO_DOWNSTREAM), flow.target)
-    rules = TranslationRules(simple_groups=flow.groups_simple)
+    rules = TranslationRules(simple_groups=flow.groups_simple, shared=flow.shared_remote_topics)
     known = Known(maps, _last(moves), flow.target.alias, rules=rules)
     decisions = decide(found, known, PositionsAhead())
-    if any(each.translation.verdict == FOREIGN for each in decisions):
+    if rules.shared or any(each.translation.verdict == FOREIGN for each in decisions):
         decisions = decide(found, replace(known, synced=synced_offsets(flow)), PositionsAhead())
     return found, decisions
 

@@ -353,7 +353,7 @@ def _groups(
     on the topics of `plan`, if there is one."""
     last = _last_moves(flow, moves)
     decisions: Sequence[Decision] = ()
-    if flow.sync_group_offsets_interval is not None and not flow.shared_remote_topics:
+    if flow.sync_group_offsets_interval is not None:
         _, decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
     verdicts: Dict[str, Dict[TopicPartition, str]] = {}
     for name, rows in last.items():

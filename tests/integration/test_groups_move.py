@@ -15,7 +15,7 @@ from kafka.protocol.consumer import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
 from mirror_lib.groups.moves import MOVED_MEANWHILE
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.event_tables import IncidentTable
 from tests.lab import dataset
@@ -319,7 +319,7 @@ def test_group_that_comes_to_life_after_the_decision_is_refused_and_the_others_g
     for group in groups:
         commit(lab.source, group, lab.topic("orders"), 40)
     with lab.translation() as life:
-        decisions = [each for each in life.decide(life.survey(), TranslationRules()) if each.group in groups]
+        decisions = [each for each in life.decide(life.survey()) if each.group in groups]
         with member(lab.target, groups[0], lab.remote("orders")):
             done = {outcome.decision.group: outcome.done for outcome in life.execute(decisions)}
             assert lab.passed(life)[groups[0], "orders", 0] == "active on target"
@@ -338,7 +338,7 @@ def test_group_that_worked_on_the_target_since_the_decision_is_not_put_back_and_
     for group in groups:
         commit(lab.source, group, lab.topic("orders"), 40)
     with lab.translation() as life:
-        decisions = [each for each in life.decide(life.survey(), TranslationRules()) if each.group in groups]
+        decisions = [each for each in life.decide(life.survey()) if each.group in groups]
         for group in (worked, same):
             assert lab.translate(group=group) == {(group, "orders", 0): "exact"}
         read_on(lab.target, worked, [lab.remote("orders")], 25)
@@ -376,7 +376,7 @@ def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
     group = topic_name("unanswered")
     commit(lab.source, group, lab.topic("orders"), 10)
     with lab.translation(target_seen_by=CutLine) as life:
-        decisions = [each for each in life.decide(life.survey(), TranslationRules()) if each.group == group]
+        decisions = [each for each in life.decide(life.survey()) if each.group == group]
         life._there.meanwhile = lambda: read_on(lab.target, group, [lab.remote("orders")], 25) if goes_on else None
         (outcome,) = life.execute(decisions)
     expected = (f"refused: {MOVED_MEANWHILE}", place[35]) if goes_on else ("committed", place[10])
@@ -622,7 +622,7 @@ def test_offset_of_a_remote_topic_that_was_created_anew_since_the_decision_is_no
     lab.copy()
     first = of_topic(read_on(lab.source, group, [topic], 80), topic)
     with lab.translation() as life:
-        decisions = life.decide(life.survey(), TranslationRules())
+        decisions = life.decide(life.survey())
         lab.delete(lab.target, lab.remote("orders"))
         # Shorter than the old one: there the old offset lies behind what was not read.
         lab.expire("orders", 60)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -20,7 +20,7 @@ from kafka import TopicPartition as Place
 
 from mirror_lib.config.loader import load
 from mirror_lib.groups.decisions import Decision
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TranslationRules
+from mirror_lib.groups.translation import TO_DOWNSTREAM
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab
 from tests.lab.readers import Log, LogRecord, consumer_of, record_of
@@ -165,8 +165,9 @@ class GroupLab(FlowLab):
 
         own_rows = rules.pop("own_rows", False)
         selection = Selection(rules.pop("group", None), rules.pop("topic", None))
-        rules.setdefault("simple_groups", translation.flow.groups_simple)
-        decisions = translation.decide(translation.survey(selection), TranslationRules(**rules))
+        simple = rules.pop("simple_groups", translation.flow.groups_simple)
+        translation.flow = replace(translation.flow, groups_simple=simple)
+        decisions = translation.decide(translation.survey(selection), **rules)
         translation.execute(decisions, own_rows)
         return {self.key(each): each.translation.verdict for each in decisions}
 

@@ -111,18 +111,6 @@ def test_only_a_partition_that_was_taken_over_in_part_holds_groups_before_its_fi
         assert found.translation.commit is commit
 
 
-def test_group_that_another_flow_moved_last_is_left_to_it_until_somebody_else_moves_it() -> None:
-    key = ("B", "billing", *THERE)
-    theirs = GroupOffset(*key, None, "", 70, "", "theirs", 5, "exact", "commit")
-    for present, ours, commit in ((70, None, False), (71, None, True), (70, 70, True)):
-        mine = {} if ours is None else {key: replace(theirs, new_offset=ours)}
-        stands = {"billing": {THERE: CommittedOffset(present)}}
-        known = Known(MAPS, mine, "B", others={key: theirs})
-        (found,) = decide(replace(FOUND, present=stands, groups={"billing": EMPTY}), known, PositionsAhead())
-        assert found.translation.commit is commit
-        assert commit or found.translation.verdict == "active on target"
-
-
 def test_plan_says_where_metadata_is_dropped_or_was() -> None:
     grown: Dict[str, Any] = {"ends": {HERE: 120}}
     dropped = decided(**grown)

@@ -43,6 +43,7 @@ LOG = OffsetRange(50, 72)
 HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG, end=110)
 REWIND = TranslationRules(allow_rewind=True)
 INCLUDE = TranslationRules(simple_groups="include")
+SHARED = TranslationRules(shared=True)
 EMPTY = ConsumerGroup("g", "Empty", False, ())
 SIMPLE = replace(EMPTY, simple=True)
 LIVE = ConsumerGroup("g", "Stable", False, (GroupMember("m1", "c1", "/h", frozenset()),))
@@ -243,8 +244,11 @@ def test_only_what_nobody_else_moved_counts_as_moved_by_us_alone(
         pytest.param(None, {}, STAYS, "exact", id="its first offset"),
         pytest.param(51, {"synced": True}, STAYS, "exact", id="MirrorMaker put it there"),
         pytest.param(51, {"synced": True, "group": LIVE}, STAYS, ACTIVE, id="and it has members"),
-        pytest.param(51, {"synced": True, "others": True}, STAYS, ACTIVE, id="and another flow moves it"),
-        pytest.param(51, {"group": EMPTY, "others": True}, STAYS, ACTIVE, id="another flow put it there"),
+        pytest.param(51, {"synced": True}, SHARED, "exact", id="MirrorMaker put it on a shared topic"),
+        pytest.param(51, {"group": EMPTY}, SHARED, ACTIVE, id="another flow may have put it on a shared topic"),
+        pytest.param(51, {"group": EMPTY, "ours": 51}, SHARED, "exact", id="where we put it on a shared topic"),
+        pytest.param(51, {}, replace(SHARED, simple_groups="include"), ACTIVE, id="included on a shared topic"),
+        pytest.param(None, {}, SHARED, "exact", id="its first offset on a shared topic"),
     ],
 )
 def test_simple_group_is_moved_only_where_no_client_can_have_committed_for_it(

@@ -111,15 +111,12 @@ class CommittedOffset:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One member of a group and its present assignment. `host` is as Kafka prints it, e.g. `/10.0.0.1`.
+    """One member of a group. `host` is as Kafka prints it, e.g. `/10.0.0.1`.
 
     `other_work` is the assignment in a group with another protocol than consumers', in that protocol's bytes.
     """
 
-    member_id: str
-    client_id: str
     host: str
-    partitions: FrozenSet[TopicPartition]
     other_work: bytes = b""
 
 

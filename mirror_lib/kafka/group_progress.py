@@ -43,7 +43,7 @@ class GroupProgress:
             hint = "grant Read on the group to this principal; its coordinator may be away for a while"
             raise ClusterError(f"{alias}: it is unknown whether group {group} has members", hint)
         if found is not None and found.has_members:
-            hosts = some(sorted({member.host for member in found.members}) or ["one is about to join"])
+            hosts = some(sorted({member.host for member in found.members}) or ["their hosts are unknown"])
             raise RefusedError(
                 f"{alias}: group {group} has members, an old MirrorMaker perhaps: {hosts}. The flow does not copy",
                 "stop them, after a kill wait for their session timeout; or name another commit.source.group",

@@ -7,8 +7,8 @@ excluded from the result and logged.
 from __future__ import annotations
 
 import logging
-import struct
 import time
+from itertools import chain
 from typing import (
     Any,
     Callable,
@@ -28,9 +28,7 @@ from typing import (
 from kafka.admin import ACLOperation
 from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
-from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection
@@ -42,10 +40,11 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, CommittedOffset]
 Codes = Mapping[TopicPartition, int]
 
-OK, UNKNOWN_TOPIC, UNSUPPORTED, NOT_FOUND = 0, 3, 35, 69
+OK, UNKNOWN_TOPIC, NOT_FOUND = 0, 3, 69
 NONE_COMMITTED = -1
-# The first version of DescribeGroupsRequest that has operations (KIP-430).
-NAMES_OPERATIONS = 3
+# The first version of DescribeGroupsRequest that has operations (KIP-430), and of ListGroupsRequest that has types
+# (KIP-848).
+NAMES_OPERATIONS, NAMES_TYPES, KIP_848 = 3, 5, "consumer"
 CONSUMER_PROTOCOL, NO_PROTOCOL = "consumer", ""
 CONSUMER_TYPES = ("", "classic", "consumer")  # brokers before 3.7 name no type
 
@@ -95,41 +94,18 @@ def operation_names(numbers: Any) -> Optional[FrozenSet[str]]:
     return frozenset(ACLOperation(each).name for each in numbers) if numbers else None
 
 
-def described(answer: Any, group_of: Callable[[Any], Optional[ConsumerGroup]]) -> Mapping[str, Any]:
-    """The response by group; `None` if the broker has no group of this kind under that name."""
-
-    def outcome(group: Any) -> Union[ConsumerGroup, Failure, None]:
-        if group.error_code in (NOT_FOUND, UNSUPPORTED):
-            return None
-        return Failure.of(group.error_code) if group.error_code else group_of(group)
-
-    return {each.group_id: outcome(each) for each in answer.groups}
-
-
-def classic_group(group: Any) -> Optional[ConsumerGroup]:
-    """One group of DescribeGroups. Members of another protocol, such as Connect's, have no partitions."""
-    if group.group_state == "Dead":  # an absent group, before DescribeGroups version 6
+def described(group: Any) -> Union[ConsumerGroup, Failure, None]:
+    """One group of DescribeGroups; `None` if the broker has no classic group under that name."""
+    if group.error_code not in (OK, NOT_FOUND):
+        return Failure.of(group.error_code)
+    if group.error_code == NOT_FOUND or group.group_state == "Dead":  # the latter before DescribeGroups version 6
         return None
     is_consumers = group.protocol_type == CONSUMER_PROTOCOL
     members = (
-        GroupMember(
-            each.member_id,
-            each.client_id,
-            each.client_host,
-            classic_assignment(each.member_assignment) if is_consumers else frozenset(),
-            b"" if is_consumers else bytes(each.member_assignment or b""),
-        )
+        GroupMember(each.client_host, b"" if is_consumers else bytes(each.member_assignment or b""))
         for each in group.members
     )
     return ConsumerGroup(group.group_id, group.group_state, group.protocol_type == NO_PROTOCOL, tuple(members))
-
-
-def consumer_group(group: Any) -> Optional[ConsumerGroup]:
-    members = (
-        GroupMember(each.member_id, each.client_id, each.client_host, _assigned(each.assignment))
-        for each in group.members
-    )
-    return ConsumerGroup(group.group_id, group.group_state, False, tuple(members))
 
 
 def committed(group: Any) -> Union[Offsets, Failure]:
@@ -175,23 +151,6 @@ def _failure(codes: Iterable[int]) -> Optional[Failure]:
     return None if first is None else Failure.of(first)
 
 
-def _assigned(assignment: Any) -> FrozenSet[TopicPartition]:
-    return frozenset((each.topic_name, number) for each in assignment.topic_partitions for number in each.partitions)
-
-
-def classic_assignment(written: Optional[bytes]) -> FrozenSet[TopicPartition]:
-    """The partitions of a member's assignment; empty if the bytes are invalid, or the group is not in state Stable.
-
-    The group's leader, a client, wrote the bytes, so they may be invalid."""
-    try:
-        decoded = ConsumerProtocolAssignment.decode(written) if written else None
-    except (struct.error, ValueError, IndexError):
-        return frozenset()
-    topics = decoded.assigned_partitions if decoded else ()
-    # A length of -1 is decoded as a null, which no client writes.
-    return frozenset((each.topic, number) for each in topics if each.topic for number in each.partitions or ())
-
-
 # A coordinator that moves or loads is mostly available sooner. Otherwise the other groups do not wait any longer.
 COORDINATOR_SECONDS = 10.0
 GROUPS_PER_REQUEST = 1000
@@ -212,56 +171,6 @@ DESCRIBE = "Describe on the group to this principal"
 # A coordinator writes a request as one batch of at most 1 MB by default (max.message.bytes). Each offset takes less
 # than POSITION_BYTES there, in addition to its names and its metadata.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
-
-# ConsumerGroupDescribe (KIP-848), which the library does not have: of each structure its fields' names and types, with
-# `?` where null is allowed. Version 1 only adds the member type: classic or not.
-API_KEY, VERSION = 69, 0
-_REQUEST = ("GroupIds []string", "IncludeAuthorizedOperations bool")
-_RESPONSE = ("ThrottleTimeMs int32", "Groups []Group")
-_STRUCTURES: Dict[str, Tuple[str, ...]] = {
-    "Group": (
-        *("ErrorCode int16", "ErrorMessage string?", "GroupId string", "GroupState string", "GroupEpoch int32"),
-        *("AssignmentEpoch int32", "AssignorName string", "Members []Member", "AuthorizedOperations int32"),
-    ),
-    "Member": (
-        *("MemberId string", "InstanceId string?", "RackId string?", "MemberEpoch int32", "ClientId string"),
-        *("ClientHost string", "SubscribedTopicNames []string", "SubscribedTopicRegex string?"),
-        *("Assignment Assignment", "TargetAssignment Assignment"),
-    ),
-    "Assignment": ("TopicPartitions []TopicPartitions",),
-    "TopicPartitions": ("TopicId uuid", "TopicName string", "Partitions []int32"),
-}
-
-
-def _field(line: str) -> Dict[str, Any]:
-    name, kind = line.rstrip("?").split()
-    field: Dict[str, Any] = {"name": name, "type": kind, "versions": "0+"}
-    if line.endswith("?"):
-        field.update(nullableVersions="0+", default="null")
-    inner = _STRUCTURES.get(kind.replace("[]", ""))
-    if inner:
-        field["fields"] = list(map(_field, inner))
-    return field
-
-
-def _message(kind: str, lines: Sequence[str]) -> Any:
-    schema = {
-        "apiKey": API_KEY,
-        "type": kind,
-        "name": f"ConsumerGroupDescribe{kind.title()}",
-        "validVersions": str(VERSION),
-        "flexibleVersions": "0+",
-        "fields": list(map(_field, lines)),
-    }
-    # The library loads a message class's schema from its own file of that name; `json_patch` replaces the schema.
-    replaced = {"json_patch": classmethod(lambda _class, _file: schema)}
-    return type(ApiMessage)(f"DescribeGroups{kind.title()}", (ApiMessage,), replaced)
-
-
-ConsumerGroupDescribeRequest = _message("request", _REQUEST)
-# The library finds this class by its API key, and parses responses with it.
-ConsumerGroupDescribeResponse = _message("response", _RESPONSE)
-
 
 class ClusterGroups(ClusterConnection):
     """Lists and describes consumer groups, and reads, commits and deletes their offsets.
@@ -329,8 +238,8 @@ class ClusterGroups(ClusterConnection):
         failed = {name: each for name, each in outcomes.items() if isinstance(each, Failure)}
         return {name: each for name, each in outcomes.items() if name not in failed}, failed
 
-    def group_names(self) -> Sequence[str]:
-        """Consumer groups, sorted: classic, KIP-848 and simple groups; no share, streams or Connect groups."""
+    def _list_groups(self) -> Tuple[Sequence[Any], Mapping[str, Failure]]:
+        """The entries of ListGroups of all brokers, and the failures by broker."""
 
         def once(brokers: Sequence[int]) -> Mapping[int, Any]:
             answers = self._client.exchange([(broker, ListGroupsRequest()) for broker in brokers])
@@ -338,33 +247,38 @@ class ClusterGroups(ClusterConnection):
 
         brokers = [each.node_id for each in self._live_cluster().brokers]
         listed, failed = self._settle("list groups", brokers, once)
-        self._unlisted = {str(broker): each for broker, each in failed.items()}
+        return list(chain.from_iterable(listed.values())), {str(broker): each for broker, each in failed.items()}
+
+    def group_names(self) -> Sequence[str]:
+        """Consumer groups, sorted: classic, KIP-848 and simple groups; no share, streams or Connect groups."""
+        listed, self._unlisted = self._list_groups()
         self._name("groups of brokers not listed", self._unlisted)
-        return sorted({each.group_id for groups in listed.values() for each in groups if is_consumer_group(each)})
+        return sorted({each.group_id for each in listed if is_consumer_group(each)})
 
     def unlisted_brokers(self) -> Sequence[str]:
         """The ids of the brokers that did not list their groups at the last `group_names`."""
         return sorted(self._unlisted)
 
     def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]:
-        """State and members by group, without absent groups."""
-
+        """State and members by group, without absent groups. The members of KIP-848 groups are not listed."""
         found, failed = self._ask_for_groups(
             "describe groups",
             groups,
             lambda names: DescribeGroupsRequest(groups=names, include_authorized_operations=False),
-            lambda answer, _: described(answer, classic_group),
+            lambda answer, _: {each.group_id: described(each) for each in answer.groups},
         )
-        # DescribeGroups does not find KIP-848 groups, and ConsumerGroupDescribe does not find classic ones.
+        # DescribeGroups does not find KIP-848 groups, and the library has no ConsumerGroupDescribe.
         absent = [group for group, each in found.items() if each is None]
-        if absent and self._client.accepts(ConsumerGroupDescribeRequest, 0):
-            more, failed_too = self._ask_for_groups(
-                "describe groups",
-                absent,
-                lambda names: ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False),
-                lambda answer, _: described(answer, consumer_group),
-            )
-            found, failed = {**found, **more}, {**failed, **failed_too}
+        if absent and self._client.accepts(ListGroupsRequest, NAMES_TYPES):
+            listed, silent = self._list_groups()
+            newer = {
+                each.group_id: ConsumerGroup(each.group_id, each.group_state, False, ())
+                for each in listed
+                if each.group_type.lower() == KIP_848
+            }
+            found = {**found, **{group: newer.get(group) for group in absent}}
+            for failure in silent.values():
+                failed = {**failed, **{group: failure for group in absent if group not in newer}}
         self._undescribed = failed
         self._name("groups not described", failed)
         return {group: each for group, each in found.items() if each is not None}

@@ -217,7 +217,7 @@ def hosts_of(origin: Origin, flow: ReplicationFlow, cluster: KafkaCluster) -> Op
     if found is None or not found.has_members:
         return ()
     working = {member.host for member in found.members if _runs(origin, member)}
-    return tuple(sorted(working)) or (() if found.members else ("a member that is about to join",))
+    return tuple(sorted(working)) or (() if found.members else ("a member whose host is unknown",))
 
 
 def _runs(origin: Origin, member: GroupMember) -> bool:

@@ -170,7 +170,7 @@ def _before_its_first_record(flow: ReplicationFlow, target: KafkaCluster) -> Oth
     workers = target.describe_groups([group]).get(group)
     if workers is None or not may_copy(workers):
         return OtherWriter()
-    hosts = {each.host for each in workers.members} or {"a member that is about to join"}
+    hosts = {each.host for each in workers.members} or {"a member whose host is unknown"}
     return decide(Signs(target.alias, 0, group, tuple(sorted(hosts))))
 
 

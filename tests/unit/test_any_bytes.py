@@ -34,7 +34,6 @@ from mirror_lib.groups.mm2_format import (
 from mirror_lib.groups.position_formats import read_positions
 from mirror_lib.kafka.codecs import GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from mirror_lib.kafka.fetcher import Fetched
-from mirror_lib.kafka.groups import classic_assignment
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge, last_offset, read_messages
 from mirror_lib.kafka.wire import FetchAnswer
@@ -235,7 +234,6 @@ def test_positions_of_a_user(text: str) -> None:
     tried(lambda: read_positions(text, "positions"), (MirrorError,))
 
 
-ASSIGNMENT = b"\0\0" + struct.pack(">ih", 1, 6) + b"orders" + struct.pack(">iii", 2, 0, 1) + struct.pack(">i", -1)
 NUMBERS = st.one_of(st.integers(-3, 40), st.integers(-(2**63) - 1, 2**63), st.none(), st.text(max_size=2))
 
 
@@ -248,19 +246,3 @@ def test_rows_of_the_ledger(rows: List[Any], more: List[int]) -> None:
         assert all(run.record_count >= 0 <= run.upstream_offset for run in found)
         ends = [run.upstream_end for run in found]
         assert ends == sorted(ends)
-
-
-@many
-@given(damaged(ASSIGNMENT))
-def test_assignment_of_a_group_member(data: bytes) -> None:
-    found = classic_assignment(data)
-    assert all(isinstance(topic, str) and isinstance(number, int) for topic, number in found)
-
-
-def test_assignment_to_no_topic_is_none() -> None:
-    null_topic = bytes.fromhex("0000 00000001 8000 00000001 00000000 00000000")
-    assert classic_assignment(null_topic) == frozenset()
-
-
-def test_assignment_that_is_whole_is_read() -> None:
-    assert classic_assignment(ASSIGNMENT) == {("orders", 0), ("orders", 1)}

@@ -12,11 +12,10 @@ from kafka.errors import (
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetFetchResponse
 
-from mirror_lib.facts import CommittedOffset
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
 from mirror_lib.kafka.connection import Failure
 from mirror_lib.kafka.groups import (
     blocking_error,
-    classic_group,
     committed,
     described,
     is_consumer_group,
@@ -66,32 +65,22 @@ def test_a_cluster_that_is_silent_altogether_or_locks_the_client_out_never_count
     assert blocking_error(["answer", LOCKED_OUT], patient=True) is LOCKED_OUT.error
 
 
-@pytest.mark.parametrize("assignment", [b"", b"\x00", b"\x00\x00\x00\x00\x00\x09\x00\x01", b"\xff" * 40])
-def test_an_assignment_that_cannot_be_read_still_shows_the_member(assignment: bytes) -> None:
-    member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
-        member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=assignment
-    )
-    group = classic_group(described_group(protocol_type="consumer", members=[member]))
-    assert group is not None
-    assert [(each.member_id, each.partitions) for each in group.members] == [("m", frozenset())]
-
-
 def test_what_another_protocol_assigned_is_kept_as_it_is() -> None:
     member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
         member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"\x00\x06mirror\x00"
     )
     worker, reader = (
-        classic_group(described_group(protocol_type=kind, members=[member])) for kind in ("connect", "consumer")
+        described(described_group(protocol_type=kind, members=[member])) for kind in ("connect", "consumer")
     )
-    assert worker is not None and worker.members[0].other_work == b"\x00\x06mirror\x00"
-    assert reader is not None and reader.members[0].other_work == b""
+    assert isinstance(worker, ConsumerGroup) and worker.members == (GroupMember("/h", b"\x00\x06mirror\x00"),)
+    assert isinstance(reader, ConsumerGroup) and reader.members == (GroupMember("/h"),)
 
 
 def test_an_absent_group_is_none_in_every_version_of_the_answer() -> None:
     dead = described_group(group_state="Dead")
     unknown = described_group(group_state="Dead", error_code=69)
     for each in (dead, unknown):
-        assert described(DescribeGroupsResponse(groups=[each]), classic_group) == {"g": None}
+        assert described(each) is None
 
 
 def test_partitions_without_an_offset_are_left_out_and_missing_metadata_is_empty() -> None:

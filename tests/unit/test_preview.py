@@ -51,8 +51,7 @@ def own(value: str) -> TopicConfigEntry:
 
 
 def group(name: str, state: str = "Empty", simple: bool = False, members: int = 0) -> ConsumerGroup:
-    each = tuple(GroupMember(str(number), "c", "/h", frozenset()) for number in range(members))
-    return ConsumerGroup(name, state, simple, each)
+    return ConsumerGroup(name, state, simple, (GroupMember("/h"),) * members)
 
 
 def acl(topic: str, operation: str = "READ", principal: str = "User:app") -> AclBinding:

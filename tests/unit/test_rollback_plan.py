@@ -14,7 +14,7 @@ from mirror_lib.ledger.records import GroupOffset
 
 ORDERS = ("A.orders", 0)
 EMPTY = ConsumerGroup("billing", "Empty", True, ())
-LIVE = ConsumerGroup("billing", "Stable", False, (GroupMember("m", "c", "/h", frozenset()),))
+LIVE = ConsumerGroup("billing", "Stable", False, (GroupMember("/h"),))
 
 
 def move(previous: Optional[int], new: Optional[int], group: str = "billing", before: str = "") -> GroupOffset:

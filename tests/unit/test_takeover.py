@@ -225,7 +225,7 @@ SOURCE = assigned(MirrorSourceConnector=[-1, 0, 1], MirrorHeartbeatConnector=[-1
     ],
 )
 def test_workers_that_only_write_heartbeats_do_not_copy(state: str, assignments: List[bytes], copies: bool) -> None:
-    members = tuple(GroupMember("id", "client", "/10.0.0.1", frozenset(), each) for each in assignments)
+    members = tuple(GroupMember("/10.0.0.1", each) for each in assignments)
     assert may_copy(ConsumerGroup("A-mm2", state, False, members)) == copies
 
 

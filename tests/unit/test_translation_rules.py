@@ -46,7 +46,7 @@ INCLUDE = TranslationRules(simple_groups="include")
 SHARED = TranslationRules(shared=True)
 EMPTY = ConsumerGroup("g", "Empty", False, ())
 SIMPLE = replace(EMPTY, simple=True)
-LIVE = ConsumerGroup("g", "Stable", False, (GroupMember("m1", "c1", "/h", frozenset()),))
+LIVE = ConsumerGroup("g", "Stable", False, (GroupMember("/h"),))
 
 
 def at(offset: int, present: Optional[int] = None) -> GroupPosition:

@@ -120,12 +120,12 @@ class _Planned(NamedTuple):
 def _planned(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, direction: str
 ) -> _Planned:
-    from mirror_lib.groups.flow import FlowTranslation, Selection
+    from mirror_lib.groups.flow import FlowTranslation
     from mirror_lib.kafka.admin import clusters_of
 
     with clusters_of(flow) as (source, target):
         translation = FlowTranslation(config, flow, spark, source, target, direction)
-        found = translation.survey(Selection(arguments.group, arguments.topic))
+        found = translation.survey(arguments.group, arguments.topic)
         decisions, unreadable = translation.decide(found, arguments.allow_rewind), translation.unreadable(found)
         if not arguments.execute:
             return _Planned([Outcome(each, would(each)) for each in decisions], unreadable)

@@ -54,15 +54,6 @@ log = logging.getLogger(__name__)
 UPKEEP_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The group and the topic to which a command is limited; `None` is no limit. A topic may have its name of either
-    cluster."""
-
-    group: Optional[str] = None
-    topic: Optional[str] = None
-
-
 class FlowTranslation:
     """Translates the groups of a flow, cycle by cycle. Not thread-safe. Reads the last audit rows when it is created.
 
@@ -141,17 +132,18 @@ class FlowTranslation:
 
     def remember(self) -> None:
         """Remember the present offsets: those ahead of the mirror are translated once it has copied that far."""
-        pairs = self._listed_pairs(None)
+        pairs = self._listed_pairs()
         for group, offsets in self._here.committed_offsets(self._group_names(None)).items():
             for here in offsets.keys() & pairs.keys():
                 self._ahead.reached((group, *here), offsets[here], NOTHING_MIRRORED)
 
-    def survey(self, selection: Selection = Selection()) -> Survey:
-        """The present offsets of the groups. Lists groups again every `refresh.groups.interval.seconds`."""
+    def survey(self, group: Optional[str] = None, topic: Optional[str] = None) -> Survey:
+        """The present offsets of the groups, or of one `group`; on all topics, or on one `topic`, a name of either
+        cluster. Lists groups again every `refresh.groups.interval.seconds`."""
         # The ledger first: the records of its rows are then on the remote logs when these are read.
         self._ledger_maps()
-        pairs = self._listed_pairs(selection.topic)
-        return survey(pairs, self._group_names(selection.group), self._here, self._there)
+        pairs = of_topic(self._listed_pairs(), topic)
+        return survey(pairs, self._group_names(group), self._here, self._there)
 
     def unreadable(self, found: Survey) -> List[str]:
         """A sentence for each group whose offsets are unknown, and each broker that may have more."""
@@ -228,10 +220,10 @@ class FlowTranslation:
             self._checkpoints = CheckpointWriter(self.flow, self._target)
         return self._checkpoints.write(checkpoints_of(decisions))
 
-    def _listed_pairs(self, topic: Optional[str]) -> Mapping[TopicPartition, Pair]:
+    def _listed_pairs(self) -> Mapping[TopicPartition, Pair]:
         source, target = self._source.topics(), self._target.topics()
         self._topics = target if self._direction == TO_DOWNSTREAM else source
-        return of_topic(pairs_of(self.flow, self._flows, source, target, self._direction), topic)
+        return pairs_of(self.flow, self._flows, source, target, self._direction)
 
     def _changed_topics(self) -> Set[str]:
         """Topics that were re-created since the last check, on the side that is written to: their earlier offsets are

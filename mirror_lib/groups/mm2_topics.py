@@ -5,7 +5,6 @@ The topic is compacted and is read when a writer starts, so that a restart repea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import AbstractSet, Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
@@ -14,6 +13,7 @@ from mirror_lib.groups.decisions import Decision, SyncedOffset
 from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint, encode_checkpoint
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
+from mirror_lib.kafka.connection import chunks
 from mirror_lib.kafka.reencoder import Record
 from mirror_lib.topics.policy import checkpoints_topics, policy_for
 
@@ -25,43 +25,32 @@ OURS = one_header(b"mirror.checkpoint", b"1")
 _GroupPartition = Tuple[str, str, int]
 
 
-@dataclass(frozen=True)
-class CheckpointBook:
-    """The last checkpoint of each group and remote partition. Never forgets one and never writes a tombstone. Valid
-    once its new checkpoints were appended."""
-
-    last: Mapping[_GroupPartition, Checkpoint]
-
-    @classmethod
-    def of(cls, records: Mapping[bytes, bytes]) -> CheckpointBook:
-        """From the last value of each key in the checkpoints topic. StateError where one cannot be read."""
-        checkpoints = [decode_checkpoint(key, value) for key, value in records.items()]
-        return cls({_key(checkpoint): checkpoint for checkpoint in checkpoints})
-
-    def emit(self, checkpoints: Iterable[Checkpoint]) -> Tuple[Tuple[Checkpoint, ...], CheckpointBook]:
-        """The `checkpoints` that are new, and the book with them.
-
-        MirrorMaker emits the first checkpoint of a group and partition. Later it emits one if the upstream offset went
-        back, since the group was reset, or if the downstream offset advanced: its guesses are low, and a lower one may
-        be worse. Here a translation is exact. A lower downstream offset means that earlier checkpoints are invalid,
-        because the remote topic was re-created or truncated: readers of the old checkpoint would skip records.
-        """
-        last: Dict[_GroupPartition, Checkpoint] = dict(self.last)
-        emitted: List[Checkpoint] = []
-        for checkpoint in checkpoints:
-            before = last.get(_key(checkpoint))
-            if before is None or _says_more(before, checkpoint):
-                last[_key(checkpoint)] = checkpoint
-                emitted.append(checkpoint)
-        return tuple(emitted), CheckpointBook(last)
+def last_checkpoints(records: Mapping[bytes, bytes]) -> Dict[_GroupPartition, Checkpoint]:
+    """By group and remote partition, from the last value of each key in the checkpoints topic. StateError where one
+    cannot be read."""
+    return {_key(each): each for each in (decode_checkpoint(key, value) for key, value in records.items())}
 
 
-def _key(checkpoint: Checkpoint) -> _GroupPartition:
-    return checkpoint.group, checkpoint.topic, checkpoint.partition
+def new_checkpoints(
+    last: Mapping[_GroupPartition, Checkpoint], checkpoints: Iterable[Checkpoint]
+) -> Dict[_GroupPartition, Checkpoint]:
+    """The `checkpoints` that say more than the `last` ones, one for each group and remote partition.
+
+    MirrorMaker emits the first checkpoint of a group and partition. Later it emits one if the upstream offset went
+    back, since the group was reset, or if the downstream offset advanced: its guesses are low, and a lower one may
+    be worse. Here a translation is exact. A lower downstream offset means that earlier checkpoints are invalid,
+    because the remote topic was re-created or truncated: readers of the old checkpoint would skip records.
+    """
+    pairs = ((last.get(_key(now)), now) for now in checkpoints)
+    return {_key(now): now for before, now in pairs if before is None or _says_more(before, now)}
 
 
 def _says_more(before: Checkpoint, now: Checkpoint) -> bool:
     return now.upstream_offset < before.upstream_offset or now.downstream_offset != before.downstream_offset
+
+
+def _key(checkpoint: Checkpoint) -> _GroupPartition:
+    return checkpoint.group, checkpoint.topic, checkpoint.partition
 
 
 def synced_offsets(flow: ReplicationFlow) -> AbstractSet[SyncedOffset]:
@@ -104,16 +93,17 @@ class CheckpointWriter:
         name = policy_for(flow).checkpoints_topic(flow.naming_alias)
         self._topic = InternalTopic(flow.target, name, flow.checkpoints_topic_replication_factor)
         self._topic.ensure(target)
-        self._book = CheckpointBook.of(self._topic.latest())
+        # Never forgets one, and no tombstone is written.
+        self._last = last_checkpoints(self._topic.latest())
 
     def write(self, checkpoints: Iterable[Checkpoint]) -> int:
         """Returns the number of new checkpoints."""
-        emitted, book = self._book.emit(checkpoints)
-        # The book only after the append: killed in between, the topic is read again.
-        for first in range(0, len(emitted), RECORDS_AT_ONCE):
-            self._topic.append([encode_checkpoint(each) for each in emitted[first : first + RECORDS_AT_ONCE]], OURS)
-        self._book = book
-        return len(emitted)
+        new = new_checkpoints(self._last, checkpoints)
+        for share in chunks(list(new.values()), RECORDS_AT_ONCE):
+            self._topic.append(list(map(encode_checkpoint, share)), OURS)
+        # Only after the append: what was not appended is new again.
+        self._last.update(new)
+        return len(new)
 
     def close(self) -> None:
         self._topic.close()

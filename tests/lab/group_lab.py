@@ -161,13 +161,11 @@ class GroupLab(FlowLab):
 
     def passed(self, translation: Any, **rules: Any) -> Dict[Tuple[str, str, int], str]:
         """One pass of a translation that continues."""
-        from mirror_lib.groups.flow import Selection
-
         own_rows = rules.pop("own_rows", False)
-        selection = Selection(rules.pop("group", None), rules.pop("topic", None))
+        found = translation.survey(rules.pop("group", None), rules.pop("topic", None))
         simple = rules.pop("simple_groups", translation.flow.groups_simple)
         translation.flow = replace(translation.flow, groups_simple=simple)
-        decisions = translation.decide(translation.survey(selection), **rules)
+        decisions = translation.decide(found, **rules)
         translation.execute(decisions, own_rows)
         return {self.key(each): each.translation.verdict for each in decisions}
 

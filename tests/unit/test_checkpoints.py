@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import Dict, List, Tuple
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.groups.mm2_format import Checkpoint, encode_checkpoint
-from mirror_lib.groups.mm2_topics import OURS, CheckpointBook, synced_by
+from mirror_lib.groups.mm2_topics import OURS, last_checkpoints, new_checkpoints, synced_by
 from mirror_lib.kafka.record_batch import encode_varint
 from mirror_lib.kafka.reencoder import NO_HEADERS, Record
 
@@ -43,17 +43,24 @@ def test_every_checkpoint_of_mirrormaker_names_an_offset_that_it_may_have_commit
     ],
 )
 def test_checkpoint_is_emitted_when_it_says_something_new(now: Checkpoint, emitted: bool) -> None:
-    book = CheckpointBook.of(dict([encode_checkpoint(checkpoint(250, 201))]))
-    records, after = book.emit([now])
-    assert records == ((now,) if emitted else ())
-    assert after.emit([now])[0] == ()
+    last = last_checkpoints(dict([encode_checkpoint(checkpoint(250, 201))]))
+    new = new_checkpoints(last, [now])
+    assert list(new.values()) == ([now] if emitted else [])
+    assert new_checkpoints({**last, **new}, [now]) == {}
 
 
-def test_checkpoints_carry_metadata_and_the_book_before_stays_as_it_was() -> None:
-    empty = CheckpointBook.of({})
-    records, _ = empty.emit([checkpoint(1, 1, "a"), checkpoint(2, 2, "b"), checkpoint(2, 2, "c")])
-    assert [record.metadata for record in records] == ["a", "b"]
-    assert empty == CheckpointBook({})
+def emitted(last: Dict[Tuple[str, str, int], Checkpoint], wanted: List[Checkpoint]) -> List[Checkpoint]:
+    found: List[Checkpoint] = []
+    for each in wanted:
+        new = new_checkpoints(last, [each])
+        last.update(new)
+        found += new.values()
+    return found
+
+
+def test_checkpoints_carry_metadata() -> None:
+    wanted = [checkpoint(1, 1, "a"), checkpoint(2, 2, "b"), checkpoint(2, 2, "c")]
+    assert [each.metadata for each in emitted({}, wanted)] == ["a", "b"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))), st.integers(0, 9))
@@ -61,7 +68,6 @@ def test_restart_from_what_the_topic_holds_emits_what_one_life_would(
     positions: List[Tuple[int, int]], cut: int
 ) -> None:
     wanted = [checkpoint(*position) for position in positions]
-    whole, _ = CheckpointBook.of({}).emit(wanted)
-    first, _ = CheckpointBook.of({}).emit(wanted[:cut])
-    second, _ = CheckpointBook.of(dict(map(encode_checkpoint, first))).emit(wanted[cut:])
-    assert (*first, *second) == whole
+    first = emitted({}, wanted[:cut])
+    second = emitted(last_checkpoints(dict(map(encode_checkpoint, first))), wanted[cut:])
+    assert [*first, *second] == emitted({}, wanted)

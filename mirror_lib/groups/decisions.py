@@ -16,8 +16,8 @@ from mirror_lib.groups.survey import Pair, Survey
 from mirror_lib.groups.translation import (
     BEFORE_FIRST,
     CLAMPED,
+    COMMIT,
     EXACT,
-    MOVED_BACK,
     TO_DOWNSTREAM,
     WAYS_OUT,
     GroupPosition,
@@ -62,7 +62,6 @@ class PositionsAhead:
 # The end of a partition without copied records: every position is ahead of it.
 NOTHING_MIRRORED = -1
 
-COMMIT = "commit"
 NO_ANSWER = "the other cluster does not answer with the group's committed offset"
 
 
@@ -175,9 +174,7 @@ def _decision(
         log=found.logs.get(pair.there),
         present=present,
         group=found.groups.get(group),
-        ours=None if last is None else last.new_offset,
-        ours_before=None if last is None else last.previous_offset,
-        only_ours=only_we_moved(position.offset, None if present is None else present.offset, last),
+        last=last,
         # A later commit of the same offset is not MirrorMaker's.
         synced=last is None and present is not None and (group, *pair.there, present) in known.synced,
         end=found.ends.get(pair.here),
@@ -190,14 +187,6 @@ def left_on_source(moves: Iterable[GroupOffset], source: str) -> Dict[MoveKey, i
     """By partition of the cluster `source`, the offset from which each group was last translated."""
     last = (each for each in moves if each.cluster != source and each.action == COMMIT)
     return {(source, each.group, each.from_topic, each.partition): each.from_offset for each in last}
-
-
-def only_we_moved(position: int, current: Optional[int], last: Optional[GroupOffset]) -> bool:
-    """Whether the group is where the commit of its `last` audit row left it, and has not moved backwards on this side
-    since. A row that was to move it back counts as well if its commit was not made."""
-    if last is None or last.action != COMMIT or current is None or position < last.from_offset:
-        return False
-    return current == last.new_offset or (current == last.previous_offset and last.verdict == MOVED_BACK)
 
 
 def not_moved(decisions: Iterable[Decision]) -> Tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Optional, Union
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
 from mirror_lib.ledger.intervals import BEFORE, BEYOND, END, PartitionMap, Place
+from mirror_lib.ledger.records import GroupOffset
 
 EXACT = "exact"
 CLAMPED = "clamped"
@@ -26,6 +27,9 @@ NOT_COPIED = "nothing of this partition is copied yet"
 NOTHING_COPIED = f"held: {NOT_COPIED}"
 OLDER = "older than what the take-over compared, see mirror takeover --compare"
 UNRECORDED = "older than the ledger, which lacks the start of the remote log"
+
+# The action of an audit row, unless it undoes another one.
+COMMIT = "commit"
 
 TO_DOWNSTREAM = "to downstream"
 TO_UPSTREAM = "to upstream"
@@ -78,9 +82,8 @@ class GroupPosition:
     is none. On the other side: the partition's `log` (`None` without a leader), the group's `present` offset (`None` if
     it has none), and the `group` itself (`None` if it does not exist).
 
-    `ours` is the new offset of the last audit row, and `ours_before` its former offset. A row is written before its
-    commit, so after a crash or a refusal the group is still at `ours_before`. `only_ours`: since that row no other
-    client moved the group, except forward on this side. `synced`: MirrorMaker committed the present offset. `end` is
+    `last` is the last audit row of the group and partition. It is written before its commit, so after a crash or a
+    refusal the group is still at the row's former offset. `synced`: MirrorMaker committed the present offset. `end` is
     the end of this side's log, read after `position`; `None` if it is unknown. `left_at`: on the way back, the offset
     on the source from which the mirror last translated the group."""
 
@@ -90,9 +93,7 @@ class GroupPosition:
     log: Optional[OffsetRange] = None
     present: Optional[CommittedOffset] = None
     group: Optional[ConsumerGroup] = None
-    ours: Optional[int] = None
-    ours_before: Optional[int] = None
-    only_ours: bool = False
+    last: Optional[GroupOffset] = None
     synced: bool = False
     end: Optional[int] = None
     left_at: Optional[int] = None
@@ -201,10 +202,18 @@ def _over(
     again = replace(translated, reread=max(translated.reread or 0, present - translated.new_offset))
     if rules.allow_rewind:
         return again
-    if present > place.latest and at.only_ours and at.direction == TO_DOWNSTREAM:
+    if present > place.latest and at.direction == TO_DOWNSTREAM and only_we_moved(at.position.offset, present, at.last):
         # The target lost records, and the mirror copied them again, perhaps at lower offsets: the group follows them.
         return replace(again, verdict=MOVED_BACK)
     return replace(again, verdict=BACKWARDS, commit=False)
+
+
+def only_we_moved(position: int, current: Optional[int], last: Optional[GroupOffset]) -> bool:
+    """Whether the group is where the commit of its `last` audit row left it, and has not moved backwards on this side
+    since. A row that was to move it back counts as well if its commit was not made."""
+    if last is None or last.action != COMMIT or current is None or position < last.from_offset:
+        return False
+    return current == last.new_offset or (current == last.previous_offset and last.verdict == MOVED_BACK)
 
 
 def _unwritten(translated: Translation, present: Optional[CommittedOffset], verdict: str) -> Translation:
@@ -221,7 +230,8 @@ def _client_there(at: GroupPosition, rules: TranslationRules) -> Optional[str]:
         return None
     if at.group.has_members:
         return ACTIVE
-    if at.present is None or at.synced or at.present.offset in (at.ours, at.ours_before, at.left_at):
+    ours = () if at.last is None else (at.last.new_offset, at.last.previous_offset)
+    if at.present is None or at.synced or at.present.offset in (*ours, at.left_at):
         return None
     if rules.shared:
         return ACTIVE

@@ -20,7 +20,6 @@ from hypothesis.stateful import (
 )
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, OffsetRange
-from mirror_lib.groups.decisions import only_we_moved
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.translation import (
     ACTIVE,
@@ -32,6 +31,7 @@ from mirror_lib.groups.translation import (
     GroupPosition,
     Translation,
     TranslationRules,
+    only_we_moved,
     translate,
 )
 from mirror_lib.ledger.intervals import PartitionMap
@@ -46,7 +46,13 @@ INCLUDE = TranslationRules(simple_groups="include")
 SHARED = TranslationRules(shared=True)
 EMPTY = ConsumerGroup("g", "Empty", False, ())
 SIMPLE = replace(EMPTY, simple=True)
+MOVED = GroupOffset("B", "g", "A.orders", 0, 51, "", 57, "", "orders", 101, "exact", "commit")
 LIVE = ConsumerGroup("g", "Stable", False, (GroupMember("/h"),))
+
+
+def moved_to(offset: int) -> GroupOffset:
+    """The audit row of the group's first commit."""
+    return replace(MOVED, previous_offset=None, new_offset=offset)
 
 
 def at(offset: int, present: Optional[int] = None) -> GroupPosition:
@@ -139,12 +145,12 @@ def test_group_at_the_end_follows_the_markers_there_and_stays(present: int) -> N
     """Lag that only control records make would never go away."""
     key = PartitionKey("u1", "u2", "orders", 0)
     maps = FlowMaps({key: array("q", [100, 50, 10, 120, 62, 10])})
-    stands = replace(at(130, present), map=maps.of(key), log=OffsetRange(50, 75), ours=present, only_ours=True)
+    stands = replace(at(130, present), map=maps.of(key), log=OffsetRange(50, 75), last=moved_to(present))
     assert translate(replace(stands, present=CommittedOffset(72))).commit is False
     maps.pass_markers(key, 75)
     follows = replace(stands, map=maps.of(key))
     assert translate(follows) == Translation("exact", 75, "m", commit=True, reread=0)
-    assert translate(replace(follows, present=CommittedOffset(75), ours=75)).commit is False
+    assert translate(replace(follows, present=CommittedOffset(75), last=moved_to(75))).commit is False
     not_at_the_end = translate(replace(follows, position=CommittedOffset(129), present=CommittedOffset(71)))
     assert (not_at_the_end.new_offset, not_at_the_end.commit) == (71, False)
 
@@ -201,15 +207,13 @@ def test_what_is_relative_to_the_offset_names_the_same_records_on_the_remote_log
 
 
 def test_group_that_only_we_moved_goes_back_where_the_records_behind_it_were_copied_anew() -> None:
-    put = replace(at(104, present=57), ours=57, only_ours=True)
+    put = replace(at(104, present=57), last=MOVED)
     back = Translation("moved back: the remote log lost its tail", 54, "m", commit=True, reread=3)
     assert translate(put) == back
-    assert translate(replace(put, present=CommittedOffset(54), ours=54)).verdict == "exact"
+    assert translate(replace(put, present=CommittedOffset(54), last=moved_to(54))).verdict == "exact"
     home = replace(put, direction=TO_UPSTREAM, position=CommittedOffset(54), log=OffsetRange(100, 140))
-    assert translate(replace(home, present=CommittedOffset(107))).verdict == "would move backwards"
-
-
-MOVED = GroupOffset("B", "g", "A.orders", 0, 51, "", 57, "", "orders", 101, "exact", "commit")
+    home = replace(home, present=CommittedOffset(107), last=replace(MOVED, new_offset=107, from_offset=54))
+    assert translate(home).verdict == "would move backwards"
 
 
 @pytest.mark.parametrize(
@@ -235,10 +239,10 @@ def test_only_what_nobody_else_moved_counts_as_moved_by_us_alone(
     ("present", "changes", "rules", "verdict"),
     [
         pytest.param(51, {}, STAYS, FOREIGN, id="somebody else committed"),
-        pytest.param(51, {"ours": 50}, STAYS, FOREIGN, id="not where we put it"),
+        pytest.param(51, {"last": moved_to(50)}, STAYS, FOREIGN, id="not where we put it"),
         pytest.param(51, {}, INCLUDE, "exact", id="included"),
-        pytest.param(51, {"ours": 51}, STAYS, "exact", id="where we put it"),
-        pytest.param(51, {"ours": 53, "ours_before": 51}, STAYS, "exact", id="a crash before the commit"),
+        pytest.param(51, {"last": moved_to(51)}, STAYS, "exact", id="where we put it"),
+        pytest.param(51, {"last": replace(MOVED, new_offset=53)}, STAYS, "exact", id="a crash before the commit"),
         pytest.param(51, {"left_at": 51}, STAYS, "exact", id="where it was translated from"),
         pytest.param(51, {"left_at": 50}, STAYS, FOREIGN, id="not where it was translated from"),
         pytest.param(None, {}, STAYS, "exact", id="its first offset"),
@@ -246,7 +250,7 @@ def test_only_what_nobody_else_moved_counts_as_moved_by_us_alone(
         pytest.param(51, {"synced": True, "group": LIVE}, STAYS, ACTIVE, id="and it has members"),
         pytest.param(51, {"synced": True}, SHARED, "exact", id="MirrorMaker put it on a shared topic"),
         pytest.param(51, {"group": EMPTY}, SHARED, ACTIVE, id="another flow may have put it on a shared topic"),
-        pytest.param(51, {"group": EMPTY, "ours": 51}, SHARED, "exact", id="where we put it on a shared topic"),
+        pytest.param(51, {"group": EMPTY, "last": MOVED}, SHARED, "exact", id="where we put it on a shared topic"),
         pytest.param(51, {}, replace(SHARED, simple_groups="include"), ACTIVE, id="included on a shared topic"),
         pytest.param(None, {}, SHARED, "exact", id="its first offset on a shared topic"),
     ],
@@ -308,7 +312,7 @@ def facts(history: History, data: st.DataObject) -> GroupPosition:
     log = st.tuples(st.integers(0, history.end[1] + 2), st.integers(0, 4)).map(lambda t: OffsetRange(t[0], sum(t)))
     whole = st.just(OffsetRange(0, history.end[1] + 2))
     present = st.none() | st.integers(0, history.end[1] + 3).map(CommittedOffset)
-    ours = st.none() | st.integers(0, history.end[1])
+    last = st.none() | st.integers(0, history.end[1]).map(lambda offset: moved_to(offset))
     return GroupPosition(
         CommittedOffset(data.draw(offset)),
         data.draw(st.sampled_from([TO_DOWNSTREAM, TO_UPSTREAM])),
@@ -316,11 +320,11 @@ def facts(history: History, data: st.DataObject) -> GroupPosition:
         data.draw(st.none() | whole | log),
         data.draw(present),
         data.draw(st.sampled_from([None, EMPTY, SIMPLE, LIVE])),
-        data.draw(ours),
+        data.draw(last),
     )
 
 
-ANY_RULES = st.builds(TranslationRules, st.booleans(), st.sampled_from(["exclude", "include"]))
+ANY_RULES = st.builds(TranslationRules, st.booleans(), st.sampled_from(["exclude", "include"]), st.booleans())
 
 
 @given(histories(), st.data(), ANY_RULES)
@@ -330,7 +334,7 @@ def test_nothing_is_written_twice(history: History, data: st.DataObject, rules: 
     if decided.commit:
         assert decided.new_offset is not None
         written = CommittedOffset(decided.new_offset, decided.metadata)
-        after = replace(before, present=written, group=before.group or SIMPLE, ours=written.offset)
+        after = replace(before, present=written, group=before.group or SIMPLE, last=moved_to(written.offset))
         again = translate(after, rules)
         assert not again.commit and (again.verdict, again.new_offset) == (decided.verdict, decided.new_offset)
     assert translate(before, rules) == decided
@@ -491,9 +495,7 @@ class MirroredGroup(RuleBasedStateMachine):
         found = None if self.present is None else CommittedOffset(self.present)
         log = OffsetRange(self.log_start, len(self.remote))
         the_map, last = self._map(), self.rows[-1] if self.rows else None
-        ours = (None, None) if last is None else (last.new_offset, last.previous_offset)
-        alone = only_we_moved(self.group, self.present, last)
-        return GroupPosition(CommittedOffset(self.group), TO_DOWNSTREAM, the_map, log, found, there, *ours, alone)
+        return GroupPosition(CommittedOffset(self.group), TO_DOWNSTREAM, the_map, log, found, there, last)
 
     @invariant()
     def no_record_is_passed_unread(self) -> None:

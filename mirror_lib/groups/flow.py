@@ -30,7 +30,7 @@ from mirror_lib.groups.decisions import (
     not_moved,
     verdict_counts,
 )
-from mirror_lib.groups.map import FlowMaps, Reads
+from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.markers import needed_offsets, pass_markers
 from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of, synced_offsets
 from mirror_lib.groups.moves import GroupMover
@@ -81,7 +81,7 @@ class FlowTranslation:
         self._incidents = IncidentTable(spark, config.state)
         self._takeovers = TakeoverTable(spark, config.state)
         self._maps: Optional[FlowMaps] = None
-        self._reads = Reads()
+        self._reread_asked = False
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
@@ -110,8 +110,8 @@ class FlowTranslation:
     def ledger_is(self, triples: Triples) -> FlowMaps:
         """The whole ledger of the flow, as `OffsetSyncTable.triples`."""
         # After the ledger: a take-over records the excluded partitions before it writes its rows.
-        self._maps = FlowMaps(triples, self._takeovers.incomplete(self.flow.name))
-        self._reads.one_was_made()
+        self._maps = FlowMaps(triples, self._takeovers.incomplete(self.flow.name), self._reread_asked)
+        self._reread_asked = False
         return self._maps
 
     def add(self, triples: Triples) -> None:
@@ -119,7 +119,8 @@ class FlowTranslation:
         maps = self._maps
         if maps is None:
             return
-        if self._reads.ask_for_one_more(maps, triples):
+        self._reread_asked = maps.must_be_reread(triples)
+        if self._reread_asked:
             self._maps = None
             return
         if any(map(maps.is_new, triples)):

@@ -18,13 +18,17 @@ class FlowMaps:
     `contradicted` means that the ledger must be read again.
 
     `incomplete` are partitions whose remote log has records before the ledger's first row (`TakeoverTable`). It is
-    read after the ledger.
+    read after the ledger. `asked_for`: the ledger was read because `must_be_reread` was true.
     """
 
     def __init__(
-        self, triples: Mapping[PartitionKey, Numbers], incomplete: Collection[PartitionKey] = frozenset()
+        self,
+        triples: Mapping[PartitionKey, Numbers],
+        incomplete: Collection[PartitionKey] = frozenset(),
+        asked_for: bool = False,
     ) -> None:
         self._incomplete = incomplete
+        self._asked_for = asked_for
         self._triples: Dict[PartitionKey, Numbers] = dict(triples)
         self._added: Dict[PartitionKey, Numbers] = {}
         self._maps: Dict[PartitionKey, Union[PartitionMap, str]] = {}
@@ -35,7 +39,16 @@ class FlowMaps:
         """Whether the maps have no row of the partition: a take-over may have added it."""
         return not any(key in each for each in (self._maps, self._triples, self._added))
 
-    def takes_back(self, key: PartitionKey, numbers: Numbers) -> bool:
+    def must_be_reread(self, triples: Mapping[PartitionKey, Numbers]) -> bool:
+        """Whether `triples`, which the ledger gained since the last call or the read, show that rows were deleted.
+
+        The first rows after a read may be older than it, and look like rows of a repair right after it. They ask for
+        one more read, but not for another one after that: a busy flow would otherwise read the ledger in every cycle.
+        """
+        older, self._asked_for = self._asked_for, False
+        return not older and any(self._takes_back(key, numbers) for key, numbers in triples.items())
+
+    def _takes_back(self, key: PartitionKey, numbers: Numbers) -> bool:
         """Whether a position in `numbers` is before the end of the partition's map: the remote log was truncated, and
         later rows were deleted."""
         positions = [at for at, count in zip(numbers[0::3], numbers[2::3]) if not count]
@@ -91,24 +104,3 @@ class FlowMaps:
         if (key.source_topic, key.partition) in self._names:
             return "the topic was re-created and nothing of it is copied yet"
         return NOT_COPIED
-
-
-class Reads:
-    """Decides when the ledger must be read again because rows were deleted.
-
-    The first rows after a read may be older than the read, and look like rows of a repair right after it. They ask for
-    one more read, but not again after the read that they asked for: a busy flow would otherwise read the ledger in
-    every cycle.
-    """
-
-    def __init__(self) -> None:
-        self._asked = self._answers = False
-
-    def one_was_made(self) -> None:
-        self._answers, self._asked = self._asked, False
-
-    def ask_for_one_more(self, maps: FlowMaps, triples: Mapping[PartitionKey, Numbers]) -> bool:
-        """Whether `triples`, which the ledger gained since the last call or read, ask for another read."""
-        first, self._answers = self._answers, False
-        self._asked = not first and any(maps.takes_back(key, numbers) for key, numbers in triples.items())
-        return self._asked

@@ -48,7 +48,7 @@ class GroupMover:
     ) -> None:
         self._table = table
         self._flow = flow
-        self._appends = 0
+        self._appends = -1
         self.run_id = run_id
         self._upkeep = upkeep
         self.last: Dict[MoveKey, GroupOffset] = {}
@@ -78,8 +78,9 @@ class GroupMover:
         """
         rows = [move for move in moves if own_rows or not self.is_written(move)]
         if rows:
-            self._table.append(self._flow, rows, run_id=self.run_id, append_number=self._appends)
+            # One that fails may have been committed all the same: its number is not used again for other rows.
             self._appends += 1
+            self._table.append(self._flow, rows, run_id=self.run_id, append_number=self._appends)
             if self._upkeep is not None:
                 self._upkeep.committed()
             self.last.update({row.key: row for row in rows})

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import TableCompaction
-from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
+from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.records import HISTORY_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 
@@ -57,16 +57,14 @@ class GroupOffsetTable:
         self._table.make()
 
     def append(self, flow: str, rows: Sequence[GroupOffset], *, run_id: str, append_number: int) -> None:
-        """Add `rows` in one commit. A repeated call with the last `append_number` adds nothing if that commit exists.
-
-        `run_id` is new for every run, `append_number` counts 0, 1, 2… in it for each flow.
-        Call it before the offset commits.
+        """Add `rows` in one commit. `run_id` is new for every run, `append_number` counts 0, 1, 2… in it for each flow,
+        also the appends that failed. Call it before the offset commits.
         """
         # A crash after this leaves rows of offset commits that were not made. They are harmless: the next cycle and a
         # rollback read the offset that the group has committed.
         self._table.append(
             [(flow, run_id, append_number, number, *_of_move(row)) for number, row in enumerate(rows)],
-            {COMMIT_NAME: f"{flow} {run_id} {append_number}"},
+            {},
         )
 
     def latest(self, flow: str) -> Mapping[MoveKey, GroupOffset]:

@@ -9,7 +9,7 @@ from array import array
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Sequence, cast
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
+from mirror_lib.facts import GroupCluster
+from mirror_lib.groups.moves import GroupMover
 from mirror_lib.ledger.event_tables import IncidentTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import PartitionMap
@@ -149,13 +151,31 @@ def test_moves_of_a_run_come_in_the_order_written_whatever_the_clock_did(
     assert table.latest(FLOW)[PLACE].new_offset == 20
 
 
-@pytest.mark.long
-def test_a_retried_append_is_taken_once_and_that_of_another_life_as_well(table: GroupOffsetTable) -> None:
-    for _ in range(3):
-        table.append(FLOW, [MOVE], run_id="run-1", append_number=0)
-    table.append(FLOW, [MOVE], run_id="run-2", append_number=0)
+class SilentCluster:
+    """Its coordinators do not answer, so no offset is committed."""
 
-    assert [len(table.of_run(run)) for run in ("run-1", "run-2")] == [1, 1]
+    alias = "backup"
+
+    def committed_offsets(self, groups: Sequence[str]) -> Dict[str, object]:
+        return {}
+
+
+def test_rows_after_an_append_that_failed_behind_its_commit_are_written_too(
+    table: GroupOffsetTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second append had the first one's number and was taken for it: an offset was committed without a row."""
+    mover, cluster = GroupMover(table, FLOW, "run-1"), cast(GroupCluster, SilentCluster())
+    append = table.append
+
+    def interrupted(*rows: object, **named: object) -> None:
+        append(*rows, **named)  # type: ignore[arg-type]
+        raise StateError("no answer")
+
+    with monkeypatch.context() as patched, pytest.raises(StateError):
+        patched.setattr(table, "append", interrupted)
+        mover.move([moved(10)], cluster)
+    mover.move([moved(11)], cluster)
+    assert [move.new_offset for _, move in table.of_run("run-1")] == [10, 11]
 
 
 def test_runs_tell_how_much_they_moved_newest_first(table: GroupOffsetTable) -> None:

@@ -216,7 +216,7 @@ def _undone(
         outcomes = {move.key: "would be put back" for move in going}
     else:
         print_undo(arguments, run_id)
-        reasons = GroupMover(table, flow_name, run_id).move(going, cluster, own_rows=True)
+        reasons = GroupMover(table, flow_name, run_id, cluster).move(going, own_rows=True)
         outcomes = {key: PUT_BACK if why is None else f"refused: {why}" for key, why in reasons.items()}
     undone = [replace(undo, done=outcomes.get(undo.undone.key, undo.done)) for undo in found]
     return _Undone(undone, sum(undo.done.startswith("refused") for undo in undone), run_id)

@@ -85,7 +85,7 @@ class FlowTranslation:
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
-        self._mover = GroupMover(moves, flow.name, self.run_id, self._upkeep)
+        self._mover = GroupMover(moves, flow.name, self.run_id, self._there, self._changed_topics, self._upkeep)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
@@ -212,7 +212,7 @@ class FlowTranslation:
             self._incidents.append(self.flow.name, found, run_id=self.run_id, batch_id=-1)
             log_events(self.flow.name, found)
         moves = [each.move(alias) for each in going]
-        reasons = self._mover.move(moves, self._there, own_rows, self._changed_topics)
+        reasons = self._mover.move(moves, own_rows)
         return [Outcome(each, _done(each, reasons, alias)) for each in decisions]
 
     def emit_checkpoints(self, decisions: Sequence[Decision]) -> int:

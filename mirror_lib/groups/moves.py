@@ -33,10 +33,11 @@ ANOTHER_TOPIC = "the topic was deleted or re-created meanwhile"
 
 
 class GroupMover:
-    """Commits offsets for the groups of one flow, on either cluster. Reads the last audit rows when created; raises
+    """Commits offsets for the groups of one flow on `cluster`. Reads the last audit rows when created; raises
     `StateError` if it cannot.
 
-    `upkeep` is called after each append.
+    `changed` names topics of the cluster that were re-created since the decisions. `upkeep` is called after each
+    append.
     """
 
     def __init__(
@@ -44,10 +45,13 @@ class GroupMover:
         table: GroupOffsetTable,
         flow: str,
         run_id: str,
+        cluster: GroupCluster,
+        changed: Callable[[], Collection[str]] = tuple,
         upkeep: Optional[Upkeep] = None,
     ) -> None:
         self._table = table
         self._flow = flow
+        self._cluster, self._changed = cluster, changed
         self._appends = -1
         self.run_id = run_id
         self._upkeep = upkeep
@@ -63,18 +67,12 @@ class GroupMover:
         """Whether the last audit row is this one, and its commit may not have been made yet."""
         return self.last.get(move.key) == move and move.key not in self._made
 
-    def move(
-        self,
-        moves: Sequence[GroupOffset],
-        cluster: GroupCluster,
-        own_rows: bool = False,
-        changed: Callable[[], Collection[str]] = tuple,
-    ) -> Reasons:
-        """Commit `moves` on `cluster`. Returns `None` for an offset that is there now, otherwise the reason. A refusal
-        does not stop the others.
+    def move(self, moves: Sequence[GroupOffset], own_rows: bool = False) -> Reasons:
+        """Commit `moves`. Returns `None` for an offset that is there now, otherwise the reason. A refusal does not stop
+        the others.
 
         With `own_rows` this run writes an audit row for each commit, also if another run wrote one before it was killed
-        or refused. `changed` names topics of the cluster that were re-created since the decisions.
+        or refused.
         """
         rows = [move for move in moves if own_rows or not self.is_written(move)]
         if rows:
@@ -89,16 +87,14 @@ class GroupMover:
         for move in moves:
             groups[move.group].append(move)
         reasons = {
-            (cluster.alias, group, *where): reason
-            for group, made in self._made_by_group(groups, cluster, changed)
+            (self._cluster.alias, group, *where): reason
+            for group, made in self._made_by_group(groups)
             for where, reason in made.items()
         }
         self._made |= {key for key, reason in reasons.items() if reason is None}
         return reasons
 
-    def _made_by_group(
-        self, moves: Mapping[str, Sequence[GroupOffset]], cluster: GroupCluster, changed: Callable[[], Collection[str]]
-    ) -> Iterator[Tuple[str, Made]]:
+    def _made_by_group(self, moves: Mapping[str, Sequence[GroupOffset]]) -> Iterator[Tuple[str, Made]]:
         """Commit group by group. Writing rows takes time, and a process may be suspended, so the committed offsets are
         read again before each commit."""
         waiting = list(moves)
@@ -108,16 +104,41 @@ class GroupMover:
         for at, group in enumerate(waiting):
             if at >= until or time.monotonic() - looked >= FRESH_SECONDS:
                 # The topics first: to list them may take longer than what is known of a group stays fresh.
-                until, recreated = at + CHECKED_AT_ONCE, changed()
-                looked, current = time.monotonic(), cluster.committed_offsets(waiting[at:until])
+                until, recreated = at + CHECKED_AT_ONCE, self._changed()
+                looked, current = time.monotonic(), self._cluster.committed_offsets(waiting[at:until])
             own = {(move.topic, move.partition): move for move in moves[group]}
             settled = _settled(own, current.get(group), recreated)
             going = {where: move for where, move in own.items() if where not in settled}
-            made = {**settled, **_make(group, going, cluster, changed)}
+            made = {**settled, **self._make(group, going)}
             refused = {f"{topic}-{partition}": why for (topic, partition), why in made.items() if why is not None}
             if refused:
-                log.warning("%s: offsets of group %s were not committed on %s", cluster.alias, group, refused)
+                log.warning("%s: offsets of group %s were not committed on %s", self._cluster.alias, group, refused)
             yield group, made
+
+    def _make(self, group: str, moves: Mapping[TopicPartition, GroupOffset]) -> Made:
+        seen: Made = {}
+
+        def worth_repeating() -> bool:
+            # An order without an answer may be carried out, now or later, and the group may have gone on since.
+            nonlocal seen
+            recreated = self._changed()
+            seen = _settled(moves, self._cluster.committed_offsets([group]).get(group), recreated)
+            return len(seen) < len(moves) and not any(seen.values())
+
+        offsets = {
+            where: CommittedOffset(move.new_offset, move.metadata)
+            for where, move in moves.items()
+            if move.new_offset is not None
+        }
+        deleted = [where for where in moves if where not in offsets]
+        made: Dict[TopicPartition, Optional[str]] = {}
+        if offsets:
+            made.update(self._cluster.commit_offsets(group, offsets, worth_repeating))
+        if deleted:
+            made.update(self._cluster.delete_offsets(group, deleted, worth_repeating))
+        # An offset that a broker refused is unchanged, and its reason says more than silence.
+        reported = {where: why for where, why in seen.items() if made[where] is not None and why != NO_ANSWER}
+        return {**made, **reported}
 
 
 def _settled(
@@ -134,37 +155,6 @@ def _settled(
         if found[where] != move.previous_offset
     }
     return {**moved, **{where: ANOTHER_TOPIC for where in moves if where[0] in recreated}}
-
-
-def _make(
-    group: str,
-    moves: Mapping[TopicPartition, GroupOffset],
-    cluster: GroupCluster,
-    changed: Callable[[], Collection[str]],
-) -> Made:
-    seen: Made = {}
-
-    def worth_repeating() -> bool:
-        # An order without an answer may be carried out, now or later, and the group may have gone on since.
-        nonlocal seen
-        recreated = changed()
-        seen = _settled(moves, cluster.committed_offsets([group]).get(group), recreated)
-        return len(seen) < len(moves) and not any(seen.values())
-
-    offsets = {
-        where: CommittedOffset(move.new_offset, move.metadata)
-        for where, move in moves.items()
-        if move.new_offset is not None
-    }
-    deleted = [where for where in moves if where not in offsets]
-    made: Dict[TopicPartition, Optional[str]] = {}
-    if offsets:
-        made.update(cluster.commit_offsets(group, offsets, worth_repeating))
-    if deleted:
-        made.update(cluster.delete_offsets(group, deleted, worth_repeating))
-    # An offset that a broker refused is unchanged, and its reason says more than silence.
-    reported = {where: why for where, why in seen.items() if made[where] is not None and why != NO_ANSWER}
-    return {**made, **reported}
 
 
 PUT_BACK = "put back"

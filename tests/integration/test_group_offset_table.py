@@ -164,7 +164,7 @@ def test_rows_after_an_append_that_failed_behind_its_commit_are_written_too(
     table: GroupOffsetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second append had the first one's number and was taken for it: an offset was committed without a row."""
-    mover, cluster = GroupMover(table, FLOW, "run-1"), cast(GroupCluster, SilentCluster())
+    mover = GroupMover(table, FLOW, "run-1", cast(GroupCluster, SilentCluster()))
     append = table.append
 
     def interrupted(*rows: object, **named: object) -> None:
@@ -173,8 +173,8 @@ def test_rows_after_an_append_that_failed_behind_its_commit_are_written_too(
 
     with monkeypatch.context() as patched, pytest.raises(StateError):
         patched.setattr(table, "append", interrupted)
-        mover.move([moved(10)], cluster)
-    mover.move([moved(11)], cluster)
+        mover.move([moved(10)])
+    mover.move([moved(11)])
     assert [move.new_offset for _, move in table.of_run("run-1")] == [10, 11]
 
 

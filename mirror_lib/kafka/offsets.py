@@ -286,11 +286,6 @@ class FirstRecords:
         return {each: record.timestamp for each, record in self.records.items() if record.timestamp > NO_TIME}
 
 
-def timestamps_at(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """`FirstRecords.times`. Raises ClusterError if no broker answers."""
-    return first_records(config, offsets).times
-
-
 def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> FirstRecords:
     """The first record at or after each offset. Raises ClusterError if no broker answers."""
     if not offsets:

@@ -20,7 +20,7 @@ from mirror_lib.groups.translation import EXACT, WAYS_OUT, is_ahead
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
-from mirror_lib.kafka.offsets import first_records, timestamps_at
+from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import HISTORY_SECONDS, NEWS
 from mirror_lib.ledger.table_reader import (
     POSITION_COLUMNS,
@@ -294,7 +294,7 @@ def _kept(
 ) -> Tuple[PartitionStatus, ...]:
     """With lag, and how long the source keeps what is to be copied. Log sizes are asked for only where they matter."""
     lagging = {_key(each): _resumes(each) for each in bare if _resumes(each) < each.log_end}
-    times = timestamps_at(flow.source, lagging)
+    times = first_records(flow.source, lagging).times
     configs = readable(source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION))
     retention = {topic: _retention(entries) for topic, entries in configs.items()}
     limited = sorted(topic for topic, each in retention.items() if each.nbytes is not None)

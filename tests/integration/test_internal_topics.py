@@ -12,7 +12,7 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic
-from mirror_lib.kafka.offsets import first_records, timestamps_at
+from mirror_lib.kafka.offsets import first_records
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.readers import read_topic
 
@@ -154,9 +154,9 @@ def test_the_time_at_an_offset_is_that_of_the_record_there_also_inside_a_batch(
         target_cluster, name, *({"value": b"value" * 10, "timestamp": 1_000_000 + 10 * n} for n in range(100)),
         **{"compression.type": codec},
     )  # fmt: skip
-    assert timestamps_at(config, {(name, 0): 0}) == {(name, 0): 1_000_000}
-    assert timestamps_at(config, {(name, 0): 57}) == {(name, 0): 1_000_570}
-    assert timestamps_at(config, {(name, 0): 99}) == {(name, 0): 1_000_990}
+    assert first_records(config, {(name, 0): 0}).times == {(name, 0): 1_000_000}
+    assert first_records(config, {(name, 0): 57}).times == {(name, 0): 1_000_570}
+    assert first_records(config, {(name, 0): 99}).times == {(name, 0): 1_000_990}
 
 
 def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of_the_first_left(
@@ -173,11 +173,11 @@ def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of
     producer.produce(marked, b"v", partition=0, timestamp=3_000)
     producer.commit_transaction(20)
     asked = {(expired, 0): 1, (ended, 0): 5, (marked, 0): 1, (empty, 0): 0, ("nowhere", 0): 0, (ended, 7): 0}
-    assert timestamps_at(config, asked) == {(expired, 0): 2_003}
+    assert first_records(config, asked).times == {(expired, 0): 2_003}
     assert first_records(config, asked).without == {(ended, 0), (marked, 0), (empty, 0)}
     # Beyond the end, where the log may be cut or the offset was committed by mistake.
-    assert timestamps_at(config, {(ended, 0): 500, (marked, 0): 0}) == {(marked, 0): 3_000}
-    assert timestamps_at(config, {}) == {}
+    assert first_records(config, {(ended, 0): 500, (marked, 0): 0}).times == {(marked, 0): 3_000}
+    assert first_records(config, {}).times == {}
 
 
 def test_large_batches_of_many_partitions_are_all_found(
@@ -186,4 +186,4 @@ def test_large_batches_of_many_partitions_are_all_found(
     name = target_cluster.create_topic(topic_name("large"), 12)
     large = [{"partition": n, "value": b"v" * 300_000, "timestamp": 4_000 + n} for n in range(12)]
     produce(target_cluster, name, *large)
-    assert timestamps_at(config, {(name, n): 0 for n in range(12)}) == {(name, n): 4_000 + n for n in range(12)}
+    assert first_records(config, {(name, n): 0 for n in range(12)}).times == {(name, n): 4_000 + n for n in range(12)}

@@ -280,11 +280,9 @@ class CycleReport:
     not_moved: Tuple[str, ...] = ()
 
 
-def one_cycle(
-    translation: FlowTranslation, flow: ReplicationFlow, *, commit: bool = True, checkpoints: bool = True
-) -> CycleReport:
+def one_cycle(translation: FlowTranslation, *, commit: bool = True, checkpoints: bool = True) -> CycleReport:
     """Survey, decide, commit and write checkpoints, as far as the flow has these enabled and they are due."""
-    began = time.monotonic()
+    began, flow = time.monotonic(), translation.flow
     found = translation.survey()
     decisions = translation.decide(found)
     outcomes: List[Outcome] = []

@@ -162,7 +162,7 @@ class TranslationRun(SupervisedFlow):
             self._cycle_once(translation)
 
     def _cycle_once(self, translation: FlowTranslation) -> None:
-        report = one_cycle(translation, self._flow)
+        report = one_cycle(translation)
         self._notify(report)
         if report.unreadable:
             more = f", and {len(report.unreadable) - 1} more" if len(report.unreadable) > 1 else ""
@@ -230,7 +230,7 @@ class TranslationRun(SupervisedFlow):
             translation.reread()
         commit, checkpoints = self._due.take(COMMIT, new), self._due.take(CHECKPOINTS, new)
         if new or commit or checkpoints:
-            self._notify(one_cycle(translation, self._flow, commit=commit, checkpoints=checkpoints))
+            self._notify(one_cycle(translation, commit=commit, checkpoints=checkpoints))
 
     def _notify(self, report: CycleReport) -> None:
         if is_news(report, self._reported):

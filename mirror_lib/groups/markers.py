@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import Dict, Iterable, Iterator, Mapping, Tuple
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import MirrorError
-from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.survey import Pair, Survey
+from mirror_lib.groups.survey import Survey
 from mirror_lib.groups.translation import TO_UPSTREAM
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.connection import Disconnected, name_of
@@ -33,35 +33,23 @@ Needed = Tuple[PartitionKey, TopicPartition, int]
 
 
 def needed_offsets(maps: FlowMaps, found: Survey, direction: str) -> Iterator[Needed]:
-    """How far the maps must reach on the remote logs to decide about the groups of `found`."""
+    """How far the maps must reach on the remote logs to decide about the groups of `found`; nothing of a partition
+    whose records suffice."""
     for group, offsets in found.positions.items():
-        for here, position in offsets.items():
-            pair = found.pairs.get(here)
-            if pair is not None and not pair.missing:
+        for here, at in offsets.items():
+            pair = found.pairs[here]
+            known, log = maps.of(pair.key), found.logs.get(pair.there)
+            if direction == TO_UPSTREAM and not pair.missing:
+                yield pair.key, here, at.offset
+            elif isinstance(known, PartitionMap) and log is not None:
                 present = found.present.get(group, {}).get(pair.there)
-                yield from needed_offset(maps, pair, direction, position.offset, found.logs.get(pair.there), present)
-
-
-def needed_offset(
-    maps: FlowMaps,
-    pair: Pair,
-    direction: str,
-    position: int,
-    there: Optional[OffsetRange],
-    present: Optional[CommittedOffset] = None,
-) -> Iterator[Needed]:
-    """How far the map must reach on the remote log for a reader at `position`; nothing if its records suffice."""
-    known = maps.of(pair.key)
-    if direction == TO_UPSTREAM:
-        yield pair.key, pair.here, position
-    elif isinstance(known, PartitionMap) and there is not None:
-        if position < known.upstream_start:
-            yield pair.key, pair.there, there.log_start
-        elif position == known.upstream_end:
-            yield pair.key, pair.there, there.end
-        elif position > known.upstream_end and present is not None:
-            # The group was at the end before, and followed the markers.
-            yield pair.key, pair.there, present.offset
+                if at.offset < known.upstream_start:
+                    yield pair.key, pair.there, log.log_start
+                elif at.offset == known.upstream_end:
+                    yield pair.key, pair.there, log.end
+                elif at.offset > known.upstream_end and present is not None:
+                    # The group was at the end before, and followed the markers.
+                    yield pair.key, pair.there, present.offset
 
 
 # Remote partition, start and end.

@@ -5,28 +5,22 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import List, Mapping, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.facts import CommittedOffset
+from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.markers import needed_offset, pass_markers
+from mirror_lib.groups.markers import needed_offsets, pass_markers
 from mirror_lib.groups.position_formats import TopicPosition, TranslatedPosition
-from mirror_lib.groups.survey import Pair, pairs_of
-from mirror_lib.groups.translation import (
-    REPARTITIONED,
-    TO_DOWNSTREAM,
-    TO_UPSTREAM,
-    GroupPosition,
-    translate,
-    untranslatable,
-)
+from mirror_lib.groups.survey import Survey, pairs_of
+from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, untranslatable
 from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.ledger.event_tables import TakeoverTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.ledger.records import NO_PARTITION
 
 
 def translate_positions(
@@ -47,28 +41,22 @@ def translate_positions(
         asked = [pairs[at] for at in {(p.topic, p.partition) for p in positions} if at in pairs]
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
     triples = OffsetSyncTable(spark, config.state).triples(flow.name)
-    # Behind the ledger: a take-over writes down what it leaves out before it writes its rows.
+    # After the ledger: a take-over records the excluded partitions before it writes its rows.
     maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name))
-    ends = ((pairs.get((each.topic, each.partition)), each.offset) for each in positions)
-    known = [(pair, offset) for pair, offset in ends if pair is not None and not pair.missing]
-    needed = [needed_offset(maps, pair, direction, offset, logs.get(pair.there)) for pair, offset in known]
-    pass_markers(maps, chain.from_iterable(needed), flow.target)
-    return [_translated(each, pairs.get((each.topic, each.partition)), maps, direction, logs) for each in positions]
+    # Each position is that of a group of its own, which has no offset on the other side.
+    places = [(str(number), (each.topic, each.partition), each.offset) for number, each in enumerate(positions)]
+    groups = {group: {here: CommittedOffset(offset)} for group, here, offset in places if here in pairs}
+    found = Survey(pairs, groups, {group: {} for group in groups}, {}, logs)
+    pass_markers(maps, needed_offsets(maps, found, direction), flow.target)
+    decided = decide(found, Known(maps, {}, there.alias, direction), PositionsAhead())
+    by_group = {each.group: each for each in decided}
+    return [_answer(by_group.get(group), *here, offset) for group, here, offset in places]
 
 
-def _translated(
-    position: TopicPosition,
-    pair: Optional[Pair],
-    maps: FlowMaps,
-    direction: str,
-    logs: Mapping[TopicPartition, OffsetRange],
-) -> TranslatedPosition:
-    where = (position.topic, position.partition, position.offset)
-    if pair is None:
-        return TranslatedPosition(*where, "-", None, None, untranslatable("the flow copies no such partition"))
-    known = GroupPosition(
-        CommittedOffset(position.offset), direction, pair.missing or maps.of(pair.key), logs.get(pair.there)
-    )
-    found = translate(known)
-    partition = None if pair.missing == REPARTITIONED else pair.there[1]
-    return TranslatedPosition(*where, pair.there[0], partition, found.new_offset, found.verdict)
+def _answer(decision: Optional[Decision], topic: str, partition: int, offset: int) -> TranslatedPosition:
+    if decision is None:
+        nowhere = untranslatable("the flow copies no such partition")
+        return TranslatedPosition(topic, partition, offset, "-", None, None, nowhere)
+    (remote_topic, number), made = decision.there, decision.translation
+    remote_partition = None if number == NO_PARTITION else number
+    return TranslatedPosition(topic, partition, offset, remote_topic, remote_partition, made.new_offset, made.verdict)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import closing
 from queue import SimpleQueue
 from types import MappingProxyType, TracebackType
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Type
@@ -28,7 +29,7 @@ from mirror_lib.errors import (
     cause_of,
 )
 from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_news, one_cycle
-from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
+from mirror_lib.kafka.admin import CheckClusters, clusters_of
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.state_files import drop_folder
@@ -118,29 +119,18 @@ class TranslationRun(SupervisedFlow):
     def _live(self) -> Optional[MirrorError]:
         with clusters_of(self._flow, self._stop) as (source, target):
             self._connected = True
-            if not self._refused(source, target):
-                self._translate(source, target)
+            try:
+                if self._refuse is not None:
+                    self._refuse(source, target)
+            except RefusedError as error:  # the copy reports it
+                log.debug("nothing is translated: %s", error)
+                return None
+            with closing(FlowTranslation(self._config, self._flow, self._spark, source, target)) as translation:
+                if self._config.trigger == AVAILABLE_NOW:
+                    self._once(translation)
+                else:
+                    self._follow(translation)
         return None
-
-    def _refused(self, source: KafkaCluster, target: KafkaCluster) -> bool:
-        """Whether the flow's copy is refused, which reports it."""
-        try:
-            if self._refuse is not None:
-                self._refuse(source, target)
-        except RefusedError as error:
-            log.debug("nothing is translated: %s", error)
-            return True
-        return False
-
-    def _translate(self, source: KafkaCluster, target: KafkaCluster) -> None:
-        translation = FlowTranslation(self._config, self._flow, self._spark, source, target)
-        try:
-            if self._config.trigger == AVAILABLE_NOW:
-                self._once(translation)
-            else:
-                self._follow(translation)
-        finally:
-            translation.close()
 
     def _once(self, translation: FlowTranslation) -> None:
         if self._flow.sync_group_offsets_interval is not None:
@@ -194,6 +184,7 @@ class TranslationRun(SupervisedFlow):
     ) -> None:
         """Run the query until it ends or this run is stopped; it adds to `_batches`. Calls `cycle` meanwhile."""
         name, flow = self._flow.name.replace("->", "-"), self._flow.name
+        self._batches = SimpleQueue()  # none of a query that failed
         checkpoint = f"{self._config.state.rstrip('/')}/checkpoints/translate-{name}/{translation.run_id}"
         watched = WatchedQuery(self._stop, self._busy)
         add = watched.guarded(lambda batch, number: self._batches.put((number, self._ledger.triples_of(flow, batch))))

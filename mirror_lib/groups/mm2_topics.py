@@ -5,11 +5,11 @@ The topic is compacted and is read when a writer starts, so that a restart repea
 
 from __future__ import annotations
 
-from typing import AbstractSet, Dict, Iterable, List, Mapping, Tuple
+from typing import AbstractSet, Dict, Iterable, List, Mapping
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import CommittedOffset
-from mirror_lib.groups.decisions import Decision, SyncedOffset
+from mirror_lib.groups.decisions import Decision, GroupPartition, SyncedOffset
 from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint, encode_checkpoint
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
@@ -21,19 +21,16 @@ RECORDS_AT_ONCE = 10_000
 # The header of this mirror's checkpoints, which prove nothing about MirrorMaker.
 OURS = one_header(b"mirror.checkpoint", b"1")
 
-# group, remote topic, partition
-_GroupPartition = Tuple[str, str, int]
 
-
-def last_checkpoints(records: Mapping[bytes, bytes]) -> Dict[_GroupPartition, Checkpoint]:
+def last_checkpoints(records: Mapping[bytes, bytes]) -> Dict[GroupPartition, Checkpoint]:
     """By group and remote partition, from the last value of each key in the checkpoints topic. StateError where one
     cannot be read."""
     return {_key(each): each for each in (decode_checkpoint(key, value) for key, value in records.items())}
 
 
 def new_checkpoints(
-    last: Mapping[_GroupPartition, Checkpoint], checkpoints: Iterable[Checkpoint]
-) -> Dict[_GroupPartition, Checkpoint]:
+    last: Mapping[GroupPartition, Checkpoint], checkpoints: Iterable[Checkpoint]
+) -> Dict[GroupPartition, Checkpoint]:
     """The `checkpoints` that say more than the `last` ones, one for each group and remote partition.
 
     MirrorMaker emits the first checkpoint of a group and partition. Later it emits one if the upstream offset went
@@ -49,7 +46,7 @@ def _says_more(before: Checkpoint, now: Checkpoint) -> bool:
     return now.upstream_offset < before.upstream_offset or now.downstream_offset != before.downstream_offset
 
 
-def _key(checkpoint: Checkpoint) -> _GroupPartition:
+def _key(checkpoint: Checkpoint) -> GroupPartition:
     return checkpoint.group, checkpoint.topic, checkpoint.partition
 
 

@@ -1,5 +1,4 @@
-"""Cases of MirrorMaker 2's own unit tests that no other test here has; tools/docs/mm2_tests.txt says which
-answers which."""
+"""Cases of MirrorMaker 2's own unit tests that no other test here has."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, su
 from mirror_lib.topics.policy import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
-    ReplicationPolicy,
     checkpoints_topics,
     counts,
     offset_syncs_topics,
@@ -128,41 +127,6 @@ def test_what_counts_as_internal() -> None:
     for topic in ("__consumer_offsets", ".hiddentopic", "mm2-offsets.CLUSTER.internal", "mm2-offsets-CLUSTER-internal"):
         assert DEFAULT.is_internal_topic(topic)
     assert not DEFAULT.is_internal_topic("mm2-offsets_CLUSTER_internal")
-
-
-def hops(policy: ReplicationPolicy, topic: str, cluster: str) -> int:
-    """How many hops `topic` came from `cluster`, as Java's MirrorClient counts them; -1 if never."""
-    seen: list[str] = []
-    upstream: str | None = topic
-    while upstream is not None:
-        source, upstream = policy.topic_source(upstream), policy.upstream_topic(upstream)
-        if source is None or source in seen:
-            return -1
-        seen.append(source)
-        if source == cluster:
-            return len(seen)
-    return -1
-
-
-# Oracle: MM2's MirrorClientTest.countHopsForTopicTest.
-@pytest.mark.parametrize(
-    ("topic", "cluster", "count"),
-    [
-        ("topic", "source", -1),
-        ("source", "source", -1),
-        ("sourcetopic", "source", -1),
-        ("source1.topic", "source2", -1),
-        ("source1.topic", "source1", 1),
-        ("source2.source1.topic", "source2", 1),
-        ("source2.source1.topic", "source1", 2),
-        ("source3.source2.source1.topic", "source1", 3),
-        ("source3.source2.source1.topic", "source4", -1),
-    ],
-)
-def test_hops_are_counted_as_java_counts_them(topic: str, cluster: str, count: int) -> None:
-    assert hops(DEFAULT, topic, cluster) == count
-    assert hops(DefaultReplicationPolicy("__"), topic.replace(".", "__"), cluster) == count
-    assert hops(IDENTITY, "orders", "B") == -1
 
 
 # Oracle: MM2's MirrorClientTest.testIsHeartbeatTopic, testIsCheckpointTopic and testIdentityReplicationRemoteTopics.

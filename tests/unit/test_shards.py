@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.shards import in_shard, shard_of
+from tests.lab.shards import in_shard
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -14,9 +14,3 @@ def test_every_file_is_in_one_shard_and_none_is_empty(count: int) -> None:
     assert sorted(file for shard in shards for file in shard) == sorted(files)
     assert min(map(len, shards)) > 100 / count / 3
     assert in_shard("a.py::test_b[c]", 1, count) == in_shard("a.py::test_d", 1, count)
-
-
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "/2", "-1/2"])
-def test_shard_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(pytest.UsageError, match="give a number and a count"):
-        shard_of(text)

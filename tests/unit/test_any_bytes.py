@@ -18,11 +18,8 @@ from google_crc32c import value as crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirror_lib.config.connect_reader import read_connectors
-from mirror_lib.config.document import read_properties
 from mirror_lib.config.loader import load
 from mirror_lib.config.security import pem_blocks, sasl_options
-from mirror_lib.config.yaml_reader import read_yaml
 from mirror_lib.errors import BatchError, ConfigError, MirrorError, StateError
 from mirror_lib.groups.mm2_format import (
     Checkpoint,
@@ -203,12 +200,6 @@ def test_configuration_file_that_is_whole_is_read(ending: str, whole: bytes, tmp
     path = tmp_path / f"mirror{ending}"
     path.write_bytes(whole)
     assert [flow.topics for flow in load(str(path), {}).flows] == [("o.*",)]
-
-
-@many
-@given(st.sampled_from([read_yaml, read_connectors, read_properties]), st.binary(max_size=300))
-def test_bytes_that_are_no_file_of_ours(read: Callable[[bytes, str], object], data: bytes) -> None:
-    tried(lambda: read(data, "file"), (ConfigError,))
 
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'

@@ -31,27 +31,6 @@ def runs(rows: pa.Table) -> Dict[int, List[Run]]:
     return {key: list(PartitionMap.of_flat(flat)) for key, flat in runs_by_key(rows).items()}
 
 
-def test_rows_that_continue_each_other_are_one_run_wherever_they_stand() -> None:
-    first = [(7, 0, 0, 10), (7, 30, 20, 5), (-3, 0, 0, 1)]
-    second = [(-3, 1, 1, 1), (7, 10, 10, 10), (7, 30, 20, 5)]
-
-    assert runs(table(first, second)) == {7: [(0, 0, 20), (30, 20, 5)], -3: [(0, 0, 2)]}
-    assert runs(table([])) == {}
-
-
-def test_a_position_stays_only_as_the_first_or_the_last_word() -> None:
-    rows = [(1, 5, 0, 0), (1, 9, 0, 3), (1, 14, 4, 0), (1, 14, 5, 0), (1, 20, 5, 3), (1, 23, 9, 0), (2, 0, 0, 0)]
-
-    assert runs(table(rows)) == {1: [(5, 0, 0), (9, 0, 3), (20, 5, 3), (23, 9, 0)], 2: [(0, 0, 0)]}
-
-
-def test_rows_that_contradict_each_other_are_left_for_the_reader() -> None:
-    for rows in ([(0, 0, 100), (80, 100, 0), (90, 90, 10)], [(0, 0, 5), (3, 9, 5)], [(0, 0, -5), (0, 0, 5)]):
-        (flat,) = runs_by_key(table([(1, *row) for row in rows])).values()
-        with pytest.raises(StateError):
-            PartitionMap.of_flat(flat)
-
-
 def test_number_that_is_missing_is_named() -> None:
     rows = table([(1, 0, 0, 1)]).set_column(2, "downstream_offset", pa.array([None], pa.int64()))
 

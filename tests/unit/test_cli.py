@@ -18,7 +18,7 @@ from typing import Any, Dict, Iterator, List, Optional
 import pyspark
 import pytest
 
-from mirror_lib import __version__, cli
+from mirror_lib import cli
 from mirror_lib.cli import command_line, main
 from mirror_lib.commands import run
 from mirror_lib.commands.arguments import brief
@@ -63,11 +63,6 @@ def test_help_and_version_need_neither_spark_nor_kafka() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == "\n" or done.stderr == ""
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(["--version"]) == 0
-    assert capsys.readouterr().out == f"mirror {__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ from typing import Any, Callable, Dict
 import cramjam
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
 from mirror_lib.errors import BatchError
@@ -44,12 +42,6 @@ def test_other_libraries_read_what_compress_writes(codec: int, sample: bytes) ->
 @pytest.mark.parametrize("sample", SAMPLES, ids=range(len(SAMPLES)))
 def test_decompress_reads_what_other_libraries_write(codec: int, sample: bytes) -> None:
     assert decompress(codec, memoryview(WRITERS[codec](sample))) == sample
-
-
-@settings(max_examples=60)
-@given(st.binary(max_size=3000), st.integers(0, 4))
-def test_decompress_undoes_compress(data: bytes, codec: int) -> None:
-    assert decompress(codec, compress(codec, data)) == data
 
 
 def test_raw_snappy_without_javas_framing_is_read() -> None:

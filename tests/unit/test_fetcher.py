@@ -66,12 +66,6 @@ def test_answers_that_only_hold_an_error_are_no_gap() -> None:
             reported(fetcher, partition)
 
 
-def test_a_log_that_ends_with_offsets_that_hold_nothing_is_read_to_its_end() -> None:
-    fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 4))), Wanting()
-    gaps = [gap for _ in range(EMPTY_ANSWERS) for gap, _ in reported(fetcher, partition)]
-    assert gaps == [False] * (EMPTY_ANSWERS - 1) + [True]
-
-
 def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
     """Who waits for a broker that no one asked waits in vain."""
     fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 2, DATA))), Wanting()

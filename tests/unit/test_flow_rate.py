@@ -10,7 +10,6 @@ import pytest
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import SIZE
 from mirror_lib.kafka.fetch_quota import FetchQuota
-from mirror_lib.plan.terms import terms
 from mirror_lib.replication.messages import TaskPlan, nothing_copied
 from mirror_lib.replication.task_plans import FlowRate, rate_limited
 
@@ -136,9 +135,3 @@ def test_status_names_the_rate_that_delayed_a_cycle() -> None:
     assert rate_limited(5 * MB, 1.5, 2.0) == "rate-limited to 5.0 MB/s"
     assert rate_limited(5 * MB, 0.1, 2.0) is None
     assert rate_limited(None, 0.0, 0.0) is None
-
-
-def test_line_says_what_was_chosen() -> None:
-    chosen = replace(FLOW_AB, tasks_max=4, max_bytes_per_second=5 * MB)
-    line = "4 tasks on 2 slots · cycles of 10 s · at most 5.0 MB/s · exactly-once, read_committed"
-    assert terms(chosen, 2) == line

@@ -62,9 +62,3 @@ def test_each_package_has_hashes_and_no_address(name: str) -> None:
     assert "://" not in text and "--index-url" not in text
     entries = re.split(r"^(?=[a-z])", re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)[1:]
     assert entries and all("--hash=sha256:" in entry for entry in entries)
-
-
-def test_jars_of_spark_4_0_have_no_known_vulnerable_client_or_codec() -> None:
-    names = jars("spark-4.0.0-jars.sha256")
-    assert "kafka-clients-3.9.2.jar" in names and "lz4-java-1.14.0.jar" in names
-    assert not names & {"kafka-clients-3.9.0.jar", "lz4-java-1.8.0.jar"}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
-from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.errors import ClusterError, ConfigError
+from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, NewTopic, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.groups.decisions import Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.survey import group_names, pairs_of, survey
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
+from mirror_lib.groups.translation import TO_DOWNSTREAM
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.topics.policy import DefaultReplicationPolicy
@@ -72,24 +70,6 @@ class FakeCluster:
         return {at: OffsetRange(0, 1000) for at in partitions}
 
 
-def renamed(chosen: ReplicationFlow, here: FakeCluster, there: FakeCluster, direction: str) -> Dict[str, str]:
-    ends = (here, there) if direction == TO_DOWNSTREAM else (there, here)
-    pairs = pairs_of(chosen, (chosen,), ends[0].topics(), ends[1].topics(), direction)
-    return {pair.here[0]: pair.there[0] for pair in pairs.values()}
-
-
-def test_positions_are_translated_to_the_remote_topic_and_on_a_copy_to_its_original() -> None:
-    source1 = FakeCluster(["topic3", "source6.topic7", "target2.topic3"])
-    target2 = FakeCluster(["topic3", "source1.topic3", "source1.source6.topic7"])
-    there, back = flow("source1", "target2"), flow("target2", "source1")
-    assert renamed(there, source1, target2, TO_DOWNSTREAM) == {
-        "topic3": "source1.topic3",
-        "source6.topic7": "source1.source6.topic7",
-    }
-    # MirrorMaker has this rule too, and never a sync for it; here the flow of the other way has the ledger for it.
-    assert renamed(back, source1, target2, TO_UPSTREAM) == {"target2.topic3": "topic3"}
-
-
 def committed_to(groups: Mapping[str, Mapping[TopicPartition, int]], maps: FlowMaps) -> Dict[str, Dict[Any, int]]:
     """The offsets that would be committed on the target, by group and remote partition."""
     here, there = FakeCluster(["t1", "t2", "t3"], groups), FakeCluster(["source.t1", "source.t2", "source.t3"])
@@ -132,38 +112,6 @@ def test_partition_that_nothing_was_copied_of_is_told_nothing_of_and_the_others_
 # --- MirrorMakerConfigTest: which pairs run -----------------------------------------------------------------------
 
 
-def pairs(folder: Path, aliases: str, lines: str) -> List[List[str]]:
-    """Flows that copy, and pairs with heartbeats alone."""
-    text = f"clusters = {aliases}\n" + "".join(f"{one}.bootstrap.servers = h:1\n" for one in aliases.split(", "))
-    path = folder / "mm2.properties"
-    path.write_text(text + lines)
-    config = load(str(path), {})
-    return [[each.name for each in found] for found in (config.flows, config.heartbeat_pairs)]
-
-
-def test_without_heartbeats_only_enabled_pairs_run(tmp_path: Path) -> None:
-    lines = "emit.heartbeats.enabled = false\n"
-    lines += "".join(f"a->{to}.enabled = {str(to in 'bcd').lower()}\n" for to in "bcdef")
-    assert pairs(tmp_path, "a, b, c, d, e, f", lines) == [["a->b", "a->c", "a->d"], []]
-
-
-def test_one_pair_may_have_heartbeats_alone(tmp_path: Path) -> None:
-    lines = (
-        "emit.heartbeats.enabled = false\ncentral->local_one.enabled = true\ncentral->local_two.enabled = true\n"
-        "beats_emitter->central.emit.heartbeats.enabled = true\n"
-    )
-    assert pairs(tmp_path, "central, local_one, local_two, beats_emitter", lines) == [
-        ["central->local_one", "central->local_two"],
-        ["beats_emitter->central"],
-    ]
-
-
-@pytest.mark.parametrize("lines", ["", "emit.heartbeats.enabled = false\n", "a->b.emit.heartbeats.enabled = false\n"])
-def test_file_that_enables_no_pair_is_refused_where_mirrormaker_runs_heartbeats(lines: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no flow is enabled"):
-        pairs(tmp_path, "a, b, c", lines)
-
-
 # --- MirrorUtilsTest: the topics that MirrorMaker makes for itself ------------------------------------------------
 
 
@@ -186,14 +134,6 @@ class Creating(FakeCluster):
 def ensured(cluster: Any) -> List[NewTopic]:
     InternalTopic(ClusterConfig("reported", {"bootstrap.servers": "h:1"}), "topic", 2).ensure(cluster)
     return list(cluster.ordered)
-
-
-def test_internal_topic_is_created_compacted_with_one_partition() -> None:
-    assert ensured(Creating(None)) == [NewTopic("topic", 1, 2, {"cleanup.policy": "compact"})]
-
-
-def test_internal_topic_that_is_there_needs_no_right_to_create_it() -> None:
-    assert ensured(Creating("TOPIC_AUTHORIZATION_FAILED", ["topic"])) == []
 
 
 REFUSALS = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION", "INVALID_CONFIG")

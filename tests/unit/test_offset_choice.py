@@ -10,7 +10,6 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import START_POSITION, OffsetChoice
-from mirror_lib.errors import ConfigError
 
 NEW_YEAR = 1_767_225_600_000
 ORDERS = OffsetChoice(offsets=((("orders", 0), 100), (("pay.ments", 12), 0)))
@@ -69,9 +68,3 @@ def test_both_kinds_of_file_say_it_alike(tmp_path: Path, written: str) -> None:
     assert flow == flow_of(tmp_path / "m.properties", f"{mm2}A->B.start.position = {written}\n")
     assert not flow.starts_at_earliest
     assert (flow.auto_offset_reset == "latest", flow.start_position is None) == (written == "latest",) * 2
-
-
-def test_the_place_of_a_wrong_one_is_told(tmp_path: Path) -> None:
-    yaml = 'clusters: {A: {bootstrap.servers: "a:1"}, B: {bootstrap.servers: "b:1"}}\nflows:\n  A->B:\n'
-    with pytest.raises(ConfigError, match=r"start.position must be earliest.*not 'soon' \(.*m.yaml:4\)"):
-        flow_of(tmp_path / "m.yaml", f"{yaml}    start.position: soon\n")

@@ -49,11 +49,6 @@ def test_service_without_transactions_is_refused_by_the_names_of_the_requests_th
     assert warned.refusal is None and "EndTxn" in warned.warning
 
 
-def test_flow_that_asks_for_at_least_once_runs_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert runnable(AT_LEAST_ONCE, missing=OLD) == AT_LEAST_ONCE
-    assert "A->B" in caplog.text
-
-
 @pytest.mark.parametrize(("name", "text"), [(MM2, FLOW), ("connector.properties", CONNECTOR)])
 def test_file_of_mirrormaker_gets_mirrormakers_promise_with_a_warning(tmp_path: Path, name: str, text: str) -> None:
     (flow,) = read(tmp_path, text, name).flows

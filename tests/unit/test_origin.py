@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 import pytest
 
 from mirror_lib.kafka.reencoder import read_records
-from mirror_lib.rows.origin import Origin, headers_of, origin_cluster, origin_of, origin_sql, same_topic
+from mirror_lib.rows.origin import Origin, headers_of, origin_cluster, origin_of, same_topic
 from tests.unit.logs import Rec, batch_of
 
 ORIGIN = Origin("A", "orders", 3, 1234, "Qx7f2k")
@@ -91,11 +91,3 @@ def test_mirror_with_a_name_of_its_own_has_it_before_the_source() -> None:
     assert (origin_cluster("mirror", "A"), origin_cluster("eu", "A")) == ("A", "eu:A")
     made = body(("mirror.origin", b"eu:A/orders/3/1234/Qx7f2k"))
     assert origin_of(made) == ORIGIN._replace(cluster="eu:A")
-
-
-def test_sql_of_the_verifier_writes_the_parts_in_the_same_order() -> None:
-    sql = origin_sql("A", {"topic": "t", "partition": "p", "offset": "o", "id": "i"})
-    assert sql == (
-        "struct('mirror.origin' as key, cast(concat_ws('/', 'A', cast(t as string), cast(p as string), "
-        "cast(o as string), substring(i, 1, 6)) as binary) as value)"
-    )

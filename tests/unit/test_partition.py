@@ -65,24 +65,6 @@ def test_only_the_first_batch_goes_out_before_the_target_took_one() -> None:
     assert send_all(copy) == 2
 
 
-def test_acknowledged_batches_are_one_run_where_nothing_lies_between() -> None:
-    copy = started(downstream_offset=7)
-    copy.take(0, False, three_batches())
-    for base in (7, 27, 47):
-        send_all(copy)
-        answer(copy, base)
-    assert list(copy.syncs) == [Run(0, 7, 60)]
-    assert stands(copy) == (60, 67, 60) and copy.finished(False)
-
-
-def test_what_was_not_acknowledged_does_not_count() -> None:
-    copy = sent()
-    answer(copy, 0)
-    send_all(copy)
-    assert stands(copy) == (20, 20, 20)
-    assert not copy.finished(True)
-
-
 def test_batch_that_landed_elsewhere_stops_the_partition_for_safety() -> None:
     copy = sent()
     answer(copy, 1)
@@ -190,14 +172,6 @@ def test_answer_to_a_question_of_before_a_recovery_is_thrown_away() -> None:
     copy = started()
     copy.take(20, False, three_batches())
     assert copy.ready_bytes() == 0
-
-
-def test_gap_at_the_end_of_a_compacted_log_is_passed() -> None:
-    copy = started()
-    copy.take(0, False, Fetched(0, 60, 0, (), b""))
-    assert copy.report().position == 0
-    copy.take(0, True, Fetched(0, 60, 0, (), b""))
-    assert copy.report().position == 60 and copy.finished(False)
 
 
 def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it() -> None:

@@ -48,21 +48,6 @@ def test_place_downstream(upstream: int, place: Place) -> None:
     assert GAPS.to_downstream(upstream) == place
 
 
-@pytest.mark.parametrize("steps", [[1], [7], [1000], [1, 2, 3], [5, 5000], [100, 1, 1, 1]], ids=str)
-@pytest.mark.parametrize("dropped", [0, 3], ids=["all", "a third dropped"])
-def test_no_row_expires_however_rows_are_spaced(steps: List[int], dropped: int) -> None:
-    # MirrorMaker keeps 64 syncs of a partition and forgets those between; its own test counts what expires.
-    spaced, rows, upstream = Random(7), [], 0
-    for number in range(2000):
-        upstream += spaced.choice(steps) + 1
-        if not dropped or number % dropped:
-            rows.append((upstream, 3 * number, 1))
-    a_map = PartitionMap.of(rows)
-    assert [(a_map.to_downstream(at).kind, a_map.to_downstream(at).offset) for at, _, _ in rows] == [
-        ("inside", downstream) for _, downstream, _ in rows
-    ]
-
-
 @pytest.mark.parametrize(
     ("downstream", "place"),
     [
@@ -90,12 +75,6 @@ def test_position_before_the_first_run_is_where_the_map_begins() -> None:
     assert anchored.to_downstream(80) == Place("before", 40, 40, 41)
     assert anchored.to_downstream(95) == Place("gap", 40, 40, 41)
     assert anchored.to_upstream(40) == Place("gap", 90, 90, 100)
-
-
-def test_map_ends_where_its_last_run_does() -> None:
-    two = PartitionMap.of([(100, 40, 10), (120, 55, 3)])
-    assert (two.upstream_end, two.downstream_end) == (123, 58)
-    assert GAPS.upstream_end == 15 and GAPS.downstream_end == 13
 
 
 def test_ledger_with_a_position_only_knows_that_place() -> None:
@@ -129,14 +108,6 @@ def test_who_moves_upstream_reads_on_where_he_stopped_and_all_that_the_mirror_le
         assert place.kind in ("inside", "gap", "end")
         assert history.read_upstream(place.offset) == history.read_downstream(d)
         assert all(up >= place.offset for up in history.never_copied_after(d) if up >= every_upstream(history)[0])
-
-
-@given(histories())
-def test_there_and_back_again_means_the_same_position(history: History) -> None:
-    the_map = mapped(history)
-    for g in every_upstream(history):
-        back = the_map.to_upstream(the_map.to_downstream(g).offset)
-        assert back.earliest <= g <= back.latest
 
 
 @given(histories(), st.integers(1, 1000))
@@ -202,13 +173,6 @@ def test_rows_that_repeat_the_end_of_what_is_mapped_leave_its_front_alone(monkey
     assert said(rows, repeated) == PartitionMap.of([*rows, repeated[-1]])
     assert known.extended(array("q", repeated[0])) == known
     assert handed and max(handed) < 10
-
-
-def test_row_that_contradicts_what_is_mapped_is_refused_when_it_is_added() -> None:
-    grown = PartitionMap.of([(0, 0, 10), (20, 15, 5)])
-    for row in ((25, 19, 5), (22, 40, 9), (5, 6, 1), (30, 30, -1)):
-        with pytest.raises(StateError):
-            grown.extended(array("q", row))
 
 
 @given(histories(), st.data())

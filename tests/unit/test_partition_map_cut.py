@@ -45,10 +45,6 @@ def test_merging_keeps_every_pair_whatever_the_order_and_repetition(runs: Tuple[
         assert (first.upstream_end, first.downstream_end) != second[:2]
 
 
-def test_a_million_records_copied_in_order_are_one_run() -> None:
-    assert list(PartitionMap.of((n * 1000, n * 1000, 1000) for n in range(1000))) == [(0, 0, 1_000_000)]
-
-
 def test_overlapping_rows_that_say_the_same_are_taken_once() -> None:
     assert list(PartitionMap.of([(0, 5, 10), (4, 9, 10), (2, 7, 3)])) == [(0, 5, 14)]
 

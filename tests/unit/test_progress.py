@@ -119,10 +119,6 @@ def test_time_left_goes_by_how_fast_the_lag_falls() -> None:
     assert flow.seconds_left(40.0) == 19_000 / 50 - 10  # it counts down while a cycle runs
 
 
-def test_first_cycle_gives_a_forecast_by_what_it_copied() -> None:
-    assert backlog(9_000).seconds_left(10.0) == 90.0
-
-
 def test_there_is_no_forecast_while_the_lag_grows_or_is_only_latency() -> None:
     assert backlog(10_000, 12_000, 14_000).seconds_left(30.0) is None
     busy = replace(QUIET, records=1000, seconds=2.0)
@@ -258,7 +254,3 @@ def test_topics_of_a_pass_name_the_partition_that_is_farthest_back() -> None:
     orders, audit = TopicMetrics("orders", 3, 7, 70, 23, 1, 9), TopicMetrics("audit", 1, 0, 0, 0, 0, 0)
     assert by_topic(left, [("orders", 3, 30), ("orders", 4, 40)]) == (audit, orders)
     assert (orders.idle().records, orders.idle().behind_records) == (0, 23)
-
-
-def test_topics_are_not_in_a_pass_document() -> None:
-    assert "topics" not in metrics_json(replace(COPYING, topics=by_topic({("orders", 0): 5}, [])))

@@ -131,12 +131,6 @@ def test_position_inside_the_log_is_no_loss(position: int) -> None:
     assert decided == Range(KEY, Position(position, 0), 500) and decided.behind == 500 - position
 
 
-def test_source_that_was_truncated_stops_the_partition() -> None:
-    decided = first(FAIL, {KEY: Position(600, 200)})
-    assert decided.refused is not None
-    assert "log ends at 500, before offset 600 that was copied; it was truncated" in decided.refused
-
-
 def test_source_that_was_truncated_is_copied_on_from_its_end() -> None:
     decided = first(CONTINUE, {KEY: Position(600, 200)})
     # What a dead life wrote behind the ledger's position was copied from what is gone: it is left behind.

@@ -105,13 +105,6 @@ def test_offsets_far_into_a_batch_are_read_whatever_their_deltas_length() -> Non
     assert [plain(record)[1][2] for record in records] == [row[2] for _, row in rows]
 
 
-def test_batch_of_ten_thousand_records_is_read_and_built() -> None:
-    records = [Record(i, 1_000, body(b"%d" % i)) for i in range(10_000)]
-    [batch] = build_batches(records, 4, 1, 1, 0, 1 << 24)
-    assert read_records(whole(batch.pieces)) == records
-    assert [offset for offset, _ in rows_of(whole(batch.pieces))] == list(range(10_000))
-
-
 @settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([LONG_MIN, LONG_MIN + 1, -(1 << 62), -1, 0, 63, 64, 1 << 62, LONG_MAX]), min_size=1),
@@ -192,14 +185,6 @@ def test_batch_that_is_too_large_becomes_few(codec: int) -> None:
     ]
 
 
-def test_tiny_batches_join_into_one() -> None:
-    tiny = [built([(0, (i, b"k", b"%d" % i, []))], codec=3) for i in range(300)]
-    records = [r._replace(offset=50 + i) for i, batch in enumerate(tiny) for r in read_records(batch)]
-    [joined] = build_batches(records, 3, 1, 1, 0, 1 << 20)
-    assert joined.runs == ((50, 300),)
-    assert [row[2] for _, row in rows_of(whole(joined.pieces))] == [b"%d" % i for i in range(300)]
-
-
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.lists(rows_of_any_kind, max_size=4), st.sets(st.integers(0, 3))), min_size=1), st.data())
 def test_neighbours_unpacked_together_read_as_they_do_one_by_one(
@@ -214,10 +199,6 @@ def test_neighbours_unpacked_together_read_as_they_do_one_by_one(
     together = read_batches([(batch, read_header(batch)) for batch in batches])
     assert together == [record for batch in batches for record in read_records(batch)]
     assert len(together) == sum(i not in gone for rows, gone in found for i in range(len(rows)))
-
-
-def test_nothing_to_build_is_no_batch() -> None:
-    assert build_batches([], 0, 1, 1, 0, 1000) == []
 
 
 def test_log_append_time_becomes_each_records_timestamp() -> None:

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -153,13 +152,6 @@ def test_groups_incidents_verifications_runs_and_settings_are_in_their_tables() 
     assert [each.text for each in root.one("div", "signatures").all("p")] == ["Made by, date", "Checked by, date"]
 
 
-def test_a_flow_without_history_says_so() -> None:
-    root = parsed(mirror_report([replace(flow_report(), history=FlowHistory())]))
-    section = section_of(root, "flow-0").text
-    assert section.count("No run in the last 30 days.") == 2
-    assert re.search(r"Incidents of 30 days\s+None\.", section) and re.search(r"Verifications\s+Never\.", section)
-
-
 def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
     flow = flow_report()
     status = replace(flow.status, partitions=(), groups=(), unread=("cannot reach the cluster backup",))
@@ -241,16 +233,6 @@ def test_rates_are_of_each_interval_and_many_are_averaged() -> None:
     joined = bars(many, rate, NOW)
     assert len(joined) == BARS and {each.value for each in joined} == {50.0}
     assert {each.value for each in bars(many, lag, NOW)} == {1000}
-
-
-@pytest.mark.parametrize("greatest", [0, 1, 7, 4711, 123_456_789, 3 * 10**12])
-def test_charts_are_drawn_whatever_the_greatest_value_is(greatest: int) -> None:
-    run = run_of(1, NOW - 300, 1)
-    signs = [replace(each, records=greatest * n, lag_records=greatest) for n, each in enumerate(run.signs)]
-    history = FlowHistory((replace(run, signs=tuple(signs)),))
-    root = parsed(mirror_report([replace(flow_report(), history=history)]))
-    labels = [[each.text for each in figure.all("text")] for figure in root.all("figure", "chart")]
-    assert all("0" in own and len(own) == len(set(own)) and 4 <= len(own) <= 14 for own in labels)
 
 
 def test_runs_come_from_the_rows_of_the_table() -> None:
@@ -383,11 +365,6 @@ def test_settings_that_differ_from_their_defaults_are_listed_with_their_place(co
     assert (heartbeats.default, heartbeats.place) == ("1", f"{config}:15")
     assert (groups.default, groups.place) == ("off", f"{config}:14")
     assert unchanged_count(found) > 30
-
-
-def test_defaults_are_no_settings_to_list() -> None:
-    (flow,) = load(str(ROOT / "conf/mirror.yaml"), {}).flows
-    assert {each.name for each in changed_settings(flow, frozenset())} <= {"topics", "replication.factor", "tasks.max"}
 
 
 def test_of_a_cluster_only_servers_and_protocol_are_shown(config: Path) -> None:

@@ -73,11 +73,6 @@ def test_records_before_the_position_are_the_ledgers() -> None:
         found(log, replace(TASK, downstream_offset=97))
 
 
-def test_each_source_partition_has_its_own_highest_origin_where_several_come_together() -> None:
-    log = [copies(100, 10, 11), copies(102, 55, partition=1), copies(103, 12), copies(104, 56, 57, partition=1)]
-    assert found(log, PLACED) == Written({SOURCE: 12, OTHER: 57}, [], 106, 6)
-
-
 @given(st.lists(st.tuples(st.sampled_from([SOURCE, OTHER]), st.integers(0, 99)), max_size=30))
 def test_highest_origin_is_that_of_all_records_in_whatever_order_they_lie(written: List[Any]) -> None:
     log = [copies(100 + at, offset, partition=source[1]) for at, (source, offset) in enumerate(written)]
@@ -300,24 +295,10 @@ def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next
     assert (later.written, later.part.position, later.report().ahead) == ([(105, 22)], 30, False)
 
 
-def test_task_that_ends_early_reports_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    lane = Driven().take_over(monkeypatch, Log([copies(100, 10, 11)])).feed(12)
-    report = lane.report(broken=True)
-    part = report.part
-    assert (part.position, part.downstream_offset, part.sequence) == (12, 102, None)
-    assert report.part.syncs == syncs((10, 100, 2))
-
-
 def test_log_that_compaction_emptied_at_its_end_goes_on_at_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log([copies(100, 10)])
     log.end = 105
     assert Driven().take_over(monkeypatch, log).feed(10, 11).drain().written == [(105, 11)]
-
-
-def test_records_of_before_the_micro_batch_are_not_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    lane = Driven().take_over(monkeypatch, Log([copies(100, 8, 9, 10)])).feed(10, 11).drain()
-    assert (lane.written, lane.report().part.recovered) == ([(103, 11)], 1)
-    assert lane.report().part.syncs == syncs((10, 102, 2))
 
 
 @given(st.lists(st.integers(5, 25), max_size=20), st.lists(st.integers(0, 20), max_size=2))

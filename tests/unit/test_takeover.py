@@ -18,7 +18,6 @@ from mirror_lib.groups.mm2_format import PointSync
 from mirror_lib.kafka.log_reader import entries
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.kafka.reencoder import read_records
-from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.replication.reconcile import Records
 from mirror_lib.takeover.origin import (
@@ -168,13 +167,6 @@ def assert_true(case: Copied, verdict: Verdict) -> None:
 # --- the end of the remote log ------------------------------------------------------------------------------------
 
 
-def test_records_that_were_written_behind_the_kept_position_are_found() -> None:
-    case = Copied(source_of(30), [(0, 23)])
-    verdict = decide(case.known(17), case)
-    assert_true(case, verdict)
-    assert verdict.resumes_at == Position(23, 23) and verdict.tail == 6 and verdict.runs == (Run(0, 0, 23),)
-
-
 @pytest.mark.parametrize(
     ("resumes_at", "attempts", "action"),
     [
@@ -256,13 +248,6 @@ def test_an_earlier_life_that_came_farther_is_not_copied_again() -> None:
     unknown = Copied(source_of(300), attempts)
     unknown.syncs = unknown.syncs[-1:]
     assert decide(unknown.known(110, compare=4), unknown).action == REFUSED
-
-
-def test_without_syncs_the_place_to_begin_is_searched_for() -> None:
-    case = Copied(source_of(400), [(0, 395)]).without_syncs()
-    verdict = decide(case.known(380, compare=10), case)
-    assert_true(case, verdict)
-    assert verdict.resumes_at == Position(395, 395) and verdict.older and verdict.tail == 15
 
 
 def test_where_compaction_took_older_originals_the_comparison_begins_nearer() -> None:

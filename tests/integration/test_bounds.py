@@ -8,7 +8,6 @@ from itertools import accumulate
 from typing import Callable, Dict, List, Optional, Tuple
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.config.loader import load
 from mirror_lib.copy_job import run_flows
@@ -21,7 +20,6 @@ from tests.lab.one_flow import until
 # Record batches of less than 20 KB; no answer can bring less than one of them.
 BATCH = {"batch_size": 16_000, "linger_ms": 50}
 LARGEST_BATCH = 20_000
-RATE = 150_000
 
 
 @pytest.fixture
@@ -91,52 +89,6 @@ def test_every_partition_of_a_backlog_gets_its_turn_though_a_cycle_reaches_few_o
     assert sum(each.records for each in lab.seen) < 40 and len(ends) == 8
     copied = [len(log) for log in lab.read_remote("wide").values()]
     assert len(copied) == 8 and min(copied) > 0, copied
-
-
-@pytest.mark.long
-def test_flow_that_goes_on_is_held_to_its_rate(lab: FlowLab) -> None:
-    lab.trigger = "1 seconds"
-    lab.settings["max.bytes.per.second"] = "150 KB"
-    stop = threading.Event()
-    outcomes: List[FlowOutcome] = []
-    thread = threading.Thread(target=lambda: outcomes.append(run(lab, lab.seen.append, stop)))
-    thread.start()
-    lab.write("orders", kilobytes(1))
-    until(lambda: len(lab.remote_values("orders")) == 1)
-    began = time.monotonic()
-    lab.write("orders", kilobytes(400), **BATCH)
-    until(lambda: len(lab.remote_values("orders")) == 401)
-    seconds = time.monotonic() - began
-    stop.set()
-    thread.join(60)
-    assert [each.error for each in outcomes] == [None]
-    assert RATE * (seconds + 1) + LARGEST_BATCH >= 400_000
-    assert lab.differences("orders") == []
-
-
-@pytest.mark.long
-def test_flow_that_goes_on_and_waits_for_its_bound_says_so_and_how_far_it_is_behind(lab: FlowLab) -> None:
-    lab.trigger = "1 seconds"
-    lab.settings.update({"max.bytes.per.second": "20 KB", "tasks.max": 1})
-    with lab.running() as outcomes:
-        lab.write("orders", kilobytes(1))
-        until(lambda: len(lab.remote_values("orders")) == 1)
-        # Both are there at once. One comes whatever the bound is, and has to be paid for before the other.
-        producer = Producer({"bootstrap.servers": lab.source.bootstrap, "transactional.id": lab.name, "log_level": 0})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for _ in range(2):
-            producer.produce(f"{lab.name}.orders", b"x" * 500_000, b"k", 0)
-            assert producer.flush(30) == 0
-        producer.commit_transaction(30)
-        until(lambda: len(lab.remote_values("orders")) == 3)
-        until(lambda: sum(each.records for each in lab.seen) == 3)
-    assert [each.error for each in outcomes] == [None]
-    copied = accumulate(each.records for each in lab.seen)
-    between = [each for each, records in zip(lab.seen, copied) if records == 2]
-    assert between and all(each.behind_records for each in between), between
-    assert [each for each in between if not each.records and each.waiting == "rate-limited to 20.0 KB/s"], between
-    assert lab.differences("orders") == []
 
 
 @pytest.mark.long

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Names = Callable[[str], str]
-NO_LIMIT = "9223372036854775807"
 
 
 def connect(alias: str, broker: KafkaBroker) -> KafkaCluster:
@@ -101,15 +100,6 @@ def topics(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> Two
     return TwoTopics(source, target, topic_name("orders"))
 
 
-def test_config_changed_on_the_source_arrives_and_is_not_sent_again(topics: TwoTopics) -> None:
-    topics.create({"retention.ms": "1000"}, {"retention.ms": "1000"})
-    assert topics.sync() == 0
-    topics.set(retention_ms="2000", cleanup_policy="compact")
-    assert topics.sync() == 2
-    assert topics.remote_becomes({"retention.ms": "2000", "cleanup.policy": "compact"})
-    assert topics.sync() == 0
-
-
 def test_override_removed_on_the_source_is_removed_from_the_remote_topic(topics: TwoTopics) -> None:
     # The lab's brokers set a retention in their files, which is where MirrorMaker 2 would keep the old value for ever.
     topics.create({"retention.ms": "1000", "segment.ms": "5000"}, {"retention.ms": "1000", "segment.ms": "5000"})
@@ -123,34 +113,6 @@ def test_excluded_config_set_by_hand_survives_and_another_returns_to_the_sources
     topics.create({"delete.retention.ms": "2000", "retention.bytes": "2000"}, by_hand)
     assert topics.sync(config_properties_exclude=(r"delete\.retention\.ms", r"min\.insync\.replicas")) == 1
     assert topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
-
-
-def test_config_that_the_flow_chooses_is_set_and_stays(topics: TwoTopics) -> None:
-    topics.create({"retention.ms": "1000", "segment.ms": "5000"}, {"retention.ms": "1000", "segment.ms": "5000"})
-    chosen = (("retention.ms", "7000"),)
-    assert topics.sync(remote_topic_configs=chosen) == 1
-    assert topics.remote_becomes({"retention.ms": "7000", "segment.ms": "5000"})
-    topics.set(retention_ms="2000")
-    assert topics.sync(remote_topic_configs=chosen) == 0
-
-
-def test_source_default_is_set_where_defaults_come_from_the_source(topics: TwoTopics) -> None:
-    topics.create({}, {"segment.ms": "5000"})
-    assert topics.sync(use_defaults_from="source") == 1
-    assert topics.remote_becomes({"segment.ms": str(7 * 24 * 3600 * 1000)})
-
-
-def test_what_lets_the_remote_topic_admit_every_record_is_not_undone(topics: TwoTopics) -> None:
-    exact = {
-        "message.timestamp.type": "CreateTime",
-        "message.timestamp.before.max.ms": NO_LIMIT,
-        "max.message.bytes": "3000000",
-    }
-    topics.create({"message.timestamp.type": "LogAppendTime", "max.message.bytes": "2000000"}, exact)
-    assert topics.sync(config_properties_exclude=()) == 0
-    topics.set(max_message_bytes="4000000")
-    assert topics.sync(config_properties_exclude=()) == 1
-    assert topics.remote_becomes({**exact, "max.message.bytes": "4000000"})
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
@@ -17,9 +14,7 @@ from mirror_lib.cli import main
 from tests.integration.conftest import Ground
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
-from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import NOON, FlowLab, values
-from tests.lab.jvm import quick_spark
 from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic, without_origins
 
@@ -198,18 +193,6 @@ def test_refused_record_stops_its_partition_and_is_left_out_alone_where_asked(la
 
 
 @pytest.mark.long
-def test_partition_that_was_stopped_goes_on_once_the_cause_is_removed(lab: FlowLab) -> None:
-    lab.create("large")
-    lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
-    lab.write("large", [*values(30), b"x" * 5000, *values(30, "later")])
-    lab.settings["sync.topic.configs.enabled"] = "false"  # it would raise the limit
-    assert lab.run().error is not None
-    dataset.set_configs(lab.target, lab.remote("large"), {"max.message.bytes": "100000"})
-    lab.copy()
-    assert lab.differences("large") == []
-
-
-@pytest.mark.long
 def test_record_that_only_the_sources_new_limit_admits_is_copied_in_the_same_run(lab: FlowLab) -> None:
     lab.create("wide", max_message_bytes="2000")
     lab.create("fine")
@@ -222,16 +205,6 @@ def test_record_that_only_the_sources_new_limit_admits_is_copied_in_the_same_run
         lab.write("fine", values(60))
         until(lambda: len(lab.remote_values("wide")) == 61 and len(lab.remote_values("fine")) == 60)
     assert lab.differences("wide") == [] and lab.incidents() == []
-
-
-@pytest.mark.long
-def test_runs_hand_over_exactly_whatever_the_number_of_lanes(lab: FlowLab) -> None:
-    lab.create("orders", 3)
-    for number, lanes in enumerate((2, 2, 3, 1)):
-        for partition in range(3):
-            lab.write("orders", values(100, f"round {number} of {partition}"), partition)
-        assert lab.copy(tasks_max=lanes).records == 300
-        assert lab.differences("orders") == []
 
 
 def test_run_with_nothing_to_do_leaves_the_remote_logs_alone(lab: FlowLab) -> None:
@@ -297,71 +270,3 @@ def test_at_least_once_copies_without_a_fence_and_without_doubles_when_nothing_b
     assert lab.differences("orders") == []
     # No fence, no marker: the remote log holds records and nothing else.
     assert lab.remote_ends()[(lab.remote("orders"), 0)] == 200
-
-
-def test_identity_policy_keeps_the_name(lab: FlowLab, target_cluster: KafkaBroker) -> None:
-    topic = lab.create("orders", 2)
-    lab.write("orders", values(50))
-    lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
-    lab.copy()
-    assert differences(lab.read("orders"), read_topic(target_cluster, topic)) == []
-
-
-@pytest.mark.long
-def test_another_writer_in_the_remote_topic_stops_the_partition(lab: FlowLab) -> None:
-    lab.create("orders", 2)
-    lab.write("orders", values(50))
-    lab.copy()
-    lab.write_to(lab.target, lab.remote("orders"), [b"stranger"])
-    lab.write("orders", values(50, "later"))
-    lab.write("orders", values(50, "other partition"), 1)
-    outcome = lab.run()
-    assert outcome.error is not None and outcome.error.exit_code == 3
-    assert "is not the source's next one" in str(outcome.error)
-    assert lab.remote_values("orders") == [*values(50), b"stranger"]
-    assert lab.remote_values("orders", 1) == values(50, "other partition")
-    assert [row[:3] for row in lab.incidents()] == [("partition stopped", "orders", 0)]
-
-
-@pytest.mark.long
-def test_several_flows_may_share_a_remote_topic_where_that_is_said(lab: FlowLab) -> None:
-    lab.create("orders")
-    lab.write("orders", values(50))
-    lab.copy(shared_remote_topics="true")
-    lab.write_to(lab.target, lab.remote("orders"), [b"of another flow"])
-    lab.write("orders", values(50, "later"))
-    lab.copy()
-    assert lab.remote_values("orders") == [*values(50), b"of another flow", *values(50, "later")]
-
-
-def mirror(lab: FlowLab, command: str, *options: str) -> Tuple[int, List[Dict[str, Any]], str]:
-    """The command in a process of its own: exit code, the documents it printed, what it said on standard error."""
-    arguments = [sys.executable, "-m", "mirror_lib.cli", command, str(lab.config), *options]
-    env = {**os.environ, **quick_spark(interpreted=False)}
-    done = subprocess.run(arguments, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
-
-
-def test_command_copies_and_says_so_in_json(lab: FlowLab) -> None:
-    lab.create("orders", 2)
-    lab.write("orders", values(500))
-    code, documents, errors = mirror(lab, "run", "--json", "--once")
-    assert code == 0, errors
-    assert documents[-1]["flow"] == "source->target"
-    assert (documents[-1]["records"], documents[-1]["error"]) == (500, None)
-    passes = [document for document in documents[:-1] if "control" not in document]
-    assert all("records_per_second" in document for document in passes) and passes
-    assert lab.differences("orders") == []
-
-
-@pytest.mark.long
-def test_command_that_could_not_copy_all_fails_with_a_sentence(lab: FlowLab) -> None:
-    lab.create("large")
-    lab.target.create_topic(lab.remote("large"), max_message_bytes="2000")
-    lab.write("large", [b"x" * 5000])
-    lab.settings["sync.topic.configs.enabled"] = "false"  # it would raise the limit
-    code, _, errors = mirror(lab, "run")
-    assert code == 1, errors
-    [line] = [line for line in errors.splitlines() if "error: " in line]
-    assert "at offset 0" in line and "the remote topic takes 2000" in line and "raise max.message.bytes" in line
-    assert "source->target 1 partition stopped" in errors  # the status line

@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +14,12 @@ from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
 import pytest
 
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.checkout import CACHE, ROOT, LabError
+from tests.lab.checkout import LabError
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.group_lab import commit_with_note
 from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
 from tests.lab.segments import batch_starts, cut_tail, forget_indexes, last_segment
-from tests.lab.small_disk import SmallDisk, mount_and
+from tests.lab.small_disk import SmallDisk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -225,13 +223,3 @@ def test_driver_that_died_while_it_made_a_table_leaves_nothing_in_the_way(spark:
         (flow.state / table / "_delta_log").mkdir(parents=True)
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
-
-
-def test_demo_on_a_full_disk_says_so_in_one_sentence() -> None:
-    command = mount_and(f"{sys.executable} -m tests.lab.demo", CACHE, 8)
-    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
-    if subprocess.run([*namespace, "true"], capture_output=True).returncode:
-        pytest.skip("no small disk can be made here: unshare is not allowed")
-    ended = subprocess.run([*namespace, "sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == f"demo: the disk that holds {CACHE} has less than 1.0 GB free: make room\n"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, List
 
 import pytest
 
-from mirror_lib.spark.errors import stage_error
 from tests.lab.crash import driver
 from tests.lab.one_flow import NewFlow, OneFlow
 
@@ -90,10 +89,3 @@ def test_function_that_raises_on_an_executor_is_told_by_what_it_raised(
     reported = "source->target: LookupError: no such customer (the executors' logs have the trace)"
     assert errors(flow) == [reported]
     assert outcomes(flow, spark) == [reported]
-
-
-def test_sentence_of_an_executor_that_names_its_flow_names_it_once(spark: SparkSession) -> None:
-    raised = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (check the brokers' logs)"
-    trace = f"Traceback (most recent call last):\n  File \"lane.py\", line 1, in run\n{raised}\n"
-    reported = str(stage_error("A->B", spark, RuntimeError(trace)))
-    assert reported == "A->B: B: no broker answers (check the brokers' logs) (the executors' logs have the trace)"

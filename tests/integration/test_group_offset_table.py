@@ -14,7 +14,6 @@ from typing import Dict, List, Sequence, cast
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
 from mirror_lib.facts import GroupCluster
@@ -26,7 +25,6 @@ from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.runs_by_partition import bigint_columns
-from mirror_lib.ledger.tables import GROUP_OFFSETS, OFFSET_SYNCS
 from tests.lab.checkout import ROOT
 from tests.unit.offset_histories import Triple
 
@@ -75,11 +73,6 @@ def ledger(spark: SparkSession, state: str, *commits: Sequence[LedgerRow], run_i
     for number, rows in enumerate(commits):
         table.append(FLOW, rows, run_id=run_id, append_number=number, query_id="", batch_id=-1)
     return table
-
-
-def triples_of(spark: SparkSession, state: str, rows: Sequence[Triple]) -> List[Triple]:
-    flat = ledger(spark, state, ledger_rows(rows)).triples(FLOW)[KEY]
-    return list(zip(flat[0::3], flat[1::3], flat[2::3]))
 
 
 @pytest.mark.long
@@ -193,26 +186,6 @@ def test_runs_tell_how_much_they_moved_newest_first(table: GroupOffsetTable) -> 
     assert all(abs(datetime.now(timezone.utc) - run.last_at) < timedelta(hours=1) for run in runs)
 
 
-@pytest.mark.long
-def test_a_million_moves_give_the_last_of_each(table: GroupOffsetTable, spark: SparkSession) -> None:
-    table.append(FLOW, [replace(MOVE, group="other")], run_id="run-0", append_number=0)
-    values = {
-        **{"flow": F.lit(FLOW), "run_id": F.concat(F.lit("run-"), F.floor(F.col("id") / 200_000))},
-        **{"append_number": F.floor(F.col("id") / 1000), "move_number": (F.col("id") % 1000).cast("int")},
-        **{"group": F.concat(F.lit("group-"), F.col("id") % 10), "partition": (F.col("id") % 1000).cast("int")},
-        **{"new_offset": F.col("id"), "at": F.expr("current_timestamp() + make_interval(0, 0, 0, 0, 0, 0, id)")},
-    }
-    columns = [
-        values.get(c.name, F.lit(getattr(MOVE, c.name, None))).cast(c.type).alias(c.name) for c in GROUP_OFFSETS.columns
-    ]
-    spark.range(1_000_000).select(*columns).write.format("delta").mode("append").save(table.path)
-
-    latest = table.latest(FLOW)
-
-    assert len(latest) == 1001
-    assert all(move.new_offset == 999_000 + move.partition for move in latest.values() if move.group != "other")
-
-
 def test_triples_join_what_continues_and_keep_each_partition_and_topic_id_apart(
     spark: SparkSession, state: str
 ) -> None:
@@ -231,41 +204,6 @@ def test_triples_join_what_continues_and_keep_each_partition_and_topic_id_apart(
         second: array("q", [7, 7, 1]),
     }
     assert OffsetSyncTable(spark, state + "-other").triples(FLOW) == {}
-
-
-def test_rows_stated_twice_or_overlapping_on_one_line_are_one_run(spark: SparkSession, state: str) -> None:
-    assert triples_of(spark, state, [(0, 5, 10), (0, 5, 10), (4, 9, 10), (14, 19, 6), (14, 19, 6)]) == [(0, 5, 20)]
-
-
-def test_a_position_stays_where_it_is_the_first_or_the_last_word(spark: SparkSession, state: str) -> None:
-    rows = [(0, 3, 0), (5, 4, 10), (15, 15, 0), (18, 16, 0), (20, 17, 4), (24, 22, 0), (30, 23, 0), (30, 23, 0)]
-
-    found = PartitionMap.of(triples_of(spark, state, rows))
-    assert list(found) == [(0, 3, 0), (5, 4, 10), (20, 17, 4), (30, 23, 0)]
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [(0, 0, 10), (5, 7, 2), (10, 10, 5)],
-        [(0, 0, 10), (10, 10, 5), (10, 12, 0)],
-        [(0, 0, 10), (2, 2, 3), (8, 20, 0), (30, 30, 5)],
-        [(0, 50, 100), (2, 52, 3), (120, 60, 0), (130, 160, 5)],
-        [(0, 0, 10), (10, 12, 0), (20, 15, 0), (20, 13, 5)],
-        [(0, 0, 10), (20, 5, 3)],
-        [(0, 0, 10), (10, 10, -5), (10, 10, 5)],
-        [(-5, -5, 5), (0, 0, 10)],
-    ],
-)
-def test_rows_that_contradict_each_other_are_left_for_the_reader_to_refuse(
-    spark: SparkSession, state: str, rows: Sequence[Triple]
-) -> None:
-    merged = triples_of(spark, state, rows)
-
-    with pytest.raises(StateError):
-        PartitionMap.of(rows)
-    with pytest.raises(StateError):
-        PartitionMap.of(merged)
 
 
 def test_a_row_without_a_number_is_refused_with_the_tables_path(spark: SparkSession, state: str) -> None:
@@ -289,20 +227,6 @@ def random_rows(seed: int) -> List[Triple]:
     rows += choose.sample(rows, 10)
     choose.shuffle(rows)
     return rows
-
-
-@pytest.mark.long
-def test_triples_mean_the_same_as_the_rows_they_are_made_of(spark: SparkSession, state: str) -> None:
-    keys = {replace(KEY, partition=n): random_rows(n) for n in range(40)}
-    table = ledger(spark, state, [row for key, rows in keys.items() for row in ledger_rows(rows, key)])
-
-    found = table.triples(FLOW)
-
-    assert {key: PartitionMap.of_flat(flat) for key, flat in found.items()} == {
-        key: PartitionMap.of(rows) for key, rows in keys.items()
-    }
-    assert all(list(flat[0::3]) == sorted(flat[0::3]) for flat in found.values())
-    assert sum(len(flat) for flat in found.values()) < sum(3 * len(rows) for rows in keys.values()) * 0.7
 
 
 @pytest.mark.long
@@ -334,26 +258,6 @@ def test_rows_of_a_large_partition_come_to_the_driver_in_parts_and_are_joined(
     spark.sql(f"UPDATE delta.`{table.path}` SET upstream_offset = NULL WHERE upstream_offset = {many[0][0]}")
     with pytest.raises(StateError, match="a row has no upstream_offset"):
         table.triples(FLOW)
-
-
-@pytest.mark.long
-def test_a_million_true_runs_of_a_thousand_partitions_reach_the_driver(spark: SparkSession, state: str) -> None:
-    table = ledger(spark, state, ledger_rows([(0, 0, 0)], replace(KEY, partition=5000)))
-    values = {
-        **{"flow": F.lit(FLOW), "partition": (F.col("id") % 1000).cast("int")},
-        **{"upstream_offset": F.floor(F.col("id") / 1000) * 1003, "record_count": F.lit(1000)},
-        **{"downstream_offset": F.floor(F.col("id") / 1000) * 1001 + 10_000_000_000},
-        **{"source_topic": F.lit("orders"), "source_topic_id": F.lit("s"), "remote_topic_id": F.lit("r")},
-    }
-    columns = [values.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in OFFSET_SYNCS.columns]
-    spark.range(1_000_000).select(*columns).write.format("delta").mode("append").save(table.path)
-
-    found = table.triples(FLOW)
-
-    assert len(found) == 1001
-    assert sum(len(flat) for flat in found.values()) == 3 * 1_000_001
-    last = array("q", [999 * 1003, 10_000_000_000 + 999 * 1001, 1000])
-    assert found[PartitionKey("s", "r", "orders", 999)][-3:] == last
 
 
 def sql_of_the_docs(state: str) -> List[str]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
-from mirror_lib.groups.position_formats import TopicPosition, read_positions, render
+from mirror_lib.groups.position_formats import read_positions, render
 from mirror_lib.groups.positions import translate_positions
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
@@ -264,14 +264,3 @@ def test_spark_stream_goes_on_on_the_remote_topic_from_its_translated_checkpoint
         sums.unlink()
     run(lab.target, remote, tmp_path / "other")
     assert seen == [*values(60), *values(40, "later")]
-
-
-def test_function_answers_in_the_order_asked(lab: GroupLab) -> None:
-    config, orders = load(str(lab.config)), lab.topic("orders")
-    asked = [TopicPosition(orders, 1, 50), TopicPosition("nowhere", 0, 0), TopicPosition(orders, 0, 0)]
-    answers = translate_positions(lab.spark, config, config.flows[0], asked)
-    assert [(a.topic, a.partition, a.offset, a.verdict) for a in answers] == [
-        (orders, 1, 50, "exact"),
-        ("nowhere", 0, 0, "untranslatable: the flow copies no such partition"),
-        (orders, 0, 0, "exact"),
-    ]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from kafka.errors import KafkaConnectionError
 from kafka.protocol.consumer import OffsetCommitRequest
@@ -37,7 +36,6 @@ from tests.lab.group_lab import (
 from tests.lab.readers import read_topic
 from tests.lab.segments import batch_starts, cut_tail, last_segment
 
-BOTH_PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, KIP_848], ids=["classic", "KIP-848"])
 HARD = ("bulk", "json.zstd", "transactions", "compacted", "tiny.batches", "trimmed")
 CUTS = ("early", "end", "late")
 
@@ -180,22 +178,6 @@ def test_what_a_client_keeps_relative_to_its_offset_hides_no_unread_record(lab: 
 # --- how far the mirror is ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_group_a_hundred_thousand_records_behind_goes_on_exactly_and_so_does_one_at_the_end(lab: GroupLab) -> None:
-    far, end, topic = f"{lab.name} far", f"{lab.name} end", lab.create("orders")
-    lab.write("orders", values(100_000), compression_type="zstd")
-    lab.copy()
-    first = {
-        group: of_topic(read_on(lab.source, group, [topic], count), topic) for group, count in ((far, 9), (end, None))
-    }
-    assert set(lab.translate().values()) == {"exact"}
-    lab.write("orders", values(10, "after the move"))
-    lab.copy()
-    whole = lab.read("orders")
-    assert union_faults(whole, first[far], lab.rest_of(far, "orders")) == []
-    assert union_faults(whole, first[end], lab.rest_of(end, "orders")) == []
-
-
 def test_group_ahead_of_the_mirror_is_held_and_put_where_it_was_as_soon_as_that_is_mirrored(lab: GroupLab) -> None:
     group, topic = ordered(lab, 50), lab.topic("orders")
     lab.copy()
@@ -250,23 +232,6 @@ def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and
     assert [record.value for record in lab.rest_of(group, "orders")[0]] == values(100)[60:]
 
 
-@pytest.mark.long
-def test_group_of_a_partition_that_was_never_written_starts_at_its_first_record(lab: GroupLab) -> None:
-    group, topic = lab.name, lab.create("orders", 2)
-    lab.write("orders", values(100))
-    first = of_topic(read_on(lab.source, group, [topic]), topic)
-    commit(lab.source, group, topic, 0, 1)
-    lab.copy()
-    empty = "held: nothing of this partition is copied yet"
-    assert lab.translate() == {(group, "orders", 0): "exact", (group, "orders", 1): empty}
-    assert list(lab.at_target(group, "orders", 2)) == [0]
-    lab.write("orders", values(5, "first ever"), 1)
-    lab.copy()
-    assert set(lab.translate().values()) == {"exact"}
-    assert lab.at_target(group, "orders", 2)[1] == (min(lab.read_remote("orders")[1]), "")
-    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
-
-
 # --- groups that live, groups that no one can see living, and rewinds ---------------------------------------------
 
 Places = Dict[int, int]
@@ -276,13 +241,10 @@ Places = Dict[int, int]
 def mirrored(
     pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Tuple[GroupLab, Places]:
-    """`orders` and `payments`, copied whole, and the downstream offset of each upstream one of `orders`."""
+    """`orders`, copied whole, and the downstream offset of each upstream one."""
     made = GroupLab(pair[0], pair[1], spark, tmp_path_factory.mktemp("mirrored"), "steady")
-    made.settings["groups.exclude"] = '["unwanted .*"]'
     made.create("orders")
-    made.create("payments")
     made.write("orders", values(100))
-    made.write("payments", values(100))
     made.copy()
     downstream = {record.value: offset for offset, record in made.read_remote("orders")[0].items()}
     return made, {up: downstream[record.value] for up, record in made.read("orders")[0].items()}
@@ -381,113 +343,6 @@ def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
         (outcome,) = life.execute(decisions)
     expected = (f"refused: {MOVED_MEANWHILE}", place[35]) if goes_on else ("committed", place[10])
     assert (outcome.done, lab.at_target(group, "orders")[0][0]) == expected
-
-
-@pytest.mark.long
-@BOTH_PROTOCOLS
-def test_group_that_lives_on_the_source_is_followed(
-    protocol: str, mirrored: Mirrored, topic_name: Callable[[str], str]
-) -> None:
-    lab, place = mirrored
-    group = topic_name("busy")
-    with member(lab.source, group, lab.topic("orders"), group_protocol=protocol) as consumer, lab.translation() as life:
-        for offset in (20, 55):
-            consumer.commit(offsets=[TopicPartition(lab.topic("orders"), 0, offset)], asynchronous=False)
-            assert lab.passed(life, group=group) == {(group, "orders", 0): "exact"}
-            assert lab.at_target(group, "orders") == {0: (place[offset], "")}
-
-
-@pytest.mark.long
-def test_group_without_members_is_left_alone_where_somebody_else_committed_unless_told_otherwise(
-    mirrored: Mirrored, topic_name: Callable[[str], str]
-) -> None:
-    lab, place = mirrored
-    group = topic_name("assigning")
-    commit(lab.source, group, lab.topic("orders"), 40)
-    commit(lab.target, group, lab.remote("orders"), place[10])
-    assert lab.translate(group=group) == {(group, "orders", 0): "committed by another client"}
-    assert lab.at_target(group, "orders") == {0: (place[10], "")}
-    assert [move for move in lab.moves() if move.group == group] == []
-    assert lab.translate(group=group, simple_groups="include") == {(group, "orders", 0): "exact"}
-    assert lab.at_target(group, "orders") == {0: (place[40], "")}
-
-
-@pytest.mark.long
-def test_group_for_which_only_the_mirror_commits_goes_on_being_moved_until_somebody_else_does(
-    mirrored: Mirrored, topic_name: Callable[[str], str]
-) -> None:
-    lab, place = mirrored
-    group = topic_name("ours")
-    for offset in (10, 20, 30):
-        commit(lab.source, group, lab.topic("orders"), offset)
-        assert lab.translate(group=group) == {(group, "orders", 0): "exact"}
-        assert lab.at_target(group, "orders") == {0: (place[offset], "")}
-    commit(lab.target, group, lab.remote("orders"), place[33])
-    commit(lab.source, group, lab.topic("orders"), 50)
-    assert lab.translate(group=group) == {(group, "orders", 0): "committed by another client"}
-    assert lab.at_target(group, "orders") == {0: (place[33], "")}
-
-
-@pytest.mark.long
-def test_group_that_was_reset_on_the_source_goes_back_only_when_that_is_allowed(
-    mirrored: Mirrored, topic_name: Callable[[str], str]
-) -> None:
-    lab, place = mirrored
-    group, key = topic_name("reset"), "orders"
-    commit(lab.source, group, lab.topic(key), 60)
-    lab.translate(group=group)
-    commit(lab.source, group, lab.topic(key), 15)
-    assert lab.translate(group=group) == {(group, key, 0): "would move backwards"}
-    assert lab.at_target(group, key) == {0: (place[60], "")}
-    assert lab.translate(group=group, allow_rewind=True) == {(group, key, 0): "exact"}
-    assert lab.at_target(group, key) == {0: (place[15], "")}
-    assert len([move for move in lab.moves() if move.group == group]) == 2
-    for allowed in (False, True):
-        assert lab.translate(group=group, allow_rewind=allowed) == {(group, key, 0): "exact"}
-    assert len([move for move in lab.moves() if move.group == group]) == 2
-
-
-# --- what is carried, and who is chosen --------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_metadata_and_odd_group_names_are_carried(mirrored: Mirrored, topic_name: Callable[[str], str]) -> None:
-    lab, place = mirrored
-    texts = {
-        topic_name("grüße & 漢字 / 100%"): '{"text": "größe 😀"}',
-        topic_name("$var `x` 'y' \"z\""): "x" * 4000,
-        topic_name("two  blanks"): " ",
-        topic_name("->") + "\\": "",
-    }
-    for group, text in texts.items():
-        commit_with_note(lab.source, group, lab.topic("orders"), 40, text)
-    verdicts = lab.translate()
-    for group, text in texts.items():
-        assert verdicts[group, "orders", 0] == "exact"
-        assert lab.at_target(group, "orders") == {0: (place[40], text)}
-        assert [move[:5] for move in lab.moves() if move.group == group] == [
-            (group, "source.orders", 0, None, place[40])
-        ]
-
-
-@pytest.mark.long
-def test_only_groups_and_topics_that_are_asked_for_are_moved(
-    mirrored: Mirrored, topic_name: Callable[[str], str]
-) -> None:
-    lab, _ = mirrored
-    group, other, unwanted = topic_name("wanted"), topic_name("other"), topic_name("unwanted by the file")
-    for each in (group, other, unwanted):
-        for stem in ("orders", "payments"):
-            commit(lab.source, each, lab.topic(stem), 40)
-    assert lab.translate(group=unwanted) == {}
-    assert lab.translate(group="absent") == {}
-    assert lab.translate(topic=lab.topic("nothing")) == {}
-    assert lab.translate(group=group, topic=lab.topic("payments")) == {(group, "payments", 0): "exact"}
-    assert lab.translate(group=group, topic=lab.remote("payments")) == {(group, "payments", 0): "exact"}
-    assert lab.translate(group=group) == {(group, "orders", 0): "exact", (group, "payments", 0): "exact"}
-    assert {move.group for move in lab.moves()} & {group, other, unwanted} == {group}
-    everybody = {name for name, _, _ in lab.translate(topic=lab.topic("orders"))}
-    assert {group, other} <= everybody and unwanted not in everybody
 
 
 # --- fail-back ---------------------------------------------------------------------------------------------------

@@ -156,22 +156,6 @@ def test_plan_is_refused_where_a_run_would_be(mirrored: Mirrored, capsys: pytest
         assert code in capsys.readouterr().err
 
 
-def test_what_changed_on_the_source_shows_as_a_difference(mirrored: Mirrored, shown: Callable[..., str]) -> None:
-    topic = f"{mirrored.team}.orders"
-    remote = mirrored.target.create_topic(f"{topic}.from-{mirrored.alias}", 1, segment_ms="8000000", flush_ms="5000")
-    for cluster, name in zip(mirrored.clusters(), (topic, remote)):
-        if name == topic:
-            assert cluster.create_partitions({topic: 3}) == {topic: None}
-    found = planned(shown, mirrored.config)
-    assert [(each["remote_partitions"], each["grow_to"]) for each in found["topics"]] == [(1, 3)]
-    decided = {each["config"]: (each["action"], each["from"], each["to"]) for each in found["configs"]}
-    assert decided["segment.ms"] == ("set", "8000000", "7000000")
-    assert decided["flush.ms"] == ("delete", "5000", None)
-    # The example's class leaves retention to the target.
-    assert decided["retention.ms"][0] == "keep"
-    assert f"  ~  {topic}  {remote}  1 -> 3" in shown("plan", mirrored.config)
-
-
 def test_rule_on_topics_and_groups_that_do_not_exist_is_named(mirrored: Mirrored, shown: Callable[..., str]) -> None:
     config, team, flow = mirrored.config, mirrored.team, f"{mirrored.alias}->backup"
     reason = f"hr is not a team of ours (house_rules:TeamTopics) (topic.filter.class, {config}:11)"

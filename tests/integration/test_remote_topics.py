@@ -2,21 +2,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Callable, Iterator, List
 
 import pytest
 from confluent_kafka import Message, Producer
-from kafka.admin import ACLOperation
 
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
-from mirror_lib.errors import ClusterError, RefusedError
+from mirror_lib.errors import RefusedError
 from mirror_lib.facts import NewTopic, OffsetRange, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.remote_topics import _refuses_tiers, apply_plan, plan_flow
 from tests.lab.brokers import KafkaBroker
-from tests.lab.guarded import GuardedBroker, allow, guarded_cluster, login
-from tests.lab.ports import free_ports
 
 NO_LIMIT = "9223372036854775807"
 Names = Callable[[str], str]
@@ -54,15 +50,6 @@ def write(bootstrap: str, topic: str, timestamp: int) -> str:
     producer.produce(topic, b"value", partition=0, timestamp=timestamp, on_delivery=note)
     producer.flush(20)
     return "".join(refusals) if refusals else "no answer"
-
-
-def test_planning_changes_nothing(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> None:
-    name = topic_name("orders")
-    source.create_topics([NewTopic(name, 2, 1)])
-    (planned,) = plan_flow(flow(name), source, target).copied
-    assert planned.create is not None
-    # Tests of other workers create topics meanwhile.
-    assert [each for each in target.topics() if name in each] == []
 
 
 def test_remote_topics_are_created_with_the_sources_partitions_and_configs(
@@ -248,48 +235,3 @@ def test_offsets_of_unknown_partitions_are_left_out_and_named(
     assert found == {(name, 0): OffsetRange(0, 0)}
     assert f"nowhere-0, {name}-7" in caplog.text
     assert source.topic_configs(["nowhere"]) == {}
-
-
-def test_a_cluster_that_does_not_answer_is_one_clear_sentence() -> None:
-    (port,) = free_ports(1)
-    config = ClusterConfig("backup", {"bootstrap.servers": f"127.0.0.1:{port}"})
-    with pytest.raises(ClusterError, match=f"cannot reach the cluster backup at 127.0.0.1:{port}"):
-        KafkaCluster(config, answer_seconds=1)
-
-
-@pytest.fixture(scope="module")
-def guarded(lab_directory: Path) -> Iterator[GuardedBroker]:
-    with guarded_cluster(lab_directory) as broker:
-        yield broker
-
-
-def test_a_missing_right_is_named_and_nothing_is_guessed(guarded: GuardedBroker, topic_name: Names) -> None:
-    name = topic_name("orders")
-    with login(guarded, "admin") as admin, login(guarded, "mirror") as mirror:
-        admin.create_topics([NewTopic(name, 1, 1, {"cleanup.policy": "compact"})])
-        assert name not in mirror.topics()
-        allow(guarded, name, ACLOperation.DESCRIBE)
-        while name not in mirror.topics():
-            time.sleep(0.05)
-        # Without this right the broker's answer holds no configs, which must not pass for a topic without any.
-        assert mirror.topic_configs([name]) == {name: None}
-        outcome = mirror.create_topics([NewTopic(topic_name("new"), 1, 1)])
-        assert ["grant Create on the topic" in (reason or "") for reason in outcome.values()] == [True]
-        assert "grant Alter on the topic" in (mirror.create_partitions({name: 2})[name] or "")
-
-
-def test_passwords_stay_out_of_the_log_at_every_level(guarded: GuardedBroker, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG")
-    with login(guarded, "mirror") as mirror:
-        mirror.topics()
-    assert "-secret" not in caplog.text
-
-
-def test_a_broker_that_is_restarted_meanwhile_is_waited_for(guarded: GuardedBroker, topic_name: Names) -> None:
-    name = topic_name("orders")
-    with login(guarded, "admin") as admin:
-        admin.create_topics([NewTopic(name, 1, 1)])
-        guarded.kill()
-        guarded.start(wait=False)
-        assert admin.offsets([(name, 0)], "read_committed") == {(name, 0): OffsetRange(0, 0)}
-        guarded.wait_ready()

@@ -97,15 +97,6 @@ def test_micro_batches_that_end_before_what_was_left_go_on_with_it(flow: OneFlow
     assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
 
 
-@pytest.mark.long
-def test_values_that_are_others_the_next_time_are_written_once(flow: OneFlow, spark: SparkSession) -> None:
-    plan = plan_of(flow, RECORDS)
-    attempt(flow, spark, plan, where=EARLY)
-    lanes = lanes_of([attempt(flow, spark, plan, value="concat('x', offset)")])
-    assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
-    assert flow.copies() == 3 * RECORDS and flow.false_origins() == []
-
-
 def test_rows_that_are_left_out_are_gaps(flow: OneFlow, spark: SparkSession) -> None:
     lanes = lanes_of([attempt(flow, spark, plan_of(flow, RECORDS), where="offset % 3 = 1")])
     assert [(lane.part.records, lane.part.position) for lane in lanes] == [(RECORDS // 3, RECORDS)] * 3

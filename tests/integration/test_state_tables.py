@@ -21,15 +21,15 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.config.client_options import RUNTIME
-from mirror_lib.errors import RefusedError, StateError, VanishedError
+from mirror_lib.errors import RefusedError, VanishedError
 from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.ledger import compaction, delta_table
 from mirror_lib.ledger import state_files as folders
 from mirror_lib.ledger.delta_table import StateTable, own_session
-from mirror_lib.ledger.event_tables import IncidentTable, TopicAclTable
+from mirror_lib.ledger.event_tables import TopicAclTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position, Progress
+from mirror_lib.ledger.records import LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position, Progress
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder, why_not_writable
 from mirror_lib.ledger.tables import OFFSET_SYNCS
@@ -284,12 +284,15 @@ def test_after_a_lost_tail_copying_starts_at_the_first_record_that_is_gone(ledge
     assert ledger.table.first(FLOW, KEY) == Position(0, 1)
 
 
-def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond(ledger: Ledger) -> None:
+def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond_in_one_commit(
+    ledger: Ledger, spark: SparkSession
+) -> None:
     other = row(0, 0, 100, partition=1)
     ledger.append(row(0, 0, 10), row(12, 10, 10), row(30, 20, 5), row(40, 25, 0), other)
 
     ledger.table.void_from(FLOW, KEY, 14)
 
+    assert DeltaTable.forPath(spark, ledger.table.path).history().count() == 1 + 1
     assert ledger.runs() == [(0, 0, 10), (12, 10, 4)]
     assert ledger.table.positions(FLOW)[KEY] == Position(16, 14)
     assert ledger.table.positions(FLOW)[other.key] == Position(100, 100)
@@ -318,15 +321,6 @@ def test_two_drivers_that_begin_with_a_partition_begin_at_one_place(spark: Spark
     assert standing[other.key] == Position(5, 5)
 
 
-def test_voiding_is_one_commit(ledger: Ledger, spark: SparkSession) -> None:
-    ledger.append(row(0, 0, 10), row(10, 10, 10))
-    before = DeltaTable.forPath(spark, ledger.table.path).history().count()
-
-    ledger.table.void_from(FLOW, KEY, 5)
-
-    assert DeltaTable.forPath(spark, ledger.table.path).history().count() == before + 1
-
-
 def test_an_append_is_one_file_and_its_columns_say_what_they_mean(ledger: Ledger, spark: SparkSession) -> None:
     ledger.append(*(row(n * 20, n * 10, 10, partition=n % 7) for n in range(500)))
 
@@ -345,27 +339,6 @@ def test_names_are_data_whatever_they_hold(ledger: Ledger) -> None:
     assert ledger.table.positions(FLOW) == {}
 
 
-@pytest.mark.long
-def test_a_million_rows_give_their_positions(ledger: Ledger, spark: SparkSession) -> None:
-    ledger.append(row(0, 0, 1))
-    many = spark.range(1, 1_000_001).select(
-        F.lit(FLOW).alias("flow"),
-        *(F.lit(text).alias(name) for name, text in (("source_topic", "orders"), ("remote_topic", "primary.orders"))),
-        (F.col("id") % 100).cast("int").alias("partition"),
-        F.lit("source-id").alias("source_topic_id"),
-        F.lit("remote-id").alias("remote_topic_id"),
-        (F.col("id") * 3).alias("upstream_offset"),
-        F.col("id").alias("downstream_offset"),
-        F.lit(1).cast("long").alias("record_count"),
-    )
-    many.write.format("delta").mode("append").save(ledger.table.path)
-
-    positions = ledger.table.positions(FLOW)
-
-    assert len(positions) == 100
-    assert positions[KEY] == Position(3_000_001, 1_000_001)
-
-
 def test_a_table_of_someone_else_is_refused_with_its_path(spark: SparkSession, ledger: Ledger) -> None:
     spark.range(3).write.format("delta").save(ledger.table.path)
 
@@ -373,13 +346,6 @@ def test_a_table_of_someone_else_is_refused_with_its_path(spark: SparkSession, l
         with pytest.raises(RefusedError, match=r"offset_syncs .* the columns id"):
             refused()
     assert spark.read.format("delta").load(ledger.table.path).count() == 3
-
-
-def test_a_state_folder_that_cannot_be_written_is_one_clear_error(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file")
-
-    with pytest.raises(StateError, match=r"could not .* the table .*state/offset_syncs"):
-        Ledger(spark, str(tmp_path / "state")).append(row(0, 0, 1))
 
 
 def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, state: str) -> None:
@@ -516,18 +482,6 @@ def test_run_is_written_down_though_another_driver_makes_the_table_at_that_momen
     found = {row.run_id for row in spark.read.format("delta").load(f"{state}/runs").collect()}
     # Where it was the other one that Delta refused, it has to try again; here it does not.
     assert found == {"ours"} | ({"theirs"} if making.exception() is None else set())
-
-
-def test_incidents_can_be_looked_up(spark: SparkSession, state: str) -> None:
-    incident = Incident("data lost", "orders", 3, 100, 250, "retention passed the position")
-
-    IncidentTable(spark, state).append(FLOW, [incident], run_id="run-1", batch_id=4)
-    IncidentTable(spark, state).append(FLOW, [], run_id="run-1", batch_id=5)
-
-    (found,) = spark.read.format("delta").load(f"{state}/incidents").collect()
-    assert (found.kind, found.topic, found.partition, found.from_offset, found.until_offset) == (
-        "data lost", "orders", 3, 100, 250,
-    )
 
 
 def test_flow_knows_the_acls_that_it_created_and_did_not_give_up(spark: SparkSession, state: str) -> None:

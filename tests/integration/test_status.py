@@ -65,18 +65,6 @@ def test_status_of_a_flow_before_and_after_its_runs(lab: FlowLab, capsys: pytest
     assert f"! the source may delete records of {lab.name}.orders-1 in 10.0 h" in lines
 
 
-@pytest.mark.long
-def test_plan_tells_of_retention_too(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
-    lab.create("orders", retention_ms=str(round((time.time() - NOON / 1000 + 36_000) * 1000)))
-    lab.create("audit")
-    lab.write("orders", values(10))
-    assert main(["plan", str(lab.config)]) == 0
-    assert f"the source may delete records of {lab.name}.orders-0 in 10.0 h" in capsys.readouterr().out
-    lab.copy()
-    assert main(["plan", str(lab.config), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["retention"] is None
-
-
 def test_records_that_wait_for_an_open_transaction_are_named_by_every_command(
     lab: FlowLab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,16 +106,6 @@ def test_running_flow_fills_a_remote_topic_that_was_created_anew(lab: FlowLab) -
 
 
 @pytest.mark.long
-def test_remote_topic_with_fewer_partitions_is_grown(lab: FlowLab) -> None:
-    lab.create("orders", 3)
-    lab.target.create_topic(lab.remote("orders"), 1)
-    for partition in range(3):
-        lab.write("orders", values(30, f"of {partition}"), partition)
-    lab.copy()
-    assert lab.differences("orders") == []
-
-
-@pytest.mark.long
 def test_topic_whose_remote_topic_has_another_count_is_left_out_where_that_is_asked(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,34 +229,6 @@ def test_expiry_behind_the_position_is_no_loss(lab: FlowLab) -> None:
     lab.copy()
     assert lab.remote_values("orders") == [*values(50), *values(10, "later")]
     assert lab.incidents() == []
-
-
-@pytest.mark.long
-def test_topic_without_records_gets_its_remote_topic(lab: FlowLab) -> None:
-    lab.create("empty", 3)
-    assert lab.copy().records == 0
-    assert lab.read_remote("empty") == {0: {}, 1: {}, 2: {}}
-
-
-@pytest.mark.long
-def test_pattern_that_matches_no_topic_is_no_failure(lab: FlowLab) -> None:
-    assert lab.copy().records == 0
-
-
-@pytest.mark.long
-def test_excluded_internal_and_returning_topics_stay_where_they_are(lab: FlowLab) -> None:
-    stems = ["orders", "audit"]
-    for stem in stems:
-        lab.create(stem)
-        lab.write(stem, values(10))
-    others = [f"target.{lab.name}", f"mm2-offset-syncs.{lab.name}.internal", f"{lab.name}.checkpoints.internal"]
-    for name in others:
-        lab.write_to(lab.source, lab.source.create_topic(name), values(10))
-    lab.settings["topics"] = json.dumps([f".*{lab.name}.*"])
-    lab.settings["topics.exclude"] = json.dumps([".*[.]audit"])
-    lab.copy()
-    assert lab.differences("orders") == []
-    assert {topic for topic, _ in lab.remote_ends()} == {lab.remote("orders")}
 
 
 def test_two_clusters_copy_each_other_and_no_record_goes_round(lab: FlowLab) -> None:

@@ -1,17 +1,24 @@
-"""What is made of brokers' answers about topic configs, where they do not agree on which topics there are."""
+"""Topic configs as brokers answer them, may not tell them, or limit records by them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, List, Optional, Sequence, Tuple, cast
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
 import pytest
 
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.control.sync import sync_topic_configs
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import readable, unreadable
+from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicDescription, readable, unreadable
 from mirror_lib.kafka import admin as topics
 from mirror_lib.kafka.admin import OK, UNKNOWN_TOPIC, ClusterTopics
 from mirror_lib.kafka.connection import LogClient, error_name
+from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
+from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
+from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport
+from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 
 TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR = 29, 7, -1
 
@@ -81,3 +88,163 @@ def test_error_of_the_program_ends_a_request_at_once() -> None:
     with pytest.raises(RuntimeError):
         Brokers([["old"]], ["old"])._ask("list topics", "Describe", wrong)
     assert len(asked) == 1
+
+
+LIMIT = "max.message.bytes"
+
+
+class Topics:
+    """A cluster of topics with a limit of 2000 bytes; the configs of the `closed` ones may not be read."""
+
+    def __init__(self, alias: str, *names: str) -> None:
+        self.alias = alias
+        self.closed: Sequence[str] = ()
+        self.listed: Dict[str, TopicDescription] = {}
+        self.add(*names)
+
+    def add(self, *names: str) -> None:
+        self.listed.update({name: TopicDescription(name, f"id-{name}", 1) for name in names})
+
+    def topics(self) -> Mapping[str, TopicDescription]:
+        return dict(self.listed)
+
+    def topic_configs(self, names: Sequence[str], keys: Any = None) -> Mapping[str, Any]:
+        entries = {LIMIT: TopicConfigEntry("2000", "DYNAMIC_TOPIC_CONFIG", False)}
+        return {name: None if name in self.closed else entries for name in names if name in self.listed}
+
+    def topic_config_keys(self) -> Any:
+        return frozenset()
+
+    def broker_count(self) -> int:
+        return 1
+
+    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
+        self.add(*(each.name for each in specs))
+        return {each.name: None for each in specs}
+
+
+def test_closed_topic_is_blocked_and_hides_no_other() -> None:
+    source, target = Topics("A", "orders"), Topics("B")
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), replication_factor=1)
+    watch = TopicWatch(flow, (flow,), source, target)  # type: ignore[arg-type]  # it is asked for topics alone
+    assert {each.topic for each in watch.refresh().values()} == {"orders"}
+    source.closed = ["closed"]
+    source.add("closed", "payments")
+    assert {each.topic for each in watch.present().values()} == {"orders", "payments"}
+    source.add("later")
+    assert {each.topic for each in watch.present().values()} == {"orders", "payments", "later"}
+    assert [each.name for each in watch.plan.blocked] == ["closed"]
+    source.closed = []
+    watch._checked_at = -1e9  # the interval after which it plans without a change of the topic lists has passed
+    assert "closed" in {each.topic for each in watch.present().values()}
+
+
+def test_remote_topic_whose_configs_may_not_be_read_keeps_the_limit_that_was_read_before() -> None:
+    source, target = Topics("A", "orders"), Topics("B", "A.orders")
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), replication_factor=1)
+    watch = TopicWatch(flow, (flow,), source, target)  # type: ignore[arg-type]
+    assert [each.max_message_bytes for each in watch.refresh().values()] == [2000]
+    target.closed = ["A.orders", "A.new"]
+    source.add("new")
+    limits = {each.topic: each.max_message_bytes for each in watch.refresh().values()}
+    assert limits == {"orders": 2000, "new": 1048588}  # Kafka's default where none was ever read
+
+
+def test_config_sync_names_what_it_may_not_read_and_goes_on() -> None:
+    source, target = Topics("A", "orders", "closed"), Topics("B", "A.orders", "A.closed")
+    source.closed = ["closed"]
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+    synced = sync_topic_configs(flow, (flow,), source, target)  # type: ignore[arg-type]
+    assert (synced.changed, len(synced.problems)) == (0, 1) and "closed" in synced.problems[0]
+
+
+REFUSED = PartitionReport(
+    *("orders", "A.orders", 0, 3, 3, 3, 1),
+    stopped=Stop("too large", rejected=(3, 4)),
+    incidents=(Incident("partition stopped", "orders", 0, 3, 4, "too large"),),
+)
+
+
+class Limits:
+    """A cluster whose topics take so many bytes."""
+
+    def __init__(self, **limits: int) -> None:
+        self.limits = {name.replace("_", "."): limit for name, limit in limits.items()}
+        self.away = False
+
+    def topic_configs(self, names: Sequence[str], keys: Sequence[str]) -> Mapping[str, Any]:
+        if self.away:
+            raise ClusterError("B: no answer")
+        source = "DYNAMIC_TOPIC_CONFIG"
+        return {name: {LIMIT: TopicConfigEntry(str(self.limits[name]), source, False)} for name in names}
+
+    def alter_topic_configs(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, Optional[str]]:
+        self.limits.update({name: int(change[LIMIT]) for name, change in changes.items()})
+        return dict.fromkeys(changes)
+
+
+def watch(at_source: int, at_target: Limits, known: int, settings: Mapping[str, Any]) -> TopicWatch:
+    sides: Any = (Limits(orders=at_source), at_target)
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
+    made = TopicWatch(flow, (flow,), *sides)
+    made.plan = TopicPlan((CopiedTopic(TopicDescription("orders", "id", 1), "A.orders", "remote id", 1),), ())
+    copied = CopiedPartition("orders", "A.orders", 0, "id", "remote id", known)
+    made.partitions = {copied.key: copied}
+    return made
+
+
+def after(topics: TopicWatch, part: PartitionReport = REFUSED) -> PartitionReport:
+    (report,) = recheck_size_limits("A->B", topics, [TaskReport(0, {}, False, (part,), 0.0)])
+    (found,) = report.partitions
+    return found
+
+
+SYNC_OFF: Dict[str, Any] = {"sync_topic_configs_interval": None}
+
+
+@pytest.mark.parametrize(
+    ("at_source", "at_target", "known", "settings", "limit"),
+    [
+        pytest.param(5000, 2000, 2000, {}, 5000, id="raised on the source"),
+        pytest.param(2000, 5000, 2000, SYNC_OFF, 5000, id="raised on the target by hand"),
+        pytest.param(1000, 1000, 2000, {}, 1000, id="lowered, so batches have to be split"),
+    ],
+)
+def test_partition_goes_on_with_a_limit_that_was_not_known(
+    at_source: int, at_target: int, known: int, settings: Mapping[str, Any], limit: int
+) -> None:
+    target = Limits(A_orders=at_target)
+    topics = watch(at_source, target, known, settings)
+    assert after(topics) == replace(REFUSED, stopped=None, incidents=())
+    assert [each.max_message_bytes for each in topics.partitions.values()] == [limit]
+    assert target.limits == {"A.orders": limit}
+
+
+def test_what_was_left_out_before_the_refused_record_is_told_of_a_partition_that_goes_on() -> None:
+    skipped = Incident(OFFSETS_SKIPPED, "orders", 0, 1, 2, "value cannot be computed")
+    topics = watch(5000, Limits(A_orders=2000), 2000, {})
+    found = after(topics, replace(REFUSED, incidents=(skipped, *REFUSED.incidents)))
+    assert (found.stopped, found.incidents) == (None, (skipped,))
+
+
+@pytest.mark.parametrize(
+    ("at_source", "settings"),
+    [
+        pytest.param(2000, {}, id="the source takes no more"),
+        pytest.param(5000, SYNC_OFF, id="topic configs are not kept in step"),
+        pytest.param(5000, {"config_properties_exclude": (r"max\.message\.bytes",)}, id="this config is excluded"),
+    ],
+)
+def test_partition_stays_stopped_where_the_limit_is_what_it_was(at_source: int, settings: Mapping[str, Any]) -> None:
+    target = Limits(A_orders=2000)
+    assert after(watch(at_source, target, 2000, settings)) == REFUSED
+    assert target.limits == {"A.orders": 2000}
+
+
+def test_nobody_is_asked_where_nothing_was_refused_and_silence_leaves_it_stopped() -> None:
+    target = Limits(A_orders=2000)
+    target.away = True
+    topics = watch(5000, target, 2000, {})
+    other = replace(REFUSED, stopped=Stop("not authorised"))
+    assert after(topics, other) == other
+    assert after(topics) == REFUSED

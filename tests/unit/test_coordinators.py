@@ -1,8 +1,9 @@
-"""A fence goes on when all its lanes have their coordinators, found in one request or one by one, and their answers."""
+"""A fence goes on when all its lanes have their coordinators and answers; a leader is who all brokers say it is."""
 
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
@@ -13,6 +14,7 @@ from kafka.protocol.metadata import FindCoordinatorResponse
 from mirror_lib.errors import ClusterError
 from mirror_lib.kafka.connection import TRANSACTION_KEY, LogClient
 from mirror_lib.kafka.fencing import find_coordinators
+from mirror_lib.kafka.offsets import agreed_leaders
 
 NODES = {"a": 1, "b": 2, "c": 1}
 LOADING, DENIED = 14, 53
@@ -99,3 +101,25 @@ def test_only_what_fails_is_sent_again_until_all_are_answered_and_each_failure_i
 def test_one_that_keeps_failing_to_the_deadline_is_an_error_for_all() -> None:
     with pytest.raises(ClusterError, match="CONCURRENT_TRANSACTIONS"):
         Lines({"a": [0], "b": [51]}).retry({"a": "a", "b": "b"}, dict.fromkeys, int, 0.0)
+
+
+AT = ("orders", 0)
+
+
+def says(leader: int, epoch: int, topic_id: str = "an id") -> List[Any]:
+    """Of one broker."""
+    partition = SimpleNamespace(partition_index=0, leader_id=leader, leader_epoch=epoch)
+    return [SimpleNamespace(name="orders", topic_id=topic_id, partitions=[partition])]
+
+
+def test_broker_that_still_takes_itself_for_the_leader_is_outvoted_by_one_that_knows_a_later_epoch() -> None:
+    assert agreed_leaders([says(1, 5), says(2, 6), says(1, 5)]) == {AT: 2}
+    assert agreed_leaders([says(2, 6), says(2, 6)]) == {AT: 2}
+
+
+def test_partition_on_which_the_word_is_not_clear_is_left_out() -> None:
+    assert agreed_leaders([says(1, 5), says(-1, 6)]) == {}
+    assert agreed_leaders([says(1, 5, "an id"), says(2, 0, "another")]) == {}
+    assert agreed_leaders([says(1, -1), says(2, -1)]) == {}
+    assert agreed_leaders([says(1, -1), says(1, -1)]) == {AT: 1}
+    assert agreed_leaders([[], says(1, 5)]) == {AT: 1}

@@ -1,17 +1,45 @@
-"""What is made of a broker's answers: only one that looked at the log says anything of it."""
+"""What is asked of brokers, whom and how often, and what is made of their answers."""
 
 from __future__ import annotations
 
 import math
-from typing import List, Tuple
+import random
+import time
+from types import SimpleNamespace
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 import pytest
+from kafka.future import Future
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetch_quota import FetchQuota
-from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, KNOWS_NEAREST, PAUSE_SECONDS, READ_UNCOMMITTED, Fetched, Fetcher
+from mirror_lib.kafka.fetcher import (
+    BRIEF_WAIT_MS,
+    EMPTY_ANSWERS,
+    FIRST_EPOCH,
+    FORGOTTEN,
+    IDLE_ANSWERS,
+    KNOWS_NEAREST,
+    KNOWS_TIERED_STORAGE,
+    MAX_WAIT_MS,
+    NO_EPOCH,
+    PAUSE_SECONDS,
+    READ_UNCOMMITTED,
+    SESSION_FROM_PARTITIONS,
+    SMALL_BYTES,
+    WHOLE_SHARE,
+    Fetched,
+    Fetcher,
+    FetchSchedule,
+    FetchTurns,
+    Gaps,
+    Turn,
+)
+from mirror_lib.kafka.producer import IN_FLIGHT, Appender
+from mirror_lib.kafka.record_batch import Batch
 from mirror_lib.kafka.wire import FetchAnswer
-from tests.unit.leader import PARTITION, Leader, fetch_answer
+from tests.unit.leader import PARTITION, Leader, fetch_answer, part_answer
 from tests.unit.logs import Rec, batch_of
 
 DATA = batch_of(0, [Rec(b"1"), Rec(b"2")]).raw()
@@ -20,9 +48,8 @@ DATA = batch_of(0, [Rec(b"1"), Rec(b"2")]).raw()
 class Wanting:
     """A partition that wants what comes next."""
 
-    source = PARTITION
-
-    def __init__(self) -> None:
+    def __init__(self, source: TopicPartition = PARTITION) -> None:
+        self.source = source
         self.fetch_position = 0
 
     def hungry(self) -> bool:
@@ -77,3 +104,342 @@ def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
         passed_over += fetcher.idle()
         list(fetcher.answers())
     assert passed_over
+
+
+def asked_of(pace: FetchSchedule, brought: int, answer_seconds: float, until: float = 1.0) -> int:
+    """How often a broker is asked until then, whose answers take so long and bring so much."""
+    now, count = 0.0, 0
+    while now < until:
+        wait = pace.wait(1, now)
+        if not wait:
+            pace.asked(1, now)
+            count += 1
+            now += answer_seconds
+            pace.answered(1, brought, False, now)
+        else:
+            now += wait
+    return count
+
+
+def test_records_that_trickle_in_are_fetched_a_few_at_a_time() -> None:
+    assert asked_of(FetchSchedule(), 200, 0.001) <= 1 / PAUSE_SECONDS + 1
+
+
+def test_backlog_is_fetched_without_a_pause() -> None:
+    assert asked_of(FetchSchedule(), SMALL_BYTES, 0.001) >= 999
+
+
+def test_long_poll_that_ends_is_followed_by_the_next_at_once() -> None:
+    pace = FetchSchedule()
+    pace.asked(1, 0.0)
+    pace.answered(1, 200, False, 0.001)
+    pace.asked(1, 10.0)
+    pace.answered(1, 0, False, 10.4)
+    assert pace.wait(1, 10.5) == 0
+
+
+def test_broker_that_waits_holds_up_no_other() -> None:
+    pace = FetchSchedule()
+    pace.asked(1, 0.0)
+    pace.answered(1, 200, False, 0.001)
+    assert pace.wait(1, 0.001) == PAUSE_SECONDS - 0.001
+    assert pace.wait(2, 0.001) == 0
+
+
+def test_requests_of_all_partitions_take_a_small_part_of_the_time_and_none_waits_for_long() -> None:
+    pace = FetchSchedule()
+    pace.asked(1, 0.0)
+    pace.answered(1, 0, True, 0.02)
+    assert pace.rest_ms(1, 0.02) == round(20 / WHOLE_SHARE)
+    assert pace.rest_ms(1, 0.3) == pace.rest_ms(2, 0.02) == 0
+    pace.asked(1, 1.0)
+    pace.answered(1, 0, True, 3.0)
+    assert pace.rest_ms(1, 3.0) == MAX_WAIT_MS
+
+
+ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
+ALL = [ORDERS, PAYMENTS, REFUNDS]
+NODE = 1
+
+
+def ask(turn: FetchTurns, wanted: List[TopicPartition], brief: bool = False) -> Turn:
+    return turn.next(NODE, dict.fromkeys(wanted, 0), brief, False)
+
+
+def turns(turn: FetchTurns, times: int, wanted: List[TopicPartition]) -> List[List[TopicPartition]]:
+    return [list(ask(turn, wanted).positions) for _ in range(times)]
+
+
+def test_who_was_served_comes_last() -> None:
+    turn = FetchTurns(lambda _: False)
+    turn.answered(ALL, [ORDERS], set())
+    assert (turns(turn, 1, ALL), ask(turn, ALL).max_wait_ms) == ([[PAYMENTS, REFUNDS, ORDERS]], MAX_WAIT_MS)
+    assert ask(turn, ALL, brief=True).max_wait_ms == BRIEF_WAIT_MS
+
+
+def test_who_got_nothing_below_its_end_is_asked_for_alone_until_it_is_settled() -> None:
+    turn = FetchTurns(lambda _: False)
+    turn.answered(ALL, [], {PAYMENTS})
+    assert ask(turn, ALL) == ({PAYMENTS: 0}, 0)
+    turn.answered([PAYMENTS], [PAYMENTS], set())
+    assert turns(turn, 1, ALL) == [[ORDERS, REFUNDS, PAYMENTS]]
+
+
+def test_others_are_asked_for_between_two_questions_about_one_that_waits_for_tiered_storage() -> None:
+    turn = FetchTurns(lambda partition: partition == PAYMENTS)
+    turn.answered(ALL, [], {PAYMENTS})
+    assert turns(turn, 4, ALL) == [[PAYMENTS], [ORDERS, REFUNDS]] * 2
+    assert turns(turn, 2, [PAYMENTS]) == [[PAYMENTS]] * 2
+
+
+def test_those_that_wait_for_tiered_storage_take_turns() -> None:
+    stored: Set[TopicPartition] = {ORDERS, PAYMENTS}
+    turn = FetchTurns(stored.__contains__)
+    turn.answered(ALL, [], stored)
+    assert turns(turn, 4, ALL) == [[ORDERS], [REFUNDS], [PAYMENTS], [REFUNDS]]
+    assert ask(turn, ALL, brief=True) == ({ORDERS: 0}, MAX_WAIT_MS)
+
+
+def test_busy_partitions_of_a_session_are_asked_for_without_the_idle_ones_until_all_are_due() -> None:
+    turn, wanted = FetchTurns(lambda _: False), {("orders", number): 0 for number in range(SESSION_FROM_PARTITIONS)}
+    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
+    turn.answered(wanted, [ORDERS], set())
+    for _ in range(IDLE_ANSWERS):
+        assert turn.next(NODE, wanted, False, True, 30) == ({ORDERS: 0}, 30)
+        assert turn.next(NODE, wanted, False, True, 0) == (wanted, 0)
+        turn.answered([ORDERS], [], set())
+    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
+    turn.answered(wanted, wanted, set())
+    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
+
+
+def silent(gaps: Gaps, times: int, position: int = 40) -> List[bool]:
+    return [gaps.answered(PARTITION, position, empty=True) for _ in range(times)]
+
+
+def test_gap_is_one_when_the_leader_was_silent_again_and_again_about_what_it_keeps_itself() -> None:
+    for kept_from in (-1, 0, 40):
+        starts = {PARTITION: kept_from}
+        reported = silent(Gaps(starts.__getitem__), EMPTY_ANSWERS)
+        assert reported == [False] * (EMPTY_ANSWERS - 1) + [True]
+
+
+def test_silence_about_what_lies_in_tiered_storage_is_never_a_gap() -> None:
+    gaps = Gaps(lambda _: 41)
+    assert not any(silent(gaps, 50)) and gaps.stored(PARTITION)
+    assert not gaps.answered(PARTITION, 40, empty=False)
+    assert not gaps.stored(PARTITION)
+
+
+def test_silence_at_other_positions_or_before_an_answer_does_not_count() -> None:
+    gaps = Gaps(lambda _: -1)
+    assert not any(silent(gaps, EMPTY_ANSWERS - 1, 40) + silent(gaps, EMPTY_ANSWERS - 1, 41))
+    gaps.answered(PARTITION, 41, empty=False)
+    assert not any(silent(gaps, EMPTY_ANSWERS - 1, 41))
+
+
+TOPIC = "orders"
+PARTITIONS = SESSION_FROM_PARTITIONS + 20
+SESSION_ID = 7
+
+
+class Part:
+    """A partition of the source that is moved by the test."""
+
+    def __init__(self, number: int) -> None:
+        self.source = (TOPIC, number)
+        self.fetch_position = 0
+        self.wants = True
+
+    def hungry(self) -> bool:
+        return self.wants
+
+    def full(self) -> bool:
+        return not self.wants
+
+
+class Broker:
+    """Stands for a `LogClient` of one broker that keeps a fetch session as KIP-227 says, and answers at once."""
+
+    alias = "source"
+
+    def __init__(self, chance: random.Random, tiered: bool) -> None:
+        self._chance = chance
+        self._local_start = 10**9 if tiered else 0
+        self.session: Dict[TopicPartition, int] = {}
+        # What the last request was about, and how many partitions it named.
+        self.asked: Dict[TopicPartition, int] = {}
+        self.named: List[int] = []
+        self.ends: Dict[TopicPartition, int] = {}
+
+    def leader(self, partition: TopicPartition) -> int:
+        return 1
+
+    def topic_ids(self, topics: object) -> Mapping[str, Any]:
+        return {}
+
+    def call(self, node: int, request: Any) -> Any:
+        part = SimpleNamespace(error_code=0, offset=self._local_start)
+        return SimpleNamespace(version=KNOWS_TIERED_STORAGE, topics=[SimpleNamespace(partitions=[part])])
+
+    def send(self, node: int, request: Any) -> Any:
+        positions = {
+            (topic.topic, part.partition): part.fetch_offset for topic in request.topics for part in topic.partitions
+        }
+        self.named.append(len(positions))
+        if request.session_epoch == NO_EPOCH:
+            self.asked = positions
+            return Future().success(FetchAnswer(responses=self._brought()))
+        if self._chance.random() < 0.05:
+            self.session, self.asked = {}, {}
+            return Future().success(FetchAnswer(error_code=FORGOTTEN[0], responses=[]))
+        if request.session_epoch == FIRST_EPOCH:
+            self.session = {}
+        self.session.update(positions)
+        for topic in request.forgotten_topics_data:
+            for number in topic.partitions:
+                del self.session[(topic.topic, number)]
+        self.asked = dict(self.session)
+        time.sleep(0.002)  # as a broker that walks many
+        return Future().success(FetchAnswer(session_id=SESSION_ID, responses=self._brought()))
+
+    def _brought(self) -> List[Any]:
+        """The data of partitions that were written to; some have none before their end, and are asked for alone."""
+        for each in self._chance.sample(sorted(self.asked), min(3, len(self.asked))):
+            self.ends[each] = self.ends.get(each, 0) + 100
+        parts = [self._part(each, at) for each, at in self.asked.items()]
+        return [FetchAnswer.FetchableTopicResponse(topic=TOPIC, partitions=parts)]
+
+    def _part(self, partition: TopicPartition, at: int) -> Any:
+        end = self.ends.get(partition, 0)
+        brought = (end - at) * (self._chance.random() < 0.9)
+        return part_answer(partition[1], end, bytes(brought))
+
+
+@pytest.mark.parametrize(("seed", "tiered"), [(seed, seed % 2 == 1) for seed in range(6)])
+def test_broker_is_asked_for_what_is_wanted_from_where_it_is_wanted(seed: int, tiered: bool) -> None:
+    chance = random.Random(seed)
+    broker, parts = Broker(chance, tiered), [Part(number) for number in range(PARTITIONS)]
+    fetcher = Fetcher(broker, READ_UNCOMMITTED, FetchQuota(None), [TOPIC])  # type: ignore[arg-type]
+    fetcher.look(parts)
+    whole = 0
+    for _ in range(100):
+        while fetcher.idle():
+            fetcher.pump()
+        wanted = {part.source: part.fetch_position for part in parts if part.wants}
+        assert broker.asked.items() <= wanted.items()
+        if len(broker.asked) >= SESSION_FROM_PARTITIONS:
+            whole += 1
+            # Only partitions that wait for tiered storage are left out.
+            assert tiered or broker.asked == wanted
+        for (_, number), _, gap, found in fetcher.answers():
+            parts[number].fetch_position = found.end if gap else parts[number].fetch_position + len(found.data)
+            fetcher.look([parts[number]])
+        moved = chance.sample(parts, chance.randrange(4))
+        for part in moved:
+            part.wants = chance.random() < 0.8
+        fetcher.look(moved)
+    assert 0 < whole < 100
+
+
+def test_request_of_a_session_names_only_partitions_that_moved() -> None:
+    broker, parts = Broker(random.Random(0), False), [Part(number) for number in range(PARTITIONS)]
+    broker._brought = lambda: []  # type: ignore[method-assign]
+    broker._chance.random = lambda: 1.0  # type: ignore[method-assign]
+    fetcher = Fetcher(broker, READ_UNCOMMITTED, FetchQuota(None), [TOPIC])  # type: ignore[arg-type]
+    fetcher.look(parts)
+    for step in range(3):
+        while fetcher.idle():
+            fetcher.pump()
+        list(fetcher.answers())
+        parts[step].fetch_position += 1
+        fetcher.look([parts[step]])
+    assert broker.named == [PARTITIONS, 1, 1]
+
+
+class Ready:
+    """A partition of the target that always has another batch of `size`."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.remote = ("orders", number)
+        self.taken = 0
+        self._size = size
+
+    def ready_bytes(self) -> int:
+        return self._size
+
+    def take_ready(self) -> Batch:
+        self.taken += 1
+        return (bytes(8),)
+
+
+class Target:
+    """Takes requests, and answers none."""
+
+    alias = "target"
+
+    def leader(self, partition: TopicPartition) -> int:
+        return 1
+
+    def send(self, node: int, request: Any) -> Any:
+        return Future()
+
+
+def test_partitions_with_large_batches_take_turns_at_being_appended_to() -> None:
+    appender = Appender(Target())  # type: ignore[arg-type]
+    ready = [Ready(number, 900_000) for number in range(IN_FLIGHT)]
+    appender.pump(ready)
+    assert [each.taken for each in ready] == [1] * IN_FLIGHT
+
+
+class Source:
+    """Two brokers: `slow` leads the topic of that name and answers when it is asked to, the other at once."""
+
+    alias = "source"
+
+    def __init__(self, brings: Mapping[str, bytes]) -> None:
+        self._brings = brings
+        self.asked: List[Sequence[TopicPartition]] = []
+        self.open: Dict[int, Any] = {}
+
+    def leader(self, partition: TopicPartition) -> int:
+        return 2 if partition[0] == "slow" else 1
+
+    def topic_ids(self, topics: object) -> Mapping[str, object]:
+        return {}
+
+    def call(self, node: int, request: Any) -> Any:
+        return SimpleNamespace(version=0)  # of before tiered storage
+
+    def send(self, node: int, request: Any) -> Any:
+        wanted = [(topic.topic, part.partition) for topic in request.topics for part in topic.partitions]
+        self.asked.append(wanted)
+        brings = [self._brings.get(name, b"") for name, _ in wanted]
+        parts = [part_answer(number, 9, data) for (_, number), data in zip(wanted, brings)]
+        kind = FetchAnswer.FetchableTopicResponse
+        topics = [kind(topic=name, partitions=[part]) for (name, _), part in zip(wanted, parts)]
+        future = self.open[node] = Future()
+        return future if node == 2 else future.success(FetchAnswer(responses=topics))
+
+
+class Unbounded(FetchQuota):
+    """Limits nothing, and takes down for how many brokers it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.brokers: List[int] = []
+
+    def grant(self, brokers: int) -> int:
+        self.brokers.append(brokers)
+        return super().grant(brokers)
+
+
+def test_broker_that_is_asked_again_in_a_moment_has_its_share_of_what_may_be_brought() -> None:
+    source, quota = Source({"small": batch_of(0, [Rec(b"1")]).raw()}), Unbounded()
+    fetcher = Fetcher(source, READ_UNCOMMITTED, quota, ["small", "slow"])  # type: ignore[arg-type]
+    fetcher.look([Wanting(("small", 0))])
+    assert fetcher.pump() > PAUSE_SECONDS
+    list(fetcher.answers())
+    fetcher.look([Wanting(("slow", 0))])
+    assert fetcher.pump() <= PAUSE_SECONDS
+    assert quota.brokers == [1, 2]

@@ -1,15 +1,23 @@
-"""Lanes: a partition's lane follows from names alone, so that every driver writes to it under one transactional id."""
+"""Lanes: a partition's lane follows from names alone; tasks share lanes, and remember the producer ids of each."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.replication.messages import LANES, lane_of, transactional_id
+from mirror_lib.errors import FencedError
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.replication.flow import LaneIds
+from mirror_lib.replication.journal import Journal
+from mirror_lib.replication.messages import LANES, TaskPlan, TaskReport, lane_of, transactional_id
+from mirror_lib.replication.task_plans import tasks_of
 from tests.lab.checkout import ROOT
+from tests.unit.logs import task_of
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789._-", min_size=1, max_size=30)
 
@@ -47,3 +55,81 @@ def test_other_lanes_flows_and_mirrors_have_other_transactional_ids() -> None:
         transactional_id(name, flow, lane) for name in ("m", "n") for flow in ("A->B", "B->A") for lane in range(LANES)
     }
     assert len(ids) == 4 * LANES
+
+
+MANY = 1_000_000
+LOADS = st.dictionaries(st.integers(0, LANES - 1), st.integers(1, 1000 * MANY), min_size=1)
+
+
+@given(LOADS, st.integers(1, 16))
+def test_each_lane_has_one_task_and_no_task_far_more_than_it_must(loads: Dict[int, int], tasks: int) -> None:
+    task_of = tasks_of(loads, tasks)
+    assert set(task_of) == set(loads) and set(task_of.values()) <= set(range(tasks))
+    sums = [sum(loads[lane] for lane in loads if task_of[lane] == task) for task in range(tasks)]
+    assert max(sums) <= sum(loads.values()) / tasks + max(loads.values())
+
+
+def test_two_hot_lanes_have_a_task_each_whatever_their_numbers() -> None:
+    for lanes in ((2, 4), (1, 2), (0, 32)):
+        task_of = tasks_of({**dict.fromkeys(range(LANES), 1000), **dict.fromkeys(lanes, 500 * MANY)}, 2)
+        assert {task_of[lane] for lane in lanes} == {0, 1}
+
+
+def test_lanes_without_an_end_are_spread_by_their_number() -> None:
+    task_of = tasks_of({lane: 2**63 - lane for lane in range(LANES)}, 4)
+    assert sorted(list(task_of.values()).count(task) for task in range(4)) == [16] * 4
+
+
+class Table(Journal):
+    """Keeps ids of one flow, and counts the times that it was written to."""
+
+    def __init__(self) -> None:
+        self.kept: Dict[int, FrozenSet[int]] = {}
+        self.writes = 0
+
+    def producer_ids(self) -> Dict[int, FrozenSet[int]]:
+        return dict(self.kept)
+
+    def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
+        self.writes += 1
+        for lane, number in ids:
+            self.kept[lane] = self.kept.get(lane, frozenset()) | {number}
+
+
+def report(**producers: int) -> TaskReport:
+    given = {int(lane[4:]): Producer(number, 0) for lane, number in producers.items()}
+    return TaskReport(0, given, False, (), 0.0)
+
+
+def reported(ids: LaneIds, lane: int = 3) -> Optional[Mapping[int, FrozenSet[int]]]:
+    """What the plan of a task with that lane gets."""
+    partition = next(number for number in range(LANES) if lane_of("A.orders", number) == lane)
+    [plan] = ids.reported([TaskPlan(0, "A->B", {}, {}, (task_of(partition=partition),), "A", "B", {}, {})])
+    return plan.known_ids
+
+
+def test_new_ids_are_written_down_once_and_known_to_later_lives() -> None:
+    table = Table()
+    ids = LaneIds("A->B", table)
+    assert reported(ids) == {3: frozenset()}
+    ids.learn([report(lane3=70), report(lane5=71)])
+    ids.learn([report(lane3=70), report(lane5=71)])
+    ids.learn([report(lane3=80)])
+    assert reported(ids) == reported(LaneIds("A->B", table)) == {3: frozenset([70, 80])}
+    assert reported(ids, 5) == {5: frozenset([71])}
+    assert table.writes == 2
+
+
+def test_driver_that_was_overtaken_by_another_ends_before_it_believes_its_own_look() -> None:
+    table = Table()
+    ids = LaneIds("A->B", table)
+    LaneIds("A->B", table).learn([report(lane3=70)])
+    with pytest.raises(FencedError):
+        ids.learn([report(lane3=80)])
+    assert table.kept == {3: frozenset([70])}
+
+
+def test_flow_with_remote_topics_of_its_own_keeps_no_ids() -> None:
+    ids = LaneIds("A->B", None)
+    ids.learn([report(lane3=70)])
+    assert reported(ids) is None

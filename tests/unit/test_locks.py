@@ -1,16 +1,17 @@
-"""The files in locks/: packages with hashes, jars with checksums, and lower bounds that a Spark line runs with."""
+"""The files in locks/ and what is made of them for the supply chain."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Dict, Set
+from typing import Any, Dict, List, Set
 
 import pytest
 
 from tests.compat.spark_lines import LINES
 from tests.lab.checkout import ROOT
+from tools.supply import AUDITED, LOCKS, answered, canonical, locked, unlicensed
 
-LOCKS = ROOT / "locks"
 SETUP = (ROOT / "setup.py").read_text(encoding="utf-8")
 SCRIPT = (ROOT / "tests/lab/setup.sh").read_text(encoding="utf-8")
 # What Spark's line decides itself, and what is pinned for every line.
@@ -62,3 +63,49 @@ def test_each_package_has_hashes_and_no_address(name: str) -> None:
     assert "://" not in text and "--index-url" not in text
     entries = re.split(r"^(?=[a-z])", re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE), flags=re.MULTILINE)[1:]
     assert entries and all("--hash=sha256:" in entry for entry in entries)
+
+
+def component(*licenses: Dict[str, Any]) -> Dict[str, Any]:
+    return {"name": "each", "version": "1", "licenses": list(licenses)}
+
+
+def report(*packages: Dict[str, Any]) -> str:
+    return json.dumps({"dependencies": list(packages), "fixes": []})
+
+
+@pytest.mark.parametrize(
+    "licenses",
+    [
+        [{"license": {"id": "Apache-2.0"}}],
+        [{"license": {"name": "License :: OSI Approved :: Apache Software License"}}],
+        [{"license": {"name": "The Apache Software License, Version 2.0"}}],
+        [{"expression": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0"}],
+    ],
+)
+def test_licence_on_the_list_is_allowed(licenses: List[Dict[str, Any]]) -> None:
+    assert unlicensed([component(*licenses)]) == []
+
+
+@pytest.mark.parametrize(
+    "licenses", [[], [{"license": {"id": "GPL-3.0-only"}}], [{"expression": "MIT AND LGPL-2.1-only"}]]
+)
+def test_other_licence_and_none_at_all_are_reported(licenses: List[Dict[str, Any]]) -> None:
+    assert len(unlicensed([component(*licenses)])) == 1
+
+
+def test_vulnerability_is_reported_with_its_package() -> None:
+    clean = {"name": "a", "version": "1", "vulns": []}
+    assert answered(report(clean)) == []
+    found = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1"}]}
+    assert answered(report(clean, found)) == ["b 2: CVE-1"]
+
+
+def test_package_that_the_service_does_not_have_is_no_clean_package() -> None:
+    clean = {"name": "a", "version": "1", "vulns": []}
+    assert answered(report(clean, {"name": "b", "skip_reason": "not found"})) is None
+    assert answered("") is None and answered(report()) is None
+
+
+def test_audited_locks_exist_and_have_canonical_names() -> None:
+    assert all((LOCKS / name).is_file() for name in AUDITED)
+    assert all(canonical(name) == name for each in AUDITED for name in locked(each))

@@ -1,19 +1,24 @@
-"""One answer of a broker is no proof: what the reader of a log demands before it believes that a log ends."""
+"""One answer of a broker is no proof: what its reader demands before it believes that a log ends."""
 
 from __future__ import annotations
 
 import time
-from typing import List, cast
+from itertools import islice
+from typing import Dict, List, cast
 
 import pytest
 
 from mirror_lib.kafka import log_reader
 from mirror_lib.kafka.connection import Disconnected, LogClient
-from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, READ_UNCOMMITTED
+from mirror_lib.kafka.fetcher import EMPTY_ANSWERS, KNOWS_NEAREST, READ_UNCOMMITTED
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.wire import FetchAnswer
+from mirror_lib.ledger.records import Position
+from mirror_lib.replication.reconcile import Records, reconcile
 from tests.unit.leader import PARTITION, Leader, fetch_answer
-from tests.unit.logs import Rec, batch_of
+from tests.unit.logs import Rec, batch_of, marker
+from tests.unit.test_legacy import Row, message, wrapper
+from tests.unit.test_reconcile import refuse_lost
 
 END = 6
 LOG = [batch_of(0, [Rec(b"a")] * 3), batch_of(3, [Rec(b"b")] * 3)]
@@ -56,3 +61,43 @@ def test_broker_that_never_stops_throttling_is_given_up(monkeypatch: pytest.Monk
 
     with pytest.raises(Disconnected):
         next(LogEntries(cast(LogClient, Leader(answer)), PARTITION, 0, READ_UNCOMMITTED))
+
+
+ROWS: List[Row] = [(1_000 + number, b"k", b"value %d" % (number % 2)) for number in range(7)]
+# By the last offset of each entry, as brokers find them; every answer holds one.
+OLD: Dict[int, bytes] = {
+    0: message(0, 1, 0, ROWS[0]),
+    1: message(1, 1, 0, ROWS[1]),
+    4: wrapper(4, 1, 1, b"".join(message(number, 1, 0, ROWS[2 + number]) for number in range(3))),
+    6: wrapper(6, 0, 1, b"".join(message(number, 0, 0, ROWS[number]) for number in (5, 6))),
+}
+
+
+def entries_of(log: Dict[int, bytes]) -> LogEntries:
+    end = max(log) + 1
+
+    def answer(position: int, version: int) -> FetchAnswer:
+        assert version < KNOWS_NEAREST  # a later one may be sent to another replica
+        return fetch_answer(version, end, next((raw for last, raw in log.items() if last >= position), b""))
+
+    return LogEntries(Leader(answer), PARTITION, 0, READ_UNCOMMITTED)  # type: ignore[arg-type]
+
+
+def test_messages_of_the_old_formats_are_each_read_once() -> None:
+    assert [bytes(raw) for raw, _, _ in islice(entries_of(OLD), 20)] == list(OLD.values())
+
+
+def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:
+    copied = [Rec(value, key, timestamp if number < 5 else -1) for number, (timestamp, key, value) in enumerate(ROWS)]
+    remote = entries_of({4: batch_of(0, copied[:5]).raw(), 6: batch_of(5, copied[5:]).raw(), 7: marker(7).raw()})
+    source = entries_of(OLD)
+    logs = Records(source, 0), Records(remote, 0)
+    found = reconcile(*logs, "A.orders-0", Position(0, 0), lambda: source.end, refuse_lost)
+    assert sum(match.record_count for match in found) == len(ROWS)
+    assert remote.end == len(ROWS) + 1
+
+
+def test_an_answer_that_only_holds_an_error_is_not_the_end_of_the_log() -> None:
+    leader = Leader(lambda position, version: FetchAnswer(error_code=-1, responses=[]))
+    with pytest.raises(Disconnected):
+        next(LogEntries(leader, PARTITION, 0, READ_UNCOMMITTED))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One partition on its way: what is acknowledged counts, what is not does not, and a foreign writer stops it."""
+"""One partition on its way: what is acknowledged counts, what is refused or foreign stops it, and is told once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from typing import Optional, Tuple
 
 import pytest
 
+from mirror_lib.copy_job import way_out
 from mirror_lib.errors import FencedError
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.producer import Acknowledgement
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.intervals import Run
+from mirror_lib.ledger.records import Incident
 from mirror_lib.replication.flow_state import PartitionState
-from mirror_lib.replication.messages import NO_END
+from mirror_lib.replication.messages import (
+    NO_END,
+    PartitionReport,
+    PartitionTask,
+    Stop,
+    TaskPlan,
+    nothing_copied,
+    only_news,
+    with_unmoved,
+)
 from mirror_lib.replication.partition import PartitionCopy
 from tests.lab.stops import stop_of
 from tests.unit.logs import Rec, batch_of, fetched, task_of
@@ -210,3 +221,101 @@ def test_partition_that_stopped_with_a_batch_in_flight_ends_once_its_connection_
     assert not copy.finished(True)
     copy.drop()
     assert copy.finished(True)
+
+
+STOP = Incident("partition stopped", "orders", 0, 10, 30, "too large")
+AT_10 = PartitionReport("orders", "A.orders", 0, 10, 5, 0, -1, incidents=(STOP,))
+UNREADABLE = replace(AT_10, stopped=Stop("orders-0 at offset 10: cannot fetch"))
+
+
+def part(position: int = 10, rejected_from: int = 10, rejected_until: int = 30) -> PartitionReport:
+    stop = Stop("orders-0 at offset 10: too large", rejected=(rejected_from, rejected_until))
+    return replace(AT_10, position=position, stopped=stop)
+
+
+def after(*parts: PartitionReport, skips: bool) -> PartitionState:
+    state = PartitionState()
+    for each in parts:
+        state = state.after(each, 1, skips)
+    return state
+
+
+def upstream(state: PartitionState) -> int:
+    return state.at.upstream_offset
+
+
+def test_refused_batch_stops_its_partition_and_is_reported_once() -> None:
+    stopped = after(part(), skips=False)
+    assert stopped.stop == part().stopped and upstream(stopped) == 10
+    assert PartitionState().incidents(part(), False) == [STOP]
+    assert stopped.incidents(part(), False) == []
+
+
+def test_partition_that_stops_again_later_is_reported_again() -> None:
+    assert after(part(), skips=False).incidents(part(position=20), False) == [STOP]
+
+
+def test_refused_batch_is_sent_again_one_record_at_a_time_before_any_is_skipped() -> None:
+    assert PartitionState().isolate_until == -1
+    assert PartitionState().incidents(part(), True) == []
+    again = after(part(), skips=True)
+    assert (upstream(again), again.stop, again.isolate_until) == (10, None, 30)
+
+
+def test_only_the_refused_record_is_skipped_and_written_down() -> None:
+    alone = part(position=17, rejected_from=17, rejected_until=18)
+    [incident] = after(part(), skips=True).incidents(alone, True)
+    assert (incident.kind, incident.from_offset, incident.until_offset) == ("offsets skipped", 17, 18)
+    skipped = after(part(), alone, skips=True)
+    assert (upstream(skipped), skipped.stop, skipped.isolate_until) == (18, None, 30)
+
+
+def test_rows_that_were_skipped_before_a_refused_record_are_reported_with_it() -> None:
+    row = Incident("offsets skipped", "orders", 0, 12, 13, "no number")
+    alone = replace(part(position=17, rejected_from=17, rejected_until=18), incidents=(row, STOP))
+    assert [each.from_offset for each in after(part(), skips=True).incidents(alone, True)] == [12, 17]
+
+
+def test_what_is_no_refusal_of_a_record_is_never_skipped() -> None:
+    stopped = after(UNREADABLE, skips=True)
+    assert stopped.stop == UNREADABLE.stopped and upstream(stopped) == 10
+    assert PartitionState().incidents(UNREADABLE, True) == [STOP]
+
+
+REFUSED = Stop("sales-0 at offset 10: too large")
+
+
+def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_the_ways_out() -> None:
+    failed = Stop("sales-0 at offset 10: where cannot be computed: x > 1", fails=True)
+    reported = way_out([REFUSED, failed])
+    assert reported is not None and "dead.letter.topic" in reported and "on.error: skip" in reported
+
+
+def test_partition_whose_record_the_target_refused_is_not_sent_to_dead_letters() -> None:
+    assert way_out([REFUSED]) is None
+
+
+SEQUENCE = 7
+
+
+def task(number: int) -> PartitionTask:
+    return PartitionTask("orders", "A.orders", number, "", "", 1_000_000, 100, 90, NO_END, SEQUENCE)
+
+
+def test_only_partitions_with_news_travel_and_the_driver_has_all_again() -> None:
+    tasks = [task(number) for number in range(6)]
+    plan = TaskPlan(0, "A->B", {}, {}, tuple(tasks), "A", "B", {}, {}, tails=True)
+    idle, behind, silent, fenced, stopped, unknown = copies = [PartitionCopy(each) for each in tasks]
+    for each in copies:
+        each.start(Producer(1, 0))
+    for each in (idle, fenced, stopped, unknown):
+        each.take(100, False, fetched([], end=100))
+    behind.take(100, False, fetched([], end=120))
+    fenced.sequence = 0
+    stopped.stop("refused", 100)
+    parts = (*(each.report() for each in (idle, behind, silent, fenced, stopped)), unknown.report(known=False))
+    report = replace(nothing_copied(0), partitions=parts)
+    sent = only_news(report, plan)
+    assert [part.partition for part in sent.partitions] == [1, 2, 3, 4, 5]
+    again = with_unmoved(sent, plan)
+    assert sorted(again.partitions, key=lambda part: part.partition) == list(parts)

@@ -1,15 +1,47 @@
-"""Which of Spark's settings are refused, what Spark hides, and what it does not tell a second time."""
+"""Spark's session: settings that are refused, what it hides, ships and imports, and what it leaves behind."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import pickle
 import re
+import socket
+import subprocess
+import sys
+import zipfile
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, List
+from zipimport import zipimporter
 
+import py4j.java_gateway
 import pytest
+from py4j.version import __version__ as version
 
+from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
+from mirror_lib.kafka.connection import keep_freed_memory
+from mirror_lib.kafka.java_keystore import py4j_jar
+from mirror_lib.kafka.reach import Access, unreachable
+from mirror_lib.kafka.record_batch import Producer
+from mirror_lib.ledger.table_reader import local_folder, local_refusal
+from mirror_lib.preflight import probe
+from mirror_lib.preflight.executors import _python_failure, on_cluster, refusals
+from mirror_lib.preflight.probe import Finding, examine
+from mirror_lib.replication import stage
+from mirror_lib.replication.messages import TaskPlan
+from mirror_lib.replication.stage import forget_archives
+from mirror_lib.rows import stage as rows_stage
+from mirror_lib.rows.partition import LaneTask
+from mirror_lib.rows.writer import LaneKey, RowsPlan
+from mirror_lib.spark.jobs import SMALL_BYTES
 from mirror_lib.spark.session import SETTINGS, refuse_settings, refuse_working_folder, silence_traces
+from tests.lab.checkout import ROOT
+from tests.lab.ports import free_ports
+from tests.unit.logs import task_of
 
 
 class Session:
@@ -63,3 +95,193 @@ def test_refused_expression_is_not_told_by_spark_as_well(capfd: Any, caplog: Any
     silence_traces()
     logger.getLogger("SQLQueryContextLogger").exception("no such column", errorClass="UNRESOLVED_COLUMN")
     assert capfd.readouterr().err == "" and not caplog.records
+
+
+HADOOP = {"HADOOP_CONF_DIR": "/etc/hadoop"}
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_folder_below_a_file_is_refused_and_the_file_named(tmp_path: Path, prefix: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for state in (file, file / "state", file / "more" / "state"):
+        refused = local_refusal(f"{prefix}{state}", {})
+        assert refused is not None and refused.exit_code == EXIT_REFUSED
+        assert f"{prefix}{state}" in str(refused) and f"{file} is a file" in str(refused)
+
+
+def test_folder_that_can_be_created_is_not_refused_and_not_created(tmp_path: Path) -> None:
+    assert local_refusal(str(tmp_path / "new" / "state"), {}) is None
+    assert local_refusal(f"file:{tmp_path}", {}) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "environ"),
+    [("s3a://bucket/state", {}), ("hdfs:///state", {}), ("FILE", HADOOP), ("FILE", {"PYSPARK_GATEWAY_PORT": "1"})],
+)
+def test_folder_that_may_be_elsewhere_is_not_judged(tmp_path: Path, state: str, environ: Dict[str, str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert local_refusal(state.replace("FILE", str(tmp_path / "file")), environ) is None
+    assert local_folder(state, environ) is None
+
+
+def test_relative_folder_is_below_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert local_folder("./mirror-state", {}) == str(tmp_path / "mirror-state")
+    assert local_folder("file:/data/state", {}) == "/data/state"
+
+
+def archives_of(folder: Path) -> List[str]:
+    cache = sys.path_importer_cache
+    return [path for path in cache if path.startswith(str(folder)) and isinstance(cache[path], zipimporter)]
+
+
+def test_archive_is_not_read_again_between_tasks_and_the_rest_of_it_can_still_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "given.zip", "w") as archive:
+        archive.writestr("given_to_workers/__init__.py", "")
+        archive.writestr("given_to_workers/first.py", "what = 'first'")
+        archive.writestr("given_to_workers/later.py", "what = 'later'")
+    monkeypatch.syspath_prepend(str(tmp_path / "given.zip"))
+    assert importlib.import_module("given_to_workers.first").what == "first"
+    assert archives_of(tmp_path)  # which Python reads again when it is asked to forget what it knows
+    forget_archives()
+    assert not archives_of(tmp_path)
+    importlib.invalidate_caches()
+    assert importlib.import_module("given_to_workers.later").what == "later"
+    for name in [name for name in sys.modules if name.startswith("given_to_workers")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_jar_is_found_on_the_class_path_of_a_yarn_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container has no SPARK_HOME, and an archive that is made for a cluster's own Spark has no pyspark."""
+    jar = tmp_path / "libs" / f"py4j-{version}.jar"
+    jar.parent.mkdir()
+    jar.touch()
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(py4j.java_gateway, "find_jar_path", lambda: "")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    path = [str(tmp_path), f"{tmp_path}/conf", f"{jar.parent}/*"]
+    monkeypatch.setenv("CLASSPATH", os.pathsep.join(path))
+    assert py4j_jar() == str(jar)
+
+
+# As fetch answers do: some pieces of megabytes at once, freed, and again.
+PROGRAM = """
+import resource
+from mirror_lib.kafka.connection import keep_freed_memory
+{first}
+for turn in range(11):
+    if turn == 1:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    pieces = [bytearray(8 << 20) for _ in range(3)]
+    del pieces
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(first: str) -> int:
+    """Of ten rounds, after the first one."""
+    command = [sys.executable, "-c", PROGRAM.format(first=first)]
+    return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(not keep_freed_memory(), reason="this Python has another allocator than glibc's")
+def test_freed_memory_is_used_again_and_without_asking_it_is_not() -> None:
+    assert page_faults("keep_freed_memory()") * 10 < page_faults("pass")
+
+
+CANARY = "hunter2"
+LOGIN = {"sasl_plain_username": "mirror", "sasl_plain_password": CANARY}
+PARTITIONS = 20_000
+
+
+class Shipped(BaseException):
+    """Ends a stage where it would begin."""
+
+
+def shipped_by(run: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    seen: List[bytes] = []
+
+    @contextmanager
+    def recorded(spark: object, value: object, secret: object) -> Iterator[None]:
+        assert CANARY.encode() in pickle.dumps(secret)  # what travels otherwise
+        seen.append(pickle.dumps(value))
+        raise Shipped
+        yield
+
+    monkeypatch.setattr(module, "shipped", recorded)
+    with pytest.raises(Shipped):
+        run()
+    return seen[0]
+
+
+def test_plans_of_record_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tuple(replace(task_of(end=10), partition=number) for number in range(PARTITIONS))
+    plan = TaskPlan(0, "A->B", {0: "m.A->B.0"}, {0: Producer(1, 1)}, tasks, "A", "B", LOGIN, LOGIN)
+    spark: Any = SimpleNamespace()
+    found = shipped_by(lambda: stage.run_tasks(spark, [plan]), stage, monkeypatch)
+    assert len(found) > SMALL_BYTES and CANARY.encode() not in found
+    assert CANARY.encode() in pickle.dumps(plan)
+
+
+def test_plan_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes: Dict[LaneKey, LaneTask] = {}
+    for number in range(PARTITIONS):
+        remote, source = ("A.orders", number), ("orders", number)
+        lanes[(remote, source)] = LaneTask(remote, source, f"m.A->B.A.orders.{number}", 0, 1 << 20)
+    plan = RowsPlan("A->B", None, {}, {}, lanes, "A", "B", LOGIN, LOGIN)
+    session = SimpleNamespace(conf=SimpleNamespace(set=lambda key, value: None))
+    rows: Any = SimpleNamespace(sparkSession=session)
+    found = shipped_by(lambda: rows_stage.append_rows(rows, plan), rows_stage, monkeypatch)
+    assert len(found) > SMALL_BYTES and CANARY.encode() not in found
+    assert CANARY.encode() in pickle.dumps(plan)
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*,4]"])
+def test_local_master_has_no_executors_of_its_own(master: str) -> None:
+    assert not on_cluster(master)
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a"])
+def test_other_masters_have(master: str) -> None:
+    assert on_cluster(master)
+
+
+def test_address_that_takes_no_connection_is_found_and_one_that_does_is_not() -> None:
+    (closed,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = ("127.0.0.1", server.getsockname()[1])
+        found = unreachable([there, ("127.0.0.1", closed), there])
+    assert [address for address, _ in found] == [("127.0.0.1", closed)]
+
+
+def test_each_reason_is_one_refusal_whatever_the_number_of_tasks_that_met_it() -> None:
+    lacking = Finding("a", "/usr/bin/python3", ("kafka", "cramjam"))
+    away = Finding("b", "/usr/bin/python3", (), ("cannot reach the broker x:9092 of B: timed out",))
+    found = refusals([lacking, lacking, away, away, Finding("c", "/usr/bin/python3")])
+    assert [error.exit_code for error in found] == [EXIT_REFUSED] * 2
+    assert "kafka, cramjam" in str(found[0]) and "x:9092" in str(found[1])
+    assert refusals([Finding("c", "/usr/bin/python3")]) == []
+
+
+def test_worker_that_does_not_come_up_is_refused_with_the_error_of_its_trace() -> None:
+    trace = "Traceback (most recent call last):\n  File x\nImportError: cannot import name 'NotRequired'\n"
+    raised = f"Job aborted\nError from python worker:\n  {trace}PYTHONPATH was:\n  /a:/b\nEOFException"
+    assert "ImportError: cannot import name 'NotRequired'" in str(_python_failure(RuntimeError(raised)))
+
+
+def test_package_that_cannot_be_imported_is_found_before_any_broker_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "PACKAGES", ("json", "no_such_package"))
+    found = examine(b"no pickle")
+    assert (found.missing, found.refusals) == (("no_such_package",), ())
+
+
+def test_cluster_without_a_broker_is_a_finding_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirror_lib.kafka.reach.LOGIN_SECONDS", 1.0)
+    (port,) = free_ports(1)
+    access = Access(ClusterConfig("A", {"bootstrap.servers": f"127.0.0.1:{port}"}), "producer")
+    found = examine(pickle.dumps((access,)))
+    assert found.missing == () and len(found.refusals) == 1

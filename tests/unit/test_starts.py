@@ -1,22 +1,25 @@
-"""Where a partition that was never copied begins."""
+"""Where a partition that was never copied begins, and what begins with it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Mapping, Sequence, Set
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.config.values import OffsetChoice
-from mirror_lib.errors import ClusterError
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.ledger.records import Position
+from mirror_lib.ledger.records import LogPosition, PartitionKey, Position, RangePositions, TopicPair
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.read import with_starts
-from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Start, Starts, noted
+from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Start, Starts, noted, refuse_other_mode
 from mirror_lib.replication.messages import CopiedPartition
+from mirror_lib.rows.flow import pairs_of, refuse_row_passes
+from mirror_lib.rows.repartitioned import beginnings, refuse_new_remote_topics
 from mirror_lib.topics.plan import CopiedTopic
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
@@ -114,3 +117,150 @@ def test_plan_notes_the_offsets_before_the_start_of_a_new_topic(tmp_path: Path) 
     assert "(80 offsets of 2 partitions)" in noted(auto_offset_reset="latest")
     assert "(5 offsets)" in noted(start_position=OffsetChoice(offsets=((("orders", 1), 15),)))
     assert noted() == ""
+
+
+PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+SELECTED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(select="*"))
+KEYED = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), change=RecordChange(partitioner=KEY))
+KEPT = [PartitionKey("s1", "r1", "orders", 0)]
+NOTHING = RangePositions()
+PLACED = RangePositions(pairs=frozenset([TopicPair("orders", "s1", "A.orders", "r1")]))
+
+
+def start(
+    flow: ReplicationFlow,
+    kept: Sequence[PartitionKey] = (),
+    ranges: RangePositions = NOTHING,
+    source_id: str = "s1",
+    remote_id: str = "r1",
+) -> None:
+    source = {"orders": TopicDescription("orders", source_id, 2)}
+    target = {"A.orders": TopicDescription("A.orders", remote_id, 2)}
+    refuse_other_mode(flow, pairs_of(flow, [flow], source, target), kept, ranges.pairs)
+
+
+def test_topic_whose_partitions_were_kept_is_not_placed_anew() -> None:
+    with pytest.raises(RefusedError, match="with records in their partitions, and would be copied there again"):
+        start(KEYED, KEPT)
+
+
+@pytest.mark.parametrize("flow", [PLAIN, SELECTED])
+@pytest.mark.parametrize("kept", [[], KEPT])
+def test_topic_that_was_placed_anew_does_not_keep_its_partitions(
+    flow: ReplicationFlow, kept: Sequence[PartitionKey]
+) -> None:
+    with pytest.raises(RefusedError, match="with records repartitioned, and would be copied there again"):
+        start(flow, kept, PLACED)
+
+
+@pytest.mark.parametrize("ids", [("s2", "r1"), ("s1", "r2")], ids=["source re-created", "remote re-created"])
+def test_topic_that_is_another_one_by_now_may_be_copied_either_way(ids: Sequence[str]) -> None:
+    start(KEYED, KEPT, RangePositions(), *ids)
+    start(PLAIN, [], PLACED, *ids)
+
+
+def test_topic_goes_on_as_it_began_and_one_whose_remote_topic_is_not_there_begins_in_any_way() -> None:
+    start(PLAIN, KEPT)
+    start(KEYED, [], PLACED)
+    start(KEYED, KEPT, PLACED)
+    assert pairs_of(KEYED, [KEYED], {"orders": TopicDescription("orders", "s1", 2)}, {}) == []
+
+
+def test_flow_whose_progress_an_earlier_release_kept_elsewhere_is_refused_until_the_ledger_has_ranges_of_it() -> None:
+    with pytest.raises(RefusedError, match="row_passes") as refused:
+        refuse_row_passes(KEYED, True, RangePositions())
+    assert "another `name` and `state`, and the flow an empty remote topic" in str(refused.value)
+    refuse_row_passes(KEYED, False, RangePositions())
+    refuse_row_passes(KEYED, True, PLACED)
+
+
+ZERO, ONE, TWO = ("orders", 0), ("orders", 1), ("orders", 2)
+# Partition 0 was copied up to offset 50.
+COPIED = {ZERO: LogPosition("s1", 50)}
+PAIRS = frozenset([TopicPair("orders", "s1", "keyed", "r1")])
+KNOWN = RangePositions(COPIED, {("keyed", 0): LogPosition("r1", 10)}, PAIRS)
+
+
+def partitions(*numbers: int, topic_id: str = "s1", remote: str = "keyed") -> List[CopiedPartition]:
+    return [CopiedPartition("orders", remote, number, topic_id, "r1", 1000) for number in numbers]
+
+
+def begun(
+    logs: Dict[TopicPartition, Tuple[int, int]],
+    starts: Optional[Dict[TopicPartition, Start]] = None,
+    latest: bool = False,
+    stands: Optional[Dict[TopicPartition, LogPosition]] = None,
+    topic_id: str = "s1",
+) -> Dict[TopicPartition, int]:
+    copied = {each.source: each for each in partitions(0, 1, 2, topic_id=topic_id)}
+    given = {place: OffsetRange(*log) for place, log in logs.items()}
+    return beginnings(stands or {}, copied, given, starts or {}, latest)
+
+
+def test_partition_that_was_never_copied_begins_at_its_logs_start_or_at_its_end() -> None:
+    logs = {ZERO: (5, 50), ONE: (0, 7)}
+    assert begun(logs) == {ZERO: 5, ONE: 0}
+    assert begun(logs, latest=True) == {ZERO: 50, ONE: 7}
+
+
+def test_partition_begins_where_a_group_is_or_at_the_end_where_the_group_has_seen_nothing_newer() -> None:
+    starts = {ZERO: Start(20, "group g", -1), ONE: Start(-1, "group g")}
+    assert begun({ZERO: (5, 50), ONE: (0, 7), TWO: (3, 9)}, starts) == {ZERO: 20, ONE: 7, TWO: 3}
+
+
+def test_partition_whose_remote_topic_is_another_one_by_now_begins_at_its_start() -> None:
+    assert begun({ZERO: (5, 50)}, {ZERO: Start(20, "group g", recreated=True)}, latest=True) == {ZERO: 5}
+
+
+def test_partition_that_was_copied_goes_on_where_it_ended_whatever_else_is_said() -> None:
+    starts = {ZERO: Start(7, "group g")}
+    assert begun({ZERO: (0, 60), ONE: (3, 4)}, starts, latest=True, stands=COPIED) == {ZERO: 50, ONE: 4}
+    assert begun({ONE: (3, 4)}, stands=COPIED) == {ONE: 3}
+
+
+@pytest.mark.parametrize("log", [(50, 50), (50, 60), (0, 50)])
+def test_log_that_begins_or_ends_where_the_copy_does_is_gone_on_with(log: Tuple[int, int]) -> None:
+    assert begun({ZERO: log}, stands=COPIED) == {ZERO: 50}
+
+
+@pytest.mark.parametrize(
+    ("log", "topic_id", "words"),
+    [
+        pytest.param((51, 90), "s1", "offsets 50 to 50 left the source's log", id="expired"),
+        pytest.param((0, 49), "s1", "ends at 49, before offset 50", id="truncated"),
+        pytest.param((0, 90), "s2", "orders was deleted and created again on the source", id="created again"),
+    ],
+)
+def test_source_that_lost_what_comes_next_is_refused(log: Tuple[int, int], topic_id: str, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        begun({ZERO: log}, stands=COPIED, topic_id=topic_id)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        pytest.param(Start(4, "group g", -1), "offsets 4 to 4 left the source's log", id="expired"),
+        pytest.param(Start(51, "group g", -1), "ends at 50, before offset 51", id="ahead"),
+    ],
+)
+def test_start_that_the_log_does_not_have_is_refused(start: Start, words: str) -> None:
+    with pytest.raises(RefusedError, match=words):
+        begun({ZERO: (5, 50)}, {ZERO: start})
+
+
+def test_remote_topic_that_a_copied_source_gets_later_is_refused() -> None:
+    with pytest.raises(RefusedError, match="new remote topic of orders, and would lack the records copied before"):
+        refuse_new_remote_topics(KNOWN, [*partitions(0), *partitions(0, remote="other")])
+
+
+@pytest.mark.parametrize("known", [RangePositions(), KNOWN])
+def test_remote_topic_of_before_and_one_of_a_source_that_was_never_copied_are_taken(known: RangePositions) -> None:
+    other = CopiedPartition("payments", "other", 0, "s2", "r2", 1000)
+    refuse_new_remote_topics(known, [*partitions(0), other])
+
+
+def test_remote_topic_that_another_source_has_filled_is_new_to_one_that_was_copied_elsewhere() -> None:
+    pairs = frozenset([*KNOWN.pairs, TopicPair("payments", "s2", "other", "r2")])
+    known = RangePositions({**COPIED, ("payments", 0): LogPosition("s2", 3)}, KNOWN.remotes, pairs)
+    with pytest.raises(RefusedError, match="other is a new remote topic of orders"):
+        refuse_new_remote_topics(known, [*partitions(0), *partitions(0, remote="other")])

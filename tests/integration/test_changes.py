@@ -30,7 +30,6 @@ from tests.lab.readers import read_topic
 
 # A guard must hold in what Spark compiles, as it does for users.
 pytestmark = pytest.mark.usefixtures("compiled_statements", "casts_that_fail")
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 NOON_MS = int(NOON.timestamp() * 1000)
 HEADERS: List[Tuple[str, Optional[bytes]]] = [("n", b"1"), ("n", None)]
@@ -173,6 +172,7 @@ def test_what_no_record_may_be_is_a_failure(spark: SparkSession, select: str, fa
 
 RULES = '''
 from pyspark.sql import functions as F
+
 
 def mask(rows):
     found = rows.withColumn("number", F.expr("try_cast(cast(value as string) as int)"))
@@ -356,3 +356,33 @@ def test_all_steps_are_one_stage_without_a_shuffle(spark: SparkSession) -> None:
     change = RecordChange(where="value is not null", select="*, upper(cast(value as string)) as value", partitioner=KEY)
     plan = changed(rows_of(spark, [record(1, b"v")]), change, NAMES)._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in plan and "from_json" not in plan
+
+
+LATER_RULES = """
+stops = []
+
+def stops_later(rows):
+    stops.append(1)
+    return rows if len(stops) < 3 else rows.limit(3)
+"""
+
+
+@pytest.mark.long
+def test_later_micro_batches_get_the_same_plan_as_the_first(spark: SparkSession) -> None:
+    rows = no_rows(spark)
+    change = RecordChange(where="key is not null", select="*, upper(cast(value as string)) as value")
+    plans = [changed(rows, change, NAMES, again) for again in (False, True)]
+    assert plans[0].sameSemantics(plans[1])
+    other = changed(rows, RecordChange(where="key is not null"), NAMES)
+    assert not plans[0].sameSemantics(other)
+
+
+@pytest.mark.long
+def test_a_function_that_loses_records_only_later_is_refused_then(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "later_rules.py").write_text(LATER_RULES, encoding="utf-8")
+    places = {"transform": f"{tmp_path / 'mirror.yaml'}:7"}
+    change = RecordChange(transform="later_rules:stops_later", places=places)
+    for again in (False, True):
+        changed(no_rows(spark), change, NAMES, again)
+    with pytest.raises(ConfigError, match="stops after so many rows, which loses records"):
+        changed(no_rows(spark), change, NAMES, again=True)

@@ -1,17 +1,23 @@
-"""What Spark's UI, event log and History Server call the mirror's jobs, and what its Java makes of patterns."""
+"""What Spark shows of the mirror and prints: names of its jobs, input rows, patterns as Java reads them, no noise."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Set
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, List, Set, cast
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.utils import IllegalArgumentException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
+from mirror_lib.spark.input_rows import InputRows
 from mirror_lib.spark.jobs import named
 from mirror_lib.topics.filters import first_match
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow
+from tests.lab.submitted import submit
 from tests.unit.pattern_cases import ALIKE
 
 if TYPE_CHECKING:
@@ -59,3 +65,61 @@ def test_java_refuses_what_the_mirror_refuses(spark: SparkSession, pattern: str)
     java: Any = spark.sparkContext._jvm
     with pytest.raises((Py4JJavaError, IllegalArgumentException)):  # the latter since Spark 3.4
         java.java.util.regex.Pattern.compile(pattern)
+
+
+def input_rows(folder: Path) -> List[int]:
+    """`numInputRows` of each micro-batch of a flow, by Spark's log of events."""
+    lines = (line for path in folder.rglob("*") if path.is_file() for line in path.read_text().splitlines())
+    events = (json.loads(line) for line in lines if "QueryProgressEvent" in line)
+    progress = [event["progress"] for event in events]
+    of_the_flow = [each for each in progress if each["name"] == "mirror source->target"]
+    return [source["numInputRows"] for each in of_the_flow for source in each["sources"]]
+
+
+@pytest.mark.long
+def test_log_of_events_has_the_copied_records_as_input_rows(ground: Ground, topic_name: Callable[[], str]) -> None:
+    source, target, spark, directory = ground
+    flow = OneFlow(source, target, topic_name(), directory)
+    flow.fill(200)
+    events = directory / "events"
+    events.mkdir()
+    logged = {"enabled": "true", "compress": "false", "dir": events.as_uri()}
+    options = [word for name, value in logged.items() for word in ("--conf", f"spark.eventLog.{name}={value}")]
+    ended = submit(directory, *options, config=flow.config)
+    assert ended.code == 0, ended.text
+    flow.assert_exact(spark)
+    assert sum(input_rows(events)) == flow.written * flow.partitions
+
+
+def test_spark_that_lacks_the_private_parts_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Fork:
+        @property
+        def streams(self) -> object:
+            raise RuntimeError("StreamExecution has no lastExecution")
+
+    rows = InputRows(cast("SparkSession", Fork()))
+    rows.add("query", 1)
+    rows.add("query", 1)
+    (warned,) = caplog.records
+    assert warned.levelname == "WARNING" and "lastExecution" in warned.getMessage()
+    assert rows.count("query") is None
+
+
+PROGRAM = """\
+from mirror_lib.spark.session import running_session
+for name in ("one", "another"):
+    with running_session(name) as session:
+        out = session._jvm.java.lang.System.out
+        out.println("Deleted 0 files and directories in a total of 1 directories.")
+        out.println(name)
+    out.println("Exception in a thread of Spark's that noticed its end")
+print("a document", flush=True)
+"""
+
+
+def test_java_prints_to_standard_error_without_noise_and_nothing_once_it_ends(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == "a document\n"
+    assert done.stderr.splitlines() == ["one", "another"]
+    assert list(tmp_path.iterdir()) == []

@@ -351,12 +351,13 @@ def test_wrong_settings_are_refused_with_their_line(line: str, words: str, tmp_p
     assert words in said and said.endswith("(mirror.yaml:11)")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention_watch, "WAKE_SECONDS", 0.01)
     monkeypatch.setattr(retention_watch, "READ_SECONDS", 0.01)
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_read_that_fails_is_followed_by_others() -> None:
     asked: List[Mapping[TopicPartition, int]] = []
     failures: List[Exception] = [ClusterError("no broker answers"), ValueError("unforeseen")]
@@ -373,6 +374,7 @@ def test_a_read_that_fails_is_followed_by_others() -> None:
     assert asked[0] == {("orders", 0): 7} and failures == []
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_flow_without_lag_is_not_read_and_its_last_time_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: List[str] = []
 

@@ -1,4 +1,4 @@
-"""The faults: each a function that acts on a scene while records flow. A new case is one function here, and its row in
+"""The faults: each acts on a scene while records flow. A new case is one `case` here, and its row in
 `docs/project/guarantees.md` comes from the next run of `make faults`."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
@@ -21,6 +21,7 @@ from tests.faults.proxy import HEALTHY, Trouble
 from tests.faults.scene import Scene, Strike
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
+from tests.lab.small_disk import SmallDisk
 from tests.lab.standalone import SMALL
 
 # After so long the ledger has the copied records, on a busy machine too.
@@ -67,12 +68,12 @@ class Case:
 CASES: Dict[str, Case] = {}
 
 
-def case(title: str, **facts: Any) -> Callable[[Act], Act]:
-    """Put the function on the list under its own name."""
+def case(title: str, name: str = "", **facts: Any) -> Callable[[Act], Act]:
+    """Put the function on the list under this name, or its own."""
 
     def put(act: Act) -> Act:
-        name = act.__name__.replace("_", "-")
-        CASES[name] = Case(name, title, act, **facts)
+        known = name or act.__name__.replace("_", "-")
+        CASES[known] = Case(known, title, act, **facts)
         return act
 
     return put
@@ -87,39 +88,31 @@ def no_fault(scene: Scene) -> None:
         scene.strike("nothing")
 
 
-@case("process, 3 kills (`kill -9`)", quick=True)
-def process_killed(scene: Scene) -> None:
-    killed_again_and_again(scene)
+def again_and_again(what: str, end: Callable[[Scene], object]) -> Act:
+    """Each process that is ended so is followed by another one, three times."""
+
+    def act(scene: Scene) -> None:
+        for _ in range(3):
+            scene.strike(what)
+            scene.sleep(0, 2)
+            end(scene)
+            scene.engine.start()
+        scene.healed()
+
+    return act
 
 
-def killed_again_and_again(scene: Scene) -> None:
-    for _ in range(3):
-        scene.strike("kill -9 of the leading process")
-        scene.sleep(0, 2)
-        scene.engine.kill()
-        scene.engine.start()
-    scene.healed()
-
-
-@case("every process, 3 kills")
-def machine_lost(scene: Scene) -> None:
-    for _ in range(3):
-        scene.strike("kill -9 of every process")
-        scene.sleep(0, 2)
-        scene.engine.kill_all()
-        scene.engine.start()
-    scene.healed()
-
-
-@case("every process, 3 SIGTERM")
 def terminated(scene: Scene) -> None:
-    for _ in range(3):
-        scene.strike("SIGTERM to every process")
-        scene.sleep(0, 2)
-        scene.engine.kill_all(signal.SIGTERM)
-        wait_for(lambda: not scene.engine.running, "its end after SIGTERM", 90)
-        scene.engine.start()
-    scene.healed()
+    scene.engine.kill_all(signal.SIGTERM)
+    wait_for(lambda: not scene.engine.running, "its end after SIGTERM", 90)
+
+
+killed = again_and_again("kill -9 of the leading process", lambda scene: scene.engine.kill())
+case("process, 3 kills (`kill -9`)", "process-killed", quick=True)(killed)
+case("every process, 3 kills", "machine-lost")(
+    again_and_again("kill -9 of every process", lambda scene: scene.engine.kill_all())
+)
+case("every process, 3 SIGTERM", "terminated")(again_and_again("SIGTERM to every process", terminated))
 
 
 @case("Python workers killed", mm2=False)
@@ -131,11 +124,7 @@ def workers_killed(scene: Scene) -> None:
     scene.healed()
 
 
-@case(
-    "executor killed",
-    mm2=False,
-    spark_options=TWO_EXECUTORS,
-)
+@case("executor killed", mm2=False, spark_options=TWO_EXECUTORS)
 def executors_killed(scene: Scene) -> None:
     for _ in range(2):
         scene.strike("kill -9 of an executor")
@@ -145,21 +134,13 @@ def executors_killed(scene: Scene) -> None:
     scene.healed()
 
 
-@case(
-    "executor frozen, 20 s",
-    mm2=False,
-    spark_options=TWO_EXECUTORS,
-)
+@case("executor frozen, 20 s", mm2=False, spark_options=TWO_EXECUTORS)
 def executors_frozen(scene: Scene) -> None:
     frozen_twice(scene, "an executor", lambda: [scene.random.choice(replicator(scene).executors())])
 
 
 @case("frozen while a successor copies (zombie)", quick=True, fences_itself=True)
 def zombie(scene: Scene) -> None:
-    frozen_and_thawed(scene)
-
-
-def frozen_and_thawed(scene: Scene) -> None:
     for _ in range(2):
         scene.strike("SIGSTOP of every process, a successor")
         scene.sleep(0, 2)
@@ -211,7 +192,8 @@ def back_in(cluster: Cluster, broker: KafkaBroker, *topics: str) -> None:
     wait_for(lambda: cluster.whole(*topics), f"replicas of {broker.name} in sync", 90)
 
 
-def killed_in_turn(scene: Scene, cluster: Cluster, topic: str, clean: bool = False) -> None:
+def killed_in_turn(scene: Scene, side: str, clean: bool = False) -> None:
+    cluster, topic = (scene.target, scene.engine.remote_topic) if side == "target" else (scene.source, scene.load.topic)
     for broker in cluster.brokers:
         scene.strike(f"{'SIGTERM' if clean else 'kill -9'} of {broker.name}")
         scene.sleep(0, 2)
@@ -224,19 +206,11 @@ def killed_in_turn(scene: Scene, cluster: Cluster, topic: str, clean: bool = Fal
     scene.healed()
 
 
-@case("target brokers killed in turn")
-def target_brokers_killed(scene: Scene) -> None:
-    killed_in_turn(scene, scene.target, scene.engine.remote_topic)
-
-
-@case("target brokers restarted in turn")
-def target_brokers_restarted(scene: Scene) -> None:
-    killed_in_turn(scene, scene.target, scene.engine.remote_topic, clean=True)
-
-
-@case("source brokers killed in turn")
-def source_brokers_killed(scene: Scene) -> None:
-    killed_in_turn(scene, scene.source, scene.load.topic)
+case("target brokers killed in turn", "target-brokers-killed")(lambda scene: killed_in_turn(scene, "target"))
+case("target brokers restarted in turn", "target-brokers-restarted")(
+    lambda scene: killed_in_turn(scene, "target", clean=True)
+)
+case("source brokers killed in turn", "source-brokers-killed")(lambda scene: killed_in_turn(scene, "source"))
 
 
 @case("active controllers killed")
@@ -286,24 +260,25 @@ def trouble(cluster: Cluster, wanted: Trouble) -> Iterator[None]:
     assert sum(cluster.happened().values()) > before, f"the lines to {cluster.name} met no trouble"
 
 
-def on_both_lines(scene: Scene, what: str, wanted: Trouble, seconds: float) -> None:
-    scene.strike(what)
-    with trouble(scene.source, wanted), trouble(scene.target, wanted):
-        time.sleep(seconds)
-    scene.healed()
+def on_lines(what: str, wanted: Trouble, *sides: str) -> Act:
+    """Half a minute of trouble on the lines to these clusters."""
+
+    def act(scene: Scene) -> None:
+        scene.strike(what)
+        with ExitStack() as stack:
+            for side in sides:
+                stack.enter_context(trouble(getattr(scene, side), wanted))
+            time.sleep(30)
+        scene.healed()
+
+    return act
 
 
-@case("connections cut at random bytes")
-def lines_cut(scene: Scene) -> None:
-    on_both_lines(scene, "2 frames of 100 cut", Trouble(cut=0.02), 30)
-
-
-@case("target responses lost")
-def answers_lost(scene: Scene) -> None:
-    scene.strike("5 answers of 100 lost")
-    with trouble(scene.target, Trouble(lose_answer=0.05)):
-        time.sleep(30)
-    scene.healed()
+HOLE = Trouble(hole_to_broker=True, hole_to_client=True)
+case("connections cut at random bytes", "lines-cut")(
+    on_lines("2 frames of 100 cut", Trouble(cut=0.02), "source", "target")
+)
+case("target responses lost", "answers-lost")(on_lines("5 answers of 100 lost", Trouble(lose_answer=0.05), "target"))
 
 
 @case("target requests 8 s late", fences_itself=True)
@@ -328,41 +303,20 @@ def requests_late_of_the_dead(scene: Scene) -> None:
     scene.healed()
 
 
-@case("source black hole")
-def black_hole_source(scene: Scene) -> None:
-    scene.strike("black hole, both directions")
-    with trouble(scene.source, Trouble(hole_to_broker=True, hole_to_client=True)):
-        time.sleep(30)
-    scene.healed()
-
-
-@case("target black hole")
-def black_hole_target(scene: Scene) -> None:
-    scene.strike("black hole, both directions")
-    with trouble(scene.target, Trouble(hole_to_broker=True, hole_to_client=True)):
-        time.sleep(30)
-    scene.healed()
-
-
-@case("target black hole, responses only")
-def one_way_hole(scene: Scene) -> None:
-    scene.strike("black hole towards the client")
-    with trouble(scene.target, Trouble(hole_to_client=True)):
-        time.sleep(30)
-    scene.healed()
-
-
-@case("every frame 100 ms late")
-def slow_lines(scene: Scene) -> None:
-    on_both_lines(scene, "100 ms each way", Trouble(delay_seconds=0.1), 30)
+case("source black hole", "black-hole-source")(on_lines("black hole, both directions", HOLE, "source"))
+case("target black hole", "black-hole-target")(on_lines("black hole, both directions", HOLE, "target"))
+case("target black hole, responses only", "one-way-hole")(
+    on_lines("black hole towards the client", Trouble(hole_to_client=True), "target")
+)
+case("every frame 100 ms late", "slow-lines")(
+    on_lines("100 ms each way", Trouble(delay_seconds=0.1), "source", "target")
+)
 
 
 # Transactions on the source.
 
 
-@case("transactional source, 3 kills", transactional=True)
-def transactions(scene: Scene) -> None:
-    killed_again_and_again(scene)
+case("transactional source, 3 kills", "transactions", transactional=True)(killed)
 
 
 @case("source transaction open, 20 s", transactional=True)
@@ -402,8 +356,9 @@ def records_deleted(scene: Scene) -> None:
     scene.healed()
 
 
-@case(
+case(
     "compacted source, 3 kills",
+    "compacted",
     cleaned=True,
     topic={
         "cleanup.policy": "compact",
@@ -411,9 +366,7 @@ def records_deleted(scene: Scene) -> None:
         "min.cleanable.dirty.ratio": "0.01",
         "max.compaction.lag.ms": "3000",
     },
-)
-def compacted(scene: Scene) -> None:
-    killed_again_and_again(scene)
+)(killed)
 
 
 @case("partitions added, kill")
@@ -521,55 +474,36 @@ def stopped_instead(scene: Scene) -> None:
 # Flows that change records.
 
 
-@case("`where`, 3 kills", mm2=False, flow="where")
-def where_killed(scene: Scene) -> None:
-    killed_again_and_again(scene)
-
-
-@case("`where`, zombie", mm2=False, flow="where", fences_itself=True)
-def where_zombie(scene: Scene) -> None:
-    frozen_and_thawed(scene)
-
-
-@case("repartitioning by key, 3 kills", mm2=False, flow="keyed")
-def keyed_killed(scene: Scene) -> None:
-    killed_again_and_again(scene)
-
-
-@case("repartitioning by key, zombie", mm2=False, flow="keyed", fences_itself=True)
-def keyed_zombie(scene: Scene) -> None:
-    frozen_and_thawed(scene)
+case("`where`, 3 kills", "where-killed", mm2=False, flow="where")(killed)
+case("`where`, zombie", "where-zombie", mm2=False, flow="where", fences_itself=True)(zombie)
+case("repartitioning by key, 3 kills", "keyed-killed", mm2=False, flow="keyed")(killed)
+case("repartitioning by key, zombie", "keyed-zombie", mm2=False, flow="keyed", fences_itself=True)(zombie)
 
 
 # State.
 
 
-@case("state disk full, 20 s", mm2=False, small_disk=True)
-def state_disk_full(scene: Scene) -> None:
+def disk_away(scene: Scene, what: str, begin: Callable[[SmallDisk], None], end: Callable[[SmallDisk], None]) -> None:
     disk = replicator(scene).disk
     assert disk is not None
-    scene.strike("the disk is full")
-    disk.fill()
+    scene.strike(what)
+    begin(disk)
     time.sleep(20)
-    disk.make_room()
+    end(disk)
     if not scene.engine.running:
         scene.engine.start()
     scene.flowing()
     scene.healed()
+
+
+@case("state disk full, 20 s", mm2=False, small_disk=True)
+def state_disk_full(scene: Scene) -> None:
+    disk_away(scene, "the disk is full", SmallDisk.fill, SmallDisk.make_room)
 
 
 @case("state read-only, 20 s", mm2=False, small_disk=True)
 def state_read_only(scene: Scene) -> None:
-    disk = replicator(scene).disk
-    assert disk is not None
-    scene.strike("the disk is read-only")
-    disk.read_only(True)
-    time.sleep(20)
-    disk.read_only(False)
-    if not scene.engine.running:
-        scene.engine.start()
-    scene.flowing()
-    scene.healed()
+    disk_away(scene, "the disk is read-only", lambda disk: disk.read_only(True), lambda disk: disk.read_only(False))
 
 
 @case("state removed, kill", mm2=False)
@@ -584,13 +518,12 @@ def state_removed(scene: Scene) -> None:
     scene.healed()
 
 
-@case(
+case(
     "clock wrong by an hour, 3 kills",
+    "clock-jumps",
     mm2=False,
     environment={"PYTHONPATH": f"{CLOCK_SITE}{os.pathsep}{ROOT}", "LAB_CLOCK": "3600 jumps"},
-)
-def clock_jumps(scene: Scene) -> None:
-    killed_again_and_again(scene)
+)(killed)
 
 
 # Consumer groups.
@@ -599,7 +532,7 @@ def clock_jumps(scene: Scene) -> None:
 @case("group offsets, copy killed", group=True)
 def groups_copy_killed(scene: Scene) -> None:
     followed(scene)
-    killed_again_and_again(scene)
+    killed(scene)
     followed(scene)
 
 
@@ -619,7 +552,7 @@ def groups_translation_killed(scene: Scene) -> None:
 @case("group offsets, target brokers killed", group=True)
 def groups_target_brokers_killed(scene: Scene) -> None:
     followed(scene)
-    killed_in_turn(scene, scene.target, scene.engine.remote_topic)
+    killed_in_turn(scene, "target")
     followed(scene)
 
 

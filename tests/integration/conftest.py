@@ -44,9 +44,10 @@ def ground(source_cluster: KafkaBroker, target_cluster: KafkaBroker, spark: Spar
 def new_flow(
     source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> NewFlow:
-    """Make the flow of a test between both clusters: `new_flow("damaged", partitions=1)`."""
+    """Make the flow of a test between both clusters, or others: `new_flow("damaged", partitions=1, target=torn)`."""
 
     def make(stem: str, **more: Any) -> OneFlow:
-        return OneFlow(source_cluster, target_cluster, topic_name(stem), tmp_path, **more)
+        both = {"source": source_cluster, "target": target_cluster}
+        return OneFlow(topic=topic_name(stem), directory=tmp_path, **{**both, **more})
 
     return make

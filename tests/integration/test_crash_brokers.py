@@ -7,7 +7,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Iterator, List
 
 import pytest
 from confluent_kafka import Producer
@@ -18,7 +18,7 @@ from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.replication.messages import NO_END
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, stopped_process, until
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, stopped_process, until
 from tests.lab.one_lane import LaneProcess, standing_still, task_plans
 
 
@@ -31,10 +31,9 @@ def own_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[Kafk
 
 @pytest.mark.parametrize("killed", [pytest.param(0, id="source", marks=pytest.mark.long), pytest.param(1, id="target")])
 def test_copy_is_exact_after_a_broker_killed_and_restarted(
-    own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path, killed: int
+    own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path, killed: int
 ) -> None:
-    source, target = own_clusters
-    flow = OneFlow(source, target, topic_name("broker"), tmp_path)
+    flow = new_flow("broker", source=own_clusters[0], target=own_clusters[1])
     flow.fill(400)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
@@ -59,10 +58,9 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     ids=["known", "between-two-fetches", "where-brokers-tell-no-ids"],
 )
 def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_only_where_topics_have_no_ids(
-    own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path, known: bool, broken: bool
+    own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path, known: bool, broken: bool
 ) -> None:
-    source, target = own_clusters
-    flow = OneFlow(source, target, topic_name("again"), tmp_path, partitions=1)
+    flow = new_flow("again", source=own_clusters[0], target=own_clusters[1], partitions=1)
     flow.fill(400)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
@@ -75,8 +73,8 @@ def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_o
         time.sleep(2 * MAX_WAIT_MS / 1000)  # an answer that there is nothing new waits to be read by then
         flow.create_source_anew(600)
         if broken:
-            source.kill()
-            source.restart()
+            flow.source.kill()
+            flow.source.restart()
         os.kill(lane.process.pid, signal.SIGCONT)
         (part,) = lane.report(180.0).partitions
     finally:
@@ -99,10 +97,9 @@ def set_request_quota(broker: KafkaBroker, percentage: float) -> None:
 
 @pytest.mark.long
 def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
-    own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path
+    own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path
 ) -> None:
-    source, target = own_clusters
-    flow = OneFlow(source, target, topic_name("quota"), tmp_path, partitions=1)
+    flow = new_flow("quota", source=own_clusters[0], target=own_clusters[1], partitions=1)
     producer = Producer({"bootstrap.servers": flow.source.bootstrap, "linger.ms": 0})
     for number in range(48):  # more than is fetched before the lane stands still
         producer.produce(flow.topic, b"%02d" % number + b"x" * 900_000, partition=0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List, Sequence
+from typing import TYPE_CHECKING, List, Sequence
 
 import pytest
 
@@ -16,10 +16,9 @@ from mirror_lib.kafka.producer import ProduceRequest
 from mirror_lib.replication import copier
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
-from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, driver, run_mirror
 from tests.lab.drained import Drained
-from tests.lab.one_flow import RECORDS_PER_BATCH, OneFlow, until
+from tests.lab.one_flow import RECORDS_PER_BATCH, NewFlow, until
 from tests.lab.one_lane import LaneProcess, next_plan, task_plans
 
 if TYPE_CHECKING:
@@ -54,21 +53,16 @@ def resumed(plan: TaskPlan, report: TaskReport, end: int) -> TaskPlan:
 
 @pytest.mark.parametrize("kind", [PartitionCopy, Drained])
 def test_lane_that_was_fenced_while_it_wrote_reports_no_record_as_copied_that_is_not(
-    kind: type,
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: type, new_flow: NewFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("fenced"), tmp_path)
+    flow = new_flow("fenced")
     for _ in range(2):  # the first batch goes alone, the second is the last request
         flow.fill(RECORDS_PER_BATCH)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
     monkeypatch.setattr(copier, "PartitionCopy", kind)
     with monkeypatch.context() as meanwhile:
-        fenced_at_the_last_request(meanwhile, plan, tmp_path)
+        fenced_at_the_last_request(meanwhile, plan, flow.directory)
         report = copier.copy_lanes(plan, 0)
     assert report.fenced
     assert not copier.copy_lanes(resumed(plan, report, flow.written), 0).fenced
@@ -76,17 +70,11 @@ def test_lane_that_was_fenced_while_it_wrote_reports_no_record_as_copied_that_is
     assert bool(lost) == (kind is Drained)
 
 
-def test_third_driver_copies_what_a_fenced_one_did_not(
-    spark: SparkSession,
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
-) -> None:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("three"), tmp_path, partitions=4)
+def test_third_driver_copies_what_a_fenced_one_did_not(spark: SparkSession, new_flow: NewFlow) -> None:
+    flow = new_flow("three", partitions=4)
     flow.fill(3_000)
     flow.settings = {"max.bytes.per.second": "15 KB", "batch.max.seconds": 2}
-    killed = CrashPoint(FENCED_AND_NO_MORE, token=tmp_path / "fenced", how="kill driver")
+    killed = CrashPoint(FENCED_AND_NO_MORE, token=flow.directory / "fenced", how="kill driver")
     flow.create_remote_topic()
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
         until(lambda: flow.copies() > 200, 300)

@@ -9,7 +9,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Iterator, List, Set
+from typing import Iterator, List, Set
 
 import pytest
 from confluent_kafka import Producer as KafkaProducer
@@ -19,7 +19,7 @@ from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow, until
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 from tests.lab.one_lane import LaneProcess, next_plan, standing_still, task_plans
 from tests.lab.stops import stop_of
 
@@ -38,10 +38,8 @@ def forgetful_cluster(lab_directory: Path) -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, forgetful_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    return filled(OneFlow(source_cluster, forgetful_cluster, topic_name("forgetful"), tmp_path))
+def flow(new_flow: NewFlow, forgetful_cluster: KafkaBroker) -> OneFlow:
+    return filled(new_flow("forgetful", target=forgetful_cluster))
 
 
 def filled(flow: OneFlow) -> OneFlow:
@@ -102,11 +100,9 @@ def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(fl
     assert "which is a duplicate of" in flow.differences()[0]
 
 
-def test_pass_over_young_records_needs_no_fence_of_its_own(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_pass_over_young_records_needs_no_fence_of_its_own(new_flow: NewFlow) -> None:
     now = int(time.time() * 1000)
-    flow = filled(OneFlow(source_cluster, target_cluster, topic_name("young"), tmp_path, first_timestamp=now))
+    flow = filled(new_flow("young", first_timestamp=now))
     (plan,) = task_plans(flow)
     first = copy_lanes(plan, 0)
     flow.fill(LATE)
@@ -167,12 +163,10 @@ def test_what_somebody_else_wrote_behind_old_records_stops_the_partition(flow: O
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asks-first", "relies-on-it"])
-def test_driver_that_stood_still_until_it_was_forgotten(
-    source_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path, asks: bool
-) -> None:
+def test_driver_that_stood_still_until_it_was_forgotten(new_flow: NewFlow, tmp_path: Path, asks: bool) -> None:
     soon = {**LOOKS_OFTEN, "producer.id.expiration.ms": "1000"}
     with clusters(["target-that-forgets-soon"], tmp_path, soon) as (target,):
-        flow = filled(OneFlow(source_cluster, target, topic_name("stood-still"), tmp_path))
+        flow = filled(new_flow("stood-still", target=target))
         (plan,) = task_plans(flow)
         before = copy_lanes(plan, 0)
         flow.fill(LATE)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable
 
 import pytest
 from confluent_kafka import Producer
@@ -17,8 +16,8 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import copier
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
-from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.one_flow import ABOUT_TO_WRITE, OneFlow
+from tests.lab.brokers import clusters
+from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow
 from tests.lab.one_lane import next_plan, standing_still, task_plans
 from tests.lab.stops import stop_of
 
@@ -27,14 +26,11 @@ EARLY, LATE = 400, 200
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
-    return filled(source_cluster, target_cluster, topic_name("zombie"), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    return filled(new_flow("zombie"))
 
 
-def filled(source: KafkaBroker, target: KafkaBroker, topic: str, directory: Path) -> OneFlow:
-    flow = OneFlow(source, target, topic, directory)
+def filled(flow: OneFlow) -> OneFlow:
     flow.fill(EARLY)
     flow.create_remote_topic()
     return flow
@@ -171,11 +167,9 @@ def test_retried_task_of_an_older_driver_takes_its_lanes_over_whole(flow: OneFlo
 
 
 @pytest.mark.long
-def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(
-    topic_name: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(new_flow: NewFlow, tmp_path: Path) -> None:
     with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
-        flow = filled(source, target, topic_name("zombie"), tmp_path)
+        flow = filled(new_flow("zombie", source=source, target=target))
         (old,) = task_plans(flow)
         with standing_still(to_the_end(old), flow.directory, *ABOUT_TO_WRITE) as wake:
             plans = task_plans(flow, tasks=2)

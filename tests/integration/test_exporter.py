@@ -20,10 +20,9 @@ from prometheus_client.openmetrics import parser
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
-from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.crash import driver, run_mirror
-from tests.lab.one_flow import NOON, OneFlow, until
+from tests.lab.one_flow import NOON, NewFlow, OneFlow, until
 from tests.lab.ports import free_ports
 
 if TYPE_CHECKING:
@@ -35,10 +34,8 @@ parse: Any = parser.text_string_to_metric_families
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[], str], tmp_path: Path
-) -> OneFlow:
-    flow = OneFlow(source_cluster, target_cluster, topic_name(), tmp_path)
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("exported")
     flow.fill(RECORDS)
     return flow
 

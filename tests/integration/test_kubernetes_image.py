@@ -9,14 +9,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Mapping
 
 import pytest
 import yaml
+from pyspark.sql import SparkSession
 
-from tests.integration.conftest import Ground
 from tests.lab.checkout import ROOT, jars_folder
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow
 from tests.lab.standalone import SMALL, SPARK_HOME
 from tests.lab.submitted import environment
 
@@ -50,10 +50,9 @@ def specification() -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["image", "image without the jars"])
 def test_application_copies_with_the_jars_of_its_image(
-    ground: Ground, topic_name: Callable[[], str], tmp_path: Path, whole: bool
+    new_flow: NewFlow, spark: SparkSession, tmp_path: Path, whole: bool
 ) -> None:
-    source, target, spark, directory = ground
-    flow = OneFlow(source, target, topic_name(), directory)
+    flow = new_flow("image")
     flow.fill(100)
     spec, home = specification(), image_spark(tmp_path) if whole else SPARK_HOME
     settings = [word for name, value in spec["sparkConf"].items() for word in ("--conf", f"{name}={value}")]

@@ -18,7 +18,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import flow as engine
 from mirror_lib.replication.totals import FlowOutcome
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.second_broker import second_broker
 
 if TYPE_CHECKING:
@@ -53,14 +53,9 @@ def reassigned(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[in
 
 
 def test_remote_partition_without_a_leader_is_named(
-    source_cluster: KafkaBroker,
-    target: KafkaBroker,
-    second: KafkaBroker,
-    spark: SparkSession,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
+    target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow
 ) -> None:
-    flow = OneFlow(source_cluster, target, topic_name("led"), tmp_path, settings={"partitioner": "key"})
+    flow = new_flow("led", target=target, settings={"partitioner": "key"})
     flow.fill(20)
     leaders = reassigned(flow, [[1], [1], [2]])
     second.kill()
@@ -76,16 +71,10 @@ def test_remote_partition_without_a_leader_is_named(
 
 @pytest.mark.parametrize("engine", ["kafka", "records"])
 def test_partitions_beside_one_without_a_leader_are_copied(
-    source_cluster: KafkaBroker,
-    target: KafkaBroker,
-    second: KafkaBroker,
-    spark: SparkSession,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
-    engine: str,
+    target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow, engine: str
 ) -> None:
     settings = {} if engine == "kafka" else {"engine": engine}
-    flow = OneFlow(source_cluster, target, topic_name("alongside"), tmp_path, settings=settings)
+    flow = new_flow("alongside", target=target, settings=settings)
     flow.fill(20)
     leaders = reassigned(flow, [[1], [1], [2]])
     second.kill()
@@ -101,10 +90,8 @@ def test_partitions_beside_one_without_a_leader_are_copied(
 def test_source_partitions_beside_one_without_a_leader_are_copied(
     target: KafkaBroker,
     second: KafkaBroker,
-    target_cluster: KafkaBroker,
     spark: SparkSession,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
+    new_flow: NewFlow,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def printed_by(*command: str) -> Tuple[int, Dict[str, Any]]:
@@ -112,7 +99,7 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
         code = main([*command, str(flow.config), "--json"])
         return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    flow = OneFlow(target, target_cluster, topic_name("away"), tmp_path)
+    flow = new_flow("away", source=target)
     flow.fill(20)
     second.kill()
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
@@ -154,17 +141,15 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
 
 
 def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_new_comes(
-    source_cluster: KafkaBroker,
     target: KafkaBroker,
     second: KafkaBroker,
     spark: SparkSession,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
+    new_flow: NewFlow,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "LEFT_OUT_SECONDS", 2.0)
-    flow = OneFlow(source_cluster, target, topic_name("quiet"), tmp_path, trigger="1 second")
+    flow = new_flow("quiet", target=target, trigger="1 second")
     flow.fill(20)
     leaders = reassigned(flow, [[2]] * 3)
     second.kill()

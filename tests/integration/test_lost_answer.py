@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 import pytest
@@ -15,7 +14,7 @@ from mirror_lib.kafka.connection import Future, LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, refresh
 from mirror_lib.rows.writer import RowWriter
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow
 from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of
 
 if TYPE_CHECKING:
@@ -109,14 +108,9 @@ def test_lane_that_was_taken_over_is_told_so(
 
 
 def test_task_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
-    target: KafkaBroker,
-    source_cluster: KafkaBroker,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
+    target: KafkaBroker, new_flow: NewFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flow = OneFlow(source_cluster, target, topic_name("lost"), tmp_path, settings={"engine": "records"})
+    flow = new_flow("lost", target=target, settings={"engine": "records"})
     flow.fill(60)
     flow.create_remote_topic()
     plan = replace(plan_of(flow, 20), epoch_kept_seconds=1e12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator
+from typing import TYPE_CHECKING, Iterator
 
 import pytest
 
@@ -11,7 +11,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow
 from tests.lab.ports import free_ports
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def low(tmp_path: Path) -> Iterator[KafkaBroker]:
 
 @pytest.mark.long
 def test_broker_config_that_is_too_low_is_named_with_the_value_to_set(
-    source_cluster: KafkaBroker, low: KafkaBroker, spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]
+    new_flow: NewFlow, low: KafkaBroker, spark: SparkSession
 ) -> None:
-    flow = OneFlow(source_cluster, low, topic_name("low"), tmp_path, partitions=1)
+    flow = new_flow("low", target=low, partitions=1)
     flow.fill(10)
     error = flow.run(spark).error
     assert error is not None and flow.copies() == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
@@ -26,7 +25,7 @@ from mirror_lib.kafka.fetcher import (
 from mirror_lib.kafka.log_reader import GLANCE_BYTES, LogEntries, glances
 from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, until
 from tests.lab.one_lane import next_plan, task_plans
 
 pytestmark = pytest.mark.long
@@ -135,10 +134,8 @@ def test_after_its_last_epoch_a_session_goes_on_with_the_first() -> None:
     assert session.ask(wanted, wanted) == Asked(7, 1, {}, ())
 
 
-def test_a_lane_of_many_partitions_copies_them_all_and_goes_on(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("many"), tmp_path, partitions=100)
+def test_a_lane_of_many_partitions_copies_them_all_and_goes_on(new_flow: NewFlow) -> None:
+    flow = new_flow("many", partitions=100)
     flow.create_remote_topic()
     flow.fill(20)
     (plan,) = task_plans(flow)

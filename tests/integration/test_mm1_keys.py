@@ -3,7 +3,6 @@ resumes where the old group stood, with each record where MirrorMaker 1 would ha
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List
 
 import pytest
@@ -15,7 +14,7 @@ from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import commit
 from tests.lab.java_producer import produce_by_java
 from tests.lab.mm1_lab import Mm1Lab
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
@@ -44,13 +43,9 @@ def test_topic_with_another_count_is_refused_with_the_way_out_and_others_are_cop
 
 
 def test_file_with_keys_goes_on_where_the_group_stood_beside_other_writers_and_over_a_kill(
-    spark: SparkSession,
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    topic_name: Callable[[str], str],
-    tmp_path: Path,
+    spark: SparkSession, new_flow: NewFlow
 ) -> None:
-    flow = OneFlow(source_cluster, target_cluster, topic_name("mm1-keyed"), tmp_path)
+    flow = new_flow("mm1-keyed")
     flow.target.create_topic(flow.topic, REMOTE_PARTITIONS, retention_ms="-1")
     flow.fill(2000)
     group = f"{flow.topic}-mirrormaker"

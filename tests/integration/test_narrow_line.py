@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable
 
 import pytest
 from confluent_kafka import Producer
@@ -13,7 +12,7 @@ from confluent_kafka import Producer
 from mirror_lib.replication.copier import copy_lanes
 from tests.lab.brokers import KafkaBroker
 from tests.lab.far_proxy import far
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.ports import free_ports
 
@@ -23,9 +22,7 @@ RECORD_BYTES = 900_000
 
 
 @pytest.mark.long
-def test_records_arrive_over_a_narrow_line(
-    target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_records_arrive_over_a_narrow_line(new_flow: NewFlow, tmp_path: Path) -> None:
     near, controller, behind, proxy = free_ports(4)
     two_listeners = {
         "listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}",
@@ -36,7 +33,7 @@ def test_records_arrive_over_a_narrow_line(
     source = KafkaBroker("narrow", tmp_path / "narrow", near, controller, two_listeners)
     try:
         source.start()
-        flow = OneFlow(source, target_cluster, topic_name("narrow"), tmp_path, partitions=1)
+        flow = new_flow("narrow", source=source, partitions=1)
         producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
         for number in range(RECORDS):
             producer.produce(flow.topic, b"%02d" % number + os.urandom(RECORD_BYTES), partition=0)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
+from typing import Dict, Iterator, List
 
 import pytest
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
@@ -15,7 +15,7 @@ from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  #
 from mirror_lib.errors import EXIT_OK
 from tests.integration.conftest import Ground
 from tests.lab.checkout import ROOT
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.standalone import SMALL, Standalone, kill_tree, standalone
 from tests.lab.submitted import JOB, environment, submitted
 
@@ -25,10 +25,8 @@ SECONDS = 240.0
 
 
 @pytest.fixture
-def flow(ground: Ground, topic_name: Callable[[], str]) -> OneFlow:
-    source, target, _, directory = ground
-    settings = {"tasks.max": 2}
-    flow = OneFlow(source, target, topic_name(), directory, settings=settings, trigger="1 second")
+def flow(new_flow: NewFlow) -> OneFlow:
+    flow = new_flow("slots", settings={"tasks.max": 2}, trigger="1 second")
     flow.fill(100)
     return flow
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, List, Set, cast
+from typing import TYPE_CHECKING, Any, List, Set, cast
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -15,8 +15,7 @@ from pyspark.sql.utils import IllegalArgumentException  # type: ignore[attr-defi
 from mirror_lib.spark.input_rows import InputRows
 from mirror_lib.spark.jobs import named
 from mirror_lib.topics.filters import first_match
-from tests.integration.conftest import Ground
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow
 from tests.lab.submitted import submit
 from tests.unit.pattern_cases import ALIKE
 
@@ -32,9 +31,8 @@ def jobs(spark: SparkSession) -> Set[str]:
     return {each.get() for each in described if each.isDefined()}
 
 
-def test_jobs_of_a_run_say_what_they_are_for(ground: Ground, topic_name: Callable[[], str]) -> None:
-    source, target, spark, directory = ground
-    flow = OneFlow(source, target, topic_name(), directory)
+def test_jobs_of_a_run_say_what_they_are_for(spark: SparkSession, new_flow: NewFlow) -> None:
+    flow = new_flow("jobs")
     flow.fill(50)
     assert flow.run(spark).error is None
     assert {"warm-up", "source->target: copy, cycle 1", "source->target: ledger"} <= jobs(spark)
@@ -77,15 +75,14 @@ def input_rows(folder: Path) -> List[int]:
 
 
 @pytest.mark.long
-def test_log_of_events_has_the_copied_records_as_input_rows(ground: Ground, topic_name: Callable[[], str]) -> None:
-    source, target, spark, directory = ground
-    flow = OneFlow(source, target, topic_name(), directory)
+def test_log_of_events_has_the_copied_records_as_input_rows(spark: SparkSession, new_flow: NewFlow) -> None:
+    flow = new_flow("input")
     flow.fill(200)
-    events = directory / "events"
+    events = flow.directory / "events"
     events.mkdir()
     logged = {"enabled": "true", "compress": "false", "dir": events.as_uri()}
     options = [word for name, value in logged.items() for word in ("--conf", f"spark.eventLog.{name}={value}")]
-    ended = submit(directory, *options, config=flow.config)
+    ended = submit(flow.directory, *options, config=flow.config)
     assert ended.code == 0, ended.text
     flow.assert_exact(spark)
     assert sum(input_rows(events)) == flow.written * flow.partitions

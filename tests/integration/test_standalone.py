@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Iterator, List
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE
 from tests.integration.conftest import Ground
-from tests.lab.one_flow import OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.standalone import SMALL, Standalone, standalone
 from tests.lab.submitted import submit
 
@@ -28,9 +28,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 @pytest.fixture
-def flow(ground: Ground, topic_name: Callable[[], str]) -> OneFlow:
-    source, target, _, directory = ground
-    return OneFlow(source, target, topic_name(), directory)
+def flow(new_flow: NewFlow) -> OneFlow:
+    return new_flow("standalone")
 
 
 def options(cluster: Standalone) -> List[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, List
+from typing import TYPE_CHECKING, Iterator, List
 
 import pytest
 
@@ -12,8 +12,7 @@ from mirror_lib.config.loader import load
 from mirror_lib.errors import StateError
 from mirror_lib.replication.query import start_query
 from mirror_lib.replication.totals import FlowOutcome
-from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,11 +21,9 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> OneFlow:
+def flow(new_flow: NewFlow) -> OneFlow:
     settings = {"batch.max.seconds": 1}
-    return OneFlow(source_cluster, target_cluster, topic_name("away"), tmp_path, settings=settings, trigger="1 second")
+    return new_flow("away", settings=settings, trigger="1 second")
 
 
 class Running:

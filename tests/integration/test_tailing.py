@@ -85,9 +85,9 @@ def test_lane_goes_on_with_what_comes_and_tells_of_all_of_it(flow: OneFlow) -> N
 
 
 @pytest.mark.long
-def test_lane_goes_on_when_a_broker_was_away(topic_name: Callable[[str], str], tmp_path: Path) -> None:
+def test_lane_goes_on_when_a_broker_was_away(new_flow: NewFlow, tmp_path: Path) -> None:
     with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
-        flow = OneFlow(source, target, topic_name("tail"), tmp_path)
+        flow = new_flow("tail", source=source, target=target)
         flow.fill(EARLY)
         with lane_that_tails(replace(tailing(flow), max_seconds=40.0)) as last:
             until(lambda: all_copied(flow))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import Callable, Dict
+from typing import Dict
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -11,17 +11,15 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow, until
 
 LATEST = {"consumer.auto.offset.reset": "latest"}
 
 
 @pytest.fixture
-def flow(ground: Ground, topic_name: Callable[[str], str]) -> OneFlow:
-    source, target, _, directory = ground
-    return OneFlow(source, target, topic_name("owned"), directory, partitions=2)
+def flow(new_flow: NewFlow) -> OneFlow:
+    return new_flow("owned", partitions=2)
 
 
 def expire(broker: KafkaBroker, topic: str, offsets: Dict[int, int]) -> None:

@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
 
@@ -24,7 +22,6 @@ from tests.lab.small_disk import SmallDisk
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.replication.totals import FlowOutcome
 
 pytestmark = pytest.mark.long
 
@@ -57,22 +54,6 @@ def flow(own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_
     flow = OneFlow(own_clusters[0], own_clusters[1], topic_name("disk"), tmp_path)
     flow.fill(400)
     return flow
-
-
-@contextmanager
-def running(flow: OneFlow, spark: SparkSession) -> Iterator[List[FlowOutcome]]:
-    """The flow runs while the block does; its outcome is there afterwards."""
-    stop, outcomes = threading.Event(), []  # type: Tuple[threading.Event, List[FlowOutcome]]
-    thread = threading.Thread(target=lambda: outcomes.append(flow.run(spark, stop)))
-    thread.start()
-    try:
-        yield outcomes
-        if flow.trigger == "availableNow":
-            thread.join(120)
-    finally:
-        stop.set()
-        thread.join(60)
-        assert not thread.is_alive(), "the flow did not end in time"
 
 
 def incidents(flow: OneFlow, spark: SparkSession) -> List[Tuple[str, int, int, int]]:
@@ -130,7 +111,7 @@ def test_running_flow_copies_again_what_the_remote_log_lost_on_disk(
     spark: SparkSession, flow: OneFlow, lost: str
 ) -> None:
     flow.trigger = "1 second"
-    with running(flow, spark) as outcomes:
+    with flow.running(spark) as outcomes:
         until(lambda: flow.copies() == 1200)
         until((flow.state / "offset_syncs" / "_delta_log" / f"{0:020}.json").exists)
         flow.target.kill()
@@ -178,12 +159,13 @@ def test_copy_goes_on_where_a_full_disk_ended_the_target(
         flow = OneFlow(own_clusters[0], target, topic_name("full"), tmp_path)
         flow.fill(6000)
         small_disk.fill(leave=1_000_000)
-        with running(flow, spark) as outcomes:
+        with flow.running(spark) as outcomes:
             until(lambda: target.process is not None and target.process.poll() is not None)
             small_disk.make_room()
             # Its own log is on that disk, and may lack the reason: a broker without a log folder halts with 1.
             assert target.process is not None and target.process.returncode == 1
             target.restart()
+            until(lambda: bool(outcomes), 120)
         assert outcomes[0].error is None
         flow.assert_exact(spark)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, List
 
@@ -16,14 +15,12 @@ from mirror_lib.errors import RefusedError, VanishedError
 from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.crash import CrashPoint, driver
-from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, stopped_process, until
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.replication.totals import FlowOutcome
 
 MIRROR = ["-m", "mirror_lib.cli", "run"]
 WRITTEN_BESIDE = ("heartbeats", "source.checkpoints.internal")
@@ -73,7 +70,7 @@ def test_run_whose_state_is_deleted_ends_by_name_and_makes_no_other(
 ) -> None:
     """A run that created its ledger again had a part of one, and called what was missing there equal."""
     flow.trigger = "1 second"
-    with meanwhile(lambda stop: [flow.run(spark, stop)]) as ended:
+    with flow.running(spark) as ended:
         until(lambda: flow.copies() == flow.written * flow.partitions)
         until(lambda: any((flow.state / "offset_syncs" / "_delta_log").glob("*.json")))
         until(lambda: sum(row[3] for row in flow.ledger(spark)) == flow.written * flow.partitions)
@@ -195,16 +192,9 @@ def checkpoints(flow: OneFlow) -> List[Path]:
 
 @pytest.mark.long
 def test_checkpoint_of_a_run_that_was_stopped_or_failed_is_not_left_behind(flow: OneFlow, spark: SparkSession) -> None:
-    stop = threading.Event()
-    ends: List[FlowOutcome] = []
     flow.trigger = "1 second"
-    running = threading.Thread(target=lambda: ends.append(flow.run(spark, stop)))
-    running.start()
-    try:
+    with flow.running(spark) as ends:
         until(lambda: flow.copies() == flow.written * flow.partitions and len(checkpoints(flow)) == 1, 120)
-    finally:
-        stop.set()
-        running.join(60)
     assert [end.error for end in ends] == [None] and checkpoints(flow) == []
     flow.trigger = "availableNow"
     assert flow.run(spark).error is None

@@ -17,7 +17,6 @@ from mirror_lib.errors import EXIT_OK
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.damage import DAMAGES, QUICK, commits, cut, damage, go_back
-from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 
 if TYPE_CHECKING:
@@ -204,7 +203,7 @@ def test_checkpoint_of_spark_that_is_ahead_of_the_ledger_hides_no_record(flow: O
     admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
     admin.delete_topics([flow.remote_topic])[flow.remote_topic].result(30)
     flow.trigger = "1 second"
-    with meanwhile(lambda stop: [flow.run(spark, stop)]):
+    with flow.running(spark):
         until(lambda: flow.copies() == flow.written * flow.partitions, 40)
 
 

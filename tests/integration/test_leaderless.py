@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
@@ -16,7 +15,6 @@ from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import flow as engine
-from mirror_lib.replication.totals import FlowOutcome
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.second_broker import second_broker
@@ -124,18 +122,11 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
     assert code == 0 and names[0] in "".join(found["topics"][0]["notes"])
     assert printed_by("verify")[0] == 1
 
-    stop = threading.Event()
-    ends: List[FlowOutcome] = []
     flow.trigger = "1 second"
-    running = threading.Thread(target=lambda: ends.append(flow.run(spark, stop)))
-    running.start()
-    try:
+    with flow.running(spark) as ends:
         second.restart()
         until(lambda: not away())
         until(lambda: flow.copies() == 20 * flow.partitions, 120)
-    finally:
-        stop.set()
-        running.join(60)
     assert [end.error for end in ends] == [None]
     assert [printed_by(*each)[0] for each in (["verify", "--complete"], ["status"])] == [0, 0]
 
@@ -154,19 +145,12 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     leaders = reassigned(flow, [[2]] * 3)
     second.kill()
     until(lambda: leaders() == [-1] * 3)
-    stop = threading.Event()
-    ends: List[FlowOutcome] = []
-    running = threading.Thread(target=lambda: ends.append(flow.run(spark, stop)))
-    running.start()
-    try:
+    with flow.running(spark) as ends:
         # At the start, in the first batch, and at the next check.
         until(lambda: caplog.text.count(f"{flow.topic}-2: one of its clusters answers with no offsets of it") >= 3, 120)
         second.restart()
         until(lambda: leaders() == [2] * 3)
         until(lambda: flow.copies() == flow.written * flow.partitions)
-    finally:
-        stop.set()
-        running.join(60)
     assert [end.error for end in ends] == [None]
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, List
+from typing import TYPE_CHECKING, List
 
 import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.errors import StateError
 from mirror_lib.replication.query import start_query
-from mirror_lib.replication.totals import FlowOutcome
 from tests.lab.one_flow import NewFlow, OneFlow, until
 
 if TYPE_CHECKING:
@@ -22,30 +20,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    settings = {"batch.max.seconds": 1}
-    return new_flow("away", settings=settings, trigger="1 second")
-
-
-class Running:
-    """A flow that runs next to the test, until it is asked to stop."""
-
-    def __init__(self, flow: OneFlow, spark: SparkSession) -> None:
-        self._stop = threading.Event()
-        self.ended: List[FlowOutcome] = []
-        self._thread = threading.Thread(target=lambda: self.ended.append(flow.run(spark, self._stop)), daemon=True)
-        self._thread.start()
-
-    def stop(self) -> FlowOutcome:
-        self._stop.set()
-        self._thread.join(60)
-        return self.ended[0]
-
-
-@pytest.fixture
-def running(flow: OneFlow, spark: SparkSession) -> Iterator[Running]:
-    running = Running(flow, spark)
-    yield running
-    running.stop()
+    return new_flow("away", settings={"batch.max.seconds": 1}, trigger="1 second")
 
 
 def away(folder: Path) -> Path:
@@ -67,17 +42,18 @@ def reported(flow: OneFlow, spark: SparkSession) -> List[int]:
 
 
 def test_flow_whose_ledger_is_away_for_a_while_goes_on_and_is_exact(
-    spark: SparkSession, flow: OneFlow, running: Running, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, flow: OneFlow, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flow.fill(200)
-    until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions, 100)
-    kept = away(flow.state / "offset_syncs")
-    flow.fill(200)
-    until(lambda: "starts again" in caplog.text or bool(running.ended))
-    back(flow.state / "offset_syncs", kept)
-    flow.fill(200)
-    until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions or bool(running.ended))
-    assert running.stop().error is None
+    with flow.running(spark) as ended:
+        flow.fill(200)
+        until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions, 100)
+        kept = away(flow.state / "offset_syncs")
+        flow.fill(200)
+        until(lambda: "starts again" in caplog.text or bool(ended))
+        back(flow.state / "offset_syncs", kept)
+        flow.fill(200)
+        until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions or bool(ended))
+    assert ended[0].error is None
     flow.assert_exact(spark)
 
 
@@ -85,11 +61,11 @@ def test_flow_that_begins_at_latest_copies_the_first_record_behind_its_start(
     spark: SparkSession, flow: OneFlow
 ) -> None:
     flow.settings["consumer.auto.offset.reset"] = "latest"
-    running = Running(flow, spark)
-    until(lambda: reported(flow, spark) == [0, 0, 0], 120)
-    flow.fill(100)
-    until(lambda: flow.copies() == flow.written * flow.partitions)
-    assert running.stop().error is None
+    with flow.running(spark) as ended:
+        until(lambda: reported(flow, spark) == [0, 0, 0], 120)
+        flow.fill(100)
+        until(lambda: flow.copies() == flow.written * flow.partitions)
+    assert ended[0].error is None
     flow.assert_exact(spark)
 
 

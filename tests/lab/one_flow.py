@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Optional, Tuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -17,6 +17,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import QUIET
+from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import Log, differences, lies, origin_of, read_topic, without_origins
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ class OneFlow:
         config = load(str(self.config))
         (outcome,) = run_flows(config, config.flows, spark, _ignore, stop or threading.Event())
         return outcome
+
+    def running(self, spark: SparkSession) -> ContextManager[List[FlowOutcome]]:
+        """The flow runs while the block does; its outcome is there afterwards."""
+        return meanwhile(lambda stop: [self.run(spark, stop)])
 
     def copies(self) -> int:
         """Records on the remote log by now, whatever they are; 0 while there is none."""

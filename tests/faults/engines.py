@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from tests.faults.cluster import Cluster
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT
-from tests.lab.flow_lab import QUIET
+from tests.lab.flow_lab import QUIET, write_config
 from tests.lab.mirrormaker import DEFAULTS, MirrorMaker
 from tests.lab.one_flow import state_of
 from tests.lab.ports import free_ports
@@ -160,6 +160,7 @@ class Mirror(Engine):
     def config(self) -> Path:
         """The configuration file, written again from the settings."""
         settings = {
+            "topics": f"[{self.topic}]",
             "tasks.max": 2,
             "replication.factor": 3,
             "refresh.topics.interval.seconds": 2,
@@ -168,22 +169,9 @@ class Mirror(Engine):
             **QUIET,
             **self.settings,
         }
-        lines = [
-            f"name: {self.topic}",
-            "clusters:",
-            f'  source: {{bootstrap.servers: "{self.source.far}"}}',
-            f'  target: {{bootstrap.servers: "{self.target.far}"}}',
-            "flows:",
-            "  source->target:",
-            f"    topics: [{self.topic}]",
-            *(f"    {key}: {value}" for key, value in settings.items()),
-            f"state: {self.state_folder}",
-            'trigger: "1 second"',
-        ]
-        path = self.folder / "mirror.yaml"
-        new = path.with_suffix(".new")  # another process may be reading it
-        new.write_text("\n".join(lines) + "\n")
-        return new.replace(path)
+        path, servers = self.folder / "mirror.yaml", {"source": self.source.far, "target": self.target.far}
+        ends = {"state": self.state_folder, "trigger": "1 second"}
+        return write_config(path, self.topic, servers, ["source->target"], settings, **ends)
 
     def command(self) -> Sequence[str]:
         if self.spark_options:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -29,6 +29,20 @@ QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "
 NOON = 1_700_000_000_000
 IncidentRow = Tuple[str, str, int, int, int]
 """Kind, topic without the lab's prefix, partition, first offset, offset after the last."""
+
+
+def write_config(
+    path: Path, name: str, servers: Mapping[str, str], flows: Sequence[str], settings: Mapping[str, Any], **ends: object
+) -> Path:
+    """A file of flows that have the same settings, replaced in one step: another process may be reading it."""
+    lines = [f"name: {name}", *(f"{key}: {value}" for key, value in ends.items()), "clusters:"]
+    lines += [f'  {alias}: {{bootstrap.servers: "{each}"}}' for alias, each in servers.items()]
+    lines.append("flows:")
+    for flow in flows:
+        lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in settings.items())]
+    new = path.with_name(f"{path.name}.{threading.get_ident()}.new")
+    new.write_text("\n".join(lines) + "\n")
+    return new.replace(path)
 
 
 @dataclass
@@ -78,20 +92,14 @@ class FlowLab:
 
     @property
     def config(self) -> Path:
-        """The configuration file, rewritten from `settings` and `trigger`: whole for a concurrent reader."""
+        """The configuration file, rewritten from `settings` and `trigger`."""
         seconds = {"batch.max.seconds": 5, "tail.seconds": 2}
         settings = {"tasks.max": 2, "replication.factor": 1, **seconds, **QUIET, **self.settings}
         settings.setdefault("topics", f'["{self.name}[.].*"]')
-        lines = [f"name: {self.name}", "clusters:"]
         named = {self.source.name: self.source, self.target.name: self.target, **self.other_names}
-        lines += [f'  {name}: {{bootstrap.servers: "{each.bootstrap}"}}' for name, each in named.items()]
-        lines += ["flows:"]
-        for flow in self.flows:
-            lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in settings.items())]
-        path, new = self.directory / "mirror.yaml", self.directory / f"mirror.{threading.get_ident()}.new"
-        new.write_text("\n".join([*lines, f"state: {self.directory / 'state'}", f'trigger: "{self.trigger}"']) + "\n")
-        new.replace(path)
-        return path
+        servers = {name: each.bootstrap for name, each in named.items()}
+        ends = {"state": self.directory / "state", "trigger": self.trigger}
+        return write_config(self.directory / "mirror.yaml", self.name, servers, self.flows, settings, **ends)
 
     def run_all(self, stop: Optional[threading.Event] = None) -> List[FlowOutcome]:
         """One whole run in this process, streaming queries and all."""

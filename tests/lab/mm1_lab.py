@@ -6,12 +6,11 @@ import argparse
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ContextManager, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from mirror_lib.commands.mm1 import add, mm1_config
 from mirror_lib.config.model import MirrorConfig
 from tests.lab.brokers import KafkaBroker
-from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
@@ -50,31 +49,16 @@ class Mm1Lab:
         files = [f"--{name}.config={self.directory / state}-{name}.properties" for name in ("consumer", "producer")]
         return [*files, f"--whitelist={self.topic}", f"--state={self.directory / state}", *more]
 
-    def run(
-        self, state: str = "state", *more: str, trigger: str = "availableNow", stop: Optional[threading.Event] = None
-    ) -> List[FlowOutcome]:
+    def run(self, state: str = "state") -> List[FlowOutcome]:
         """In this process, with the lab's own arguments."""
-        return self.run_with(self.arguments(state, *more), trigger, stop)
+        return self.run_with(self.arguments(state))
 
-    def run_with(
-        self,
-        arguments: Sequence[str],
-        trigger: str = "availableNow",
-        stop: Optional[threading.Event] = None,
-    ) -> List[FlowOutcome]:
+    def run_with(self, arguments: Sequence[str]) -> List[FlowOutcome]:
         """In this process, with any arguments."""
         from mirror_lib.copy_job import run_flows
 
-        config = replace(config_of(*arguments), trigger=trigger)
-        return run_flows(config, config.flows, self.spark, lambda _: None, stop or threading.Event())
-
-    def running(self, state: str) -> ContextManager[List[FlowOutcome]]:
-        """In this process, while the block does; its outcomes are there afterwards."""
-        return self.running_with(self.arguments(state))
-
-    def running_with(self, arguments: Sequence[str]) -> ContextManager[List[FlowOutcome]]:
-        """The same with any arguments."""
-        return meanwhile(lambda stop: self.run_with(arguments, "1 second", stop))
+        config = replace(config_of(*arguments), trigger="availableNow")
+        return run_flows(config, config.flows, self.spark, lambda _: None, threading.Event())
 
     def copied(self, partition: int = 0) -> List[Optional[bytes]]:
         """Values on the target, for the strictest reader; none while there is no such topic."""

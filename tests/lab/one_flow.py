@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
-from tests.lab.flow_lab import QUIET
+from tests.lab.flow_lab import QUIET, write_config
 from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import Log, differences, lies, origin_of, read_topic, without_origins
 
@@ -77,22 +77,16 @@ class OneFlow:
     def config(self) -> Path:
         """The configuration file, rewritten from `settings` and `trigger`."""
         seconds = {"batch.max.seconds": 5, "tail.seconds": 2}
-        settings = {"tasks.max": 2, "replication.factor": 1, **seconds, **QUIET, **self.settings}
-        lines = [
-            f"name: {self.topic}",
-            "clusters:",
-            f'  source: {{bootstrap.servers: "{self.source.bootstrap}"}}',
-            f'  target: {{bootstrap.servers: "{self.target.bootstrap}"}}',
-            "flows:",
-            "  source->target:",
-            f"    topics: [{self.patterns or self.topic}]",
-            *(f"    {key}: {value}" for key, value in settings.items()),
-            f"state: {self.state_root}",
-            f'trigger: "{self.trigger}"',
-        ]
-        path = self.directory / "mirror.yaml"
-        path.write_text("\n".join(lines) + "\n")
-        return path
+        own = {"topics": f"[{self.patterns or self.topic}]", "tasks.max": 2, "replication.factor": 1}
+        return write_config(
+            self.directory / "mirror.yaml",
+            self.topic,
+            {"source": self.source.bootstrap, "target": self.target.bootstrap},
+            ["source->target"],
+            {**own, **seconds, **QUIET, **self.settings},
+            state=self.state_root,
+            trigger=self.trigger,
+        )
 
     def fill(self, records: int = 600) -> None:
         """Append `records` to every partition: no two alike; some without a key, a value or headers."""

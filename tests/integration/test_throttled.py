@@ -1,19 +1,34 @@
-"""Brokers that throttle the mirror by a quota: it is silent for as long as they ask, and then resumes where it was."""
+"""Servers and lines that keep the mirror waiting, or allow it less than it asks for: quotas, a narrow line, silence."""
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Iterator
 
 import pytest
+from confluent_kafka import Producer
 
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.errors import ClusterError
+from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
+from tests.lab.brokers import KafkaBroker
+from tests.lab.far_proxy import far
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import task_plans
+from tests.lab.ports import free_ports
 from tests.lab.quotas import quota
 
-pytestmark = pytest.mark.long
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
 # 1.0 MB. The lab's brokers measure over two seconds at least, so a third is more than they take or give at once: they
 # put us off again and again until three seconds have passed.
 RECORDS, BYTES_A_SECOND = 9000, 320_000.0
@@ -50,3 +65,99 @@ def test_answers_without_records_from_a_source_that_throttles_are_not_taken_for_
     assert report.source_throttled_seconds > 0
     assert {producer.epoch for producer in report.producers.values()} == {ONE_LIFE}
     assert flow.differences() == []
+
+
+BYTES_PER_SECOND = 1_000_000
+LARGE_RECORDS = 8
+RECORD_BYTES = 900_000
+
+
+@pytest.mark.long
+def test_records_arrive_over_a_narrow_line(new_flow: NewFlow, tmp_path: Path) -> None:
+    near, controller, behind, proxy = free_ports(4)
+    two_listeners = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{proxy}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+    source = KafkaBroker("narrow", tmp_path / "narrow", near, controller, two_listeners)
+    try:
+        source.start()
+        flow = new_flow("narrow", source=source, partitions=1)
+        producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
+        for number in range(LARGE_RECORDS):
+            producer.produce(flow.topic, b"%02d" % number + os.urandom(RECORD_BYTES), partition=0)
+            producer.flush(30)
+        flow.written = LARGE_RECORDS
+        flow.create_remote_topic()
+        (plan,) = task_plans(flow)
+        options = {"bootstrap_servers": f"127.0.0.1:{proxy}", "request_timeout_ms": 2000}
+        with far(proxy, behind, 5, BYTES_PER_SECOND):
+            (part,) = copy_lanes(replace(plan, source_options=options, max_seconds=3.0), 0).partitions
+        assert (part.position, part.stopped) == (LARGE_RECORDS, None)
+        assert flow.differences() == []
+    finally:
+        source.kill()
+
+
+def test_a_server_that_never_answers_keeps_no_task_from_the_others(source_cluster: KafkaBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        listed = [f"127.0.0.1:{silent.getsockname()[1]}", source_cluster.bootstrap]
+        options = {"bootstrap_servers": listed, "socket_connection_setup_timeout_ms": 500}
+        # Which is asked first is left to chance.
+        for _ in range(6):
+            network = Network()
+            client = LogClient(network, "source", options)
+            client.connect(time.monotonic() + 20)
+            client.close()
+            network.close()
+
+
+def test_a_server_that_never_answers_to_tls_ends_no_patience_but_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {
+            "bootstrap_servers": [f"127.0.0.1:{silent.getsockname()[1]}"],
+            "socket_connection_setup_timeout_ms": 500,
+            "security_protocol": "SSL",
+            "ssl_check_hostname": False,
+        }
+        network = Network()
+        client = LogClient(network, "source", options)
+        with pytest.raises(ClusterError, match="cannot reach the cluster source"):
+            client.connect(time.monotonic() + 3)
+        client.close()
+        network.close()
+
+
+class LowBroker(KafkaBroker):
+    """A broker that is ready without a transaction of the usual length."""
+
+    def answers(self) -> bool:
+        try:
+            with KafkaCluster(ClusterConfig("low", {"bootstrap.servers": self.bootstrap}), 2) as cluster:
+                return cluster.broker_count() == 1
+        except ClusterError:
+            return False
+
+
+@pytest.fixture
+def low(tmp_path: Path) -> Iterator[KafkaBroker]:
+    port, controller_port = free_ports(2)
+    broker = LowBroker("low", tmp_path / "low", port, controller_port, {"transaction.max.timeout.ms": "30000"})
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+@pytest.mark.long
+def test_broker_config_that_is_too_low_is_named_with_the_value_to_set(
+    new_flow: NewFlow, low: KafkaBroker, spark: SparkSession
+) -> None:
+    flow = new_flow("low", target=low, partitions=1)
+    flow.fill(10)
+    error = flow.run(spark).error
+    assert error is not None and flow.copies() == 0
+    assert "transaction.max.timeout.ms=60000" in str(error) and "Write on" not in str(error)

@@ -232,10 +232,8 @@ class GuardedFlow:
     copied: List[str] = field(default_factory=list)
 
     def fill(self) -> None:
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, **client_settings("admin")})
-        for number in range(100):
-            producer.produce(self.topic, b"value %d" % number + b" " * 5000, partition=0)
-        assert producer.flush(20) == 0
+        large = (b"value %d" % number + b" " * 5000 for number in range(100))
+        self.broker.write(self.topic, *large, partition=0, **client_settings("admin"))
 
     def config(self, user: str, **settings: str) -> MirrorConfig:
         side = login_config(self.broker, user).properties

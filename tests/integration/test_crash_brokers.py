@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Iterator, List
 
 import pytest
-from confluent_kafka import Producer
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from mirror_lib.kafka.connection import LogClient, Network
@@ -100,11 +99,9 @@ def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
     own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path
 ) -> None:
     flow = new_flow("quota", source=own_clusters[0], target=own_clusters[1], partitions=1)
-    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "linger.ms": 0})
-    for number in range(48):  # more than is fetched before the lane stands still
-        producer.produce(flow.topic, b"%02d" % number + b"x" * 900_000, partition=0)
-        producer.flush(30)
-    flow.written = 48
+    flow.written = 48  # more than is fetched before the lane stands still
+    large = (b"%02d" % number + b"x" * 900_000 for number in range(flow.written))
+    flow.source.write(flow.topic, *large, batch_num_messages=1)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
     with standing_still(plan, tmp_path, *ABOUT_TO_WRITE) as wake:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Iterator, List, Set
 
 import pytest
-from confluent_kafka import Producer as KafkaProducer
 from kafka import KafkaAdminClient, TopicPartition
 
 from mirror_lib.replication.copier import copy_lanes
@@ -154,9 +153,7 @@ def test_copy_is_exact_after_a_lane_killed_while_it_fences_again(flow: OneFlow, 
 def test_what_somebody_else_wrote_behind_old_records_stops_the_partition(flow: OneFlow) -> None:
     (plan,) = task_plans(flow)
     with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
-        foreign = KafkaProducer({"bootstrap.servers": flow.target.bootstrap})
-        foreign.produce(flow.remote_topic, b"foreign", partition=1)
-        foreign.flush()
+        flow.target.write(flow.remote_topic, b"foreign", partition=1)
         report = wake().report()
     assert [stop_of(part).refused for part in report.partitions] == [False, True, False]
     assert [part.records for part in report.partitions] == [EARLY] * flow.partitions

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
@@ -196,9 +195,7 @@ def test_sequences_go_on_past_the_largest_number(flow: OneFlow) -> None:
 def test_partition_that_stays_refused_gets_no_marker(flow: OneFlow, monkeypatch: pytest.MonkeyPatch) -> None:
     (plan,) = task_plans(flow)
     first = copy_lanes(plan, 0)
-    foreign = Producer({"bootstrap.servers": flow.target.bootstrap})
-    foreign.produce(flow.remote_topic, b"foreign", partition=1)
-    foreign.flush()
+    flow.target.write(flow.remote_topic, b"foreign", partition=1)
     flow.fill(LATE)
     own = next_plan(plan, first, flow.written)
     # As a run that starts: without what an earlier one held.

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from tests.lab.brokers import KafkaBroker, end_with_parent
@@ -62,10 +61,7 @@ class Scene:
 
     def write(self) -> None:
         """As many records more."""
-        producer = Producer({"bootstrap.servers": self.source.bootstrap, "log_level": 0})
-        for number in range(EACH):
-            producer.produce(self.topic, b"%d" % (self.written + number))
-        assert producer.flush(60) == 0
+        self.source.write(self.topic, *(b"%d" % (self.written + number) for number in range(EACH)))
         self.written += EACH
 
     @contextmanager

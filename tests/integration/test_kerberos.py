@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.config.client_options import spark_kafka_options
 from mirror_lib.config.model import ClusterConfig
@@ -53,9 +52,7 @@ def test_a_keytab_serves_spark_and_the_python_side_alike(
 ) -> None:
     client = properties(broker, line(centre.keytab("mirror"), "mirror"))
     topic = broker.create_topic("kerberos")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    producer.produce(topic, b"one")
-    producer.flush()
+    broker.write(topic, b"one")
     with KafkaCluster(ClusterConfig("A", client)) as cluster:
         assert topic in cluster.topics()
     assert spark._jvm is not None
@@ -93,10 +90,7 @@ def test_published_mirrormaker_1_command_copies_with_kerberos_on_both_sides(
         command.chmod(0o755)
         topic = broker.create_topic("my-topic")
         commit(broker, "KafkaMirror", topic, 0)  # the consumer begins at the end where the group has no offset
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        for number in range(20):
-            producer.produce(topic, b"%d" % number)
-        producer.flush()
+        broker.write(topic, *(b"%d" % number for number in range(20)))
         environment = {
             **os.environ,
             "PATH": f"{tmp_path}:{os.environ['PATH']}",

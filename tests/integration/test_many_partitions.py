@@ -6,7 +6,6 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import LogClient, Network
@@ -52,13 +51,10 @@ def test_a_glance_at_many_logs_hides_nothing(
     source_cluster: KafkaBroker, topic_name: Callable[[str], str], client: LogClient
 ) -> None:
     topic = source_cluster.create_topic(topic_name("glance"), 6)
-    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "linger.ms": 0})
     sizes: Dict[int, List[int]] = {SMALL: [100], LARGE: [2 * GLANCE_BYTES], ALL_READ: [100], LOST: [100]}
     sizes[LONG] = [GLANCE_BYTES // 3] * 20
     for number, values in sizes.items():
-        for size in values:
-            producer.produce(topic, b"v" * size, partition=number)
-            assert producer.flush(30) == 0  # a record batch for each record
+        source_cluster.write(topic, *(b"v" * size for size in values), partition=number, batch_num_messages=1)
     positions: Dict[TopicPartition, int] = {(topic, number): 0 for number in range(6)}
     client.refresh_leaders(positions, time.monotonic() + 30)
     positions.update({(topic, ALL_READ): 1, (topic, LOST): 5})
@@ -107,18 +103,12 @@ def test_a_session_names_and_tells_only_what_is_new_and_starts_again_when_it_is_
     assert node is not None
     ask = Asking(client, node)
     until(lambda: log_ends(client, wanted) == wanted)  # the broker knows by now that it leads them
-    producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
-
-    def write(number: int) -> None:
-        producer.produce(topic, b"v", partition=number)
-        assert producer.flush(30) == 0
-
     assert set(ask(wanted) or {}) == set(wanted)
-    write(3)
+    source_cluster.write(topic, b"v", partition=3)
     assert set(ask(wanted) or {}) == {(topic, 3)}
     wanted[(topic, 3)] = 1
     del wanted[(topic, 4)]
-    write(4)
+    source_cluster.write(topic, b"v", partition=4)
     assert ask(wanted) == {}
     assert (ask.asked.positions, ask.asked.forgotten) == ({(topic, 3): 1}, ((topic, 4),))
 

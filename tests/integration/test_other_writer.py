@@ -7,8 +7,6 @@ import threading
 from contextlib import contextmanager
 from typing import Callable, Iterator, List
 
-from confluent_kafka import Producer
-
 from mirror_lib.config.loader import load
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
@@ -73,13 +71,7 @@ def test_signs_of_another_tool_refuse_and_the_mirrors_own_do_not(ground: Ground)
         assert checked(lab).state is Writer.RUNNING
         outcome = lab.run()
         assert outcome.error is not None and outcome.error.code == "MIR-340"
-    producer = Producer({"bootstrap.servers": lab.target.bootstrap, "log_level": 0})
-
-    def write() -> None:
-        producer.produce(lab.remote("orders"), b"another tool's")
-        producer.flush(10)
-
-    with again_and_again(write):
+    with again_and_again(lambda: lab.target.write(lab.remote("orders"), b"another tool's")):
         assert checked(lab).state is Writer.RUNNING
         assert checked(lab, run_is_open=True).state is Writer.NONE, "the fence stops what an open run writes"
         assert checked(lab, fences=True).state is Writer.NONE

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
@@ -86,10 +85,7 @@ def mirrored(
 ) -> Mirrored:
     made = Mirrored(source_cluster, target_cluster, tmp_path, topic_name("team").replace("-", ""))
     topic = source_cluster.create_topic(f"{made.team}.orders", 1, retention_ms="99999999999", segment_ms="7000000")
-    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "log_level": 0})
-    for number in range(20):
-        producer.produce(topic, b"record %d" % number, partition=0)
-    assert producer.flush(30) == 0
+    source_cluster.write(topic, *(b"record %d" % number for number in range(20)))
     commit(source_cluster, f"{made.team}-app", topic, 7)
     return made
 

@@ -122,9 +122,7 @@ def test_place_that_differs_each_time_is_refused(spark: SparkSession, flow: OneF
 
 def test_remote_topic_with_records_of_somebody_else_is_refused(spark: SparkSession, flow: OneFlow) -> None:
     flow.create_remote_topic()
-    producer = Producer({"bootstrap.servers": flow.target.bootstrap, "log_level": 0})
-    producer.produce(flow.remote_topic, b"by hand", partition=0)
-    assert producer.flush(30) == 0
+    flow.target.write(flow.remote_topic, b"by hand")
     error = flow.run(spark).error
     assert isinstance(error, RefusedError) and "mirror.origin" in str(error)
     assert flow.copies() == 1 + RECORDS * (flow.partitions - 1)

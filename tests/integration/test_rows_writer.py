@@ -179,9 +179,7 @@ def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_n
 def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow, spark: SparkSession) -> None:
     shared = with_lanes(plan_of(flow, RECORDS), shared=True)
     attempt(flow, spark, shared, where=EARLY)
-    producer = Producer({"bootstrap.servers": flow.target.bootstrap, "log_level": 0})
-    producer.produce(flow.remote_topic, b"theirs", partition=0)
-    assert producer.flush(30) == 0
+    flow.target.write(flow.remote_topic, b"theirs")
     lanes = lanes_of([attempt(flow, spark, shared)])
     assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     logs = read_topic(flow.target, flow.remote_topic)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Set
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ClusterConfig
@@ -179,10 +178,8 @@ def guarded(lab_directory: Path) -> Iterator[Guarded]:
 def fill(broker: SecuredBroker) -> None:
     broker.create_topic("orders", 2)
     broker.create_topic("heartbeats")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    for number in range(500):
-        producer.produce("orders", b"%d" % number, partition=number % 2)
-    assert producer.flush(30) == 0
+    for number in (0, 1):
+        broker.write("orders", *(b"%d" % each for each in range(number, 500, 2)), partition=number)
     read_on(broker, "billing", ["orders"], 300)
 
 

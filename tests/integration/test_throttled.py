@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
@@ -85,10 +84,8 @@ def test_records_arrive_over_a_narrow_line(new_flow: NewFlow, tmp_path: Path) ->
     try:
         source.start()
         flow = new_flow("narrow", source=source, partitions=1)
-        producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
-        for number in range(LARGE_RECORDS):
-            producer.produce(flow.topic, b"%02d" % number + os.urandom(RECORD_BYTES), partition=0)
-            producer.flush(30)
+        large = (b"%02d" % number + os.urandom(RECORD_BYTES) for number in range(LARGE_RECORDS))
+        source.write(flow.topic, *large, batch_num_messages=1)
         flow.written = LARGE_RECORDS
         flow.create_remote_topic()
         (plan,) = task_plans(flow)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Tuple
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.sync import Synced, sync_topic_configs
@@ -118,11 +117,9 @@ def test_partition_that_waits_for_tiered_storage_holds_up_no_other(
     waiting = TieredFlow(source, target, topic_name("waiting"), tmp_path)
     waiting.tiered(source, waiting.topic, lambda: waiting.fill(500))
     other = OneFlow(source, target, topic_name("other"), tmp_path, partitions=1)
-    producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0})
-    for number in range(30):  # more than one answer has room for
-        producer.produce(other.topic, b"%02d" % number + b"x" * 900_000, partition=0)
-        producer.flush(30)
-    other.written = 30
+    other.written = 30  # more than one answer has room for
+    large = (b"%02d" % number + b"x" * 900_000 for number in range(other.written))
+    source.write(other.topic, *large, batch_num_messages=1)
     for flow in (waiting, other):
         flow.create_remote_topic()
     (plan,), (more,) = task_plans(waiting), task_plans(other)

@@ -56,9 +56,7 @@ def cluster_id(properties: Dict[str, str]) -> str:
 def test_both_clients_log_in_by_the_same_properties(broker: TokenBroker, spark: SparkSession) -> None:
     client = broker.client()
     topic = broker.create_topic("both")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-    producer.produce(topic, b"one")
-    producer.flush()
+    broker.write(topic, b"one")
     assert cluster_id(client) == broker.cluster_id
     before = len(broker.issuer.requests)
     options = spark_kafka_options(client, spark.version)

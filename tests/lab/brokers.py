@@ -189,6 +189,14 @@ class KafkaBroker:
             time.sleep(0.02)
         return name
 
+    def write(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
+        """Append records; `options` are librdkafka's, `_` for `.`: `batch_num_messages=1` makes a batch of each."""
+        own = {key.replace("_", "."): value for key, value in options.items()}
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, **own})
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(60) == 0
+
     @staticmethod
     def _leaderless(admin: AdminClient, topic: str, partitions: int) -> bool:
         found = admin.list_topics(topic, timeout=10).topics[topic].partitions

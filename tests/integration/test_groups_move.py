@@ -221,7 +221,7 @@ def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and
     lab.copy()
     read_on(lab.source, group, [topic], 20)
     start = min(o for o, record in lab.read_remote("orders")[0].items() if record.value == b"value 60")
-    lab.expire_remote("orders", start)
+    lab.target.expire(lab.remote("orders"), {0: start})
     for _ in range(2):
         assert lab.translate() == {(group, "orders", 0): "clamped"}
     assert lab.at_target(group, "orders") == {0: (start, "")}

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Optional
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
@@ -38,12 +37,6 @@ def produce(broker: KafkaBroker, topic: str, *records: Dict[str, Any], **setting
     for record in records:
         producer.produce(topic, **{"partition": 0, **record})
     assert producer.flush(20) == 0
-
-
-def remove_before(broker: KafkaBroker, topic: str, offset: int) -> None:
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for done in client.delete_records([TopicPartition(topic, 0, offset)]).values():
-        done.result(20)
 
 
 def test_the_topic_is_created_compacted_with_one_partition_and_then_left_alone(
@@ -100,7 +93,7 @@ def test_a_topic_whose_head_is_gone_is_read_from_where_it_begins(
     with InternalTopic(config, name, 1) as topic:
         for number in range(5):
             topic.append([(b"%d" % number, b"value")])
-        remove_before(target_cluster, name, 3)
+        target_cluster.expire(name, {0: 3})
         assert topic.latest() == {b"3": b"value", b"4": b"value"}
 
 
@@ -166,7 +159,7 @@ def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of
     for name in (expired, ended):
         for number in range(5):
             produce(target_cluster, name, {"value": b"v", "timestamp": 2_000 + number})
-    remove_before(target_cluster, expired, 3)
+    target_cluster.expire(expired, {0: 3})
     producer = Producer({"bootstrap.servers": target_cluster.bootstrap, "transactional.id": marked})
     producer.init_transactions(20)
     producer.begin_transaction()

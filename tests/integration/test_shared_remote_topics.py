@@ -11,13 +11,10 @@ from dataclasses import replace
 from typing import Callable, Dict, FrozenSet
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from tests.integration.conftest import Ground
-from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import next_plan, task_plans
@@ -105,13 +102,7 @@ def driven_out(lab: FlowLab) -> None:
     lab.write("orders", values(50))
     lab.copy()
     lab.write_to(lab.target, lab.remote("orders"), values(20, "of another flow"))
-    expire(lab.target, lab.remote("orders"), lab.remote_ends()[(lab.remote("orders"), 0)])
-
-
-def expire(broker: KafkaBroker, topic: str, until: int, partition: int = 0) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for deleted in admin.delete_records([TopicPartition(topic, partition, until)]).values():
-        deleted.result(30)
+    lab.target.expire(lab.remote("orders"), {0: -1})
 
 
 def test_flow_whose_place_has_left_the_remote_topic_is_told_how_to_go_on_and_does(
@@ -137,7 +128,7 @@ def test_place_that_has_left_the_remote_topic_is_no_matter_where_the_source_has_
     done = copy_lanes(next_plan(known, begun, flow.written), 0)
     for part in done.partitions:
         flow.target.write(flow.remote_topic, b"of another flow", partition=part.partition)
-        expire(flow.target, flow.remote_topic, part.downstream_offset + 1, part.partition)
+        flow.target.expire(flow.remote_topic, {part.partition: part.downstream_offset + 1})
     stands = next_plan(known, done, flow.written)
     anew = replace(stands, producers={}, tasks=tuple(replace(task, sequence=None) for task in stands.tasks))
     looked = copy_lanes(anew, 0)

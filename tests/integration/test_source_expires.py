@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
@@ -35,19 +33,13 @@ def plan(flow: OneFlow, on_data_loss: str = "fail") -> TaskPlan:
     return replace(task_plans(flow)[0], on_data_loss=on_data_loss)
 
 
-def expire(flow: OneFlow, until: int) -> None:
-    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
-    for deleted in admin.delete_records([TopicPartition(flow.topic, 0, until)]).values():
-        deleted.result(30)
-
-
 def values(log: Log) -> list[object]:
     return [record.value for record in log.values()]
 
 
 def test_nothing_is_lost_where_all_that_expired_was_copied(flow: OneFlow) -> None:
     everything = values(read_topic(flow.source, flow.topic)[0])
-    expire(flow, COPIED - 70)
+    flow.source.expire(flow.topic, {0: COPIED - 70})
     report = copy_lanes(plan(flow), 1)
     assert (report.recovered, report.records) == (COPIED, ALL - COPIED)
     assert report.partitions[0].stopped is None and not report.partitions[0].incidents
@@ -55,7 +47,7 @@ def test_nothing_is_lost_where_all_that_expired_was_copied(flow: OneFlow) -> Non
 
 
 def test_what_was_not_copied_is_refused_by_its_offsets(flow: OneFlow) -> None:
-    expire(flow, COPIED + 50)
+    flow.source.expire(flow.topic, {0: COPIED + 50})
     (part,) = copy_lanes(plan(flow), 1).partitions
     assert stop_of(part).refused
     assert "offsets 200 to 249 left the source's log before they were copied" in str(part.stopped)
@@ -63,7 +55,7 @@ def test_what_was_not_copied_is_refused_by_its_offsets(flow: OneFlow) -> None:
 
 
 def test_what_was_not_copied_is_told_before_anything_behind_it_is_copied(flow: OneFlow) -> None:
-    expire(flow, COPIED + 50)
+    flow.source.expire(flow.topic, {0: COPIED + 50})
     going_on = plan(flow, "continue")
     report = copy_lanes(going_on, 1)
     (part,) = report.partitions

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from typing import Dict
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import NewFlow, OneFlow, until
 
 LATEST = {"consumer.auto.offset.reset": "latest"}
@@ -20,14 +17,6 @@ LATEST = {"consumer.auto.offset.reset": "latest"}
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("owned", partitions=2)
-
-
-def expire(broker: KafkaBroker, topic: str, offsets: Dict[int, int]) -> None:
-    """Remove the records before these offsets, as retention does; -1 is the end."""
-    places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for found in admin.delete_records(places).values():
-        found.result(30)
 
 
 def code_of(flow: OneFlow, spark: SparkSession) -> str:
@@ -39,7 +28,7 @@ def code_of(flow: OneFlow, spark: SparkSession) -> str:
 def test_expired_remote_log_is_not_filled_again_by_another_state_folder(flow: OneFlow, spark: SparkSession) -> None:
     flow.fill(100)
     assert code_of(flow, spark) == ""
-    expire(flow.target, flow.remote_topic, {0: -1, 1: 60})
+    flow.target.expire(flow.remote_topic, {0: -1, 1: 60})
     shutil.rmtree(flow.state)
     flow.fill(50)
     assert main(["plan", str(flow.config)]) == 3
@@ -82,7 +71,7 @@ def test_remote_records_that_the_source_has_lost_stop_a_run_without_its_state(
     flow.fill(100)
     assert code_of(flow, spark) == ""
     shutil.rmtree(flow.state)
-    expire(flow.source, flow.topic, {0: 30, 1: 30})
+    flow.source.expire(flow.topic, {0: 30, 1: 30})
     copied = flow.copies()
     assert code_of(flow, spark) == "MIR-329"
     assert flow.copies() == copied
@@ -92,8 +81,8 @@ def test_logs_that_have_expired_on_both_sides_are_copied_from_their_ends_on(flow
     flow.fill(100)
     assert code_of(flow, spark) == ""
     shutil.rmtree(flow.state)
-    expire(flow.source, flow.topic, {0: -1, 1: -1})
-    expire(flow.target, flow.remote_topic, {0: -1, 1: -1})
+    flow.source.expire(flow.topic, {0: -1, 1: -1})
+    flow.target.expire(flow.remote_topic, {0: -1, 1: -1})
     assert code_of(flow, spark) == ""
     flow.fill(20)
     assert code_of(flow, spark) == ""

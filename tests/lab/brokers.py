@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -196,6 +196,12 @@ class KafkaBroker:
         for value in values:
             producer.produce(topic, value, partition=partition)
         assert producer.flush(60) == 0
+
+    def expire(self, topic: str, until: Mapping[int, int]) -> None:
+        """Remove what lies before these offsets of partitions, as retention does; -1 is the end."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for done in admin.delete_records([TopicPartition(topic, *each) for each in until.items()]).values():
+            done.result(30)
 
     @staticmethod
     def _leaderless(admin: AdminClient, topic: str, partitions: int) -> bool:

@@ -283,9 +283,7 @@ def trimmed(broker: KafkaBroker, count: int = 2000, start: int = 777) -> MadeTop
     """A log that begins inside a batch, because records before that were deleted."""
     topic = broker.create_topic("trimmed", 1)
     write(producer_of(broker, linger_ms=500), topic, (b"value %d" % n for n in range(count)), 1)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.delete_records([TopicPartition(topic, 0, start)]).values():
-        future.result(30)
+    broker.expire(topic, {0: start})
     return MadeTopic(topic, 1, count - start, "log starts inside a batch")
 
 

@@ -181,9 +181,7 @@ class FlowLab:
 
     def expire(self, stem: str, until: int, partition: int = 0) -> None:
         """What retention does: the source's log starts at `until` from now on."""
-        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
-        for future in admin.delete_records([TopicPartition(f"{self.name}.{stem}", partition, until)]).values():
-            future.result(30)
+        self.source.expire(f"{self.name}.{stem}", {partition: until})
 
 
 def values(count: int, stem: str = "value") -> List[bytes]:

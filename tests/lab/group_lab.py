@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as Place
 
@@ -192,12 +191,6 @@ class GroupLab(FlowLab):
     def rest_of(self, group: str, stem: str, **settings: Any) -> Dict[int, List[LogRecord]]:
         """What an ordinary consumer of the group still reads of the remote topic."""
         return of_topic(read_on(self.target, group, [self.remote(stem)], **settings), self.remote(stem))
-
-    def expire_remote(self, stem: str, until: int, partition: int = 0) -> None:
-        """What retention does on the target."""
-        admin = AdminClient({"bootstrap.servers": self.target.bootstrap})
-        for future in admin.delete_records([TopicPartition(self.remote(stem), partition, until)]).values():
-            future.result(30)
 
 
 def of_topic(found: Read, topic: str) -> Dict[int, List[LogRecord]]:

@@ -27,10 +27,9 @@ from tests.lab import dataset
 from tests.lab.brokers import java_command
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.group_lab import committed
+from tests.lab.group_lab import Read, committed, faults_of_move, read_on
 from tests.lab.jvm import QUICK
 from tests.lab.kafka_jars import release
-from tests.lab.moving_group import Work, faults, work
 from tests.lab.one_flow import ABOUT_TO_WRITE
 from tests.lab.readers import differences, read_topic
 from tests.lab.releases import ReleaseCluster, releases
@@ -75,7 +74,7 @@ class Pair:
     target: ReleaseCluster
     directory: Path
     made: Sequence[dataset.MadeTopic] = ()
-    before: Work = field(default_factory=dict)
+    before: Read = field(default_factory=dict)
     checkpointed: Dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
@@ -147,7 +146,7 @@ def test_hard_data_set_is_copied_over_a_kill(pair: Pair, table: Table, capsys: p
         pair.made, transaction = dataset.fill(pair.source, pair.target, ("source", "target"), SCALE)
         if release(pair.source.version) < FIRST_WITHOUT_OLD_FORMATS:
             pair.made = [*pair.made, *dataset.old_formats(pair.source)]
-        pair.before = work(pair.source, GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
+        pair.before = read_on(pair.source, GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
         beat(pair)
         crash = CrashPoint(*ABOUT_TO_WRITE, pair.directory / "died", "kill driver")
         assert run_mirror(Path(pair.config), crash=crash, seconds=400) == -9
@@ -209,8 +208,9 @@ def test_group_is_moved_undone_and_goes_on(pair: Pair, table: Table, capsys: pyt
         documents(capsys, "groups", "rollback", pair.config, "--run", moved["run_id"], "--execute", "--json")
         assert on_target(pair) == {}
         documents(capsys, *moving)
-        after = work(pair.target, GROUP, [f"source.{topic}" for topic in GROUP_TOPICS])
-        assert faults(pair.target, {topic: f"source.{topic}" for topic in GROUP_TOPICS}, pair.before, after) == []
+        remote_topics = {topic: f"source.{topic}" for topic in GROUP_TOPICS}
+        after = read_on(pair.target, GROUP, list(remote_topics.values()))
+        assert faults_of_move(pair.target, remote_topics, pair.before, after) == []
 
 
 def test_heartbeats_are_written(pair: Pair, table: Table) -> None:

@@ -26,8 +26,8 @@ from mirror_lib.text import grouped, size
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.group_lab import Read, faults_of_move, read_on
 from tests.lab.jvm import quick_spark
-from tests.lab.moving_group import Work, faults, work
 
 SOURCE, TARGET = "primary", "backup"
 NEEDED_BYTES = 1_000_000_000
@@ -72,7 +72,7 @@ class Demo:
         with step("the source is filled with records that are hard to copy"):
             made, transaction = dataset.fill(self.brokers[0], self.brokers[1], (SOURCE, TARGET))
         with step(f"the group {GROUP} read some of it and stopped"):
-            before = work(self.brokers[0], GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
+            before = read_on(self.brokers[0], GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
         self.write_config()
         with step("the main job copied what it found"):
             self.mirror()
@@ -84,7 +84,7 @@ class Demo:
             moves = self.move_group()
         print("\n" + "\n".join(moves) + "\n")
         with step(f"{GROUP} resumed on {TARGET}"):
-            after = work(self.brokers[1], GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
+            after = read_on(self.brokers[1], GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
         code = max(self.conclude(report, made), self.conclude_group(before, after))
         if self.keep:
             self.say_where()
@@ -150,9 +150,9 @@ class Demo:
         shown = ["mirror" if a == "mirror_lib.cli" else a for a in arguments if a not in (sys.executable, "-m")]
         print(f"         $ {shlex.join(shown)}", flush=True)
 
-    def conclude_group(self, before: Work, after: Work) -> int:
+    def conclude_group(self, before: Read, after: Read) -> int:
         """Both halves of the group's work together are the topics, each record once. Prints what is wrong."""
-        wrong = faults(self.brokers[1], {topic: f"{SOURCE}.{topic}" for topic in GROUP_TOPICS}, before, after)
+        wrong = faults_of_move(self.brokers[1], {topic: f"{SOURCE}.{topic}" for topic in GROUP_TOPICS}, before, after)
         halves = [grouped(sum(map(len, half.values()))) for half in (before, after)]
         if wrong:
             print(f"{GROUP} did not resume where it stopped:", *wrong, sep="\n  ")

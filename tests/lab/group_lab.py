@@ -22,7 +22,7 @@ from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.translation import TO_DOWNSTREAM
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab
-from tests.lab.readers import Log, LogRecord, consumer_of, record_of
+from tests.lab.readers import Log, LogRecord, consumer_of, read_topic, record_of
 
 PATIENCE_SECONDS = 60.0
 CLASSIC, KIP_848 = "classic", "consumer"
@@ -209,3 +209,14 @@ def union_faults(
             before, after = len(first.get(number, [])), len(then.get(number, []))
             faults.append(f"partition {number}: {before} and then {after} records read, of {len(records)}")
     return faults
+
+
+def faults_of_move(target: KafkaBroker, remote_topics: Mapping[str, str], before: Read, after: Read) -> List[str]:
+    """How a group's reading of topics and then of their remote topics misses being the remote logs."""
+    return [
+        f"{remote}: {fault}"
+        for topic, remote in remote_topics.items()
+        for fault in union_faults(
+            read_topic(target, remote, "read_committed"), of_topic(before, topic), of_topic(after, remote)
+        )
+    ]

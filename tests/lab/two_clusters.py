@@ -18,7 +18,7 @@ from typing import List, Mapping
 from tests.lab.brokers import JARS, KafkaBroker
 from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.dataset import flushed, producer_of
-from tests.lab.moving_group import work
+from tests.lab.group_lab import read_on
 from tests.lab.ports import free_ports
 
 NAMES = ("primary", "backup")
@@ -79,7 +79,7 @@ def fill(broker: KafkaBroker) -> None:
         for n in range(count):
             producer.produce(topic, json.dumps({"id": n}).encode(), b"customer-%d" % (n % 50))
     flushed(producer)
-    work(broker, GROUP, ["orders"], GROUP_READ)
+    read_on(broker, GROUP, ["orders"], GROUP_READ)
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from tests.faults.cluster import Cluster
-from tests.lab.brokers import die_with_parent
+from tests.lab.brokers import background
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import QUIET, write_config
 from tests.lab.mirrormaker import DEFAULTS, MirrorMaker
@@ -72,17 +72,7 @@ class Engine:
     def launch(self, command: Sequence[str], name: str) -> subprocess.Popen[bytes]:
         """A process that leads a session; what it prints goes to the log of that name."""
         environment = {**self.environment(), MARK: self._mark(len(self.started))}
-        with (self.folder / f"{name}.log").open("ab") as out:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        process = background(command, self.folder / f"{name}.log", cwd=ROOT, env=environment)
         self.started.append(process)
         return process
 

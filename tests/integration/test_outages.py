@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, List
 
 from mirror_lib.ledger.table_reader import TableReader
-from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
+from tests.lab.brokers import KafkaBroker, background, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.one_flow import OneFlow, until
 
@@ -22,10 +21,7 @@ class PlainRun:
     def __init__(self, flow: OneFlow, directory: Path) -> None:
         self._lines, self._documents = directory / "lines", directory / "documents"
         command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), f"--json={self._documents}"]
-        with self._lines.open("wb") as lines:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=lines, stderr=lines, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
-            )
+        self.process = background(command, self._lines, own_session=False, cwd=ROOT)
 
     def lines(self) -> List[str]:
         """What it printed, without the times."""

@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -99,6 +99,38 @@ def end_with_parent() -> None:
         LIBC.prctl(1, signal.SIGTERM)
 
 
+def background(
+    command: Sequence[str],
+    log: Path,
+    with_parent: Optional[Callable[[], None]] = die_with_parent,
+    own_session: bool = True,
+    **more: Any,
+) -> subprocess.Popen[bytes]:
+    """A process whose output is appended to `log`. In a session of its own Ctrl-C goes to its starter alone."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=own_session,
+            preexec_fn=with_parent,
+            **more,
+        )
+
+
+def end(process: Optional[subprocess.Popen[bytes]], how: signal.Signals, seconds: float = 20) -> None:
+    """Send it the signal, and kill it where it takes longer."""
+    if process is None or process.poll() is not None:
+        return
+    os.kill(process.pid, how)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 @dataclass
 class KafkaBroker:
     """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.
@@ -137,15 +169,8 @@ class KafkaBroker:
         for port in (self.port, self.controller_port):
             require_free(port, f"broker {self.name}")
         self._write_files()
-        with (self.directory / "console.log").open("ab") as console:
-            self.process = subprocess.Popen(
-                ["sh", "-c", self._command()],
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                start_new_session=True,  # Ctrl-C goes to the starter, which then ends the broker
-                preexec_fn=None if self.keep else die_with_parent,
-            )
+        with_parent = None if self.keep else die_with_parent
+        self.process = background(["sh", "-c", self._command()], self.directory / "console.log", with_parent)
         _running.append(self)
         if wait:
             self.wait_ready()
@@ -228,14 +253,7 @@ class KafkaBroker:
         return self.start()
 
     def _end(self, how: signal.Signals) -> None:
-        if self.process is None or self.process.poll() is not None:
-            return
-        os.kill(self.process.pid, how)
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, how)
         if self in _running:
             _running.remove(self)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, die_with_parent, java_command
+from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, background, end, java_command
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import QUICK
 from tests.lab.ports import free_ports
@@ -68,16 +67,8 @@ class _JavaProcess:
         return [*java, self.main_class, str(file)]
 
     def launch(self) -> None:
-        command = self.command()
-        with (self.directory / "console.log").open("ab") as console:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        command = self.command()  # which makes the folder
+        self.process = background(command, self.directory / "console.log")
 
     def wait_until(self, done: Callable[[], bool], what: str) -> None:
         """Return when `done` says so; it must still run then."""
@@ -91,21 +82,11 @@ class _JavaProcess:
 
     def stop(self) -> None:
         """Clean shutdown: positions are flushed."""
-        self._end(signal.SIGTERM)
+        end(self.process, signal.SIGTERM, 30)
 
     def kill(self) -> None:
         """`kill -9`."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self.process is None or self.process.poll() is not None:
-            return
-        os.kill(self.process.pid, how)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, signal.SIGKILL)
 
 
 class MirrorMaker(_JavaProcess):

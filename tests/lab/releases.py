@@ -25,7 +25,8 @@ from tests.lab.brokers import (
     READY_SECONDS,
     KafkaBroker,
     _random_id,
-    die_with_parent,
+    background,
+    end,
     java_command,
 )
 from tests.lab.checkout import LabError
@@ -149,25 +150,11 @@ class ReleaseCluster(KafkaBroker):
             if process.poll() is None:
                 os.kill(process.pid, how)
         for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process, how)
         self.processes.clear()
 
     def _spawn(self, command: str) -> None:
-        with (self.directory / "console.log").open("ab") as console:
-            self.processes.append(
-                subprocess.Popen(
-                    ["sh", "-c", command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=console,
-                    stderr=console,
-                    start_new_session=True,
-                    preexec_fn=die_with_parent,
-                )
-            )
+        self.processes.append(background(["sh", "-c", command], self.directory / "console.log"))
 
     def _broker(self, number: int) -> str:
         """One shell line: format the folder if it is new, then become the broker."""

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pyspark
 
-from tests.lab.brokers import die_with_parent
+from tests.lab.brokers import background
 from tests.lab.jvm import QUICK
 from tests.lab.one_flow import until
 from tests.lab.ports import free_ports
@@ -77,10 +77,7 @@ class Standalone:
         env.update({"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1"})
         # SIGPWR then decommissions a worker.
         env["SPARK_WORKER_OPTS"] = "-Dspark.decommission.enabled=true"
-        with (self.directory / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent
-            )
+        process = background(command, self.directory / f"{name}.log", own_session=False, env=env)
         self.processes.append(process)
         return process
 

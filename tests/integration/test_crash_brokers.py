@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Iterator, List
 
 import pytest
-from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
-from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.replication.messages import NO_END
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, stopped_process, until
 from tests.lab.one_lane import LaneProcess, standing_still, task_plans
+from tests.lab.quotas import quota
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +81,6 @@ def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_o
     assert ("was deleted and created again" in str(part.stopped)) == known
 
 
-def set_request_quota(broker: KafkaBroker, percentage: float) -> None:
-    """For clients of every name; 0 for none."""
-    entry = AlterClientQuotasRequest.EntryData
-    entity = entry.EntityData(entity_type="client-id", entity_name=None)
-    change = entry.OpData(key="request_percentage", value=percentage, remove=not percentage)
-    request = AlterClientQuotasRequest(entries=[entry(entity=[entity], ops=[change])], validate_only=False)
-    client = LogClient(Network(), broker.name, {"bootstrap_servers": broker.bootstrap})
-    client.connect(time.monotonic() + 30)
-    assert [each.error_code for each in client.call(None, request).entries] == [0]
-    client.close()
-
-
 @pytest.mark.long
 def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
     own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path
@@ -105,11 +92,10 @@ def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
     with standing_still(plan, tmp_path, *ABOUT_TO_WRITE) as wake:
-        set_request_quota(flow.source, 0.0001)
-        lane = wake()
-        time.sleep(4.5)  # a broker holds an answer back for a second at most
-        assert flow.copies() < flow.written
-        set_request_quota(flow.source, 0)
+        with quota(flow.source, None, "request_percentage", 0.0001):
+            lane = wake()
+            time.sleep(4.5)  # a broker holds an answer back for a second at most
+            assert flow.copies() < flow.written
         report = lane.report()
     assert [part.stopped for part in report.partitions] == [None]
     assert flow.differences() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import Iterator
+from typing import Iterator, Optional
 
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
@@ -12,7 +12,7 @@ from mirror_lib.kafka.connection import LogClient, Network
 from tests.lab.brokers import KafkaBroker
 
 
-def _alter(broker: KafkaBroker, client_id: str, key: str, value: float, remove: bool) -> None:
+def _alter(broker: KafkaBroker, client_id: Optional[str], key: str, value: float, remove: bool) -> None:
     entry = AlterClientQuotasRequest.EntryData
     entity = entry.EntityData(entity_type="client-id", entity_name=client_id)
     change = entry.OpData(key=key, value=value, remove=remove)
@@ -24,8 +24,8 @@ def _alter(broker: KafkaBroker, client_id: str, key: str, value: float, remove: 
 
 
 @contextmanager
-def quota(broker: KafkaBroker, client_id: str, key: str, value: float) -> Iterator[None]:
-    """While the block runs the client id has this quota, for example `producer_byte_rate` in bytes a second."""
+def quota(broker: KafkaBroker, client_id: Optional[str], key: str, value: float) -> Iterator[None]:
+    """While the block runs the client id, or every one, has this quota: `producer_byte_rate` in bytes a second."""
     _alter(broker, client_id, key, value, remove=False)
     try:
         yield

@@ -164,13 +164,6 @@ def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
     assert "? unknown" in root.one("ul", "flows").text
 
 
-def test_old_rows_of_a_long_table_are_counted() -> None:
-    flow = flow_report()
-    runs = tuple(run_of(number, NOW - 1000 * number, 1) for number in range(60, 0, -1))
-    root = parsed(mirror_report([replace(flow, history=replace(flow.history, runs=runs))]))
-    assert len(root.table("run")) == 50 and "10 older runs: in the table runs." in root.text
-
-
 def chart_titles(root: Element, number: int) -> List[str]:
     figure = list(root.all("figure", "chart"))[number]
     return [each.text for each in figure.all("title")]
@@ -190,16 +183,6 @@ def test_charts_show_rates_and_lags_of_each_interval() -> None:
     assert {"0", "100", "08:00"} <= {each.text for each in figures[0].all("text")}
 
 
-def test_history_of_more_than_a_day_has_charts_of_30_days_too() -> None:
-    flow = flow_report()
-    runs = (run_of(0, NOW - 9 * DAY, 100, 3600.0), *(flow.history.runs or ()))
-    root = parsed(mirror_report([replace(flow, history=replace(flow.history, runs=runs))]))
-    captions = [each.text for each in root.all("figcaption")]
-    assert len(captions) == 6 and captions[3] == "Throughput, records/s last 30 days"
-    assert captions[5] == "Lag, minutes last 30 days"
-    assert len(chart_titles(root, 3)) == 101 + 11 + 5
-
-
 def test_history_is_that_of_30_days_and_what_could_not_be_read_is_none() -> None:
     times = [NOW - days * DAY for days in (10, 20, 40)]
     places = {"topic": "orders", "partition": 0, "from_offset": 1, "until_offset": 2, "reason": "expired"}
@@ -210,14 +193,6 @@ def test_history_is_that_of_30_days_and_what_could_not_be_read_is_none() -> None
     assert [each.at for each in found.incidents or ()] == [NOW - 20 * DAY, NOW - 10 * DAY]
     assert [each.at for each in found.verifications or ()] == times[::-1]
     assert flow_history([], [], [], NOW) == FlowHistory()
-
-
-def test_lag_that_was_not_recorded_is_a_sentence_and_no_chart() -> None:
-    flow = flow_report()
-    root = parsed(mirror_report([replace(flow, history=FlowHistory((run_of(1, NOW - 300, 0),)))]))
-    rate, records, _ = root.all("figure", "chart")
-    assert len(list(rate.all("svg"))) == 1
-    assert "A run records it every three minutes." in records.text and not list(records.all("svg"))
 
 
 def test_rates_are_of_each_interval_and_many_are_averaged() -> None:

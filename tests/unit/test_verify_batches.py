@@ -86,34 +86,6 @@ def test_equal_logs_are_settled_whole(layout: List[Tuple[int, int, int]], size: 
     assert compared(source, remote, range_of(source, remote, runs), size) == Settled((), 0)
 
 
-@given(LAYOUTS, st.integers(1, 40), st.data())
-def test_batch_that_differs_stays_open(layout: List[Tuple[int, int, int]], size: int, data: st.DataObject) -> None:
-    """Its records are within the rest, and the rest is not all where pieces are small."""
-    source, remote, runs = copy_of(layout)
-    number = data.draw(st.integers(0, len(runs) - 1))
-    at = next(n for n, each in enumerate(remote) if each[1] and each[2] and each[1].base_offset == runs[number][1])
-    remote[at] = entry(runs[number][1], runs[number][2], b"another")
-    found = compared(source, remote, range_of(source, remote, runs), size)
-    first = sum(run[2] for run in runs[:number])
-    assert any(begin <= first and first + runs[number][2] <= end for begin, end in found.open)
-
-
-@given(LAYOUTS, st.integers(1, 40), st.data())
-def test_records_that_the_ledger_does_not_name_stay_open(
-    layout: List[Tuple[int, int, int]], size: int, data: st.DataObject
-) -> None:
-    """Between two runs, on either side: nothing in the map says that they are there."""
-    layout = [(4, 0, 0), *((records, before + 1, behind + 1) for records, before, behind in layout)]
-    source, remote, runs = copy_of(layout)
-    log = data.draw(st.sampled_from([source, remote]))
-    places = [n for n, each in enumerate(log) if not each[2]]
-    at = data.draw(st.sampled_from(places))
-    header = log[at][1]
-    assert header is not None
-    log[at] = entry(header.base_offset, 1, b"stray")
-    assert compared(source, remote, range_of(source, remote, runs), size).open
-
-
 @given(LAYOUTS, st.integers(1, 40), st.integers(1, 3))
 def test_records_behind_the_ledgers_end_are_counted(
     layout: List[Tuple[int, int, int]], size: int, behind: int

@@ -46,7 +46,7 @@ def test_copy_is_exact_after_a_driver_killed(
     flow.trigger = "1 second" if how == "kill driver" else "availableNow"
     assert run_mirror(flow.config, crash=crash) == -9
     assert crash.reached
-    before, everything = flow.copies(), flow.written * flow.partitions
+    before, everything = flow.copies(), flow.everything
     assert {"nothing": before == 0, "some": before < everything, "all": before == everything}[copied]
     flow.fill(200)
     flow.trigger = "availableNow"

@@ -71,9 +71,9 @@ def test_run_whose_state_is_deleted_ends_by_name_and_makes_no_other(
     """A run that created its ledger again had a part of one, and called what was missing there equal."""
     flow.trigger = "1 second"
     with flow.running(spark) as ended:
-        until(lambda: flow.copies() == flow.written * flow.partitions)
+        until(flow.all_copied)
         until(lambda: any((flow.state / "offset_syncs" / "_delta_log").glob("*.json")))
-        until(lambda: sum(row[3] for row in flow.ledger(spark)) == flow.written * flow.partitions)
+        until(lambda: sum(row[3] for row in flow.ledger(spark)) == flow.everything)
         lose(flow)
         flow.fill(200)
         until(lambda: bool(ended))
@@ -170,7 +170,7 @@ def test_sigterm_ends_a_run_whose_lane_hangs_and_the_next_one_completes(spark: S
         stopped_process(flow.directory / "stopped", 180)
         os.kill(running.pid, signal.SIGTERM)
         assert running.wait(60) == 143
-    assert flow.copies() < flow.written * flow.partitions
+    assert flow.copies() < flow.everything
     assert flow.run(spark).error is None
     flow.assert_exact(spark)
 
@@ -178,9 +178,9 @@ def test_sigterm_ends_a_run_whose_lane_hangs_and_the_next_one_completes(spark: S
 def test_sigterm_ends_a_continuous_run_well(spark: SparkSession, flow: OneFlow) -> None:
     flow.trigger = "1 second"
     with driver([*MIRROR, str(flow.config)]) as running:
-        until(lambda: flow.copies() == flow.written * flow.partitions, 180)
+        until(flow.all_copied, 180)
         flow.fill(200)
-        until(lambda: flow.copies() == flow.written * flow.partitions, 60)
+        until(flow.all_copied, 60)
         os.kill(running.pid, signal.SIGTERM)
         assert running.wait(60) == 0
     flow.assert_exact(spark)
@@ -194,7 +194,7 @@ def checkpoints(flow: OneFlow) -> List[Path]:
 def test_checkpoint_of_a_run_that_was_stopped_or_failed_is_not_left_behind(flow: OneFlow, spark: SparkSession) -> None:
     flow.trigger = "1 second"
     with flow.running(spark) as ends:
-        until(lambda: flow.copies() == flow.written * flow.partitions and len(checkpoints(flow)) == 1, 120)
+        until(lambda: flow.all_copied() and len(checkpoints(flow)) == 1, 120)
     assert [end.error for end in ends] == [None] and checkpoints(flow) == []
     flow.trigger = "availableNow"
     assert flow.run(spark).error is None

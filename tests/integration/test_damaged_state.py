@@ -41,16 +41,10 @@ def kill(flow: OneFlow, point: Optional[Tuple[str, str, int]] = None) -> None:
     assert run_mirror(flow.config, crash=crash) == -9 and crash.reached
 
 
-def code_of(flow: OneFlow, spark: SparkSession) -> str:
-    """The code with which a run ends; empty for a run that copied all."""
-    error = flow.run(spark).error
-    return "" if error is None else str(error.code)
-
-
 def follow_the_steps(flow: OneFlow, spark: SparkSession) -> None:
     """The steps of docs/fix/state.md: the folder is moved aside, a run, a verification."""
     flow.state.rename(flow.directory / uuid.uuid4().hex)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     assert main(["verify", str(flow.config)]) == EXIT_OK
 
 
@@ -63,7 +57,7 @@ def killed(
     flow = OneFlow(source, target, f"damaged-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("killed"))
     for _ in range(4):
         flow.fill(50)
-        assert code_of(flow, spark) == ""
+        assert flow.code(spark) == ""
     kill(flow)
     return flow
 
@@ -87,12 +81,12 @@ def test_copy_is_exact_after_a_damage_of_the_ledger(
     lost = damage(whole.state / "offset_syncs", name)
     copied = whole.copies()
     if not lost:
-        assert code_of(whole, spark) == "MIR-401"
+        assert whole.code(spark) == "MIR-401"
         assert whole.copies() == copied
         follow_the_steps(whole, spark)
     whole.fill(50)
     killed.written = whole.written
-    assert code_of(whole, spark) == ""
+    assert whole.code(spark) == ""
     whole.assert_exact(spark)
 
 
@@ -112,7 +106,7 @@ SETTINGS: Dict[str, Dict[str, Any]] = {
 
 def assert_once(flow: OneFlow, spark: SparkSession) -> None:
     """Every record of the source once on the remote topic, for flows of any kind."""
-    assert flow.copies() == flow.written * flow.partitions
+    assert flow.all_copied()
     if "engine" in flow.settings:
         assert flow.false_origins() == []
     else:
@@ -126,12 +120,12 @@ def test_flow_of_another_kind_is_exact_after_its_state_went_back_in_time(
 ) -> None:
     """The whole folder of before the last two runs, then its ledger alone, then the other tables alone."""
     flow.settings = SETTINGS[kind]
-    assert code_of(flow, spark) == ""  # before the first record, for `latest`
+    assert flow.code(spark) == ""  # before the first record, for `latest`
     flow.fill(150)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     earlier = shutil.copytree(flow.state, flow.directory / "earlier")
     flow.fill(50)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     kill(flow)
     later = shutil.copytree(flow.state, flow.directory / "later")
     for ledger, others in ((earlier, earlier), (earlier, later), (later, earlier)):
@@ -140,7 +134,7 @@ def test_flow_of_another_kind_is_exact_after_its_state_went_back_in_time(
         shutil.rmtree(flow.state / "offset_syncs")
         shutil.copytree(ledger / "offset_syncs", flow.state / "offset_syncs")
         flow.fill(20)
-        assert code_of(flow, spark) == ""
+        assert flow.code(spark) == ""
         assert_once(flow, spark)
 
 
@@ -149,10 +143,10 @@ def test_flow_of_another_kind_is_exact_after_its_state_went_back_in_time(
 def test_flow_of_another_kind_is_exact_after_the_steps(flow: OneFlow, spark: SparkSession, kind: str) -> None:
     flow.settings = SETTINGS[kind]
     flow.fill(150)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     kill(flow)
     cut(0)(flow.state / "offset_syncs")
-    assert code_of(flow, spark) == "MIR-401"
+    assert flow.code(spark) == "MIR-401"
     follow_the_steps(flow, spark)
     assert_once(flow, spark)
 
@@ -182,15 +176,15 @@ def test_re_created_source_is_not_appended_again_by_an_older_state(flow: OneFlow
     """A backup from before the source was re-created: its records once stood twice on the remote topic."""
     flow.settings["on.data.loss"] = "continue"
     flow.fill(60)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     earlier = shutil.copytree(flow.state, flow.directory / "earlier")
     flow.create_source_anew(40)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     copied = flow.copies()
     assert copied == 100 * flow.partitions
     shutil.rmtree(flow.state)
     shutil.copytree(earlier, flow.state)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     assert flow.copies() == copied
 
 
@@ -198,13 +192,13 @@ def test_checkpoint_of_spark_that_is_ahead_of_the_ledger_hides_no_record(flow: O
     """The ledger and its remote topic are gone, and the checkpoint has every offset: a continuous run waited for the
     next record before it copied those that the source has."""
     flow.fill(30)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     shutil.rmtree(flow.state / "offset_syncs")
     admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
     admin.delete_topics([flow.remote_topic])[flow.remote_topic].result(30)
     flow.trigger = "1 second"
     with flow.running(spark):
-        until(lambda: flow.copies() == flow.written * flow.partitions, 40)
+        until(flow.all_copied, 40)
 
 
 @pytest.mark.long
@@ -213,10 +207,10 @@ def test_checkpoint_of_a_killed_run_whose_start_is_not_recorded_costs_no_record(
 ) -> None:
     flow.settings = ROWS
     flow.fill(150)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     before = len(commits(flow.state / "runs"))
     kill(flow, RECORDED)
     go_back(len(commits(flow.state / "runs")) - before)(flow.state / "runs")
     flow.fill(50)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     assert_once(flow, spark)

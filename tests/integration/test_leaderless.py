@@ -64,7 +64,7 @@ def test_remote_partition_without_a_leader_is_named(
     second.restart()
     until(lambda: leaders() == [1, 1, 2])
     assert flow.run(spark).error is None
-    assert flow.copies() == flow.written * flow.partitions
+    assert flow.all_copied()
 
 
 @pytest.mark.parametrize("engine", ["kafka", "records"])
@@ -150,7 +150,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
         until(lambda: caplog.text.count(f"{flow.topic}-2: one of its clusters answers with no offsets of it") >= 3, 120)
         second.restart()
         until(lambda: leaders() == [2] * 3)
-        until(lambda: flow.copies() == flow.written * flow.partitions)
+        until(flow.all_copied)
     assert [end.error for end in ends] == [None]
 
 

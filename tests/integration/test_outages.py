@@ -45,7 +45,7 @@ def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, s
     begun, over = run.outages()[seen:]
     assert over["side"] == side and over["seconds"] > 0 and abs(over["since"] - begun["since"]) < 1
     flow.fill(10)
-    until(lambda: flow.copies() == flow.written * flow.partitions, 150, "the records after the outage")
+    until(flow.all_copied, 150, "the records after the outage")
     lines = run.lines()[at[0] :]
     (back,) = [n for n, line in enumerate(lines) if f" {side} back after " in line]
     assert re.fullmatch(rf"source->target {side} unreachable since \d\d:\d\d:\d\d", lines[0]), lines[0]

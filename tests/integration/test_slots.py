@@ -47,22 +47,18 @@ def progress(flow: OneFlow) -> List[Dict[str, object]]:
     return [each for each in documents if "behind_records" in each]
 
 
-def all_copied(flow: OneFlow) -> bool:
-    return flow.copies() == flow.written * flow.partitions
-
-
 def in_the_ledger(flow: OneFlow, ground: Ground) -> bool:
     # Not `isDeltaTable`, which remembers for an hour that a folder had no first commit yet.
     try:
         rows = flow.ledger(ground[2])
     except AnalysisException:
         return False
-    return sum(row[3] for row in rows) == flow.written * flow.partitions
+    return sum(row[3] for row in rows) == flow.everything
 
 
 def lose_a_worker(flow: OneFlow, cluster: Standalone) -> None:
     """Once the flow tails, with both of its tasks on either executor."""
-    until(lambda: all_copied(flow), SECONDS)
+    until(flow.all_copied, SECONDS)
     flow.fill(20)
     until(lambda: any(each["waiting"] == "waiting for records" for each in progress(flow)), SECONDS)
     kill_tree(cluster.processes[-1].pid)
@@ -72,10 +68,10 @@ def lose_a_worker(flow: OneFlow, cluster: Standalone) -> None:
 def test_tail_goes_on_where_a_worker_is_lost_and_not_replaced(flow: OneFlow, ground: Ground, tmp_path: Path) -> None:
     with standalone(tmp_path / "spark") as cluster, mirror(flow, cluster, JOB) as running:
         lose_a_worker(flow, cluster)
-        until(lambda: all_copied(flow), SECONDS)
+        until(flow.all_copied, SECONDS)
         until(lambda: in_the_ledger(flow, ground), SECONDS)
         flow.fill(100)
-        until(lambda: all_copied(flow) and in_the_ledger(flow, ground), SECONDS)
+        until(lambda: flow.all_copied() and in_the_ledger(flow, ground), SECONDS)
         running.send_signal(signal.SIGTERM)
         assert running.wait(120) == EXIT_OK
     flow.assert_exact(ground[2])

@@ -109,7 +109,7 @@ def session_of(run: Driver) -> List[int]:
 
 def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlow, spark: SparkSession) -> None:
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config)]) as run:
-        until(lambda: flow.copies() == flow.written * flow.partitions, 120)
+        until(flow.all_copied, 120)
         os.kill(java_of(run), signal.SIGKILL)
         assert run.wait(60) == 1, run.output
     (error,) = [line for line in run.output.splitlines() if "error: " in line]
@@ -129,7 +129,7 @@ def test_sigterm_to_every_process_ends_a_run_as_sigterm_to_the_driver_does(
     flow.fill(1_000)
     flow.settings = {} if limit == "none" else {"max.bytes.per.second": limit}
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--plain"]) as run:
-        full = flow.written * flow.partitions
+        full = flow.everything
         until(lambda: flow.copies() == full if limit == "none" else 0 < flow.copies() < full / 2, 120)
         for pid in session_of(run):
             with contextlib.suppress(ProcessLookupError):  # a worker that was idle, or ended with its daemon

@@ -85,7 +85,7 @@ def test_log_of_events_has_the_copied_records_as_input_rows(spark: SparkSession,
     ended = submit(flow.directory, *options, config=flow.config)
     assert ended.code == 0, ended.text
     flow.assert_exact(spark)
-    assert sum(input_rows(events)) == flow.written * flow.partitions
+    assert sum(input_rows(events)) == flow.everything
 
 
 def test_spark_that_lacks_the_private_parts_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:

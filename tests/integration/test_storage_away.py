@@ -46,13 +46,13 @@ def test_flow_whose_ledger_is_away_for_a_while_goes_on_and_is_exact(
 ) -> None:
     with flow.running(spark) as ended:
         flow.fill(200)
-        until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions, 100)
+        until(lambda: sum(reported(flow, spark)) >= flow.everything, 100)
         kept = away(flow.state / "offset_syncs")
         flow.fill(200)
         until(lambda: "starts again" in caplog.text or bool(ended))
         back(flow.state / "offset_syncs", kept)
         flow.fill(200)
-        until(lambda: sum(reported(flow, spark)) >= flow.written * flow.partitions or bool(ended))
+        until(lambda: sum(reported(flow, spark)) >= flow.everything or bool(ended))
     assert ended[0].error is None
     flow.assert_exact(spark)
 
@@ -64,7 +64,7 @@ def test_flow_that_begins_at_latest_copies_the_first_record_behind_its_start(
     with flow.running(spark) as ended:
         until(lambda: reported(flow, spark) == [0, 0, 0], 120)
         flow.fill(100)
-        until(lambda: flow.copies() == flow.written * flow.partitions)
+        until(flow.all_copied)
     assert ended[0].error is None
     flow.assert_exact(spark)
 

@@ -59,10 +59,6 @@ def lane_that_tails(plan: TaskPlan) -> contextlib.AbstractContextManager[List[Ta
     return meanwhile(lambda stop: [copy_lanes(plan, 0)])
 
 
-def all_copied(flow: OneFlow) -> bool:
-    return flow.copies() >= flow.written * flow.partitions
-
-
 def assert_told_of_everything(flow: OneFlow, report: TaskReport) -> None:
     rows = [(part.partition, *run) for part in report.partitions for run in Runs(part.syncs)]
     source, remote = flow.original(), read_topic(flow.target, flow.remote_topic)
@@ -75,12 +71,12 @@ def assert_told_of_everything(flow: OneFlow, report: TaskReport) -> None:
 def test_lane_goes_on_with_what_comes_and_tells_of_all_of_it(flow: OneFlow) -> None:
     with lane_that_tails(tailing(flow)) as last:
         for _ in range(2):
-            until(lambda: all_copied(flow))
+            until(flow.all_copied)
             flow.fill(LATE)
-        until(lambda: all_copied(flow))
+        until(flow.all_copied)
     (report,) = last
     assert not report.fenced and all(part.sequence is not None for part in report.partitions)
-    assert report.records == flow.written * flow.partitions
+    assert report.records == flow.everything
     assert_told_of_everything(flow, report)
 
 
@@ -90,11 +86,11 @@ def test_lane_goes_on_when_a_broker_was_away(new_flow: NewFlow, tmp_path: Path) 
         flow = new_flow("tail", source=source, target=target)
         flow.fill(EARLY)
         with lane_that_tails(replace(tailing(flow), max_seconds=40.0)) as last:
-            until(lambda: all_copied(flow))
+            until(flow.all_copied)
             target.kill()
             flow.fill(LATE)
             target.restart()
-            until(lambda: all_copied(flow))
+            until(flow.all_copied)
         assert not last[0].fenced
         assert_told_of_everything(flow, last[0])
 
@@ -114,7 +110,7 @@ def test_lane_that_stood_still_while_it_tailed_doubles_records_where_there_is_no
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
         assert not copy_lanes(task_plans(flow, exactly_once=False)[0], 1).fenced
         lane = wake()
-        until(lambda: flow.copies() > flow.written * flow.partitions)
+        until(lambda: flow.copies() > flow.everything)
         lane.process.wait(90)
     assert "which is a duplicate of" in flow.differences()[0]
 
@@ -133,7 +129,7 @@ def test_lane_that_is_given_an_id_that_is_not_written_down_hands_it_back_and_tai
     assert handed_back.records == 0 and flow.copies() == 0
     known = {lane: frozenset([producer.producer_id]) for lane, producer in handed_back.producers.items()}
     with lane_that_tails(replace(plan, known_ids=known)) as last:
-        until(lambda: all_copied(flow))
+        until(flow.all_copied)
     assert_told_of_everything(flow, last[0])
 
 
@@ -174,13 +170,13 @@ def test_stop_within_a_stage_leaves_nothing_to_find(spark: SparkSession, small: 
     with continuous(flow, never) as running:
         until(lambda: flow.copies() > 0, 90)
         flow.fill(LATE)
-        until(lambda: all_copied(flow), 90)
+        until(flow.all_copied, 90)
         running.process.send_signal(signal.SIGTERM)
         assert running.wait() == 0, running.output
-    assert sum(row[3] for row in flow.ledger(spark)) == flow.written * flow.partitions
+    assert sum(row[3] for row in flow.ledger(spark)) == flow.everything
     runs = spark.read.format("delta").load(str(flow.directory / "state" / "runs"))
     ended = runs.where("outcome = 'stopped'").collect()
-    assert [(row["records"], row["bytes"] > 0) for row in ended] == [(flow.written * flow.partitions, True)]
+    assert [(row["records"], row["bytes"] > 0) for row in ended] == [(flow.everything, True)]
     flow.assert_exact(spark)
 
 
@@ -193,7 +189,7 @@ def test_copy_is_exact_after_a_worker_was_killed_and_a_stop_finds_nothing_to_do(
     with continuous(flow, crash) as running:
         fed_until(flow, lambda: crash.reached)
         flow.fill(LATE)
-        until(lambda: all_copied(flow), 90)
+        until(flow.all_copied, 90)
         running.process.send_signal(signal.SIGTERM)
         assert running.wait() == 0, running.output
     flow.assert_exact(spark)

@@ -19,49 +19,43 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("owned", partitions=2)
 
 
-def code_of(flow: OneFlow, spark: SparkSession) -> str:
-    """The code with which a run ends; empty for a run that copied all."""
-    error = flow.run(spark).error
-    return "" if error is None else str(error.code)
-
-
 def test_expired_remote_log_is_not_filled_again_by_another_state_folder(flow: OneFlow, spark: SparkSession) -> None:
     flow.fill(100)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     flow.target.expire(flow.remote_topic, {0: -1, 1: 60})
     shutil.rmtree(flow.state)
     flow.fill(50)
     assert main(["plan", str(flow.config)]) == 3
-    assert code_of(flow, spark) == "MIR-329"
+    assert flow.code(spark) == "MIR-329"
     assert {number: len(log) for number, log in flow.remote().items()} == {0: 0, 1: 41}
     # The way on: the operator knows the next offset of one log, and the first one that the other log still has.
     flow.settings["start.position"] = f'"{flow.topic}:0=100, {flow.topic}:1=59"'
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     assert flow.differences_after({0: 100, 1: 59}) == []
 
 
 def test_latest_without_its_state_leaves_no_gap(flow: OneFlow, spark: SparkSession) -> None:
     flow.settings.update(LATEST)
-    assert code_of(flow, spark) == ""  # the remote topic is made, and the start recorded
+    assert flow.code(spark) == ""  # the remote topic is made, and the start recorded
     flow.fill(40)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     kept = flow.directory / "kept"
     flow.state.rename(kept)
     flow.fill(30)
-    assert code_of(flow, spark) == "MIR-329"
+    assert flow.code(spark) == "MIR-329"
     shutil.rmtree(flow.state)
     kept.rename(flow.state)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     flow.assert_exact(spark)
 
 
 def test_whole_remote_log_proves_where_a_run_without_its_state_resumes(flow: OneFlow, spark: SparkSession) -> None:
     flow.fill(100)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     shutil.rmtree(flow.state)
     flow.fill(50)
     assert main(["plan", str(flow.config)]) == 0
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     flow.assert_exact(spark)
 
 
@@ -69,23 +63,23 @@ def test_remote_records_that_the_source_has_lost_stop_a_run_without_its_state(
     flow: OneFlow, spark: SparkSession
 ) -> None:
     flow.fill(100)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     shutil.rmtree(flow.state)
     flow.source.expire(flow.topic, {0: 30, 1: 30})
     copied = flow.copies()
-    assert code_of(flow, spark) == "MIR-329"
+    assert flow.code(spark) == "MIR-329"
     assert flow.copies() == copied
 
 
 def test_logs_that_have_expired_on_both_sides_are_copied_from_their_ends_on(flow: OneFlow, spark: SparkSession) -> None:
     flow.fill(100)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     shutil.rmtree(flow.state)
     flow.source.expire(flow.topic, {0: -1, 1: -1})
     flow.target.expire(flow.remote_topic, {0: -1, 1: -1})
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     flow.fill(20)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     assert flow.differences_after({0: 100, 1: 100}) == []
 
 
@@ -93,7 +87,7 @@ def test_re_created_topic_is_refused_with_the_partitions_that_the_old_one_lacked
     flow: OneFlow, spark: SparkSession
 ) -> None:
     flow.fill(40)
-    assert code_of(flow, spark) == ""
+    assert flow.code(spark) == ""
     admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
     admin.delete_topics([flow.topic])[flow.topic].result(30)
     until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
@@ -101,5 +95,5 @@ def test_re_created_topic_is_refused_with_the_partitions_that_the_old_one_lacked
     flow.partitions, flow.written = 3, 0
     flow.fill(60)
     copied = flow.copies()
-    assert code_of(flow, spark) == "MIR-316"
+    assert flow.code(spark) == "MIR-316"
     assert flow.copies() == copied

@@ -139,6 +139,23 @@ class OneFlow:
         """The flow runs while the block does; its outcome is there afterwards."""
         return meanwhile(lambda stop: [self.run(spark, stop)])
 
+    def code(self, spark: SparkSession) -> str:
+        """The code with which a run ends; empty for a run that copied all."""
+        error = self.run(spark).error
+        return "" if error is None else str(error.code)
+
+    @property
+    def everything(self) -> int:
+        """How many records the source was given."""
+        return self.written * self.partitions
+
+    def all_copied(self) -> bool:
+        return self.copies() == self.everything
+
+    def has_remote_topic(self) -> bool:
+        admin = AdminClient({"bootstrap.servers": self.target.bootstrap})
+        return self.remote_topic in admin.list_topics(timeout=10).topics
+
     def copies(self) -> int:
         """Records on the remote log by now, whatever they are; 0 while there is none."""
         try:

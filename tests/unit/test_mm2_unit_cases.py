@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.errors import ClusterError, StateError
-from mirror_lib.facts import CommittedOffset, NewTopic, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.errors import StateError
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.groups.decisions import Known, PositionsAhead, decide
 from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.mm2_format import (
@@ -25,7 +25,6 @@ from mirror_lib.groups.mm2_format import (
 )
 from mirror_lib.groups.survey import group_names, pairs_of, survey
 from mirror_lib.groups.translation import TO_DOWNSTREAM
-from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.ledger.records import PartitionKey
 from mirror_lib.topics.policy import DefaultReplicationPolicy
 from tests.lab.offset_sync import sync_bytes
@@ -121,41 +120,7 @@ def test_partition_that_nothing_was_copied_of_is_told_nothing_of_and_the_others_
     assert committed_to(groups, maps) == {"g1": {("source.t1", 0): 11}}
 
 
-# --- MirrorMakerConfigTest: which pairs run -----------------------------------------------------------------------
-
-
-# --- MirrorUtilsTest: the topics that MirrorMaker makes for itself ------------------------------------------------
-
-
-class Creating(FakeCluster):
-    """A target whose broker gives `answer` to every order for a topic."""
-
-    def __init__(self, answer: Optional[str], names: Sequence[str] = ()) -> None:
-        super().__init__(names)
-        self.answer = answer
-        self.ordered: List[NewTopic] = []
-
-    def broker_count(self) -> int:
-        return 3
-
-    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]:
-        self.ordered += specs
-        return {spec.name: self.answer for spec in specs}
-
-
-def ensured(cluster: Any) -> List[NewTopic]:
-    InternalTopic(ClusterConfig("reported", {"bootstrap.servers": "h:1"}), "topic", 2).ensure(cluster)
-    return list(cluster.ordered)
-
-
-REFUSALS = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION", "INVALID_CONFIG")
-
-
-@pytest.mark.parametrize("answer", [*REFUSALS, "timed out"])
-def test_internal_topic_that_is_missing_and_refused_is_an_error_whatever_the_reason(answer: str) -> None:
-    with pytest.raises(ClusterError, match=f"reported: cannot create topic: {answer}") as refused:
-        ensured(Creating(answer))
-    assert "create it by hand, compacted" in str(refused.value)
+# --- records, byte for byte ---------------------------------------------------------------------------------------
 
 
 def golden(key: str, value: str) -> Tuple[bytes, bytes]:

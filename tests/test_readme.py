@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Callable, Iterator, List, Sequence
 
 import pytest
 
@@ -15,8 +15,6 @@ from mirror_lib import cli
 from mirror_lib.config.loader import load
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import MirrorError
-from mirror_lib.metrics import FlowMetrics, TopicMetrics
-from mirror_lib.progress import FlowProgress, after, screen_lines, status_line
 from tests.lab.two_clusters import EXAMPLE, NAMES, file_for, wanted_ports
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,9 +31,6 @@ KAFKAS_OWN = re.compile(r"(kafka|connect)-[a-z-]+\.sh")
 # What the pages' examples have in the environment.
 LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="mirror" password="x";'
 LOGINS = {"PRIMARY_JAAS": LOGIN, "BACKUP_JAAS": LOGIN}
-SECTIONS = ["Before you start", "Steps", "Check", "Undo", "If it fails"]
-# Pages to read or to look things up in.
-NO_TASKS = ("concepts", "choose", "compatibility", "plan", "codes")
 # Words before a colon in backticks that are no keys.
 VERDICTS = ("held", "untranslatable")
 
@@ -184,22 +179,6 @@ def test_links_and_paths_on_pages_lead_somewhere() -> None:
     assert on_every_page(missing_paths) == []
 
 
-def missing_sections(page: Page) -> List[str]:
-    """The sections of a task's page, where they are not in this order or there are no steps."""
-    headings = re.findall(r"^## ([^:\n]*)", page.prose, re.MULTILINE)
-    found = list(dict.fromkeys(each for each in headings if each in SECTIONS))
-    right = "Steps" in found and found == sorted(found, key=SECTIONS.index)
-    return [] if right else [f"has {found}, not {SECTIONS}"]
-
-
-def test_page_of_each_task_has_steps_and_its_sections_in_order() -> None:
-    folders = ("start", "migrate", "deploy", "run", "fix")
-    pages = [each for folder in folders for each in sorted((ROOT / "docs" / folder).glob("*.md"))]
-    tasks = [read(page) for page in pages if page.stem not in NO_TASKS]
-    assert len(tasks) + len(NO_TASKS) == len(pages)
-    assert [f"{page.name} {found}" for page in tasks for found in missing_sections(page)] == []
-
-
 def test_settings_named_with_a_value_on_pages_take_it() -> None:
     assert on_every_page(wrong_settings) == []
 
@@ -243,43 +222,3 @@ def test_clusters_to_try_things_on_at_other_ports_come_with_a_file_that_finds_th
     (flow,) = load(str(file_for({"primary": "localhost:9192", "backup": "localhost:1"}, tmp_path)), {}).flows
     assert (flow.source.bootstrap_servers, flow.target.bootstrap_servers) == ("localhost:9192", "localhost:1")
     assert flow.topics == load(str(EXAMPLE), {}).flows[0].topics
-
-
-def copying_flow(**more: Any) -> FlowProgress:
-    """The flow of the README's example, half a minute after its start."""
-    topics = tuple(
-        TopicMetrics(name, 4, 0, 0, lag, worst, part)
-        for name, lag, worst, part in (("orders", 903_000, 3, 301_000), ("payments.card", 301_000, 0, 301_000))
-    )
-    progress: Optional[FlowProgress] = None
-    for n in range(1, 4):
-        metrics = FlowMetrics(
-            flow="primary->backup",
-            batch_id=0,
-            records=200_880,
-            bytes=51_000_000,
-            seconds=10.0,
-            copy_seconds=9.7,
-            behind_records=1_204_000 + (3 - n) * 200_880,
-            behind_seconds=0.1 + n,
-            recovered=0,
-            stopped=0,
-            waiting="copying",
-            topics=topics,
-        )
-        progress = after(replace(metrics, **more) if n == 3 else metrics, progress, 10.0 * n)
-    assert progress is not None
-    return progress
-
-
-def test_page_shows_the_status_lines_that_are_printed() -> None:
-    text = page_named("docs/run/status.md").text
-    assert f"2026-11-26 08:00:00 {status_line(copying_flow())}\n" in text
-    trouble = copying_flow(recovered=310, stopped=1, target_throttled_seconds=3.2)
-    explained = {part for part in status_line(trouble).split(" · ")[1:] if f"| `{part}`" in text}
-    assert explained == set(status_line(trouble).split(" · ")[1:])
-
-
-def test_page_shows_the_screen_that_is_drawn() -> None:
-    lines = [each.text.rstrip() for each in screen_lines({"primary->backup": copying_flow()}, 30.0, 80, 24)]
-    assert "\n".join(lines) in page_named("docs/run/status.md").text

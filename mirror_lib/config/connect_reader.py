@@ -161,14 +161,14 @@ _IDENTIFIES = (CLASS, "name", "clusters", *_ALIASES.values())
 _SERVERS = "bootstrap.servers"
 _SIDES = ("source.cluster.", "target.cluster.")
 
-# What a connector reads, by the start of the key. Whatever stands in no list is the source connector's.
-_OF_ALL = (*_SIDES, "replication.policy.", "admin.timeout.ms", "forwarding.admin.class", "config.providers")
-_OWN = {
-    CHECKPOINT: ("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."),
-    HEARTBEAT: ("emit.heartbeats.", "heartbeats.topic."),
-}
-# The checkpoint connector reads these too, and MirrorMaker wants them to be the same in both.
-_OF_BOTH = ("offset-syncs.topic.location", "topic.filter.class")
+# The connectors that read a key, by its start. Whatever stands here under none is the source connector's. What two
+# read must be the same in both, as MirrorMaker wants it.
+_READ_BY = (
+    ((*_SIDES, "replication.policy.", "admin.timeout.ms"), KINDS),
+    (("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."), (CHECKPOINT,)),
+    (("emit.heartbeats.", "heartbeats.topic."), (HEARTBEAT,)),
+    (("offset-syncs.topic.location", "topic.filter.class"), (SOURCE, CHECKPOINT)),
+)
 _POLICY = ("replication.policy.class", "replication.policy.separator")
 # By the checkpoint connector's own, groups that have no offset on any of these topics are left out.
 _TOPICS = ("topics", "topics.exclude")
@@ -335,13 +335,7 @@ class _FlowEntries:
 
 
 def _reads(kind: str, key: str) -> bool:
-    """Whether a connector of that kind heeds the key."""
-    if key.startswith(_OF_ALL):
-        return True
-    for owner, starts in _OWN.items():
-        if key.startswith(starts):
-            return kind == owner
-    return kind == SOURCE or (kind == CHECKPOINT and key in _OF_BOTH)
+    return kind in next((kinds for starts, kinds in _READ_BY if key.startswith(starts)), (SOURCE,))
 
 
 def _normal(entry: Entry) -> str:

@@ -31,7 +31,7 @@ from mirror_lib.config.model import (
     MirrorConfig,
     ReplicationFlow,
 )
-from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange, change_of
+from mirror_lib.config.record_change import BATCHES, CHANGE_KEYS, RecordChange
 from mirror_lib.config.security import login_risks
 from mirror_lib.config.settings import (
     BY_NAME,
@@ -270,7 +270,7 @@ class _Flow:
 
     def _change(self, values: Mapping[str, Any], places: Mapping[str, str]) -> Dict[str, Any]:
         """The fields of a flow that changes records. Raises `ConfigError` where its engine is said to be the other."""
-        change = change_of(values, places)
+        change = RecordChange(places=places, **{name: values[key] for key, name in CHANGE_KEYS.items()})
         if values[ENGINE] == BATCHES and change == RecordChange():
             return {"change": None}
         engine = self._entries[ENGINE]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Match, Optional, Tuple, Union
+from typing import Mapping, Match, Optional, Tuple, Union
 
 from mirror_lib.config.document import Value
-from mirror_lib.config.values import LEGAL_NAME, Kind, check_pattern, is_entry_point, items, key, one, rows
+from mirror_lib.config.values import LEGAL_NAME, Kind, check_pattern, either, is_entry_point, items, key, one, rows
 
 BATCHES, RECORDS = "batches", "records"
 # Where a record goes: to the partition that it had, or to the one that Kafka's partitioner gives its key.
@@ -103,20 +103,13 @@ def _partitioner(value: Value) -> Partitioner:
     return int(word)
 
 
-def _on_or_off(value: Value) -> bool:
-    word = one(value).lower()
-    if word not in ("on", "off", "true", "false"):
-        raise ValueError("must be on or off")
-    return word in ("on", "true")
-
-
 CONDITION = Kind("Spark SQL", _sql)
 SELECT_LIST = Kind("Spark SQL", lambda value: _sql(value if isinstance(value, str) else ", ".join(value)))
 TRANSFORM = Kind("module:function", _transform)
 RENAMES = Kind("list or map", _renames)
 PARTITIONER = Kind("source, key or a number", _partitioner)
 OPTIONAL_NAME = Kind("text", lambda value: LEGAL_NAME.parse(value) if one(value) else None)
-ON_OR_OFF = Kind("on or off", _on_or_off)
+ON_OR_OFF = either("on", "off")
 
 
 @dataclass(frozen=True)
@@ -126,7 +119,7 @@ class RecordChange:
     `where` and `select` are Spark SQL, `transform` is `module:function`, from DataFrame to DataFrame. The first pattern
     of `rename` that a topic's whole name matches gives its remote topic; a topic without one is named by the policy.
     `partitioner` is SOURCE, KEY, or the number of partitions that keys are spread over. With `provenance` each copied
-    record says in a header where it came from. `places` holds `file:line` of these settings, by their keys.
+    record says in a header where it came from. `places` holds `file:line` of the settings of the flow, by their keys.
     """
 
     where: Optional[str] = key("where", CONDITION, "", "Condition that selects the records to copy, over `topic`, "
@@ -163,8 +156,3 @@ class RecordChange:
 
 # The settings that change records, by the field that each of them fills.
 CHANGE_KEYS: Mapping[str, str] = {each.name: each.field for each in rows(RecordChange)}
-
-
-def change_of(values: Mapping[str, Any], places: Mapping[str, str]) -> RecordChange:
-    given = {name: values[key] for key, name in CHANGE_KEYS.items()}
-    return RecordChange(**given, places={key: places[key] for key in CHANGE_KEYS if key in places})

@@ -1,6 +1,6 @@
 """The types of settings: each parses the text of a file into a checked Python value. Errors are `ValueError`.
 
-Numbers, lists and durations; and sizes (for all topics or by pattern), start positions.
+Numbers, durations, lists, patterns, sizes, topic configs, start positions.
 """
 
 from __future__ import annotations
@@ -110,11 +110,14 @@ def is_entry_point(name: str) -> bool:
     return _ENTRY_POINT.fullmatch(name) is not None
 
 
-def _boolean(value: Value) -> bool:
-    word = one(value).lower()
-    if word not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return word == "true"
+def either(on: str, off: str) -> Kind:
+    def parse(value: Value) -> bool:
+        word = one(value).lower()
+        if word not in ("true", "false", on, off):
+            raise ValueError(f"must be {on} or {off}")
+        return word in ("true", on)
+
+    return Kind(f"{on} or {off}", parse)
 
 
 def _interval(value: Value) -> Optional[float]:
@@ -289,7 +292,7 @@ def _trigger(value: Value) -> str:
     return f"{int(match.group(1))} {match.group(2).lower()}s"
 
 
-BOOLEAN = Kind("true or false", _boolean)
+BOOLEAN = either("true", "false")
 INTERVAL = Kind("seconds", _interval)
 SECONDS = Kind("seconds", _seconds)
 AT_MOST_A_MINUTE = Kind("seconds", lambda value: _seconds(value, most=60))

@@ -80,7 +80,7 @@ def test_running_flow_appends_a_source_topic_that_was_created_anew(lab: FlowLab)
         until(lambda: len(lab.remote_values("orders")) == 50)
         recreate_source(lab)
         lab.write("orders", values(20, "new"))
-        until(lambda: len(lab.remote_values("orders")) >= 70)
+        until(lambda: len(lab.remote_values("orders")) >= 70, 180)
     assert [outcome.error for outcome in outcomes] == [None]
     assert lab.remote_values("orders") == [*values(50, "old"), *values(20, "new")]
     assert [row[:3] for row in lab.incidents()] == [("topic recreated", "orders", 0)]
@@ -98,7 +98,8 @@ def test_running_flow_fills_a_remote_topic_that_was_created_anew(lab: FlowLab) -
         until(lambda: len(lab.remote_values("orders")) == 20)
         lab.delete(lab.target, lab.remote("orders"))
         lab.write("orders", values(20, "second"))
-        until(lambda: len(lab.remote_values("orders")) >= 90)
+        # A cycle that has begun waits for a leader for up to `PATIENCE_SECONDS`; the next one plans the topics anew.
+        until(lambda: len(lab.remote_values("orders")) >= 90, 180)
     assert [outcome.error for outcome in outcomes] == [None]
     assert lab.differences("orders") == []
     expected = [("copy starts later", "orders", 0), ("topic recreated", "orders", 0)]

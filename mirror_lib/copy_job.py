@@ -189,15 +189,15 @@ class FlowRun(SupervisedFlow):
             self._waiting = _waiting(flow, source, mirror.sources())
         return error
 
-    def abandon(self) -> Callable[[float], object]:
-        """Begin to record the end of a stopped run whose thread still waits for a cluster, and return the wait for it.
-        Without it the run would count as killed. The ledger lacks at most what the next run finds in the remote
-        logs."""
+    def abandon(self) -> Optional[BackgroundCall[None]]:
+        """Begin to record the end of a stopped run whose thread still waits for a cluster; `None` if its start is not
+        recorded. Without it the run would count as killed. The ledger lacks at most what the next run finds in the
+        remote logs."""
         begun, self._run_begun = self._run_begun, None
         if begun is None:
-            return lambda seconds: None
+            return None
         journal, run = begun
-        return BackgroundCall(f"{self._name} ends", lambda: journal.run_abandoned(run, self._progress())).wait
+        return BackgroundCall(f"{self._name} ends", lambda: journal.run_abandoned(run, self._progress()))
 
     def _refuse_other_writer(self, journal: Journal, source: KafkaCluster, target: KafkaCluster) -> None:
         """Raise `RefusedError` if another replication tool may still write, before anything is written."""
@@ -430,8 +430,10 @@ def run_flows(
     patience = GRACE_SECONDS + STOP_SECONDS
     if not await_end(runs, stop, patience, "what it was doing is found and finished by the next run"):
         until = time.monotonic() + STOP_SECONDS
-        for recorded in [run.abandon() for run in runs if not run.wait(0)]:
-            recorded(max(0.0, until - time.monotonic()))
+        # All begin before the first one is awaited.
+        for end in [run.abandon() for run in runs if not run.wait(0)]:
+            if end is not None:
+                end.wait(max(0.0, until - time.monotonic()))
     return [run.outcome for run in runs if run.outcome is not None]
 
 

@@ -113,7 +113,7 @@ _OF_FLOWS = [name for name, setting in BY_NAME.items() if setting.level == FLOW]
 
 
 class Keys:
-    """The keys of a document: `settings` by (scope, name), of which every value can be read; `clients` by (scope,
+    """The keys of a document: `settings` by (scope, name), with valid values only; `clients` by (scope,
     prefix) and Java name, the prefix `""` meaning every client.
 
     `custom` are the keys for classes of the user's, by (scope, key). `idle` has a sentence for each key without effect,

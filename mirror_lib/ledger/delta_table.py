@@ -102,6 +102,11 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
+def seconds_ago(seconds: float) -> str:
+    """The time before so many seconds, by this driver's clock, as an SQL expression."""
+    return f"timestamp_micros({_now() - round(seconds * 1e6)})"
+
+
 def _refused_for_another(error: Exception) -> bool:
     # Decided by the message, because not every version of Delta's Python package has a class for it. The stack trace is
     # not searched: it always contains `java.util.concurrent`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Mapping, Sequence, Tuple
@@ -11,7 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import TableCompaction
-from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import HISTORY_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 
@@ -30,7 +29,7 @@ class MoveCompaction(TableCompaction):
     def expire(self) -> None:
         """Delete the flow's rows older than `HISTORY_SECONDS`. For each partition of a group the rows of its last day
         stay: they tell who set the committed offset."""
-        rows, month_ago = self.table.rows(), f"timestamp_micros({round((time.time() - HISTORY_SECONDS) * 1e6)})"
+        rows, month_ago = self.table.rows(), seconds_ago(HISTORY_SECONDS)
         of_flow = F.col("flow") == self._flow
         if rows is None or not rows.where(of_flow).where(f"at < {month_ago}").take(1):
             return

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.compaction import is_due
-from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import (
     DEAD_SECONDS,
     HISTORY_SECONDS,
@@ -81,10 +81,7 @@ class RunTable:
         """Of the flow's signs of life older than an hour, keep one an hour for 30 days, and delete the others.
 
         `mirror report` draws the remaining ones. The data files are deleted when no retained version needs them."""
-        hour, month = (
-            F.expr(f"timestamp_micros({round((time.time() - seconds) * 1e6)})")
-            for seconds in (KEPT_SIGNS_SECONDS, HISTORY_SECONDS)
-        )
+        hour, month = F.expr(seconds_ago(KEPT_SIGNS_SECONDS)), F.expr(seconds_ago(HISTORY_SECONDS))
         minute = F.expr("minute(at)")
         old = (F.col("at") < hour) & (minute * 60 >= SIGN_SECONDS) | (F.col("at") < month)
         signs = (F.col("kind") == "alive") & (F.col("flow") == flow)

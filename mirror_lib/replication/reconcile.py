@@ -221,8 +221,8 @@ class Cleaned:
     def match(self, copy: Record, missing: int, log_append_time: bool) -> List[Run]:
         """The matches that `copy` proves; none if its source record seems to be gone.
 
-        `missing` offsets lie between the last match and `copy`: those of orphans, and of copies that are gone. The
-        records of the latter may be gone too, so any record within reach may be the original.
+        `missing` offsets lie between the last match and `copy`: offsets of orphans, and of copies that compaction
+        removed. It may have removed their records too, so any record within reach may be the original.
         """
         gone = missing - len(self._orphans)
         reach = self._survivors.peek(gone + 1)
@@ -309,7 +309,7 @@ class Cleaned:
 
     def end(self, lost: Lost) -> Sequence[Run]:
         """The remaining matches, after all copies were read. Reads the source on until it has a later record of each
-        orphan's key; `lost` is called for keys without one. If all keys have one, it may be read to its end."""
+        orphan's key, to its end if a key has none; `lost` is called then."""
         if self._unproven:
             raise self._may_be_another(min(self._unproven.values()))
         on_at = self._survivors.next_offset()

@@ -24,8 +24,8 @@ Made = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True)
 class Slice:
-    """Offsets `[from_offset, until_offset)` of one partition, of which `expired` ones before are gone. Its rows have
-    `slot` instead of the partition's name."""
+    """Offsets `[from_offset, until_offset)` of one partition; `expired` offsets before them have left the log. Its rows
+    have `slot` instead of the partition's name."""
 
     slot: int
     topic: str
@@ -79,7 +79,7 @@ _IS_ORIGIN = "origin_text rlike '^[^/]+/[^/]+/[0-9]{1,9}/[0-9]{1,18}/[^/]*$'"
 
 
 _SLOT = (("slot", "int"), ("topic", "string"), ("partition", "int"))
-# The fields of a `Feed`, under names that differ from those of a remote partition.
+# The fields of a `Feed`. A remote partition has the same fields under other names.
 _FEED = (
     *(("origin", "int"), ("source_topic", "string"), ("source_partition", "int")),
     *(("first", "bigint"), ("until", "bigint"), ("expired", "bigint")),

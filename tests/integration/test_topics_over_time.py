@@ -98,7 +98,7 @@ def test_running_flow_fills_a_remote_topic_that_was_created_anew(lab: FlowLab) -
         until(lambda: len(lab.remote_values("orders")) == 20)
         lab.delete(lab.target, lab.remote("orders"))
         lab.write("orders", values(20, "second"))
-        # A cycle that has begun waits for a leader for up to `PATIENCE_SECONDS`; the next one plans the topics anew.
+        # A running cycle waits up to `PATIENCE_SECONDS` for a leader. Only the next cycle reads the topics again.
         until(lambda: len(lab.remote_values("orders")) >= 90, 180)
     assert [outcome.error for outcome in outcomes] == [None]
     assert lab.differences("orders") == []

@@ -1,4 +1,4 @@
-"""A fence goes on when all its lanes have their coordinators and answers; a leader is who all brokers say it is."""
+"""A fence needs a coordinator and a response for each lane. A leader counts if all brokers name the same one."""
 
 from __future__ import annotations
 

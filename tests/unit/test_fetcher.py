@@ -1,4 +1,4 @@
-"""What is asked of brokers, whom and how often, and what is made of their answers."""
+"""Fetch requests: to which broker, how often, for which partitions; and how responses are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One partition on its way: what is acknowledged counts, what is refused or foreign stops it, and is told once."""
+"""One partition: acknowledged records count; a refused or foreign record stops it, and is reported once."""
 
 from __future__ import annotations
 

@@ -90,6 +90,7 @@ class FlowTranslation:
         self._checkpoints: Optional[CheckpointWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
         self._synced: Optional[AbstractSet[SyncedOffset]] = None
+        self._raced: AbstractSet[Tuple[MoveKey, int]] = frozenset()
         self._groups: Sequence[str] = ()
         self._unlisted: Sequence[str] = ()
         self._groups_listed_at: Optional[float] = None
@@ -162,12 +163,12 @@ class FlowTranslation:
             # Rows may have been deleted since they were read, because a remote log was truncated.
             self._maps = None
             decisions = self._decide(found, rules)
-        others = (each for each in decisions if each.translation.verdict in (ACTIVE, FOREIGN))
+        others = [each for each in decisions if each.translation.verdict in (ACTIVE, FOREIGN)]
         strangers = {(each.group, each.there, each.present) for each in others}
         if strangers - self._strangers:
             # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or
             # MirrorMaker did, before this mirror took over.
-            self._mover.read_last()
+            self._raced = self._mover.read_last_of({each.group for each in others})
             if self._synced is None and (shared or any(each.translation.verdict == FOREIGN for each in decisions)):
                 self._synced = self._read_synced()
             decisions = self._decide(found, rules)
@@ -186,6 +187,7 @@ class FlowTranslation:
             self._direction,
             rules,
             self._synced or frozenset(),
+            self._raced,
             left,
         )
         return decide(found, known, self._ahead)

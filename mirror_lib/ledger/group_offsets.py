@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from operator import attrgetter
-from typing import Mapping, Sequence, Tuple
+from typing import Collection, Mapping, Sequence, Set, Tuple
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import TableCompaction
 from mirror_lib.ledger.delta_table import StateTable, seconds_ago
-from mirror_lib.ledger.records import HISTORY_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
+from mirror_lib.ledger.records import HISTORY_SECONDS, RACE_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 
 _WHERE = ("cluster", "group", "topic", "partition")
@@ -74,6 +74,18 @@ class GroupOffsetTable:
         found = self._table.collected(lambda rows: _last_moves(rows.where(F.col("flow") == flow)))
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
         return {move.key: move for move in moves}
+
+    def lately(self, flow: str, groups: Collection[str]) -> Set[Tuple[MoveKey, int]]:
+        """The offsets that `groups` were to get in the last `RACE_SECONDS` of each partition's rows. Two runs of a flow
+        may have decided at once; one of them committed, and the row of the other may be the last."""
+
+        def query(rows: DataFrame) -> DataFrame:
+            last_at = F.max("at").over(Window.partitionBy(*_WHERE))
+            asked = rows.where((F.col("flow") == flow) & F.col("group").isin(*groups)).withColumn("last_at", last_at)
+            recent = asked.where(f"new_offset is not null and at >= last_at - INTERVAL {RACE_SECONDS} SECONDS")
+            return recent.select(*_WHERE, "new_offset").distinct()
+
+        return {(tuple(row[:-1]), row["new_offset"]) for row in self._table.collected(query)}
 
     def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
         """Flow and row of everything that the run wrote: by flow, then in the order of writing."""

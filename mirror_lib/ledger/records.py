@@ -284,6 +284,8 @@ SIGN_SECONDS = 180.0
 DEAD_SECONDS = 600.0
 # One sign of life an hour is retained for so long.
 HISTORY_SECONDS = 30 * 86400.0
+# Longer than a run takes from a group's decision to its commit, and than the clocks of two drivers differ.
+RACE_SECONDS = 60
 
 
 @dataclass(frozen=True)

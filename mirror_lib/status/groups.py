@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from datetime import timedelta
 from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -15,7 +16,7 @@ from mirror_lib.groups.survey import Survey, group_names, pairs_of, survey
 from mirror_lib.groups.translation import FOREIGN, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.intervals import Numbers
-from mirror_lib.ledger.records import GroupOffset, MoveKey, PartitionKey
+from mirror_lib.ledger.records import RACE_SECONDS, GroupOffset, MoveKey, PartitionKey
 from mirror_lib.ledger.table_reader import TableReader
 
 _PARTITION_KEY = tuple(PartitionKey.__dataclass_fields__)
@@ -40,7 +41,7 @@ def group_decisions(
     maps = FlowMaps(_triples(ledger, keys), _incomplete(reader, flow))
     pass_markers(maps, needed_offsets(maps, found, TO_DOWNSTREAM), flow.target)
     rules = TranslationRules(simple_groups=flow.groups_simple, shared=flow.shared_remote_topics)
-    known = Known(maps, _last(moves), flow.target.alias, rules=rules)
+    known = Known(maps, _last(moves), flow.target.alias, rules=rules, raced=_raced(moves))
     decisions = decide(found, known, PositionsAhead())
     if rules.shared or any(each.translation.verdict == FOREIGN for each in decisions):
         decisions = decide(found, replace(known, synced=synced_offsets(flow)), PositionsAhead())
@@ -78,3 +79,12 @@ def _last(moves: Sequence[Mapping[str, Any]]) -> Mapping[MoveKey, GroupOffset]:
         before, now, here = row["previous_offset"], row["new_offset"], row["from_offset"]
         last[place] = GroupOffset(*place, before, "", now, "", "", here, row["verdict"], row["action"])
     return last
+
+
+def _raced(moves: Sequence[Mapping[str, Any]]) -> AbstractSet[Tuple[MoveKey, int]]:
+    """As `GroupOffsetTable.lately`."""
+    by_place: Dict[MoveKey, List[Mapping[str, Any]]] = {}
+    for row in moves:
+        by_place.setdefault((row["cluster"], row["group"], row["topic"], row["partition"]), []).append(row)
+    since = {place: max(row["at"] for row in own) - timedelta(seconds=RACE_SECONDS) for place, own in by_place.items()}
+    return {(place, row["new_offset"]) for place, own in by_place.items() for row in own if row["at"] >= since[place]}

@@ -68,7 +68,7 @@ class OutageWatch:
                         client = stack.enter_context(log_client(cluster, role, began + ANSWER_SECONDS))
                         answered = True
                     else:
-                        answered = client.answers(ANSWER_SECONDS * 1000)
+                        answered = client.answers(ANSWER_SECONDS)
                 except LoginError as error:
                     # The cluster answers; the flow itself reports the error.
                     log.debug("%s: %s", cluster.alias, error)

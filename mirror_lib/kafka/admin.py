@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kafka.admin import ACLOperation, ACLPermissionType, ACLResourcePatternType, ConfigSourceType, ResourceType
 from kafka.errors import AuthorizationError, RequestTimedOutError, SecurityDisabledError, for_code
@@ -39,8 +39,8 @@ from mirror_lib.kafka.connection import (
     REQUEST_TIMEOUT_MS,
     chunks,
     error_name,
-    metadata_request,
     printed_id,
+    shares,
 )
 from mirror_lib.kafka.groups import ClusterGroups, operation_names
 from mirror_lib.kafka.offsets import ClusterOffsets
@@ -154,8 +154,8 @@ class ClusterTopics(ClusterOffsets):
         operations = {"include_topic_authorized_operations": True, "min_version": NAMES_OPERATIONS}
         found: List[Any] = []
         for some_names in chunks(names, TOPICS_PER_REQUEST):
-            request = metadata_request(some_names, **operations)
-            found += self._ask("list topics", "Describe on the topics", partial(self._answered, request)).topics
+            read = partial(self._client.metadata, some_names, **operations)
+            found += self._ask("list topics", "Describe on the topics", read).topics
         return {each.name: operation_names(each.authorized_operations) for each in found if each.error_code == OK}
 
     def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]:
@@ -180,7 +180,7 @@ class ClusterTopics(ClusterOffsets):
             found = self._describe_topics(topics)
             asked = [(each.name, [part.partition_index for part in each.partitions]) for each in found]
             requests = [(node, DescribeLogDirsRequest(topics=asked)) for node in self._client.nodes()]
-            read = partial(self._all_answered, requests)
+            read = partial(self._client.calls, requests)
             answers = self._ask("describe log folders", "Describe on the cluster", read)
         except ClusterError as error:
             log.info("%s: %s", self.alias, error)
@@ -226,7 +226,8 @@ class ClusterTopics(ClusterOffsets):
             (TOPIC, name, [(key, SET if value is not None else DELETE, value) for key, value in one.items()])
             for name, one in changes.items()
         ]
-        alter = partial(self._answered, IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
+        request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+        alter = partial(self._client.call, None, request)
         answer = self._ask("alter topic configs", "AlterConfigs on the topics", alter)
         return {
             each.resource_name: str(for_code(each.error_code)(each.error_message)) if each.error_code else None
@@ -238,7 +239,7 @@ class ClusterTopics(ClusterOffsets):
     ) -> Tuple[Mapping[str, Optional[TopicConfigs]], Mapping[str, int]]:
         """The configs that one request returns, as `topic_configs` does, and the error codes of the other topics."""
         request = DescribeConfigsRequest(resources=[(TOPIC, name, keys and list(keys)) for name in names])
-        describe = partial(self._answered, request)
+        describe = partial(self._client.call, None, request)
         answer = self._ask("read topic configs", "DescribeConfigs on the topics", describe)
         found: Dict[str, Optional[TopicConfigs]] = {
             each.resource_name: {
@@ -262,7 +263,8 @@ class ClusterTopics(ClusterOffsets):
         outcomes: Dict[str, Optional[str]] = {}
 
         def attempt() -> None:
-            for names in _requests({name: size for name, size in sizes.items() if name not in outcomes}):
+            waiting = [name for name in sizes if name not in outcomes]
+            for names in shares(waiting, sizes.__getitem__, PARTITIONS_PER_REQUEST):
                 for each in send(names):
                     error = for_code(each.error_code)
                     if each.error_code in (OK, already):
@@ -290,20 +292,6 @@ class ClusterTopics(ClusterOffsets):
             waiting = [name for name in waiting if len(leaders[name]) < counts[name] or min(leaders[name]) < 0]
             time.sleep(0.05 if waiting else 0)
         return {**outcomes, **dict.fromkeys(waiting, "exists, but not all its partitions have leaders yet")}
-
-
-def _requests(sizes: Mapping[str, int]) -> Iterable[Sequence[str]]:
-    """Topic names in groups of at most PARTITIONS_PER_REQUEST partitions; a larger topic is a group of its own."""
-    group: List[str] = []
-    room = PARTITIONS_PER_REQUEST
-    for name, size in sizes.items():
-        if group and size > room:
-            yield group
-            group, room = [], PARTITIONS_PER_REQUEST
-        group.append(name)
-        room -= size
-    if group:
-        yield group
 
 
 def _topic_description(answer: Any) -> TopicDescription:
@@ -342,7 +330,7 @@ class ClusterAcls(ClusterConnection):
         )
 
         def question() -> Optional[FrozenSet[AclBinding]]:
-            answer = self._answered(request)
+            answer = self._client.call(None, request)
             error = for_code(answer.error_code)
             if error is SecurityDisabledError:
                 return None
@@ -372,7 +360,7 @@ class ClusterAcls(ClusterConnection):
         for some_acls in chunks(acls, ACLS_PER_REQUEST):
 
             def attempt(some_acls: Sequence[AclBinding] = some_acls) -> List[Optional[str]]:
-                answer = self._answered(request(list(map(_fields, some_acls))))
+                answer = self._client.call(None, request(list(map(_fields, some_acls))))
                 return [_outcome(each) for each in getattr(answer, results)]
 
             outcomes.update(zip(some_acls, self._ask(asked, "Alter on the cluster", attempt)))

@@ -1,4 +1,4 @@
-"""Sends admin requests to one cluster, with one retry loop. Every lasting error becomes a `ClusterError`."""
+"""Sends admin requests to one cluster, and connects the clients that read or write its logs."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ import threading
 import time
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Iterator, Sequence, Tuple
 
-from kafka.errors import AuthorizationError, KafkaError, NodeNotReadyError, NotControllerError
+from kafka.errors import NodeNotReadyError, NotControllerError
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError, LoginError
-from mirror_lib.kafka.connection import LOGIN_HINT, LogClient, Network, metadata_request
-from mirror_lib.kafka.security import refusal
+from mirror_lib.kafka.connection import Answer, LogClient, Network
 
 log = logging.getLogger(__name__)
 # At DEBUG these loggers print the client's configuration and the bytes it sends, passwords included. They also log each
 # connection attempt as an error, although `mirror` logs the result of all attempts.
 for _name in ("kafka.net.connection", "kafka.protocol.parser"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
-
-Answer = TypeVar("Answer")
 
 ANSWER_SECONDS, BOOTSTRAP_SECONDS = 60.0, 30.0
 # A wait for a cluster that lasts longer than this is reported with its reason.
@@ -50,7 +46,6 @@ class ClusterConnection:
     def __init__(self, config: ClusterConfig, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.alias = config.alias
         self._answer_seconds = answer_seconds
-        self._stop = threading.Event()
         self._client = _client(config, "admin")
         # The loop swallows a KeyboardInterrupt that hits one of its tasks.
         self._client.network.start()
@@ -69,7 +64,7 @@ class ClusterConnection:
 
     def repeat_until(self, stop: threading.Event) -> None:
         """Repeat no request that failed after `stop` is set."""
-        self._stop = stop
+        self._client.stop = stop
 
     def close(self) -> None:
         """Drop the connections. Closing twice is harmless."""
@@ -80,8 +75,7 @@ class ClusterConnection:
 
         DescribeCluster returns the same, but kafka-python 3.0.12 cannot parse the responses of Kafka 2.8 to 3.6.
         """
-
-        question = partial(self._answered, metadata_request(()))
+        question = partial(self._client.metadata, ())
         return self._ask("describe the cluster", "Describe on the cluster", question)
 
     def missing_for_fence(self) -> Tuple[str, ...]:
@@ -90,51 +84,20 @@ class ClusterConnection:
         lacking = (each for each, least in FENCE_REQUESTS if self._client.versions(each)[1] < least)
         return tuple(each.__name__[: -len("Request")] for each in lacking)
 
-    def _answered(self, request: Any, node: Optional[int] = None) -> Any:
-        """The response of a broker, of any if None. Raises KafkaError."""
-        return self._all_answered([(node, request)])[0]
-
-    def _all_answered(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
-        """The responses in the order of `requests`. Raises KafkaError if one is missing."""
-        answers = self._client.exchange(requests)
-        for answer in answers:
-            if isinstance(answer, KafkaError):
-                raise answer
-        return answers
-
     def _by_controller(self, request: Any, results: str) -> Sequence[Any]:
         """What the controller's response has in the field `results`. In KRaft mode any broker forwards the request to
         the controller. Raises KafkaError."""
-        controller = self._answered(metadata_request(())).controller_id
+        controller = self._client.metadata(()).controller_id
         if controller < 0:
             raise NodeNotReadyError("no controller is elected")
-        found: Sequence[Any] = getattr(self._answered(request, controller), results)
+        found: Sequence[Any] = getattr(self._client.call(controller, request), results)
         if any(each.error_code == NotControllerError.errno for each in found):
             raise NotControllerError("the controller has moved")
         return found
 
-    def _ask(self, asked: str, right: str, question: Callable[[], Answer]) -> Answer:
-        """Call `question` until it succeeds, fails with an error that is not retriable, or the time is up."""
-        deadline, pause = time.monotonic() + self._answer_seconds, 0.05
-        while True:
-            try:
-                return question()
-            except AuthorizationError as error:
-                raise ClusterError(
-                    f"{self.alias}: not allowed to {asked}",
-                    hint=f"grant {right}",
-                    code="MIR-203",
-                ) from error
-            except KafkaError as error:
-                refused = self._client.refused()
-                if refused is not None:
-                    raise LoginError(f"{self.alias}: cannot {asked}: {refused}", LOGIN_HINT) from error
-                lasting = not error.retriable and refusal(error) is None
-                if lasting or self._stop.is_set() or time.monotonic() + pause > deadline:
-                    hint = None if lasting else "check that the brokers are up and can be reached"
-                    raise ClusterError(f"{self.alias}: cannot {asked}: {error}", hint) from error
-            self._stop.wait(pause)
-            pause = min(2 * pause, 2.0)
+    def _ask(self, asked: str, right: str, attempt: Callable[[], Answer]) -> Answer:
+        """See `LogClient.ask`; within the patience of this connection."""
+        return self._client.ask(asked, right, attempt, time.monotonic() + self._answer_seconds)
 
 
 @contextmanager

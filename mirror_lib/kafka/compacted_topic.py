@@ -9,13 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
+from dataclasses import astuple
+from functools import partial
+from typing import Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from kafka.errors import for_code
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import Cluster, NewTopic, TopicPartition
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
-from mirror_lib.kafka.connection import Disconnected, LogClient, error_name, is_retriable, metadata_request, name_of
+from mirror_lib.kafka.connection import Disconnected, LogClient, is_retriable, name_of
 from mirror_lib.kafka.fencing import idempotent_producer
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import LogEntries
@@ -31,10 +35,6 @@ NO_CODEC = 0
 BATCH_BYTES = 512 * 1024
 
 
-def _error_code(answer: Any) -> int:
-    return int(answer.responses[0].partition_responses[0].error_code)
-
-
 def _body(key: bytes, new: bytes) -> bytes:
     return b"".join((encode_varint(len(key)), key, encode_varint(len(new)), new))
 
@@ -48,7 +48,6 @@ T = TypeVar("T")
 KeyValue = Tuple[Optional[bytes], Optional[bytes]]
 UNKNOWN_TOPIC = 3
 PARTITION = 0
-PAUSE_SECONDS = 0.2
 
 
 class InternalTopic:
@@ -138,19 +137,19 @@ class InternalTopic:
         if self._client is None:
             self._client = self._connection.enter_context(log_client(self._config, "producer", deadline))
             self._producer, self._sequence = idempotent_producer(self._client, deadline), 0
-        client = self._client
-
-        def leader(asked: Sequence[str]) -> Mapping[str, Optional[int]]:
-            client.refresh_leaders([self._place], deadline)
-            return dict.fromkeys(asked, client.leader(self._place))
-
-        producer_id, epoch = self._producer.producer_id, self._producer.epoch
+        client, (producer_id, epoch) = self._client, astuple(self._producer)
         for built in build_batches(records, NO_CODEC, producer_id, epoch, self._sequence, BATCH_BYTES):
             request = ProduceRequest([(self._place, built.pieces)], PRODUCE_TIMEOUT_MS)
-            code = _error_code(client.retry({"": request}, leader, _error_code, deadline)[""])
-            if code not in (OK, DUPLICATE_SEQUENCE):
-                raise ClusterError(f"{client.alias}: {error_name(code)}", "the principal needs Write on the topic")
+            produce = partial(self._produced, client, request, deadline)
+            client.ask(f"append to {self.topic}", "Write on the topic", produce, deadline)
             self._sequence = next_sequence(self._sequence, built.record_count)
+
+    def _produced(self, client: LogClient, request: ProduceRequest, deadline: float) -> None:
+        client.refresh_leaders([self._place], deadline)
+        answer = client.call(client.leader(self._place), request)
+        code = answer.responses[0].partition_responses[0].error_code
+        if code not in (OK, DUPLICATE_SEQUENCE):
+            raise for_code(code)
 
     def arrivals(self, seconds: float) -> Sequence[Record]:
         """The records that are written within the next `seconds`; none if the topic does not exist.
@@ -192,26 +191,20 @@ def _read(
     lost connection; `absent()` if no topic exists. Without `absent` the topic is known to exist."""
     deadline, topic = time.monotonic() + answer_seconds, places[0][0]
     with log_client(config, "consumer", deadline) as client:
-        while True:
-            try:
-                if absent is not None and not _exists(client, topic):
-                    return absent()
-                client.refresh_leaders(places, deadline)
-                return read(client)
-            except Disconnected as error:
-                if time.monotonic() > deadline:
-                    raise ClusterError(
-                        f"{error}: {topic} was not read to its end", "check that its leader is up"
-                    ) from error
-            time.sleep(PAUSE_SECONDS)
+
+        def attempt() -> T:
+            if absent is not None and not _exists(client, topic):
+                return absent()
+            client.refresh_leaders(places, deadline)
+            return read(client)
+
+        return client.ask(f"read {topic} to its end", "Describe and Read on the topic", attempt, deadline)
 
 
 def _exists(client: LogClient, topic: str) -> bool:
-    code = client.call(None, metadata_request([topic])).topics[0].error_code
+    code = client.metadata([topic]).topics[0].error_code
     if code not in (OK, UNKNOWN_TOPIC) and not is_retriable(code):
-        raise ClusterError(
-            f"{client.alias}: cannot read {topic}: {error_name(code)}", "grant Describe and Read on this topic"
-        )
+        raise for_code(code)
     return bool(code != UNKNOWN_TOPIC)
 
 

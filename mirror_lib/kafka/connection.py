@@ -1,6 +1,8 @@
-"""Sends requests to one cluster's brokers, and finds partition leaders and transaction coordinators.
+"""Sends requests to one cluster's brokers, and finds partition leaders and coordinators.
 
-A lane is single-threaded: its source client and target client share one `Network`.
+`LogClient.ask` is the lowest of three levels of retries: it repeats a request. `LaneCopier` persists over a broken
+connection, `supervisor` restarts a flow. A lane is single-threaded: its source client and target client share one
+`Network`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ import ctypes
 import logging
 import math
 import sys
+import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import (
@@ -30,6 +34,7 @@ from typing import (
 )
 
 from kafka.errors import (
+    AuthorizationError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
@@ -51,17 +56,19 @@ log = logging.getLogger(__name__)
 # The client refuses larger frames. A fetch response may exceed its limit by one whole record batch.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 30_000
-# Above it the client fails requests at once. Requests for all lanes may be in flight together; the producer has its own
-# limit.
-MAX_IN_FLIGHT = 100
+# Above it the client fails requests at once; the producer has its own limit. An exchange has so many of them in flight
+# to one broker.
+MAX_IN_FLIGHT, AT_ONCE = 200, 100
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 # From this version on one request finds many coordinators (KIP-699).
 MANY_COORDINATORS, COORDINATORS_PER_REQUEST = 4, 1000
-HEARING_SECONDS, RETRY_SECONDS = 0.1, 0.02
+# The first and the longest pause before a request is repeated, and by what the next pause is longer.
+FIRST_PAUSE, LONGEST_PAUSE, PAUSE_GROWTH = 0.02, 2.0, 1.5
 NO_LEADER = -1
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 
 Future = Any
+Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
@@ -87,8 +94,13 @@ def keep_freed_memory() -> bool:
     return bool(libc.mallopt(_MMAP_THRESHOLD, _FROM_HEAP_BYTES) and libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES))
 
 
-class Disconnected(Exception):
+class Disconnected(KafkaError):  # type: ignore[misc]  # kafka-python has no types
     """A request got no response: whether the broker acted on it is unknown."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True)
@@ -147,6 +159,8 @@ class LogClient:
                 "max_in_flight_requests_per_connection": MAX_IN_FLIGHT,
             },
         )
+        # No request that failed is repeated once it is set.
+        self.stop = threading.Event()
         self._topics: Dict[str, _Topic] = {}
         self._coordinators: Dict[Tuple[int, str], int] = {}
 
@@ -185,83 +199,104 @@ class LogClient:
         return ".".join(map(str, self._manager.broker_version_data.broker_version[:2]))
 
     def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
-        """Send to all brokers in parallel, and to each broker one request after another; `None` is any broker.
+        """Send to all brokers in parallel, and to each broker in the order of `requests`; `None` is any broker.
 
-        Returns the responses in the order of `requests`, a KafkaError in place of a missing one."""
+        Returns the responses in the order of `requests`, a KafkaError in place of a missing one. The time of a request
+        pauses while the broker throttles this client, and does not expire while a response is arriving."""
         manager, answers = self._manager, {}
 
-        async def send(node: Optional[int], request: Any) -> Any:
-            try:
-                if node is not None and manager.cluster.broker_metadata(node) is None:
+        async def converse(node: Optional[int]) -> None:
+            if node is not None and manager.cluster.broker_metadata(node) is None:
+                with suppress(KafkaError, KerberosError, OSError):
                     await manager.cluster.refresh_metadata()
-                return await manager.send(request, node_id=node)
-            except UnknownBrokerIdError as error:
-                return NodeNotReadyError(*error.args)
-            except (KafkaError, KerberosError, OSError) as error:
-                reason = refusal(error)
-                if reason is not None and not manager.refused():
-                    return NodeNotReadyError(reason)
-                return error if isinstance(error, KafkaError) else KafkaConnectionError(error)
-
-        async def in_turn(node: Optional[int]) -> None:
-            for number, (to, request) in enumerate(requests):
-                if to == node:
-                    answers[number] = await send(node, request)
+            for share in chunks([number for number, (to, _) in enumerate(requests) if to == node], AT_ONCE):
+                for number, sent in [(each, self.send(node, requests[each][1])) for each in share]:
+                    try:
+                        answers[number] = await sent
+                    except (KafkaError, KerberosError, OSError) as error:
+                        answers[number] = self._missing(error)
 
         async def at_once() -> None:
-            for conversation in [manager.call_soon(in_turn, node) for node in {to for to, _ in requests}]:
+            for conversation in [manager.call_soon(converse, node) for node in {to for to, _ in requests}]:
                 await conversation
 
         manager.run(at_once)
         return [answers[number] for number in range(len(requests))]
 
+    def _missing(self, error: Exception) -> KafkaError:
+        """The error in place of a response: a retriable one, unless no broker accepts the login."""
+        reason = refusal(error)
+        if isinstance(error, UnknownBrokerIdError) or (reason is not None and not self.refused()):
+            return NodeNotReadyError(*error.args if reason is None else [reason])
+        return error if isinstance(error, KafkaError) else KafkaConnectionError(error)
+
+    def ask(self, asked: str, right: str, attempt: Callable[[], Answer], deadline: float) -> Answer:
+        """Call `attempt` until it succeeds, or fails with an error that is not retriable, at the latest until
+        `deadline` (`time.monotonic()`). It raises KafkaErrors.
+
+        Raises `ClusterError`: a sentence that begins with "cannot" and `asked`, or names the missing `right`. Raises
+        `LoginError` if no broker accepts the login."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except AuthorizationError as error:
+                raise ClusterError(f"{self.alias}: not allowed to {asked}", f"grant {right}", code="MIR-203") from error
+            except KafkaError as error:
+                why = (error.__cause__ if isinstance(error, Disconnected) else None) or error
+                refused = self.refused()
+                if refused is not None:
+                    raise LoginError(f"{self.alias}: cannot {asked}: {refused}", LOGIN_HINT) from error
+                lasting = not getattr(why, "retriable", True) and refusal(why) is None
+                if lasting or self.stop.is_set() or time.monotonic() + pause > deadline:
+                    hint = None if lasting else "check that the brokers are up and can be reached"
+                    # Kafka's name of an error that says nothing else.
+                    said = why if why.args else getattr(why, "message", why)
+                    raise ClusterError(f"{self.alias}: cannot {asked}: {said}", hint) from error
+            self.stop.wait(pause)
+            pause = min(PAUSE_GROWTH * pause, LONGEST_PAUSE)
+
     def advertised(self) -> List[Tuple[str, int]]:
         """The brokers' advertised addresses in the last metadata response."""
         return [(broker.host, broker.port) for broker in self._manager.cluster.brokers()]
 
-    def send(self, node: Optional[int], request: Any) -> Future:
+    def send(self, node: Optional[int], request: Any, timeout_ms: Optional[float] = None) -> Future:
         """Send to `node` (any broker if None) without waiting.
 
         The future fails if the node is not connected or the connection breaks.
         """
         try:
-            return self._manager.send(request, node_id=node)
+            return self._manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
         except KafkaError as error:
             return KafkaFuture().failure(error)
 
-    def call(self, node: Optional[int], request: Any, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
+    def call(self, node: Optional[int], request: Any) -> Any:
         """Send to `node` (any broker if None) and wait for the answer. Raises `Disconnected`."""
-        return self.answer(self.send(node, request), timeout_ms)
+        return self.calls([(node, request)])[0]
 
-    def answers(self, timeout_ms: float) -> bool:
+    def calls(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        """`exchange`, but raises `Disconnected` if a response is missing."""
+        answers = self.exchange(requests)
+        for answer in answers:
+            if isinstance(answer, KafkaError):
+                raise Disconnected(f"{self.alias}: {answer}") from answer
+        return answers
+
+    def answers(self, seconds: float) -> bool:
+        """Whether a broker answers, within this time if it is connected."""
+
+        async def answered() -> None:
+            await self.send(None, metadata_request(()), 1000 * seconds)
+
         try:
-            self.call(None, metadata_request(()), timeout_ms)
-        except Disconnected as error:
-            log.debug("%s", error)
+            self._manager.run(answered)
+        except (KafkaError, KerberosError, OSError) as error:
+            log.debug("%s: %s", self.alias, error)
             return False
         return True
 
-    def answer(self, future: Future, timeout_ms: float = REQUEST_TIMEOUT_MS) -> Any:
-        """Wait for the response to a sent request. Raises `Disconnected`."""
-        self.wait(future, timeout_ms)
-        if not future.succeeded():
-            raise Disconnected(f"{self.alias}: {future.exception or 'no answer'}") from future.exception
-        return future.value
-
-    def wait(self, future: Future, timeout_ms: float) -> None:
-        """Send and receive until `future` is done or the time is up.
-
-        The time pauses while brokers throttle this client, and does not expire while a large response is arriving."""
-        throttle, now = self._manager.throttle, time.monotonic()
-        until = now + throttle.left(now) + timeout_ms / 1000 - throttle.asked_for()
-        while not future.is_done:
-            left = until + throttle.asked_for() - time.monotonic()
-            if left <= 0 and not self.hears():
-                return
-            self.network.poll(max(left, HEARING_SECONDS) * 1000, future)
-
-    def hears(self, node: Optional[int] = None) -> bool:
-        """Whether a large response of `node` is arriving; of any broker if None."""
+    def hears(self, node: int) -> bool:
+        """Whether a large response of `node` is arriving."""
         return bool(self._manager.hears(node))
 
     def throttled_seconds(self) -> float:
@@ -301,6 +336,12 @@ class LogClient:
         known = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
         return known if len(known) == len(topics) else {}
 
+    def metadata(self, topics: Optional[Iterable[str]], **fields: Any) -> Any:
+        """The response about these topics, or all, which has the brokers too. Raises `Disconnected`."""
+        answer = self.call(None, metadata_request(topics, **fields))
+        self.learn(answer)
+        return answer
+
     def learn(self, answer: Any) -> None:
         now = time.monotonic()
         for topic in answer.topics:
@@ -312,23 +353,15 @@ class LogClient:
     def refresh_leaders(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Read the leaders of the topics of `partitions`; waits for elections of these partitions until `deadline`.
 
-        A topic that does not exist has no leader afterwards. Raises `ClusterError` when no broker answers.
+        A topic that does not exist has no leader afterwards, and may have none if no broker answers.
         """
         while not self._learn_leaders(partitions) and time.monotonic() < deadline:
             time.sleep(0.1)
 
-    def ask_ids(self, topics: Iterable[str]) -> Future:
-        return self.send(None, metadata_request(topics))
-
-    def read_topic_ids(self, asked: Future) -> Dict[str, str]:
-        """The response to `ask_ids`: the printed ids of the topics that exist. Raises `Disconnected`."""
-        answer = self.answer(asked)
-        return {topic.name: printed_id(topic.topic_id) for topic in answer.topics if printed_id(topic.topic_id)}
-
     def _learn_leaders(self, partitions: Collection[TopicPartition]) -> bool:
         topics = sorted({topic for topic, _ in partitions})
         try:
-            self.learn(self.call(None, metadata_request(topics)))
+            self.metadata(topics)
         except Disconnected as error:
             log.info("%s", error)
             self._manager.cluster.request_update()
@@ -369,42 +402,6 @@ class LogClient:
         """Look these up again: the coordinator may have moved."""
         for name in names:
             self._coordinators.pop((key_type, name), None)
-
-    def retry(
-        self,
-        requests: Mapping[str, Any],
-        nodes: Callable[[Sequence[str]], Mapping[str, Optional[int]]],
-        error_code: Callable[[Any], int],
-        deadline: float,
-        failed: Callable[[str, Optional[int]], None] = lambda name, code: None,
-    ) -> Dict[str, Any]:
-        """Send all `requests` in parallel, each to its node by `nodes`, and repeat those that get no response, or a
-        retriable error. `failed` gets the name and the error code of each, None without a response.
-
-        The responses may contain errors that are not retriable. Raises `ClusterError` at the deadline.
-        """
-        answers: Dict[str, Any] = {}
-        while len(answers) < len(requests):
-            waiting, last = [name for name in requests if name not in answers], ""
-            to = nodes(waiting)
-            for name, future in {name: self.send(to[name], requests[name]) for name in waiting}.items():
-                self.wait(future, REQUEST_TIMEOUT_MS)
-                code = error_code(future.value) if future.succeeded() else None
-                if code is not None and not is_retriable(code):
-                    answers[name] = future.value
-                    continue
-                failed(name, code)
-                reason = future.exception or "no answer" if code is None else error_name(code)
-                last = f"{type(requests[name]).__name__} kept failing: {reason}"
-            if last:
-                self.pause(deadline, last)
-        return answers
-
-    def pause(self, deadline: float, last: str) -> None:
-        """Wait a little before a retry. Raises `ClusterError` with the `last` failure at the deadline."""
-        if time.monotonic() >= deadline:
-            raise ClusterError(f"{self.alias}: {last}", "check the brokers' logs")
-        time.sleep(RETRY_SECONDS)
 
     def close(self) -> None:
         self._manager.close()
@@ -447,6 +444,19 @@ def by_topic(partitions: Iterable[TopicPartition]) -> Dict[str, List[int]]:
 
 def chunks(items: Sequence[Item], size: int) -> List[Sequence[Item]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def shares(items: Iterable[Item], size: Callable[[Item], int], most: int) -> List[List[Item]]:
+    """`items` in groups of at most `most` in all; a larger item is a group of its own."""
+    found: List[List[Item]] = []
+    room = 0
+    for item in items:
+        if not found or size(item) > room:
+            found.append([])
+            room = most
+        found[-1].append(item)
+        room -= size(item)
+    return found
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Optional[Key]]) -> Dict[Key, List[Item]]:

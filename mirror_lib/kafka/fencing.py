@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
+from kafka.errors import KafkaError, for_code
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.kafka.connection import TRANSACTION_KEY, Disconnected, LogClient, error_name
+from mirror_lib.kafka.connection import TRANSACTION_KEY, Disconnected, LogClient, error_name, is_retriable
 from mirror_lib.kafka.record_batch import Producer
 
 CONCURRENT_TRANSACTIONS = 51
-CLUSTER_AUTHORIZATION_FAILED = 31
 # Error code of a partition that was not attempted because another partition failed; that one has the reason.
 OPERATION_NOT_ATTEMPTED = 55
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
@@ -30,6 +30,7 @@ INVALID_TRANSACTION_TIMEOUT = 50
 LAST_EPOCH = 32_766 - 8
 # Long enough for the three calls of a fence; a fence cut short blocks read_committed readers for at most this long.
 TRANSACTION_TIMEOUT_MS = 60_000
+RIGHTS = "Write on this transactional id and on the remote topics"
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,18 @@ def find_coordinators(client: LogClient, transactional_ids: Sequence[str], deadl
 
     Raises `ClusterError` if one has no coordinator by `deadline` (monotonic seconds), or is not granted.
     """
-    while True:
-        nodes, failures = client.coordinators(transactional_ids, TRANSACTION_KEY)
-        for name, failure in failures.items():
-            if failure.answered and not failure.error.retriable:
-                refuse(failure.error.errno, name)
-        if not failures:
-            return nodes
-        name, failure = next(iter(failures.items()))
-        client.pause(deadline, f"no coordinator for {name}: {failure.error}")
+    attempt = partial(_coordinators, client, transactional_ids)
+    return client.ask("find the coordinators of lanes", RIGHTS, attempt, deadline)
+
+
+def _coordinators(client: LogClient, transactional_ids: Sequence[str]) -> Dict[str, int]:
+    nodes, failures = client.coordinators(transactional_ids, TRANSACTION_KEY)
+    for name, failure in failures.items():
+        if failure.answered and not failure.error.retriable:
+            refuse(failure.error.errno, name)
+    for failure in failures.values():
+        raise failure.error
+    return nodes
 
 
 def _marked(ask: _SideBySide, lanes: Sequence[Lane]) -> Dict[str, Producer]:
@@ -195,14 +199,15 @@ def idempotent_producer(client: LogClient, deadline: float) -> Producer:
         producer_epoch=-1,
         max_version=4,
     )
-    answer = client.retry({"": request}, dict.fromkeys, lambda reply: int(reply.error_code), deadline)[""]
-    if answer.error_code == CLUSTER_AUTHORIZATION_FAILED:
-        raise ClusterError(
-            f"{client.alias}: no producer id: {error_name(answer.error_code)}",
-            "the principal needs Write on the topic, and on brokers before 2.8 IdempotentWrite on the cluster",
-        )
-    refuse(answer.error_code, "idempotent producer")
-    return Producer(answer.producer_id, answer.producer_epoch)
+
+    def attempt() -> Producer:
+        answer = client.call(None, request)
+        if answer.error_code:
+            raise for_code(answer.error_code)
+        return Producer(answer.producer_id, answer.producer_epoch)
+
+    right = "Write on the topic, and on brokers before 2.8 IdempotentWrite on the cluster"
+    return client.ask("get a producer id", right, attempt, deadline)
 
 
 def refuse(code: int, what: str) -> None:
@@ -219,7 +224,7 @@ def refuse(code: int, what: str) -> None:
     if code:
         raise ClusterError(
             f"cannot fence lane {what}: {error_name(code)}",
-            "the target principal needs Write on this transactional id and on the remote topics",
+            f"the target principal needs {RIGHTS}",
         )
 
 
@@ -239,15 +244,27 @@ class _SideBySide:
         self, requests: Mapping[str, Any], error_code: Callable[[Any], int] = lambda answer: answer.error_code
     ) -> Dict[str, Any]:
         """Responses by transactional id; they may contain errors that are not retriable."""
+        answers: Dict[str, Any] = {}
 
-        def failed(name: str, code: Optional[int]) -> None:
-            if code is None:
-                self.unanswered.add(name)
-            if code != CONCURRENT_TRANSACTIONS:
-                self.client.forget_coordinators([name], TRANSACTION_KEY)  # it may have moved
+        def attempt() -> None:
+            waiting = [name for name in requests if name not in answers]
+            nodes, failed = _coordinators(self.client, waiting), None
+            found = self.client.exchange([(nodes[name], requests[name]) for name in waiting])
+            for name, answer in zip(waiting, found):
+                code = None if isinstance(answer, KafkaError) else error_code(answer)
+                if code is not None and not is_retriable(code):
+                    answers[name] = answer
+                    continue
+                failed = answer if code is None else for_code(code)()
+                if code is None:
+                    self.unanswered.add(name)
+                if code != CONCURRENT_TRANSACTIONS:
+                    self.client.forget_coordinators([name], TRANSACTION_KEY)  # it may have moved
+            if failed is not None:
+                raise failed
 
-        nodes = partial(find_coordinators, self.client, deadline=self._deadline)
-        return self.client.retry(requests, nodes, error_code, self._deadline, failed)
+        self.client.ask("fence the lanes", RIGHTS, attempt, self._deadline)
+        return answers
 
     def producers(self, held: Mapping[str, Optional[Producer]]) -> Dict[str, Producer]:
         """New epochs of the producers of lanes; the coordinator aborts their open transactions."""

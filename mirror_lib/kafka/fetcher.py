@@ -254,12 +254,11 @@ def log_ends(
     The end is the high watermark, which just after an election may be lower than an acknowledged offset. With
     `READ_COMMITTED` it is the last stable offset. Raises `Disconnected`.
     """
-    # Sent in parallel: round trips may be long, and there may be many brokers.
     by_leader = grouped(partitions, client.leader).items()
-    asked = [client.send(node, list_offsets_request(each, timestamp, isolation)) for node, each in by_leader]
+    requests = [(node, list_offsets_request(each, timestamp, isolation)) for node, each in by_leader]
     return {
         (topic.name, part.partition_index): part.offset
-        for answer in map(client.answer, asked)
+        for answer in client.calls(requests)
         for topic in answer.topics
         for part in topic.partitions
         if not part.error_code
@@ -393,7 +392,6 @@ class Fetched:
 
     error_code: int
     end: int
-    log_start: int
     aborted: Tuple[Tuple[int, int], ...]
     data: Buffer
 
@@ -407,7 +405,6 @@ def fetched(answer: FetchAnswer, isolation: int, names: Mapping[uuid.UUID, str] 
             found[(name, part.partition_index)] = Fetched(
                 error_code=part.error_code,
                 end=part.last_stable_offset if isolation == READ_COMMITTED else part.high_watermark,
-                log_start=part.log_start_offset,
                 aborted=tuple(sorted((_ids(each) for each in part.aborted_transactions or ()), key=itemgetter(1))),
                 data=part.records if part.records is not None else b"",
             )
@@ -487,10 +484,6 @@ class Fetcher:
         self._names = {topic_id: name for name, topic_id in self._ids.items()}
         # By broker, the bytes of all its responses.
         self._brought: Dict[int, int] = {}
-
-    def idle(self) -> bool:
-        """True when no request is in flight."""
-        return not self._in_flight
 
     def hears_first(self) -> bool:
         """Whether the first data of a broker is arriving in a large response."""

@@ -15,7 +15,6 @@ from typing import (
     Dict,
     FrozenSet,
     Iterable,
-    Iterator,
     List,
     Mapping,
     Optional,
@@ -32,7 +31,7 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, Of
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection
-from mirror_lib.kafka.connection import GROUP_KEY, Failure, by_topic, chunks, grouped
+from mirror_lib.kafka.connection import GROUP_KEY, Failure, by_topic, chunks, grouped, shares
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -172,6 +171,7 @@ DESCRIBE = "Describe on the group to this principal"
 # than POSITION_BYTES there, in addition to its names and its metadata.
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
+
 class ClusterGroups(ClusterConnection):
     """Lists and describes consumer groups, and reads, commits and deletes their offsets.
 
@@ -199,9 +199,9 @@ class ClusterGroups(ClusterConnection):
             nodes, failures = self._client.coordinators(waiting, GROUP_KEY)
             outcomes: Dict[str, Any] = {**failures}
             by_node = grouped(nodes, nodes.get).items()
-            shares = [(node, share) for node, own in by_node for share in chunks(own, groups_per_request)]
-            answers = self._client.exchange([(node, request(share)) for node, share in shares])
-            for (_, share), answer in zip(shares, answers):
+            sent = [(node, share) for node, own in by_node for share in chunks(own, groups_per_request)]
+            answers = self._client.exchange([(node, request(share)) for node, share in sent])
+            for (_, share), answer in zip(sent, answers):
                 silent = isinstance(answer, KafkaError)
                 outcomes.update(dict.fromkeys(share, Failure(answer, False)) if silent else reading(answer, share))
             failed = [group for group, outcome in outcomes.items() if isinstance(outcome, Failure)]
@@ -339,7 +339,7 @@ class ClusterGroups(ClusterConnection):
         a response may have been carried out. It is also called before the next request if an earlier one failed.
         """
         reasons: Dict[TopicPartition, Optional[str]] = {}
-        for share in _shares_of(offsets):
+        for share in map(dict, shares(offsets.items(), _size, COMMIT_BYTES)):
             refused = next(filter(None, reasons.values()), None)
             if refused is not None and not again():
                 reasons.update(dict.fromkeys(share, refused))
@@ -406,21 +406,9 @@ class ClusterGroups(ClusterConnection):
             log.warning("%s: %s: %s", self.alias, what, named)
 
 
-def _shares_of(
-    offsets: Mapping[TopicPartition, CommittedOffset],
-) -> Iterator[Mapping[TopicPartition, CommittedOffset]]:
-    """`offsets` in parts of at most COMMIT_BYTES, which a coordinator accepts in one request."""
-    share: Dict[TopicPartition, CommittedOffset] = {}
-    size = 0
-    for place, offset in offsets.items():
-        own = POSITION_BYTES + len(place[0].encode()) + len(offset.metadata.encode())
-        if share and size + own > COMMIT_BYTES:
-            yield share
-            share, size = {}, 0
-        share[place] = offset
-        size += own
-    if share:
-        yield share
+def _size(item: Tuple[TopicPartition, CommittedOffset]) -> int:
+    (topic, _), offset = item
+    return POSITION_BYTES + len(topic.encode()) + len(offset.metadata.encode())
 
 
 def _listed(answer: Any) -> Any:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
+from kafka.errors import KafkaError
+
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import (
-    REQUEST_TIMEOUT_MS,
     Disconnected,
     LogClient,
     chunks,
@@ -199,21 +200,20 @@ def markers_until(
 
 
 def glances(
-    client: LogClient, positions: Mapping[TopicPartition, int], isolation: int
+    client: LogClient, positions: Mapping[TopicPartition, int], isolation: int, most_bytes: int = GLANCE_BYTES
 ) -> Dict[TopicPartition, Fetched]:
     """Read the first few KB of many logs from these positions on, in few requests sent in parallel.
 
     Partitions with an error are excluded, and partitions before their end for whose data the response had no room.
     """
-    sent = [
-        client.send(node, _glance({each: positions[each] for each in share}, isolation))
+    requests = [
+        (node, _glance({each: positions[each] for each in share}, isolation, most_bytes))
         for node, partitions in grouped(positions, client.leader).items()
         for share in chunks(partitions, GLANCES_PER_REQUEST)
     ]
     found: Dict[TopicPartition, Fetched] = {}
-    for future in sent:
-        client.wait(future, REQUEST_TIMEOUT_MS)
-        found.update(fetched(future.value, isolation) if future.succeeded() else {})
+    for answer in client.exchange(requests):
+        found.update({} if isinstance(answer, KafkaError) else fetched(answer, isolation))
     return {
         each: answer
         for each, answer in found.items()
@@ -221,5 +221,5 @@ def glances(
     }
 
 
-def _glance(positions: Mapping[TopicPartition, int], isolation: int) -> Any:
-    return fetch_request(positions, isolation, len(positions) * GLANCE_BYTES, GLANCE_BYTES, max_wait_ms=0)
+def _glance(positions: Mapping[TopicPartition, int], isolation: int, most_bytes: int) -> Any:
+    return fetch_request(positions, isolation, len(positions) * most_bytes, most_bytes, max_wait_ms=0)

@@ -9,23 +9,22 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from functools import partial
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from kafka.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, for_code
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import BatchError
+from mirror_lib.errors import MirrorError
 from mirror_lib.facts import ActiveProducer, OffsetRange, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection, log_client
 from mirror_lib.kafka.connection import (
     NO_LEADER,
     TRANSACTION_KEY,
     Disconnected,
-    LogClient,
     by_topic,
     grouped,
-    is_retriable,
     metadata_request,
     name_of,
 )
@@ -34,13 +33,10 @@ from mirror_lib.kafka.fetcher import (
     ISOLATION,
     LATEST,
     READ_UNCOMMITTED,
-    Fetched,
-    fetch_request,
-    fetched,
     list_offsets_request,
     log_ends,
 )
-from mirror_lib.kafka.log_reader import entries
+from mirror_lib.kafka.log_reader import LogEntries, glances
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.text import some
@@ -134,7 +130,7 @@ class ClusterOffsets(ClusterConnection):
             (node, DescribeProducersRequest(topics=list(by_topic(of_node).items())))
             for node, of_node in by_leader.items()
         ]
-        topics = [topic for answer in self._all_answered(requests) for topic in answer.topics]
+        topics = [topic for answer in self._client.calls(requests) for topic in answer.topics]
         found = {(topic.name, part.partition_index): part for topic in topics for part in topic.partitions}
         for part in found.values():
             if part.error_code:
@@ -146,7 +142,7 @@ class ClusterOffsets(ClusterConnection):
             (node, ListTransactionsRequest(state_filters=[], producer_id_filters=list(producer_ids)))
             for node in self._client.nodes()
         ]
-        answers = self._all_answered(requests) if producer_ids else []
+        answers = self._client.calls(requests) if producer_ids else []
         for answer in answers:
             if answer.error_code:
                 raise for_code(answer.error_code)
@@ -175,8 +171,8 @@ class ClusterOffsets(ClusterConnection):
         """
         names = sorted({topic for topic, _ in partitions})
         try:
-            nodes = sorted(broker.node_id for broker in self._answered(metadata_request(names)).brokers)
-            reported = self._all_answered([(node, metadata_request(names)) for node in nodes])
+            nodes = sorted(broker.node_id for broker in self._client.metadata(names).brokers)
+            reported = self._client.calls([(node, metadata_request(names)) for node in nodes])
             leaders = agreed_leaders([answer.topics for answer in reported])
             starts, ends = self._answers(grouped(partitions, leaders.get), _questions(isolation_level))
         except KafkaError as error:
@@ -200,12 +196,9 @@ class ClusterOffsets(ClusterConnection):
 
     def _describe_topics(self, names: Optional[Sequence[str]]) -> Sequence[Any]:
         """Kafka's MetadataResponseTopic of each of `names`, or of all topics; it has the partitions' leaders."""
-        return self._ask("list topics", "Describe on the topics", lambda: self._metadata(names))
-
-    def _metadata(self, names: Optional[Iterable[str]]) -> Sequence[Any]:
-        answer = self._answered(metadata_request(names))
-        self._client.learn(answer)
-        topics: Sequence[Any] = answer.topics
+        topics: Sequence[Any] = self._ask(
+            "list topics", "Describe on the topics", partial(self._client.metadata, names)
+        ).topics
         return topics
 
     def _offsets(
@@ -226,7 +219,7 @@ class ClusterOffsets(ClusterConnection):
         """The partitions with a leader, by the leader's node id."""
         old = sorted({each[0] for each in partitions if not self._client.is_led(each, LEADERS_LAST_SECONDS)})
         if old:
-            self._metadata(old)
+            self._client.metadata(old)
         leaderless = [each for each in partitions if self._client.leader(each) is None]
         if any(map(self._client.is_known, leaderless)) and time.monotonic() < patient_until:
             raise LeaderNotAvailableError
@@ -261,11 +254,9 @@ def _questions(isolation_level: str) -> Sequence[Question]:
     return [(EARLIEST, READ_UNCOMMITTED), (LATEST, ISOLATION[isolation_level])]
 
 
-PATIENCE_SECONDS, PAUSE_SECONDS = 5.0, 0.1
-# Fits a usual batch. A larger batch comes alone in a response, so after several requests all partitions have theirs.
-PARTITION_BYTES = 64 * 1024
-ANSWER_BYTES = 32 * 1024 * 1024
-OK = 0
+PATIENCE_SECONDS = 5.0
+# Fits a usual batch. Larger ones are read one by one.
+FIRST_BYTES = 64 * 1024
 NO_TIME = -1
 
 
@@ -273,8 +264,8 @@ NO_TIME = -1
 class FirstRecords:
     """The first record at or after given offsets, aborted records included.
 
-    `without`: partitions without a record from that offset on. Partitions without a leader, or with an unfinished
-    search after PATIENCE_SECONDS, are in neither. `stamped`: partitions whose broker set the record's timestamp."""
+    `without`: partitions without a record from that offset on. Partitions without a leader, and those that could not be
+    read within PATIENCE_SECONDS, are in neither. `stamped`: partitions whose broker set the record's timestamp."""
 
     records: Mapping[TopicPartition, Record]
     without: FrozenSet[TopicPartition]
@@ -292,70 +283,34 @@ def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) 
         return FirstRecords({}, frozenset())
     deadline = time.monotonic() + PATIENCE_SECONDS
     with log_client(config, "consumer", deadline) as client:
-        search = _Search(offsets)
-        while search.open and time.monotonic() < deadline:
+
+        def attempt() -> Mapping[TopicPartition, int]:
+            client.refresh_leaders(offsets, time.monotonic())
+            # Retention may have removed the records at earlier offsets.
+            starts = log_ends(client, offsets, timestamp=EARLIEST)
+            return {each: max(offsets[each], start) for each, start in starts.items()}
+
+        positions = client.ask("read records", "Read on the topics", attempt, deadline)
+        seen = glances(client, positions, READ_UNCOMMITTED, FIRST_BYTES)
+        found: Dict[TopicPartition, Optional[Tuple[Record, bool]]] = {}
+        for each, at in positions.items():
             try:
-                search.round(client)
-            except Disconnected as error:
-                log.info("%s", error)
-                time.sleep(PAUSE_SECONDS)
-        if search.open:
-            log.info("%s: no record found yet for %d offsets", client.alias, len(search.open))
-    return FirstRecords(search.found, frozenset(search.without), frozenset(search.stamped))
+                if time.monotonic() < deadline:
+                    found[each] = _first_record(LogEntries(client, each, at, READ_UNCOMMITTED, seen.get(each)), at)
+            except (MirrorError, Disconnected) as error:
+                log.info("%s: no record of %s: %s", client.alias, name_of(each), error)
+    records = {each: one for each, one in found.items() if one is not None}
+    return FirstRecords(
+        {each: record for each, (record, _) in records.items()},
+        frozenset(found.keys() - records.keys()),
+        frozenset(each for each, (_, stamped) in records.items() if stamped),
+    )
 
 
-class _Search:
-    """Searches forward from an offset of each partition, until it finds a record or the log's end."""
-
-    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.open: Dict[TopicPartition, int] = dict(offsets)
-        self.found: Dict[TopicPartition, Record] = {}
-        self.without: Set[TopicPartition] = set()
-        self.stamped: Set[TopicPartition] = set()
-        self._from_start = False
-
-    def round(self, client: LogClient) -> None:
-        client.refresh_leaders(self.open, time.monotonic())
-        # Partitions that are unknown, or without a leader now, are not searched.
-        self.open = {each: at for each, at in self.open.items() if client.leader(each) is not None}
-        if not self._from_start:  # retention has removed the records at earlier offsets
-            starts = log_ends(client, self.open, timestamp=EARLIEST)
-            self.open.update({each: max(self.open[each], start) for each, start in starts.items()})
-            self._from_start = True
-        for node, partitions in grouped(self.open, client.leader).items():
-            positions = {partition: self.open[partition] for partition in partitions}
-            request = fetch_request(positions, READ_UNCOMMITTED, ANSWER_BYTES, PARTITION_BYTES, max_wait_ms=0)
-            self._answered(client, fetched(client.call(node, request), READ_UNCOMMITTED))
-
-    def _answered(self, client: LogClient, answers: Mapping[TopicPartition, Fetched]) -> None:
-        # One empty partition may only wait for its turn with a large batch. If all are empty, none of them waits.
-        nothing = not any(len(each.data) for each in answers.values())
-        for partition, answer in answers.items():
-            try:
-                record, position, stamped = _first_record(answer, self.open[partition])
-            except BatchError as error:
-                log.info("%s: no record of %s: %s", client.alias, name_of(partition), error)
-                del self.open[partition]
-                continue
-            self.open[partition] = position
-            at_end = answer.error_code == OK and position >= answer.end
-            if record is not None:
-                self.found[partition] = record
-                self.stamped.update([partition] if stamped else [])
-            elif at_end:
-                self.without.add(partition)
-            refused = answer.error_code != OK and not is_retriable(answer.error_code)
-            if record is not None or refused or at_end or (answer.error_code == OK and nothing):
-                del self.open[partition]
-
-
-def _first_record(answer: Fetched, position: int) -> Tuple[Optional[Record], int, bool]:
-    """The first record from `position` on, or where to continue if there is none; and whether the broker set its
-    timestamp."""
-    for raw, header, is_data in entries(answer):
+def _first_record(log: LogEntries, position: int) -> Optional[Tuple[Record, bool]]:
+    """The first record from `position` on, and whether the broker set its timestamp."""
+    for raw, header, is_data in log:
         for record in read_records(raw) if is_data else ():
             if record.offset >= position:
-                return record, position, header is not None and header.log_append_time
-        if header is not None:
-            position = max(position, header.next_offset)
-    return None, position, False
+                return record, header is not None and header.log_append_time
+    return None

@@ -23,7 +23,7 @@ MAX_SEQUENCE = 0x7FFFFFFF
 
 _LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 _MIN_LEGACY_SIZE = 14  # of a magic 0 entry: CRC, magic, attributes, key length, value length
-_MAGIC_AT = 16
+MAGIC_AT = 16
 _CRC_FROM = 21
 
 _ENTRY = struct.Struct(">qi")
@@ -36,7 +36,7 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-_CODEC = 0x07
+CODEC = 0x07
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> int:
         """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
-        return self.attributes & _CODEC
+        return self.attributes & CODEC
 
     @property
     def log_append_time(self) -> bool:
@@ -134,9 +134,9 @@ def split_batches(data: Buffer) -> Iterator[memoryview]:
 def split_entries(data: Buffer) -> Iterator[Tuple[memoryview, Optional[BatchHeader]]]:
     """The same with headers; None for messages of magic 0 and 1. Raises BatchError for an unknown magic, too."""
     for entry in split_batches(data):
-        if entry[_MAGIC_AT] < 2:
+        if entry[MAGIC_AT] < 2:
             yield entry, None
-        elif entry[_MAGIC_AT] == 2 and len(entry) >= HEADER_SIZE:
+        elif entry[MAGIC_AT] == 2 and len(entry) >= HEADER_SIZE:
             # Equals `read_header` without its checks: they take the most time, and a response may have 10,000 batches.
             yield entry, tuple.__new__(BatchHeader, _HEADER.unpack_from(entry))
         else:
@@ -145,7 +145,7 @@ def split_entries(data: Buffer) -> Iterator[Tuple[memoryview, Optional[BatchHead
 
 def magic_of(entry: Buffer) -> int:
     """Format version of any entry that `split_batches` yields: 0, 1 or 2."""
-    return entry[_MAGIC_AT]
+    return entry[MAGIC_AT]
 
 
 def read_header(batch: Buffer) -> BatchHeader:

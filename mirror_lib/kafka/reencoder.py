@@ -14,8 +14,10 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all, fix_lz4_header
 from mirror_lib.kafka.record_batch import (
+    CODEC,
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    MAGIC_AT,
     SIGNED,
     SMALL,
     SMALL_VARINTS,
@@ -36,8 +38,6 @@ from mirror_lib.kafka.record_batch import (
 
 NO_TIMESTAMP = -1
 
-_CODEC = 0x07
-_MAGIC_AT = 16
 _HEADER = struct.Struct(">qiIbb")
 _LONG = struct.Struct(">q")
 _TIMESTAMP_AND_KEY = struct.Struct(">qi")
@@ -61,7 +61,7 @@ def read_messages(entry: Buffer) -> List[Record]:
     Magic 0 has no timestamp: -1. Raises BatchError for a corrupt entry, or a nesting that no Kafka release writes.
     """
     outer = _read_message(entry)
-    codec = outer.attributes & _CODEC
+    codec = outer.attributes & CODEC
     if not codec:
         return [_record(outer, outer.offset, outer.timestamp)]
     packed = outer.value or b""
@@ -91,7 +91,7 @@ def _read_message(entry: Buffer) -> _Message:
     offset, length, crc, magic, attributes = _HEADER.unpack_from(data)
     if magic not in (0, 1):
         raise BatchError(f"the message at offset {offset} has magic {magic}, not 0 or 1")
-    if length + 12 != len(data) or zlib.crc32(data[_MAGIC_AT:]) != crc:
+    if length + 12 != len(data) or zlib.crc32(data[MAGIC_AT:]) != crc:
         raise BatchError(f"the message at offset {offset} is corrupt: its CRC or length does not match")
     try:
         if magic:
@@ -111,7 +111,7 @@ def _read_message(entry: Buffer) -> _Message:
 
 
 def _check_inner(outer: _Message, inner: List[_Message]) -> None:
-    if any(message.magic != outer.magic or message.attributes & _CODEC for message in inner):
+    if any(message.magic != outer.magic or message.attributes & CODEC for message in inner):
         raise BatchError(f"the compressed message at offset {outer.offset} holds messages of another kind")
 
 

@@ -278,9 +278,6 @@ class Throttle:
         self._seconds += until - max(now, self._until)
         self._until = until
 
-    def asked_for(self) -> float:
-        return self._seconds
-
     def taken(self, now: float) -> float:
         """Throttled seconds up to `now`, since the previous call."""
         before, self._taken = self._taken, self._seconds - self.left(now)
@@ -348,9 +345,8 @@ class BrokerConnections(KafkaConnectionManager):  # type: ignore[misc]  # kafka-
         self._refusals: Dict[Any, Tuple[str, float]] = {}
         super().__init__(network, **options)
 
-    def hears(self, node_id: Any = None) -> bool:
-        found = self._conns.values() if node_id is None else [self._conns[node_id]] if node_id in self._conns else []
-        return any(each.hears() for each in found)
+    def hears(self, node_id: Any) -> bool:
+        return node_id in self._conns and bool(self._conns[node_id].hears())
 
     def refused(self) -> Optional[str]:
         """Why no broker accepts this client; `None` while one may. Before the first metadata these are the bootstrap

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mirror_lib.errors import FencedError
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.connection import Disconnected, Future, LogClient, Network
+from mirror_lib.kafka.connection import Disconnected, Future, LogClient, Network, metadata_request
 from mirror_lib.kafka.fetcher import log_ends
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.lane import Lanes
@@ -45,17 +45,18 @@ class SourceTopics:
         if self._ids and not self._connected:
             self._client.connect(time.monotonic() + CONNECT_SECONDS)
             self._connected = True
-        self._asked = self._client.ask_ids(self._ids) if self._ids else None
+        self._asked = self._client.send(None, metadata_request(self._ids)) if self._ids else None
 
     def waits(self) -> bool:
         return self._asked is not None and not self._asked.is_done
 
     def others(self) -> FrozenSet[str]:
         """The topics that were re-created, by the answer to the last `ask`. Raises `Disconnected`."""
-        if self._asked is None:
-            return frozenset()
-        now = self._client.read_topic_ids(self._asked)
-        return frozenset(topic for topic, topic_id in self._ids.items() if now.get(topic, topic_id) != topic_id)
+        if self._asked is not None and not self._asked.succeeded():
+            raise Disconnected(f"{self._client.alias}: {self._asked.exception}")
+        if self._asked is not None:
+            self._client.learn(self._asked.value)
+        return frozenset(topic for topic, topic_id in self._ids.items() if self._client.is_another(topic, topic_id))
 
     def close(self) -> None:
         self._client.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
+from kafka.errors import KafkaConnectionError
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
-from mirror_lib.kafka.connection import Future, LogClient, Network
+from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, refresh
 from mirror_lib.rows.writer import RowWriter
 from tests.lab.brokers import KafkaBroker, clusters
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 LANE = "lane of one"
-# No broker has this id: what is sent to it gets no answer.
-NOBODY = 99
 
 
 class Cut(LogClient):
@@ -32,16 +31,14 @@ class Cut(LogClient):
 
     meanwhile: Optional[Callable[[], object]] = None
 
-    def send(self, node: Optional[int], request: Any) -> Future:
-        found = super().send(node, request)
-        if self.meanwhile is None or not isinstance(request, InitProducerIdRequest):
-            return found
-        self.wait(found, 30_000)
-        if found.value.error_code:
-            return found
+    def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        answers = super().exchange(requests)
+        given = [isinstance(request, InitProducerIdRequest) for _, request in requests]
+        if self.meanwhile is None or not all(given) or any(answer.error_code for answer in answers):
+            return answers
         happens, self.meanwhile = self.meanwhile, None
         happens()
-        return super().send(NOBODY, request)
+        return [KafkaConnectionError("the line is cut") for _ in requests]
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def _bytes(value: Optional[bytes]) -> bytes:
 
 
 def fetched(batches: Iterable[LogBatch], aborted: Sequence[Tuple[int, int]] = (), end: int = 1 << 40) -> Fetched:
-    return Fetched(0, end, 0, tuple(aborted), b"".join(batch.raw() for batch in batches))
+    return Fetched(0, end, tuple(aborted), b"".join(batch.raw() for batch in batches))
 
 
 def read_back(data: bytes) -> List[Rec]:

@@ -101,7 +101,7 @@ BATCHES = [bytes(batch_of(10, RECORDS, codec=codec).raw()) for codec in (0, GZIP
 
 def encoded(data: bytes, max_message_bytes: int = 1_000_000) -> List[Outgoing]:
     task = task_of(end=1000, max_message_bytes=max_message_bytes)
-    return list(Encoder(task, Producer(1, 1), 0, 0).encode(Fetched(0, 100, 0, (), data)))
+    return list(Encoder(task, Producer(1, 1), 0, 0).encode(Fetched(0, 100, (), data)))
 
 
 def sealed(raw: bytes) -> bytes:

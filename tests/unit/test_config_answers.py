@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, cast
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
@@ -23,6 +24,17 @@ from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR = 29, 7, -1
 
 
+class Client(LogClient):
+    """A client that answers by `exchange`."""
+
+    def __init__(self, exchange: Callable[[Sequence[Tuple[Optional[int], Any]]], List[Any]]) -> None:
+        self.alias, self.stop = "B", threading.Event()
+        self.exchange = exchange  # type: ignore[assignment, method-assign]
+
+    def refused(self) -> Optional[str]:
+        return None
+
+
 class Brokers(ClusterTopics):
     """`answers` are in turn the topics that the broker knows which is asked for configs; `there` are all topics. It
     answers about the topics of `errors` with an error code each."""
@@ -30,7 +42,7 @@ class Brokers(ClusterTopics):
     def __init__(self, answers: List[Sequence[str]], there: Sequence[str], **errors: int) -> None:
         self.alias, self._answer_seconds = "B", 1.0
         self._known, self._there, self._errors = answers, there, errors
-        self._client = cast(LogClient, SimpleNamespace(exchange=self._exchange))
+        self._client = Client(self._exchange)
 
     def _exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
         ((_, request),) = requests

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from kafka.errors import KafkaConnectionError
-from kafka.future import Future
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from mirror_lib.errors import ClusterError
-from mirror_lib.kafka.connection import TRANSACTION_KEY, LogClient
-from mirror_lib.kafka.fencing import find_coordinators
+from mirror_lib.kafka.connection import TRANSACTION_KEY, Failure, LogClient
+from mirror_lib.kafka.fencing import _SideBySide, find_coordinators
 from mirror_lib.kafka.offsets import agreed_leaders
 
 NODES = {"a": 1, "b": 2, "c": 1}
@@ -24,7 +24,7 @@ class Brokers(LogClient):
     """A client whose brokers have the coordinators NODES; `errors` are those of the first answers, by name."""
 
     def __init__(self, many: bool, *errors: Mapping[str, Optional[int]]) -> None:
-        self.alias = "target"
+        self.alias, self.stop = "target", threading.Event()
         self._coordinators = {}
         self._many = many
         self._errors = list(errors)
@@ -32,6 +32,9 @@ class Brokers(LogClient):
 
     def accepts(self, request: Any, version: int) -> bool:
         return self._many
+
+    def refused(self) -> Optional[str]:
+        return None
 
     def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
         names = [list(each.coordinator_keys) if self._many else [each.key] for _, each in requests]
@@ -71,36 +74,36 @@ def test_refusal_is_not_asked_again_and_has_kafkas_name() -> None:
     assert len(brokers.asked) == 1
 
 
-class Lines(LogClient):
+class Lines(Brokers):
     """A client that gets these error codes for the requests by name, one after the other; None is no answer."""
 
     def __init__(self, codes: Dict[str, List[Optional[int]]]) -> None:
-        self.alias, self._codes = "target", codes
+        super().__init__(True)
+        self._codes = codes
+        self.forgotten: List[str] = []
 
-    def send(self, node: Optional[int], request: Any) -> Any:
-        code = self._codes[request].pop(0)
-        return Future().failure(KafkaConnectionError()) if code is None else Future().success(code)
+    def coordinators(self, names: Sequence[str], key_type: int) -> Tuple[Dict[str, int], Dict[str, Failure]]:
+        return dict.fromkeys(names, 1), {}
 
-    def wait(self, future: Any, timeout_ms: float) -> None:
-        assert future.is_done
+    def forget_coordinators(self, names: Iterable[str], key_type: int) -> None:
+        self.forgotten += names
+
+    def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
+        codes = [self._codes[name].pop(0) for _, name in requests]
+        return [KafkaConnectionError() if code is None else SimpleNamespace(error_code=code) for code in codes]
 
 
-def test_only_what_fails_is_sent_again_until_all_are_answered_and_each_failure_is_reported() -> None:
+def test_only_what_fails_is_sent_again_until_all_are_answered_and_moved_coordinators_are_looked_up_again() -> None:
     client = Lines({"a": [0], "b": [51, None, 0], "c": [None, 47]})
-    requests = {name: name for name in "abc"}
-    failures: List[Tuple[str, Optional[int]]] = []
-
-    def failed(name: str, code: Optional[int]) -> None:
-        failures.append((name, code))
-
-    found = client.retry(requests, dict.fromkeys, int, time.monotonic() + 60, failed)
-    assert found == {"a": 0, "b": 0, "c": 47}
-    assert failures == [("b", 51), ("c", None), ("b", None)]
+    ask = _SideBySide(client, time.monotonic() + 60)
+    found = ask({name: name for name in "abc"})
+    assert {name: answer.error_code for name, answer in found.items()} == {"a": 0, "b": 0, "c": 47}
+    assert client.forgotten == ["c", "b"] and ask.unanswered == {"b", "c"}
 
 
 def test_one_that_keeps_failing_to_the_deadline_is_an_error_for_all() -> None:
     with pytest.raises(ClusterError, match="CONCURRENT_TRANSACTIONS"):
-        Lines({"a": [0], "b": [51]}).retry({"a": "a", "b": "b"}, dict.fromkeys, int, 0.0)
+        _SideBySide(Lines({"a": [0], "b": [51]}), 0.0)({"a": "a", "b": "b"})
 
 
 AT = ("orders", 0)

@@ -167,7 +167,7 @@ def test_magic_1_messages_become_batches_of_today(codec: int) -> None:
     if codec:
         data[:8] = struct.pack(">q", 44)  # the wrapper has the offset of its last message
     encoder = Encoder(task_of(), PRODUCER, 0, 0)
-    out = list(encoder.encode(Fetched(0, 100, 0, (), bytes(data))))
+    out = list(encoder.encode(Fetched(0, 100, (), bytes(data))))
     first = 40 if codec else 0
     assert upstream(out) == list(range(first, first + 5))
     assert encoder.position == first + 5
@@ -180,7 +180,7 @@ def test_damaged_batch_is_not_copied() -> None:
     raw = bytearray(batch_of(0, numbered(50)).raw())
     raw[-1] ^= 1
     with pytest.raises(BatchError, match="CRC does not match"):
-        encode(Fetched(0, 100, 0, (), bytes(raw)))
+        encode(Fetched(0, 100, (), bytes(raw)))
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -194,7 +194,7 @@ def test_tiny_batches_before_a_damaged_one_are_copied_and_it_is_named(how: str, 
     out: List[Outgoing] = []
     encoder = Encoder(task_of(), PRODUCER, 0, 0)
     with pytest.raises(BatchError, match="the record batch at offset 5 "):
-        out.extend(encoder.encode(Fetched(0, 100, 0, (), b"".join(raws))))
+        out.extend(encoder.encode(Fetched(0, 100, (), b"".join(raws))))
     assert upstream(out) == list(range(5))
     assert encoder.position == 5
 

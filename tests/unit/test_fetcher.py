@@ -65,7 +65,7 @@ def fetcher_of(leader: Leader) -> Fetcher:
 
 def reported(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]:
     """What one answer means: whether there is a gap, and what was fetched."""
-    while fetcher.idle():
+    while not fetcher._in_flight:
         fetcher.look([partition])
         fetcher.pump()
     return [(gap, found) for _, _, gap, found in fetcher.answers()]
@@ -100,8 +100,8 @@ def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
     for _ in range(200):
         fetcher.look([partition])
         rest = fetcher.pump()
-        assert (0 < rest <= PAUSE_SECONDS) if fetcher.idle() else rest == math.inf
-        passed_over += fetcher.idle()
+        assert rest == math.inf if fetcher._in_flight else 0 < rest <= PAUSE_SECONDS
+        passed_over += not fetcher._in_flight
         list(fetcher.answers())
     assert passed_over
 
@@ -324,7 +324,7 @@ def test_broker_is_asked_for_what_is_wanted_from_where_it_is_wanted(seed: int, t
     fetcher.look(parts)
     whole = 0
     for _ in range(100):
-        while fetcher.idle():
+        while not fetcher._in_flight:
             fetcher.pump()
         wanted = {part.source: part.fetch_position for part in parts if part.wants}
         assert broker.asked.items() <= wanted.items()
@@ -349,7 +349,7 @@ def test_request_of_a_session_names_only_partitions_that_moved() -> None:
     fetcher = Fetcher(broker, READ_UNCOMMITTED, FetchQuota(None), [TOPIC])  # type: ignore[arg-type]
     fetcher.look(parts)
     for step in range(3):
-        while fetcher.idle():
+        while not fetcher._in_flight:
             fetcher.pump()
         list(fetcher.answers())
         parts[step].fetch_position += 1

@@ -119,7 +119,7 @@ def test_rejection_of_before_a_recovery_is_forgotten() -> None:
     copy.drain_then_stop("too large", 60, 61)
     copy.start(Producer(4711, 0))
     assert stop_of(copy.report()).rejected is None
-    copy.take(0, False, Fetched(29, 60, 0, (), b""))
+    copy.take(0, False, Fetched(29, 60, (), b""))
     assert copy.report().stopped is not None and stop_of(copy.report()).rejected is None
 
 
@@ -171,7 +171,7 @@ def test_source_that_cannot_be_read_further_stops_it_after_what_was_read(code: i
     copy.task = replace(copy.task, end=90)
     copy.take(0, False, three_batches())
     send_all(copy)
-    copy.take(60, False, Fetched(code, 60, 0, (), b""))
+    copy.take(60, False, Fetched(code, 60, (), b""))
     for base in (0, 20, 40):
         answer(copy, base)
         send_all(copy)
@@ -188,11 +188,11 @@ def test_answer_to_a_question_of_before_a_recovery_is_thrown_away() -> None:
 def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it() -> None:
     copy = PartitionCopy(task_of(end=NO_END))
     copy.start(Producer(4711, 0))
-    copy.take(0, False, Fetched(0, 0, 0, (), b""))
+    copy.take(0, False, Fetched(0, 0, (), b""))
     assert copy.report().position == 0 and copy.hungry() and not copy.finished(False)
-    copy.take(0, True, Fetched(0, 60, 0, (), b""))
+    copy.take(0, True, Fetched(0, 60, (), b""))
     assert (copy.report().position, copy.report().source_end) == (60, 60)
-    copy.take(60, False, Fetched(0, 60, 0, (), b""))
+    copy.take(60, False, Fetched(0, 60, (), b""))
     assert copy.report().position == 60 and copy.hungry()
     assert copy.finished(True) and not copy.finished(False)
 
@@ -200,7 +200,7 @@ def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it(
 def test_gap_that_was_told_of_is_not_looked_at_again() -> None:
     copy = PartitionCopy(task_of(end=NO_END))
     copy.start(Producer(4711, 0))
-    copy.take(0, True, Fetched(0, 60, 0, (), b""))
+    copy.take(0, True, Fetched(0, 60, (), b""))
     copy.start(Producer(4711, 1))
     assert (copy.fetch_position, copy.report().position) == (60, 60)
 

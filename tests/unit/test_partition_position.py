@@ -61,7 +61,7 @@ class Scene:
     def take(self, count: int) -> None:
         at = self.copy.fetch_position
         batches = [batch for batch in self.log if batch.next > at][:count]
-        answer = fetched(batches, end=self.end) if batches else Fetched(0, self.end, 0, (), b"")
+        answer = fetched(batches, end=self.end) if batches else Fetched(0, self.end, (), b"")
         self.copy.take(at, not batches, answer)
 
     def send(self) -> None:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, List, Sequence, Tuple, cast
 
 import pytest
-from kafka.future import Future
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from mirror_lib.kafka.connection import Disconnected, LogClient
@@ -38,8 +37,10 @@ class Broker:
     def leader(self, partition: object) -> int:
         return 1
 
-    def answer(self, asked: Future) -> Any:
-        return asked.value
+    def calls(self, requests: Sequence[Tuple[int, Any]]) -> List[Any]:
+        return [self.call(node, request) for node, request in requests]
+
+    exchange = calls
 
     def call(self, node: int, request: Any) -> Any:
         (topic,) = request.topics
@@ -60,12 +61,6 @@ class Broker:
         )
         topics = [SimpleNamespace(topic=topic.topic, topic_id=None, partitions=[part])]
         return SimpleNamespace(throttle_time_ms=0, responses=topics)
-
-    def send(self, node: int, request: Any) -> Future:
-        return Future().success(self.call(node, request))
-
-    def wait(self, future: Future, timeout_ms: float) -> None:
-        pass
 
 
 def recovered(copy: PartitionCopy, remote: Broker) -> PartitionCopy:

@@ -31,7 +31,7 @@ def test_old_messages_are_always_data() -> None:
 
     builder = LegacyRecordBatchBuilder(1, 0, 1 << 20)
     builder.append(0, 1, b"k", b"v")
-    [(_, header, is_data)] = entries(Fetched(0, 1, 0, ((1, 0),), bytes(builder.build())))
+    [(_, header, is_data)] = entries(Fetched(0, 1, ((1, 0),), bytes(builder.build())))
     assert header is None and is_data
 
 

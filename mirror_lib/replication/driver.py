@@ -97,9 +97,6 @@ class FlowDriver:
         # What is copied and not yet appended to the ledger.
         self._owed: Optional[Tuple[Commit, BatchRef]] = None
 
-    def has_history(self) -> bool:
-        return bool(self._journal.positions())
-
     def begin(self, partitions: Partitions, batch: BatchRef) -> None:
         """Decide for every partition, and record what must be in the ledger before anything is copied. Raises
         `ClusterError`.

@@ -126,9 +126,9 @@ class Mirror(ABC):
         self._topics = TopicWatch(context.flow, context.config.flows, context.source, context.target)
         self._topics.refresh()
 
-    @abstractmethod
     def has_history(self) -> bool:
         """True if the ledger has rows of this flow."""
+        return bool(self._journal.positions() or self._journal.range_positions().pairs)
 
     @abstractmethod
     def stopped(self) -> Sequence[Stop]:
@@ -176,9 +176,6 @@ class FlowMirror(Mirror):
         self._is_cold = True
         # The last stage, and how long it took, until its metrics are given out.
         self._unshown: Optional[Tuple[Commit, BatchRef, float]] = None
-
-    def has_history(self) -> bool:
-        return self._driver.has_history()
 
     def stopped(self) -> Sequence[Stop]:
         return self._state.stopped()

@@ -36,9 +36,6 @@ class KeptMirror(RowMirror):
             found = self._journal.dead_letters_at(self._change.dead_letter_topic, self._dead_topic_id())
             self._dead_letters_at.update(found)
 
-    def has_history(self) -> bool:
-        return self._driver.has_history()
-
     def stopped(self) -> Sequence[Stop]:
         return self._state.stopped()
 

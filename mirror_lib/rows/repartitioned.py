@@ -142,9 +142,6 @@ class RepartitioningMirror(RowMirror):
                 number = place.remote_partition
                 self._dead_letters_at[number] = max(at, self._dead_letters_at.get(number, 0))
 
-    def has_history(self) -> bool:
-        return bool(self._ledger.pairs)
-
     def stopped(self) -> Sequence[Stop]:
         """The partitions that the source did not report at the last check. Any other stopped partition ends the
         flow."""

@@ -12,7 +12,7 @@ import json
 import logging
 import pickle
 from contextlib import contextmanager
-from typing import Any, Dict, Generic, Iterator, List, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Dict, Generic, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -78,27 +78,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Shipped(Protocol[T_co]):
-    """A value that a job's function may reference."""
-
-    @property
-    def value(self) -> T_co:
-        """The value, in the driver and in a worker."""
-
-    @property
-    def secret(self) -> Any:
-        """The part that always travels with the function."""
-
-
-class _Held(Generic[T]):
-    """A value, or its broadcast."""
+class Shipped(Generic[T_co]):
+    """A value that a job's function may reference, or its broadcast. `secret` always travels with the function."""
 
     def __init__(self, held: Any, is_broadcast: bool, secret: Any) -> None:
         self._held, self._is_broadcast, self.secret = held, is_broadcast, secret
 
     @property
-    def value(self) -> T:
-        found: T = self._held.value if self._is_broadcast else self._held
+    def value(self) -> T_co:
+        """The value, in the driver and in a worker."""
+        found: T_co = self._held.value if self._is_broadcast else self._held
         return found
 
 
@@ -110,11 +99,11 @@ def shipped(spark: SparkSession, value: T, secret: object = None) -> Iterator[Sh
     kept too small for Spark to broadcast it.
     """
     if len(pickle.dumps(value)) + len(pickle.dumps(secret)) <= SMALL_BYTES:
-        yield _Held(value, False, secret)
+        yield Shipped(value, False, secret)
         return
     held = spark.sparkContext.broadcast(value)
     try:
-        yield _Held(held, True, secret)
+        yield Shipped(held, True, secret)
     finally:
         try:
             held.destroy()

@@ -16,7 +16,6 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import (
     Any,
@@ -35,7 +34,6 @@ from typing import (
 
 from kafka.errors import (
     AuthorizationError,
-    KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
     NodeNotReadyError,
@@ -101,19 +99,6 @@ class Disconnected(KafkaError):  # type: ignore[misc]  # kafka-python has no typ
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a group, transactional id or broker has no result. `answered`: a broker returned the error; False if no
-    response came."""
-
-    error: KafkaError
-    answered: bool = True
-
-    @classmethod
-    def of(cls, code: int) -> Failure:
-        return cls(for_code(code)())
 
 
 class Network(BrokerLoop):
@@ -201,8 +186,8 @@ class LogClient:
     def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
         """Send to all brokers in parallel, and to each broker in the order of `requests`; `None` is any broker.
 
-        Returns the responses in the order of `requests`, a KafkaError in place of a missing one. The time of a request
-        pauses while the broker throttles this client, and does not expire while a response is arriving."""
+        Returns the responses in the order of `requests`, a `Disconnected` in place of a missing one. The time of a
+        request pauses while the broker throttles this client, and does not expire while a response is arriving."""
         manager, answers = self._manager, {}
 
         async def converse(node: Optional[int]) -> None:
@@ -223,12 +208,13 @@ class LogClient:
         manager.run(at_once)
         return [answers[number] for number in range(len(requests))]
 
-    def _missing(self, error: Exception) -> KafkaError:
-        """The error in place of a response: a retriable one, unless no broker accepts the login."""
+    def _missing(self, error: Exception) -> Disconnected:
         reason = refusal(error)
         if isinstance(error, UnknownBrokerIdError) or (reason is not None and not self.refused()):
-            return NodeNotReadyError(*error.args if reason is None else [reason])
-        return error if isinstance(error, KafkaError) else KafkaConnectionError(error)
+            error = NodeNotReadyError(reason or error)  # another broker may accept the login
+        missing = Disconnected(f"{self.alias}: {error}")
+        missing.retriable, missing.__cause__ = getattr(error, "retriable", True), error
+        return missing
 
     def ask(self, asked: str, right: str, attempt: Callable[[], Answer], deadline: float) -> Answer:
         """Call `attempt` until it succeeds, or fails with an error that is not retriable, at the latest until
@@ -243,16 +229,12 @@ class LogClient:
             except AuthorizationError as error:
                 raise ClusterError(f"{self.alias}: not allowed to {asked}", f"grant {right}", code="MIR-203") from error
             except KafkaError as error:
-                why = (error.__cause__ if isinstance(error, Disconnected) else None) or error
                 refused = self.refused()
                 if refused is not None:
                     raise LoginError(f"{self.alias}: cannot {asked}: {refused}", LOGIN_HINT) from error
-                lasting = not getattr(why, "retriable", True) and refusal(why) is None
-                if lasting or self.stop.is_set() or time.monotonic() + pause > deadline:
-                    hint = None if lasting else "check that the brokers are up and can be reached"
-                    # Kafka's name of an error that says nothing else.
-                    said = why if why.args else getattr(why, "message", why)
-                    raise ClusterError(f"{self.alias}: cannot {asked}: {said}", hint) from error
+                if not error.retriable or self.stop.is_set() or time.monotonic() + pause > deadline:
+                    hint = "check that the brokers are up and can be reached" if error.retriable else None
+                    raise ClusterError(f"{self.alias}: cannot {asked}: {_said(error)}", hint) from error
             self.stop.wait(pause)
             pause = min(PAUSE_GROWTH * pause, LONGEST_PAUSE)
 
@@ -278,8 +260,8 @@ class LogClient:
         """`exchange`, but raises `Disconnected` if a response is missing."""
         answers = self.exchange(requests)
         for answer in answers:
-            if isinstance(answer, KafkaError):
-                raise Disconnected(f"{self.alias}: {answer}") from answer
+            if isinstance(answer, Disconnected):
+                raise answer
         return answers
 
     def answers(self, seconds: float) -> bool:
@@ -372,12 +354,12 @@ class LogClient:
             return False
         return all(self.leader(each) is not None or not self.is_known(each) for each in partitions)
 
-    def coordinators(self, names: Sequence[str], key_type: int) -> Tuple[Dict[str, int], Dict[str, Failure]]:
+    def coordinators(self, names: Sequence[str], key_type: int) -> Tuple[Dict[str, int], Dict[str, KafkaError]]:
         """Node ids of the coordinators of groups, or of transactional ids, and the failed look-ups. Node ids are cached
         until `forget_coordinators`."""
         unknown = [name for name in names if (key_type, name) not in self._coordinators]
         many = self.accepts(FindCoordinatorRequest, MANY_COORDINATORS)
-        failures: Dict[str, Failure] = {}
+        failures: Dict[str, KafkaError] = {}
         shares = chunks(unknown, COORDINATORS_PER_REQUEST if many else 1)
         requests = [
             FindCoordinatorRequest(key_type=key_type, coordinator_keys=share, min_version=MANY_COORDINATORS)
@@ -386,14 +368,14 @@ class LogClient:
             for share in shares
         ]
         for share, answer in zip(shares, self.exchange([(None, request) for request in requests])):
-            if isinstance(answer, KafkaError):
-                failures.update(dict.fromkeys(share, Failure(answer, answered=False)))
+            if isinstance(answer, Disconnected):
+                failures.update(dict.fromkeys(share, answer))
                 continue
             # Before version MANY_COORDINATORS the response is for one name, without a list and without a key.
             for each in answer.coordinators or [answer]:
                 name = each.key if answer.coordinators else share[0]
                 if each.error_code:
-                    failures[name] = Failure.of(each.error_code)
+                    failures[name] = for_code(each.error_code)()
                 else:
                     self._coordinators[key_type, name] = each.node_id
         return {name: self._coordinators[key_type, name] for name in names if name not in failures}, failures
@@ -405,6 +387,12 @@ class LogClient:
 
     def close(self) -> None:
         self._manager.close()
+
+
+def _said(error: KafkaError) -> str:
+    """Why a request failed: Kafka's name of the error, if that is all that is known."""
+    why = error.__cause__ if isinstance(error, Disconnected) and error.__cause__ else error
+    return str(why if why.args else getattr(why, "message", why))
 
 
 def metadata_request(topics: Optional[Iterable[str]], **fields: Any) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
-from kafka.errors import KafkaError, for_code
+from kafka.errors import for_code
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from mirror_lib.errors import ClusterError, FencedError
@@ -102,10 +102,10 @@ def find_coordinators(client: LogClient, transactional_ids: Sequence[str], deadl
 def _coordinators(client: LogClient, transactional_ids: Sequence[str]) -> Dict[str, int]:
     nodes, failures = client.coordinators(transactional_ids, TRANSACTION_KEY)
     for name, failure in failures.items():
-        if failure.answered and not failure.error.retriable:
-            refuse(failure.error.errno, name)
+        if not isinstance(failure, Disconnected) and not failure.retriable:
+            refuse(failure.errno, name)
     for failure in failures.values():
-        raise failure.error
+        raise failure
     return nodes
 
 
@@ -251,7 +251,7 @@ class _SideBySide:
             nodes, failed = _coordinators(self.client, waiting), None
             found = self.client.exchange([(nodes[name], requests[name]) for name in waiting])
             for name, answer in zip(waiting, found):
-                code = None if isinstance(answer, KafkaError) else error_code(answer)
+                code = None if isinstance(answer, Disconnected) else error_code(answer)
                 if code is not None and not is_retriable(code):
                     answers[name] = answer
                     continue

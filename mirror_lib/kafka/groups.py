@@ -31,7 +31,7 @@ from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, Of
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection
-from mirror_lib.kafka.connection import GROUP_KEY, Failure, by_topic, chunks, grouped, shares
+from mirror_lib.kafka.connection import GROUP_KEY, Disconnected, by_topic, chunks, grouped, shares
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ _REASONS = {
 
 
 def may_pass(outcome: Any) -> bool:
-    return isinstance(outcome, Failure) and bool(outcome.error.retriable)
+    return isinstance(outcome, KafkaError) and bool(outcome.retriable)
 
 
 def blocking_error(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaError]:
@@ -74,12 +74,10 @@ def blocking_error(outcomes: Sequence[Any], patient: bool) -> Optional[KafkaErro
     That is a client error that is not retriable, a failure if no broker responds at all, and while `patient` any
     retriable failure.
     """
-    failures = [each for each in outcomes if isinstance(each, Failure)]
-    refused = [each for each in failures if not each.answered and not may_pass(each)]
-    passing = [each for each in failures if may_pass(each)]
-    silent = len(failures) == len(outcomes) and not any(each.answered for each in failures)
-    waited_for = passing if patient or silent else []
-    return next((each.error for each in [*refused, *waited_for]), None)
+    refused = [each for each in outcomes if isinstance(each, Disconnected) and not may_pass(each)]
+    silent = all(isinstance(each, Disconnected) for each in outcomes)
+    waited_for = [each for each in outcomes if may_pass(each)] if patient or silent else []
+    return next(iter([*refused, *waited_for]), None)
 
 
 def is_consumer_group(listed: Any) -> bool:
@@ -93,10 +91,10 @@ def operation_names(numbers: Any) -> Optional[FrozenSet[str]]:
     return frozenset(ACLOperation(each).name for each in numbers) if numbers else None
 
 
-def described(group: Any) -> Union[ConsumerGroup, Failure, None]:
+def described(group: Any) -> Union[ConsumerGroup, KafkaError, None]:
     """One group of DescribeGroups; `None` if the broker has no classic group under that name."""
     if group.error_code not in (OK, NOT_FOUND):
-        return Failure.of(group.error_code)
+        return for_code(group.error_code)()
     if group.error_code == NOT_FOUND or group.group_state == "Dead":  # the latter before DescribeGroups version 6
         return None
     is_consumers = group.protocol_type == CONSUMER_PROTOCOL
@@ -107,7 +105,7 @@ def described(group: Any) -> Union[ConsumerGroup, Failure, None]:
     return ConsumerGroup(group.group_id, group.group_state, group.protocol_type == NO_PROTOCOL, tuple(members))
 
 
-def committed(group: Any) -> Union[Offsets, Failure]:
+def committed(group: Any) -> Union[Offsets, KafkaError]:
     """One group of OffsetFetch, without partitions that have no committed offset."""
     if group.error_code == NOT_FOUND:
         return {}
@@ -120,13 +118,13 @@ def committed(group: Any) -> Union[Offsets, Failure]:
     }
 
 
-def ordered(answer: Any, partitions: Sequence[TopicPartition]) -> Union[Codes, Failure]:
+def ordered(answer: Any, partitions: Sequence[TopicPartition]) -> Union[Codes, KafkaError]:
     """OffsetCommit's or OffsetDelete's error codes by partition. An absent group has no offsets to delete."""
     whole = getattr(answer, "error_code", OK)  # OffsetDelete has one for the whole request
     if whole == NOT_FOUND:
         return dict.fromkeys(partitions, OK)
     if whole != OK:
-        return Failure.of(whole)
+        return for_code(whole)()
     codes = {
         (topic.name, part.partition_index): part.error_code for topic in answer.topics for part in topic.partitions
     }
@@ -138,16 +136,16 @@ def reason(error: Union[int, KafkaError], right: str) -> str:
     known = for_code(error) if isinstance(error, int) else error
     name = getattr(known, "message", None)
     if name is None:  # the client's own errors have no name in the protocol
-        return str(known)
+        return str(known.__cause__ or known)
     meaning = _REASONS[name].format(right=right) if name in _REASONS else known.description
     return f"{name}: {meaning}"
 
 
-def _failure(codes: Iterable[int]) -> Optional[Failure]:
+def _failure(codes: Iterable[int]) -> Optional[KafkaError]:
     """The first retriable error, except of an unknown topic; `None` if there is none."""
     passing = (code for code in codes if code not in (OK, UNKNOWN_TOPIC) and for_code(code).retriable)
     first = next(passing, None)
-    return None if first is None else Failure.of(first)
+    return None if first is None else for_code(first)()
 
 
 # A coordinator that moves or loads is mostly available sooner. Otherwise the other groups do not wait any longer.
@@ -155,7 +153,7 @@ COORDINATOR_SECONDS = 10.0
 GROUPS_PER_REQUEST = 1000
 
 Asked = TypeVar("Asked", str, int)
-# By group: the parsed response, or a Failure.
+# By group: the parsed response, or a KafkaError.
 Outcomes = Mapping[str, Any]
 Request = Callable[[Sequence[str]], Any]
 Reading = Callable[[Any, Sequence[str]], Outcomes]
@@ -178,8 +176,8 @@ class ClusterGroups(ClusterConnection):
     Every method raises ClusterError if no broker answers.
     """
 
-    _unlisted: Mapping[str, Failure] = {}
-    _undescribed: Mapping[str, Failure] = {}
+    _unlisted: Mapping[str, KafkaError] = {}
+    _undescribed: Mapping[str, KafkaError] = {}
 
     def _ask_for_groups(
         self,
@@ -189,7 +187,7 @@ class ClusterGroups(ClusterConnection):
         reading: Reading,
         groups_per_request: int = GROUPS_PER_REQUEST,
         again: Again = lambda: True,
-    ) -> Tuple[Outcomes, Mapping[str, Failure]]:
+    ) -> Tuple[Outcomes, Mapping[str, KafkaError]]:
         """Send a `request` to each coordinator for its groups, and parse the responses by group with `reading`.
 
         Returns the results by group, and the failures that persisted. `again` is called before each retry.
@@ -202,9 +200,9 @@ class ClusterGroups(ClusterConnection):
             sent = [(node, share) for node, own in by_node for share in chunks(own, groups_per_request)]
             answers = self._client.exchange([(node, request(share)) for node, share in sent])
             for (_, share), answer in zip(sent, answers):
-                silent = isinstance(answer, KafkaError)
-                outcomes.update(dict.fromkeys(share, Failure(answer, False)) if silent else reading(answer, share))
-            failed = [group for group, outcome in outcomes.items() if isinstance(outcome, Failure)]
+                is_silent = isinstance(answer, Disconnected)
+                outcomes.update(dict.fromkeys(share, answer) if is_silent else reading(answer, share))
+            failed = [group for group, outcome in outcomes.items() if isinstance(outcome, KafkaError)]
             self._client.forget_coordinators(failed, GROUP_KEY)
             return outcomes
 
@@ -216,7 +214,7 @@ class ClusterGroups(ClusterConnection):
         names: Sequence[Asked],
         once: Callable[[Sequence[Asked]], Mapping[Asked, Any]],
         again: Again = lambda: True,
-    ) -> Tuple[Mapping[Asked, Any], Mapping[Asked, Failure]]:
+    ) -> Tuple[Mapping[Asked, Any], Mapping[Asked, KafkaError]]:
         """Repeat `once` for the names without a result or a final failure, as long as `again` returns True.
 
         Retries until the connection's deadline if no broker responds, else for COORDINATOR_SECONDS. Returns the results
@@ -235,10 +233,10 @@ class ClusterGroups(ClusterConnection):
 
         if names:
             self._ask(asked, DESCRIBE, attempt)
-        failed = {name: each for name, each in outcomes.items() if isinstance(each, Failure)}
+        failed = {name: each for name, each in outcomes.items() if isinstance(each, KafkaError)}
         return {name: each for name, each in outcomes.items() if name not in failed}, failed
 
-    def _list_groups(self) -> Tuple[Sequence[Any], Mapping[str, Failure]]:
+    def _list_groups(self) -> Tuple[Sequence[Any], Mapping[str, KafkaError]]:
         """The entries of ListGroups of all brokers, and the failures by broker."""
 
         def once(brokers: Sequence[int]) -> Mapping[int, Any]:
@@ -293,7 +291,7 @@ class ClusterGroups(ClusterConnection):
 
         def reading(answer: Any, _: Sequence[str]) -> Mapping[str, Any]:
             said = {each.group_id: (each.error_code, each.authorized_operations) for each in answer.groups}
-            return {group: Failure.of(code) if code else operation_names(bits) for group, (code, bits) in said.items()}
+            return {group: for_code(code)() if code else operation_names(bits) for group, (code, bits) in said.items()}
 
         options = {"include_authorized_operations": True, "min_version": NAMES_OPERATIONS}
         found, failed = self._ask_for_groups(
@@ -396,13 +394,13 @@ class ClusterGroups(ClusterConnection):
             asked, [group], request, lambda answer, _: {group: ordered(answer, partitions)}, again=again
         )
         if group in failed:
-            return dict.fromkeys(partitions, reason(failed[group].error, right))
+            return dict.fromkeys(partitions, reason(failed[group], right))
         codes: Mapping[TopicPartition, int] = done[group]
         return {each: reason(codes[each], right) if codes.get(each, OK) != OK else None for each in partitions}
 
-    def _name(self, what: str, failed: Mapping[str, Failure]) -> None:
+    def _name(self, what: str, failed: Mapping[str, KafkaError]) -> None:
         if failed:
-            named = some([f"{name} ({reason(each.error, 'Describe')})" for name, each in sorted(failed.items())])
+            named = some([f"{name} ({reason(each, 'Describe')})" for name, each in sorted(failed.items())])
             log.warning("%s: %s: %s", self.alias, what, named)
 
 
@@ -412,6 +410,6 @@ def _size(item: Tuple[TopicPartition, CommittedOffset]) -> int:
 
 
 def _listed(answer: Any) -> Any:
-    if isinstance(answer, KafkaError):
-        return Failure(answer, answered=False)
-    return Failure.of(answer.error_code) if answer.error_code else answer.groups
+    if isinstance(answer, Disconnected):
+        return answer
+    return for_code(answer.error_code)() if answer.error_code else answer.groups

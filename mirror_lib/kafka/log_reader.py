@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, Iterator, Mapping, Optional, Set, Tuple
 
-from kafka.errors import KafkaError
-
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import (
@@ -213,7 +211,7 @@ def glances(
     ]
     found: Dict[TopicPartition, Fetched] = {}
     for answer in client.exchange(requests):
-        found.update({} if isinstance(answer, KafkaError) else fetched(answer, isolation))
+        found.update({} if isinstance(answer, Disconnected) else fetched(answer, isolation))
     return {
         each: answer
         for each, answer in found.items()

@@ -154,7 +154,7 @@ class ClusterOffsets(ClusterConnection):
         nodes, _ = self._client.coordinators(transactional_ids, TRANSACTION_KEY)
         shares = grouped(nodes, nodes.get).items()
         requests = [(node, DescribeTransactionsRequest(transactional_ids=names)) for node, names in shares]
-        answers = [each for each in self._client.exchange(requests) if not isinstance(each, KafkaError)]
+        answers = [each for each in self._client.exchange(requests) if not isinstance(each, Disconnected)]
         return {
             (each.producer_id, (topic.topic, number)): each.transaction_start_time_ms
             for answer in answers
@@ -237,7 +237,7 @@ class ClusterOffsets(ClusterConnection):
 
     def _taken(self, answer: Any, partitions: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:
         """Offsets by partition. Raises the first error, and drops the cached leaders of the failed partitions."""
-        if isinstance(answer, KafkaError):
+        if isinstance(answer, Disconnected):
             self._client.forget_leaders({topic for topic, _ in partitions})
             raise answer
         parts = [((topic.name, part.partition_index), part) for topic in answer.topics for part in topic.partitions]

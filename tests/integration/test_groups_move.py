@@ -9,13 +9,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set,
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from kafka.errors import KafkaConnectionError
 from kafka.protocol.consumer import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
 from mirror_lib.groups.moves import MOVED_MEANWHILE
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.event_tables import IncidentTable
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, clusters
@@ -326,7 +326,7 @@ class CutLine(KafkaCluster):
             return answers
         happens, self.meanwhile = self.meanwhile, None
         happens()
-        return [KafkaConnectionError("the line is cut") for _ in requests]
+        return [Disconnected("the line is cut") for _ in requests]
 
 
 @pytest.mark.long

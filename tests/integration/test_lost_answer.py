@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
-from kafka.errors import KafkaConnectionError
 from kafka.protocol.producer import InitProducerIdRequest
 
 from mirror_lib.errors import FencedError
-from mirror_lib.kafka.connection import LogClient, Network
+from mirror_lib.kafka.connection import Disconnected, LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, refresh
 from mirror_lib.rows.writer import RowWriter
 from tests.lab.brokers import KafkaBroker, clusters
@@ -38,7 +37,7 @@ class Cut(LogClient):
             return answers
         happens, self.meanwhile = self.meanwhile, None
         happens()
-        return [KafkaConnectionError("the line is cut") for _ in requests]
+        return [Disconnected("the line is cut") for _ in requests]
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,17 @@ from types import SimpleNamespace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
-from kafka.errors import KafkaConnectionError
+from kafka.errors import KafkaError
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from mirror_lib.errors import ClusterError
-from mirror_lib.kafka.connection import TRANSACTION_KEY, Failure, LogClient
+from mirror_lib.kafka.connection import TRANSACTION_KEY, Disconnected, LogClient
 from mirror_lib.kafka.fencing import _SideBySide, find_coordinators
 from mirror_lib.kafka.offsets import agreed_leaders
 
 NODES = {"a": 1, "b": 2, "c": 1}
 LOADING, DENIED = 14, 53
+NO_ANSWER = Disconnected("target: no answer")
 
 
 class Brokers(LogClient):
@@ -44,7 +45,7 @@ class Brokers(LogClient):
 
     def _answer(self, names: List[str], errors: Mapping[str, Optional[int]]) -> Any:
         if any(errors.get(name, 0) is None for name in names):
-            return KafkaConnectionError()
+            return NO_ANSWER
         found = [{"node_id": NODES[name], "error_code": errors.get(name, 0)} for name in names]
         if not self._many:
             return FindCoordinatorResponse(**found[0], coordinators=[])
@@ -82,7 +83,7 @@ class Lines(Brokers):
         self._codes = codes
         self.forgotten: List[str] = []
 
-    def coordinators(self, names: Sequence[str], key_type: int) -> Tuple[Dict[str, int], Dict[str, Failure]]:
+    def coordinators(self, names: Sequence[str], key_type: int) -> Tuple[Dict[str, int], Dict[str, KafkaError]]:
         return dict.fromkeys(names, 1), {}
 
     def forget_coordinators(self, names: Iterable[str], key_type: int) -> None:
@@ -90,7 +91,7 @@ class Lines(Brokers):
 
     def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
         codes = [self._codes[name].pop(0) for _, name in requests]
-        return [KafkaConnectionError() if code is None else SimpleNamespace(error_code=code) for code in codes]
+        return [NO_ANSWER if code is None else SimpleNamespace(error_code=code) for code in codes]
 
 
 def test_only_what_fails_is_sent_again_until_all_are_answered_and_moved_coordinators_are_looked_up_again() -> None:

@@ -7,13 +7,13 @@ from kafka.errors import (
     CoordinatorNotAvailableError,
     GroupAuthorizationFailedError,
     KafkaConnectionError,
-    SaslAuthenticationFailedError,
+    KafkaError,
 )
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
 from kafka.protocol.consumer import OffsetFetchResponse
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
-from mirror_lib.kafka.connection import Failure
+from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.groups import (
     blocking_error,
     committed,
@@ -22,10 +22,9 @@ from mirror_lib.kafka.groups import (
     reason,
 )
 
-AWAY = Failure(CoordinatorNotAvailableError())
-SILENT = Failure(KafkaConnectionError(), answered=False)
-DENIED = Failure(GroupAuthorizationFailedError())
-LOCKED_OUT = Failure(SaslAuthenticationFailedError(), answered=False)
+AWAY, DENIED = CoordinatorNotAvailableError(), GroupAuthorizationFailedError()
+SILENT, LOCKED_OUT = Disconnected("B: no answer"), Disconnected("B: a wrong password")
+LOCKED_OUT.retriable = False
 
 
 @pytest.mark.parametrize(
@@ -54,15 +53,15 @@ def test_one_groups_lasting_failure_does_not_hold_the_others_up() -> None:
 
 
 def test_a_coordinator_that_is_away_is_waited_for_only_for_a_while() -> None:
-    assert blocking_error(["answer", AWAY], patient=True) is AWAY.error
+    assert blocking_error(["answer", AWAY], patient=True) is AWAY
     assert blocking_error(["answer", AWAY], patient=False) is None
     assert blocking_error([AWAY], patient=False) is None
     assert blocking_error(["answer", SILENT], patient=False) is None
 
 
 def test_a_cluster_that_is_silent_altogether_or_locks_the_client_out_never_counts_as_answered() -> None:
-    assert blocking_error([SILENT, SILENT], patient=False) is SILENT.error
-    assert blocking_error(["answer", LOCKED_OUT], patient=True) is LOCKED_OUT.error
+    assert blocking_error([SILENT, SILENT], patient=False) is SILENT
+    assert blocking_error(["answer", LOCKED_OUT], patient=True) is LOCKED_OUT
 
 
 def test_what_another_protocol_assigned_is_kept_as_it_is() -> None:
@@ -93,7 +92,7 @@ def test_partitions_without_an_offset_are_left_out_and_missing_metadata_is_empty
 def test_a_refused_partition_does_not_hide_the_groups_other_offsets_but_a_passing_error_is_asked_again() -> None:
     assert committed(fetched_group([(0, -1, "", 29), (1, 7, "", 0)])) == {("t", 1): CommittedOffset(7)}
     again = committed(fetched_group([(0, -1, "", 88), (1, 7, "", 0)]))
-    assert isinstance(again, Failure)
+    assert isinstance(again, KafkaError)
 
 
 def test_a_refusal_says_what_it_means_with_kafkas_name() -> None:

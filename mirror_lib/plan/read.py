@@ -16,7 +16,7 @@ from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
-from mirror_lib.replication.copy_ranges import Found, Range, Starts, first_range, refuse_other_mode
+from mirror_lib.replication.copy_ranges import Found, Range, first_range, refuse_other_mode, starts_of
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import retention_problems, unsized
 from mirror_lib.status.read import partitions_of
@@ -153,7 +153,7 @@ def ranges_of(
     ]
     known = _positions(ledger)
     unknown = [each for each in partitions if each.key not in known.get(each.topic, {})]
-    starts = Starts(flow, source).of(unknown)
+    starts = starts_of(flow, source, unknown)
     sources = source.offsets([each.source for each in partitions], flow.isolation_level)
     remotes = {(name, number) for name, topic in there.items() for number in range(topic.partitions)}
     targets = target.offsets([each.remote for each in partitions if each.remote in remotes], "read_uncommitted")

@@ -8,16 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import (
-    AbstractSet,
-    Collection,
-    Dict,
-    Iterable,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-)
+from typing import Collection, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
@@ -79,58 +70,33 @@ def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, C
     return answers[group]
 
 
-class Starts:
-    """Finds the start positions of one flow's partitions."""
+def starts_of(
+    flow: ReplicationFlow, source: FlowCluster, partitions: Sequence[CopiedPartition]
+) -> Mapping[TopicPartition, Start]:
+    """The start of each source partition for which `start.position` gives one. Raises `ClusterError`."""
+    choice, wanted = flow.start_position, {each.source: each for each in partitions}
+    if choice is None or not partitions:
+        return {}
+    if choice.group:
+        committed = committed_by(choice.group, source)
+        starts = {each: Start(committed[each].offset, f"group {choice.group}") for each in wanted if each in committed}
+        if flow.commit_source_group != choice.group:
+            return starts
+        # The group has this mirror's offset metadata, or the previous tool's commits.
+        return {each: _by_metadata(wanted[each], start, committed[each].metadata) for each, start in starts.items()}
+    offsets = dict(choice.offsets)
+    if choice.timestamp is not None:
+        offsets = dict(source.offsets_at(list(wanted), choice.timestamp, flow.isolation_level))
+    return {each: Start(offset, "start.position") for each, offset in offsets.items() if each in wanted}
 
-    def __init__(self, flow: ReplicationFlow, source: FlowCluster) -> None:
-        self._flow = flow
-        self._source = source
 
-    def of(self, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
-        """The start of each source partition for which `start.position` gives one. Raises `ClusterError`."""
-        choice = self._flow.start_position
-        if choice is None or not partitions:
-            return {}
-        if choice.group:
-            return self._of_group(choice.group, partitions)
-        if choice.timestamp is not None:
-            return self._of_time(choice.timestamp, partitions)
-        wanted = {each.source for each in partitions}
-        return {each: Start(offset, "start.position") for each, offset in choice.offsets if each in wanted}
-
-    def without_answer(
-        self, partitions: Sequence[CopiedPartition], starts: Mapping[TopicPartition, Start]
-    ) -> AbstractSet[TopicPartition]:
-        """The `partitions` that start at a timestamp and whose leaders did not return its offset: they wait."""
-        choice = self._flow.start_position
-        by_time = choice is not None and choice.timestamp is not None
-        return {each.source for each in partitions} - starts.keys() if by_time else frozenset()
-
-    def _of_group(self, group: str, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
-        committed = committed_by(group, self._source)
-        starts: Dict[TopicPartition, Start] = {}
-        for each in partitions:
-            if each.source in committed:
-                at = committed[each.source]
-                starts[each.source] = self._resumed(each, Start(at.offset, f"group {group}"), at.metadata)
-        return starts
-
-    def _resumed(self, copied: CopiedPartition, start: Start, metadata: str) -> Start:
-        choice = self._flow.start_position
-        if choice is None or self._flow.commit_source_group != choice.group:
-            return start
-        # A group that this mirror commits to has the mirror's offset metadata, or the previous tool's commits.
-        note = read_metadata(metadata)
-        if note is None or note.remote_topic != copied.remote_topic:
-            return replace(start, downstream_offset=BEHIND_REMOTE_LOG)
-        if note.remote_topic_id != copied.remote_topic_id:
-            return replace(start, recreated=True)
-        return replace(start, downstream_offset=note.downstream_offset)
-
-    def _of_time(self, timestamp: int, partitions: Sequence[CopiedPartition]) -> Mapping[TopicPartition, Start]:
-        wanted = [each.source for each in partitions]
-        found = self._source.offsets_at(wanted, timestamp, self._flow.isolation_level)
-        return {each: Start(offset, "start.position") for each, offset in found.items()}
+def _by_metadata(copied: CopiedPartition, start: Start, metadata: str) -> Start:
+    note = read_metadata(metadata)
+    if note is None or note.remote_topic != copied.remote_topic:
+        return replace(start, downstream_offset=BEHIND_REMOTE_LOG)
+    if note.remote_topic_id != copied.remote_topic_id:
+        return replace(start, recreated=True)
+    return replace(start, downstream_offset=note.downstream_offset)
 
 
 class OffsetMetadata(NamedTuple):

@@ -19,11 +19,11 @@ from mirror_lib.replication.copy_ranges import (
     Found,
     Range,
     Start,
-    Starts,
     first_range,
     healed,
     next_range,
     noted,
+    starts_of,
 )
 from mirror_lib.replication.flow_state import Commit, FlowState, Partitions
 from mirror_lib.replication.journal import BatchRef, Journal
@@ -62,11 +62,12 @@ def starting_logs(
     """The starts of the partitions that are not at an offset in `stands`, and the logs of all partitions on which a
     driver can decide now. Raises `ClusterError`."""
     unknown = [each for each in partitions if each.source not in stands]
-    starts = Starts(flow, source)
-    found = starts.of(unknown)
+    found = starts_of(flow, source, unknown)
     at = {**stands, **{each: start.upstream_offset for each, start in found.items()}}
     logs = source_logs(source, [each.source for each in partitions], at, flow.isolation_level)
-    waiting = starts.without_answer(unknown, found)
+    # A partition waits if its leader does not return the offset of the timestamp at which it starts.
+    by_time = flow.start_position is not None and flow.start_position.timestamp is not None
+    waiting = {each.source for each in unknown if by_time and each.source not in found}
     return found, {each: log for each, log in logs.items() if each not in waiting}
 
 

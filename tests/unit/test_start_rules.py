@@ -19,7 +19,8 @@ from mirror_lib.kafka.record_batch import Record
 from mirror_lib.ledger.records import LogPosition, PartitionKey, Position, RangePositions, TopicPair
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.read import with_starts
-from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Start, Starts, noted, refuse_other_mode
+from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Start, noted, refuse_other_mode, starts_of
+from mirror_lib.replication.driver import starting_logs
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.replication.start_rules import (
     RULES,
@@ -176,7 +177,7 @@ class Source:
 
 def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition, Start]:
     source = Source({("orders", 0): CommittedOffset(40, metadata)}, {("orders", 0): 17, ("orders", 1): -1})
-    return Starts(flow, source).of([ORDERS, MORE])  # type: ignore[arg-type]
+    return starts_of(flow, source, [ORDERS, MORE])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -212,19 +213,18 @@ def test_time_without_a_later_record_is_the_end() -> None:
 
 def test_partition_whose_leader_does_not_tell_where_a_time_is_waits_and_begins_nowhere_else() -> None:
     flow, source = replace(FLOW, start_position=OffsetChoice(timestamp=1)), Source({}, {("orders", 0): 17})
-    by_time = Starts(flow, source)  # type: ignore[arg-type]
-    found = by_time.of([ORDERS, MORE])
-    assert by_time.without_answer([ORDERS, MORE], found) == {MORE.source}
-    by_group = Starts(SHARED, Source({}, {}))  # type: ignore[arg-type]
-    assert by_group.without_answer([ORDERS, MORE], by_group.of([ORDERS, MORE])) == frozenset()
+    found, logs = starting_logs(flow, source, [ORDERS, MORE], {})  # type: ignore[arg-type]
+    assert found.keys() == logs.keys() == {ORDERS.source}
+    _, logs = starting_logs(SHARED, Source({}, {}), [ORDERS, MORE], {})  # type: ignore[arg-type]
+    assert logs.keys() == {ORDERS.source, MORE.source}
 
 
 def test_group_of_which_nobody_tells_where_it_stands_is_not_taken_for_one_without_an_offset() -> None:
     source = Source({}, {})
-    assert Starts(SHARED, source).of([ORDERS]) == {}  # type: ignore[arg-type]
+    assert starts_of(SHARED, source, [ORDERS]) == {}  # type: ignore[arg-type]
     source.silent = {"g"}
     with pytest.raises(ClusterError, match="A: cannot read the committed offsets of group g"):
-        Starts(SHARED, source).of([ORDERS])  # type: ignore[arg-type]
+        starts_of(SHARED, source, [ORDERS])  # type: ignore[arg-type]
 
 
 def test_plan_notes_the_offsets_before_the_start_of_a_new_topic(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 # From this version on one request finds many coordinators (KIP-699).
 MANY_COORDINATORS, COORDINATORS_PER_REQUEST = 4, 1000
 # The first and the longest pause before a request is repeated, and by what the next pause is longer.
-FIRST_PAUSE, LONGEST_PAUSE, PAUSE_GROWTH = 0.02, 2.0, 1.5
+FIRST_PAUSE, LONGEST_PAUSE, PAUSE_GROWTH = 0.02, 2.0, 1.3
 NO_LEADER = -1
 LOGIN_HINT = "check the cluster's sasl.* and ssl.* properties"
 

@@ -38,7 +38,7 @@ from mirror_lib.kafka.fetcher import (
 )
 from mirror_lib.kafka.log_reader import LogEntries, glances
 from mirror_lib.kafka.record_batch import Record
-from mirror_lib.kafka.reencoder import read_records
+from mirror_lib.kafka.reencoder import NO_TIMESTAMP, read_records
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -257,7 +257,6 @@ def _questions(isolation_level: str) -> Sequence[Question]:
 PATIENCE_SECONDS = 5.0
 # Fits a usual batch. Larger ones are read one by one.
 FIRST_BYTES = 64 * 1024
-NO_TIME = -1
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,7 @@ class FirstRecords:
     @property
     def times(self) -> Mapping[TopicPartition, int]:
         """The record's timestamp in milliseconds, if it has one."""
-        return {each: record.timestamp for each, record in self.records.items() if record.timestamp > NO_TIME}
+        return {each: record.timestamp for each, record in self.records.items() if record.timestamp > NO_TIMESTAMP}
 
 
 def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) -> FirstRecords:

@@ -46,7 +46,7 @@ class Entry:
     remedy: str
 
 
-# The code of each kind of incident, which the table `incidents` names by `kind`.
+# The code of each kind of incident, which the table `events` names by `kind`.
 INCIDENT_CODES: Mapping[str, str] = {
     DATA_LOST: "MIR-601",
     OFFSETS_SKIPPED: "MIR-602",

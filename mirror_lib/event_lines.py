@@ -1,5 +1,5 @@
-"""Words for the rows of the table `incidents`: one line for the rows of one event, with the names that it concerns. The
-log of a run and `mirror status` print them.
+"""Words for the incidents of the table `events`: one line for the rows of one event, with the names that it concerns.
+The log of a run and `mirror status` print them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def log_events(flow: str, incidents: Sequence[Incident]) -> None:
         for line in lines[:EVENTS_LOGGED]:
             log.log(level, "%s: %s", flow, line)
         if len(lines) > EVENTS_LOGGED:
-            log.log(level, "%s: %d more events, see the table incidents", flow, len(lines) - EVENTS_LOGGED)
+            log.log(level, "%s: %d more events, see the table events", flow, len(lines) - EVENTS_LOGGED)
 
 
 def _line(rows: Sequence[Incident]) -> str:

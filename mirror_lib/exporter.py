@@ -115,7 +115,7 @@ RETENTION = _metric(
     "retention_left_seconds", GAUGE, "How long the source keeps uncopied records, of the topic with the least time left"
 )
 STOPPED = _metric(
-    "stopped_partitions", GAUGE, "Partitions no longer copied. The table incidents has the reason"
+    "stopped_partitions", GAUGE, "Partitions no longer copied. The table events has the reason"
 )
 THROTTLED = _metric(
     "throttled_seconds_total",

@@ -78,7 +78,7 @@ def _verify(
 ) -> Tuple[bool, int]:
     """Whether the flow has anything to compare, and its exit code: 1 where it is not all equal."""
     from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.ledger.event_tables import IncidentTable
+    from mirror_lib.ledger.event_tables import EventTable
     from mirror_lib.ledger.offset_syncs import OffsetSyncTable
     from mirror_lib.topics.remote_topics import plan_flow
     from mirror_lib.verify.flow import DELETED, FILTERED, unlisted, verify_planned, with_left_out, with_unlisted
@@ -97,7 +97,7 @@ def _verify(
         if topics and report.topics:
             print_progress(f"{flow.name}: {reason}, and not compared: {some(topics)}")
     report = with_unlisted(flow, report, missed)
-    report = with_left_out(report, IncidentTable(spark, config.state).left_out(flow.name))
+    report = with_left_out(report, EventTable(spark, config.state).left_out(flow.name))
     if report.topics:
         _record(spark, config, report, scope)
     missing = [
@@ -125,9 +125,9 @@ def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:
     """For `mirror status`. A user who may only read the state folder can verify all the same."""
-    from mirror_lib.ledger.event_tables import VerificationTable
+    from mirror_lib.ledger.event_tables import EventTable
 
     try:
-        VerificationTable(spark, config.state).append(summary(report, scope))
+        EventTable(spark, config.state).add_verification(summary(report, scope))
     except MirrorError as error:
         print_progress(f"{report.flow}: the outcome was not recorded for mirror status: {error}")

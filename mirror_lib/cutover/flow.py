@@ -58,7 +58,7 @@ from mirror_lib.groups.translation import (
 )
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
-from mirror_lib.ledger.event_tables import CutoverTable, VerificationTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
@@ -89,7 +89,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Shown:
-    """Where a cut-over shows what it does: `line` gets lines of progress, `step` each row of the table `cutovers`."""
+    """Where a cut-over shows what it does: `line` gets lines of progress, `step` each step as it is recorded."""
 
     line: Callable[[str], None]
     step: Callable[[CutoverStep], None] = lambda row: None
@@ -111,7 +111,7 @@ class Cutover:
         self._config, self._flow, self._spark, self._options = config, flow, spark, options
         self._source, self._target = clusters
         self._shown, self._stop = shown, stop
-        self._table = CutoverTable(spark, config.state)
+        self._events = EventTable(spark, config.state)
         self._topics = sorted({each.source.name for each in _written_by_applications(self._plan())})
         self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
             FENCE: self._fence,
@@ -127,7 +127,7 @@ class Cutover:
 
     def over(self) -> None:
         """Make the steps that are not done yet."""
-        rows = self._table.steps(self._flow.name)
+        rows = self._events.cutover_steps(self._flow.name)
         found = last_cutover(rows, OVER)
         if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
             found = Resumed(uuid.uuid4().hex, {})
@@ -142,7 +142,7 @@ class Cutover:
         self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
 
     def back(self) -> None:
-        rows = self._table.steps(self._flow.name)
+        rows = self._events.cutover_steps(self._flow.name)
         over = last_cutover(rows, OVER)
         if over is None:
             hint = "mirror groups plan --reverse moves groups alone"
@@ -181,7 +181,7 @@ class Cutover:
         return RefusedError(f"{self._flow.name}: {what}", hint, code=code)
 
     def _record(self, row: CutoverStep) -> None:
-        self._table.append(row)
+        self._events.add_cutover_step(row)
         self._shown.step(row)
 
     def _refuse_other_run(self) -> None:
@@ -309,7 +309,7 @@ class Cutover:
     def _verify(self) -> Tuple[str, str]:
         flow = self._flow
         report = verify_planned(self._spark, self._config, flow, self._plan(), self._source, self._target, EVERYTHING)
-        VerificationTable(self._spark, self._config.state).append(summary(report, EVERYTHING))
+        self._events.add_verification(summary(report, EVERYTHING))
         if not report.equal:
             bad = next(topic for topic in report.topics if not topic.fine)
             what = f"{bad.remote_topic} is {bad.verdict}; no offset of a group was changed"
@@ -380,7 +380,7 @@ class Cutover:
 
     def _check_target(self) -> Tuple[str, str]:
         """Records that were written to the target after the cut-over are on no source."""
-        over = last_cutover(self._table.steps(self._flow.name), OVER)
+        over = last_cutover(self._events.cutover_steps(self._flow.name), OVER)
         facts = over.done.get(CHECK) if over is not None else None
         if facts is None:
             return "the cut-over did not come to its end, so nothing was to be written to the target", ""

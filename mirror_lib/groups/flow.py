@@ -38,7 +38,7 @@ from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_
 from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
-from mirror_lib.ledger.event_tables import IncidentTable, TakeoverTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
@@ -78,8 +78,7 @@ class FlowTranslation:
         self._direction = direction
         self._here, self._there = (source, target) if direction == TO_DOWNSTREAM else (target, source)
         self._ledger = OffsetSyncTable(spark, config.state)
-        self._incidents = IncidentTable(spark, config.state)
-        self._takeovers = TakeoverTable(spark, config.state)
+        self._events = EventTable(spark, config.state)
         self._maps: Optional[FlowMaps] = None
         self._reread_asked = False
         self._topics: Mapping[str, TopicDescription] = {}
@@ -111,7 +110,7 @@ class FlowTranslation:
     def ledger_is(self, triples: Triples) -> FlowMaps:
         """The whole ledger of the flow, as `OffsetSyncTable.triples`."""
         # After the ledger: a take-over records the excluded partitions before it writes its rows.
-        self._maps = FlowMaps(triples, self._takeovers.incomplete(self.flow.name), self._reread_asked)
+        self._maps = FlowMaps(triples, self._events.incomplete(self.flow.name), self._reread_asked)
         self._reread_asked = False
         return self._maps
 
@@ -125,7 +124,7 @@ class FlowTranslation:
             self._maps = None
             return
         if any(map(maps.is_new, triples)):
-            maps.now_incomplete(self._takeovers.incomplete(self.flow.name))
+            maps.now_incomplete(self._events.incomplete(self.flow.name))
         for key, numbers in triples.items():
             maps.add(key, numbers)
 
@@ -211,7 +210,7 @@ class FlowTranslation:
         lost = [each for each in going if each.translation.lost and not self._mover.is_written(each.move(alias))]
         if lost:
             found = [_incident(each) for each in lost]
-            self._incidents.append(self.flow.name, found, run_id=self.run_id, batch_id=-1)
+            self._events.add_incidents(self.flow.name, found, run_id=self.run_id, batch_id=-1)
             log_events(self.flow.name, found)
         moves = [each.move(alias) for each in going]
         reasons = self._mover.move(moves, own_rows)

@@ -17,7 +17,7 @@ class FlowMaps:
     """The offset maps of a flow's partitions, from `triples` of `OffsetSyncTable.triples`. `add` adds later rows.
     `contradicted` means that the ledger must be read again.
 
-    `incomplete` are partitions whose remote log has records before the ledger's first row (`TakeoverTable`). It is
+    `incomplete` are partitions whose remote log has records before the ledger's first row (`EventTable`). It is
     read after the ledger. `asked_for`: the ledger was read because `must_be_reread` was true.
     """
 

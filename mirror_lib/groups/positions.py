@@ -18,7 +18,7 @@ from mirror_lib.groups.position_formats import TopicPosition, TranslatedPosition
 from mirror_lib.groups.survey import Survey, pairs_of
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, untranslatable
 from mirror_lib.kafka.admin import clusters_of
-from mirror_lib.ledger.event_tables import TakeoverTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import NO_PARTITION
 
@@ -42,7 +42,7 @@ def translate_positions(
         logs = there.offsets([pair.there for pair in asked if not pair.missing], "read_uncommitted")
     triples = OffsetSyncTable(spark, config.state).triples(flow.name)
     # After the ledger: a take-over records the excluded partitions before it writes its rows.
-    maps = FlowMaps(triples, TakeoverTable(spark, config.state).incomplete(flow.name))
+    maps = FlowMaps(triples, EventTable(spark, config.state).incomplete(flow.name))
     # Each position is that of a group of its own, which has no offset on the other side.
     places = [(str(number), (each.topic, each.partition), each.offset) for number, each in enumerate(positions)]
     groups = {group: {here: CommittedOffset(offset)} for group, here, offset in places if here in pairs}

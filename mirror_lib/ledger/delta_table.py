@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
+from functools import reduce
 from importlib import import_module
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
@@ -57,6 +58,8 @@ TABLE_PROPERTIES = {
 }
 # Delta 3.0 added this property; older releases refuse a table with an unknown property.
 CLASSIC_CHECKPOINTS = {"delta.checkpointPolicy": "classic"}
+# The column that a table gets when another one replaces it, of a version that the earlier release does not know.
+REPLACED_BY = "replaced"
 # Makes rows from names and types of all columns and the value of the stamp column, a bigint (Unix µs).
 Rows = Callable[[Sequence[Tuple[str, str]], int], DataFrame]
 # Attempts of a change that conflicts with other commits.
@@ -151,7 +154,8 @@ class StateTable:
         self._lacks: Optional[List[Column]] = None
         self._is_checked = False
         self._found = False  # whether this object has seen the table
-        self.path = f"{state.rstrip('/')}/{schema.name}"
+        self._state = state.rstrip("/")
+        self.path = f"{self._state}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
         self._creation = _CREATION.setdefault(self.path, threading.Lock())
 
@@ -169,7 +173,9 @@ class StateTable:
         process may have created it meanwhile: a read checks that, in a fraction of a second.
         """
         with self.explained("read"):
-            self._refuse_lost_lines()
+            if not self._is_checked:
+                self._refuse_lost_lines(self.path)
+                self._is_checked = True
             with self._creation:
                 if not self._exists() and not (made_elsewhere and self._can_be_read()):
                     return None
@@ -204,28 +210,62 @@ class StateTable:
             self._found = True
             return found
 
+    def exists(self) -> bool:
+        with self.explained("read"), self._creation:
+            return self._exists()
+
     def _exists(self) -> bool:
-        """Whether the table exists. Raises `VanishedError` if it did and its folder is gone."""
+        """Whether the table exists, after it was made of the tables that it replaced. Raises `VanishedError` if it did
+        and its folder is gone."""
         if DeltaTable.isDeltaTable(self._spark, self.path):
             return True
         if self._found and is_absent(self._spark, self.path):
             raise vanished(self.path)
-        return False
+        return self._replaces()
 
-    def _refuse_lost_lines(self) -> None:
+    def _replaces(self) -> bool:
+        """Create the table with the rows of the tables that it replaced, in one commit. False if there are none."""
+        replaced = [name for name in self._schema.replaced if self._has_table(name)]
+        if not replaced:
+            return False
+        rows = reduce(DataFrame.union, map(self._replaced, replaced))
+        writer = self._described(rows).write.format("delta").options(**table_properties(self._spark.version))
+        try:
+            writer.mode("errorifexists").save(self.path)
+            log.warning("%s has the rows of %s, tables of an earlier release", self.path, ", ".join(replaced))
+        except Exception as error:
+            # Of two drivers that do this at the same time, one makes the table.
+            if not (_refused_for_another(error) or self._has_table(self._schema.name)):
+                raise
+        return True
+
+    def _has_table(self, name: str) -> bool:
+        return DeltaTable.isDeltaTable(self._spark, f"{self._state}/{name}")
+
+    def _replaced(self, name: str) -> DataFrame:
+        """The rows of a table of an earlier release, which refuses the table from then on: it would miss later rows."""
+        path = f"{self._state}/{name}"
+        self._refuse_lost_lines(path)
+        rows = self._spark.read.format("delta").load(path)
+        if REPLACED_BY not in rows.columns:
+            mark = F.lit(None).cast("string").alias(REPLACED_BY, metadata={SINCE: 2})
+            empty = rows.limit(0).select("*", mark)
+            empty.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+            rows = self._spark.read.format("delta").load(path)
+        values = zip(self._schema.replaced[name], self._schema.columns)
+        return rows.select(*(F.expr(value).cast(column.type).alias(column.name) for value, column in values))
+
+    def _refuse_lost_lines(self, path: str) -> None:
         """Raise the error of `refuse_lost_lines` for a table on a disk of this machine. Call it before the first read
         by Spark."""
-        if self._is_checked:
-            return
         try:
-            folder = on_local_disk(self._spark, self.path)
+            folder = on_local_disk(self._spark, path)
             if folder is not None:
                 refuse_lost_lines(folder, import_module("deltalake").DeltaTable(folder))
         except StateError:
             raise
         except Exception as error:  # no table yet, no package, or damage that Spark's read reports
-            log.debug("%s is not checked: %s", self.path, cause_of(error))
-        self._is_checked = True
+            log.debug("%s is not checked: %s", path, cause_of(error))
 
     def has_rows(self, where: SparkColumn) -> bool:
         """Whether the table exists and has such rows. Its columns are not checked."""

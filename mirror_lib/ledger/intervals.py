@@ -299,7 +299,7 @@ def _merged(rows: Iterable[Tuple[int, ...]], where: str) -> Tuple[Numbers, Numbe
 
 def _contradiction(where: str, first: Run, second: Run) -> StateError:
     copied_again = second.downstream_offset >= first.downstream_end
-    truncated = "; the source was truncated there if the table incidents has a row `data lost`" if copied_again else ""
+    truncated = "; the source was truncated there if the table events has a row `data lost`" if copied_again else ""
     return StateError(
         f"the ledger contradicts itself on {where}: {_words(first)}, yet {_words(second)}{truncated}",
         "the table was changed by hand, or two mirrors of different names wrote to one remote topic: `mirror verify`"

@@ -32,6 +32,11 @@ INCIDENT_KINDS = (
     GROUP_LOST_RECORDS,
     *NEWS,
 )
+# The other kinds of rows of the table `events`.
+TAKEN_OVER = "partition taken over"
+PRODUCER_ID = "producer id used"
+VERIFIED = "copy verified"
+CUTOVER_STEP = "cut-over step"
 
 
 @dataclass(frozen=True)
@@ -264,7 +269,7 @@ class GroupOffsetRun:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of one comparison of a flow, as in the table `verifications`.
+    """The result of one comparison of a flow, as in the table `events`.
 
     `topics` and `records` count compared topics and pairs of records, `differing` topics that differ.
     `first_difference` is a sentence, empty without a difference; `scope` is the compared part."""
@@ -304,7 +309,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class CutoverStep:
-    """A row of the table `cutovers`, without its time."""
+    """A step of a cut-over that was begun or has ended, as in the table `events`."""
 
     OVER: ClassVar[str] = "over"
     BACK: ClassVar[str] = "back"

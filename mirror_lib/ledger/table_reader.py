@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
 from mirror_lib.ledger.records import PartitionKey, TopicPair
-from mirror_lib.ledger.tables import SINCE, partition_key
+from mirror_lib.ledger.tables import EVENTS, SINCE, partition_key
 from mirror_lib.text import without_logins
 
 # By scheme of `state`: deltalake's prefix for the same storage.
@@ -112,12 +112,22 @@ class TableReader:
         """The same as a pyarrow table; `None` if the table does not exist."""
         path = f"{self._root}/{table}"
         try:
-            return read_table(path, columns, flow).rows
+            found = read_table(path, columns, flow).rows
+            if found is None and table == EVENTS.name:
+                self._refuse_replaced(flow)
+            return found
         except StateError:
             raise
         except Exception as error:  # the library raises several classes, and OSError
             hint = f"check the folder and this machine's access to it; {STEPS} has the steps for a damaged table"
             raise StateError(without_logins(f"could not read the table {path}: {cause_of(error)}"), hint) from error
+
+    def _refuse_replaced(self, flow: str) -> None:
+        """Raise `StateError` for a folder with tables whose rows `events` does not have yet."""
+        for name in EVENTS.replaced:
+            if read_table(f"{self._root}/{name}", ("at",), flow).rows is not None:
+                what = f"the state folder {without_logins(self._root)} has the table {name} of an earlier release"
+                raise StateError(what, "the next `mirror run CONFIG` moves its rows to the table events")
 
     def last_clusters(self, flow: str) -> Optional[Tuple[str, str]]:
         """The ids of source and target at the last start of `flow`; `None` before the first."""

@@ -8,11 +8,11 @@ table's version is the highest of them and is read without a query.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, List, Mapping, Sequence, Tuple
 
 from mirror_lib.errors import ForeignTableError, NewerTableError
-from mirror_lib.ledger.records import INCIDENT_KINDS, PartitionKey
+from mirror_lib.ledger.records import CUTOVER_STEP, PRODUCER_ID, TAKEN_OVER, VERIFIED, PartitionKey
 
 SINCE = "mirror.since"
 
@@ -32,12 +32,15 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A public table: folder name under `state:`, meaning of a row, columns. The commit fills the column `stamp`."""
+    """A public table: folder name under `state:`, meaning of a row, columns. The commit fills the column `stamp`.
+
+    `replaced`: by table of an earlier release whose rows this table has now, the SQL of each column."""
 
     name: str
     comment: str
     columns: Tuple[Column, ...]
     stamp: str = "at"
+    replaced: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -175,42 +178,6 @@ GROUP_OFFSETS = TableSchema(
     ),
 )
 
-INCIDENTS = TableSchema(
-    name="incidents",
-    comment="Data that was lost, skipped, repaired or copied again. Partitions that stopped. Topics and partitions "
-    "that were added after the flow's first run",
-    columns=(
-        FLOW,
-        RUN_ID,
-        BATCH_ID,
-        Column("kind", "string", f"{', '.join(f'`{kind}`' for kind in INCIDENT_KINDS)}"),
-        Column("topic", "string", "on A"),
-        Column("partition", "int", "its partition; -1 for an event of the whole topic"),
-        Column("from_offset", "bigint", "upstream; -1 if unknown"),
-        Column("until_offset", "bigint", "exclusive; -1 if unknown"),
-        Column("reason", "string", "one sentence"),
-        AT,
-    ),
-)
-
-TAKEOVERS = TableSchema(
-    name="takeovers",
-    comment="Partitions that the mirror resumes after MirrorMaker. `mirror takeover` writes a row before it writes to "
-    "the ledger",
-    columns=(
-        *COPIED_PARTITION,
-        Column("taken_from", "string", "where MirrorMaker stored the position: a topic on B, or a group on A"),
-        Column("kept_offset", "bigint", "next upstream offset according to that position; -1 if none"),
-        Column("upstream_offset", "bigint", "where the mirror resumes"),
-        Column("downstream_offset", "bigint", "end of the remote log"),
-        Column("tail_records", "bigint", "remote records after the stored position"),
-        Column("doubled_records", "bigint", "records that the remote log holds twice"),
-        Column("older_records", "boolean", "whether the remote log holds records before the compared ones"),
-        RUN_ID,
-        AT,
-    ),
-)
-
 TOPIC_ACLS = TableSchema(
     name="topic_acls",
     comment="ACLs that a flow created on its target. The mirror writes a row after it creates an ACL and before it "
@@ -228,45 +195,49 @@ TOPIC_ACLS = TableSchema(
     ),
 )
 
-LANE_PRODUCERS = TableSchema(
-    name="lane_producers",
-    comment="Producer ids of flows with `shared.remote.topics: true` that copy whole record batches. The mirror writes "
-    "a row before the first append with an id",
+_NO_PLACE = ("null", "null", "null", "null")
+_REPLACED = {
+    "incidents": (
+        *("flow", "run_id", "batch_id", "kind", "topic", "partition", "from_offset", "until_offset", "reason"),
+        *("null", "at"),
+    ),
+    "takeovers": (
+        *("flow", "run_id", "-1", f"'{TAKEN_OVER}'", "source_topic", "partition", "upstream_offset", "null", "null"),
+        "to_json(struct(struct(source_topic_id, remote_topic_id, source_topic, partition) AS key, remote_topic, "
+        "taken_from, nullif(kept_offset, -1) AS kept_offset, struct(upstream_offset, downstream_offset) AS resumes_at, "
+        "tail_records AS tail, doubled_records AS doubled, older_records AS older))",
+        "at",
+    ),
+    "lane_producers": (
+        *("flow", "run_id", "-1", f"'{PRODUCER_ID}'", *_NO_PLACE, "null", "to_json(struct(lane, producer_id))", "at"),
+    ),
+    "verifications": (
+        *("flow", "null", "-1", f"'{VERIFIED}'", *_NO_PLACE, "first_difference"),
+        "to_json(struct(flow, verdict, topics, records, differing, coalesce(first_difference, '') AS first_difference, "
+        "scope))",
+        "at",
+    ),
+    "cutovers": (
+        *("flow", "null", "-1", f"'{CUTOVER_STEP}'", *_NO_PLACE, "detail"),
+        *("to_json(struct(flow, cutover_id, direction, step, status, detail, facts))", "at"),
+    ),
+}
+EVENTS = TableSchema(
+    name="events",
+    comment="What an operator looks up later: incidents, take-overs, verifications and cut-overs; and the producer ids "
+    "of flows with `shared.remote.topics: true` that copy whole record batches",
     columns=(
         FLOW,
-        Column("lane", "int", "0 to 63"),
-        Column("producer_id", "bigint", "in the lane's record batches on B"),
-        RUN_ID,
+        Column("run_id", "string", "as in `runs`; null outside of a run"),
+        BATCH_ID,
+        Column("kind", "string", "see below"),
+        Column("topic", "string", "on A; null if the event concerns none"),
+        Column("partition", "int", "its partition; -1 for an event of the whole topic"),
+        Column("from_offset", "bigint", "upstream; -1 if unknown"),
+        Column("until_offset", "bigint", "exclusive; -1 if unknown"),
+        Column("detail", "string", "one sentence; null if none"),
+        Column("facts", "string", "JSON: what a kind has besides"),
         AT,
     ),
-)
-
-VERIFICATIONS = TableSchema(
-    name="verifications",
-    comment="Results of `mirror verify`, a row for each flow",
-    columns=(
-        FLOW,
-        Column("verdict", "string", "`equal`, `differs` or `not compared`: the worst of the topics"),
-        Column("topics", "int", "compared topics"),
-        Column("records", "bigint", "compared pairs of records"),
-        Column("differing", "int", "topics that differ"),
-        Column("first_difference", "string", "one sentence; null if none"),
-        Column("scope", "string", "`whole`, or the part that was compared (`--since`)"),
-        AT,
-    ),
-)
-
-CUTOVERS = TableSchema(
-    name="cutovers",
-    comment="Steps of a cut-over, a row before and after each step",
-    columns=(
-        FLOW,
-        Column("cutover_id", "string", "stays the same when the cut-over is resumed"),
-        Column("direction", "string", "`over` or `back`"),
-        Column("step", "string", "`fence`, `silence`, `copy`, `verify`, `groups`, `check` or `unfence`"),
-        Column("status", "string", "`started`, `done` or `failed`"),
-        Column("detail", "string", "one sentence"),
-        Column("facts", "string", "JSON: log ends of the silent source, ACLs of the fence"),
-        AT,
-    ),
+    replaced=_REPLACED,
 )

@@ -84,6 +84,7 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
         raise Work("the last run did not end well")
     if flow.change is not None or not flow.copied or flow.shared_remote_topics:
         raise Work("the flow changes records, shares its remote topics or copies nothing")
+    reader.arrow("events", ("kind",), flow.name)  # refuses a folder whose tables a run is yet to migrate
     with clusters_of(flow) as (source, target):
         same_clusters(flow.name, (source.cluster_id(), target.cluster_id()), reader.last_clusters(flow.name))
         # The ledger before the groups: their positions then lie within it, or are not moved. Records first: most often

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.errors import MirrorError, SparkEndedError, VanishedError
 from mirror_lib.event_lines import log_events
 from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
-from mirror_lib.ledger.event_tables import IncidentTable, LaneProducerTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
     SIGN_SECONDS,
@@ -65,8 +65,7 @@ class Journal:
         self.folder = named_folder(state)
         self._runs = RunTable(spark, state)
         self._ledger = OffsetSyncTable(spark, state)
-        self._incidents = IncidentTable(spark, state)
-        self._producers = LaneProducerTable(spark, state)
+        self._events = EventTable(spark, state)
         self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
         self._appends = 0
         self.wrote = False  # whether a row of the ledger was written
@@ -108,11 +107,15 @@ class Journal:
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
         """Record the start of `run`: before this returns if `wait`, else before any other row of it is written. Until
         its end a thread writes a heartbeat every SIGN_SECONDS, filled by `progress`."""
-        self._begun = BackgroundCall(f"{self._flow} begins", lambda: self._runs.started(run))
+        self._begun = BackgroundCall(f"{self._flow} begins", lambda: self._begin(run))
         if wait:
             self._begun.result()
         beat = of_this_flow(lambda: self._beat(run, progress))
         threading.Thread(target=beat, name=f"{self._flow} signs of life", daemon=True).start()
+
+    def _begin(self, run: MirrorRun) -> None:
+        self._events.migrate()
+        self._runs.started(run)
 
     def _beat(self, run: MirrorRun, progress: Callable[[], Progress]) -> None:
         # A failure does not end the copy, unless the table is gone.
@@ -208,15 +211,15 @@ class Journal:
         if incidents:
             self.written()
             with self._writing():
-                self._incidents.append(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
+                self._events.add_incidents(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
             log_events(self._flow, incidents)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:
-        return self._producers.ids(self._flow)
+        return self._events.producer_ids(self._flow)
 
     def add_producer_ids(self, ids: Sequence[Tuple[int, int]]) -> None:
         self.written()
-        self._producers.add(self._flow, ids, run_id=self.run_id)
+        self._events.add_producers(self._flow, ids, run_id=self.run_id)
 
     def history(self, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
         """The position of a partition's first row, and the upstream offset that by its rows belongs at

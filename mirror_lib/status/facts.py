@@ -126,7 +126,7 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class IncidentStatus(Incident):
-    """One row of the table `incidents`, written `at` (Unix seconds)."""
+    """An incident, recorded `at` (Unix seconds)."""
 
     at: float
 
@@ -460,7 +460,7 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
     if recent:
         last = max(recent, key=lambda each: each.at)
         what = f"{counted(len(recent), 'incident')} in 24 h, the last: {last.kind}, {last.topic}-{last.partition}"
-        remedy = f"mirror help {INCIDENT_CODES[last.kind]}; the table incidents has the offsets"
+        remedy = f"mirror help {INCIDENT_CODES[last.kind]}; the table events has the offsets"
         found.append(Problem("data lost", f"{what}: {last.reason}", remedy))
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from datetime import timedelta
-from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
+from typing import AbstractSet, Any, Dict, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.groups.decisions import Decision, Known, PositionsAhead, decide
@@ -15,6 +15,7 @@ from mirror_lib.groups.mm2_topics import synced_offsets
 from mirror_lib.groups.survey import Survey, group_names, pairs_of, survey
 from mirror_lib.groups.translation import FOREIGN, TO_DOWNSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.ledger.events import EVENT_COLUMNS, incomplete
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import RACE_SECONDS, GroupOffset, MoveKey, PartitionKey
 from mirror_lib.ledger.table_reader import TableReader
@@ -38,7 +39,7 @@ def group_decisions(
     pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), TO_DOWNSTREAM)
     found = survey(pairs, group_names(flow, source), source, target)
     keys = {pairs[at].key for offsets in found.positions.values() for at in offsets}
-    maps = FlowMaps(_triples(ledger, keys), _incomplete(reader, flow))
+    maps = FlowMaps(_triples(ledger, keys), incomplete(reader.rows("events", EVENT_COLUMNS, flow.name)))
     pass_markers(maps, needed_offsets(maps, found, TO_DOWNSTREAM), flow.target)
     rules = TranslationRules(simple_groups=flow.groups_simple, shared=flow.shared_remote_topics)
     known = Known(maps, _last(moves), flow.target.alias, rules=rules, raced=_raced(moves))
@@ -65,11 +66,6 @@ def _triples(ledger: Any, keys: AbstractSet[PartitionKey]) -> Mapping[PartitionK
         if key in keys:
             found.setdefault(key, array("q")).extend(run)
     return found
-
-
-def _incomplete(reader: TableReader, flow: ReplicationFlow) -> FrozenSet[PartitionKey]:
-    rows = reader.rows("takeovers", (*_PARTITION_KEY, "older_records"), flow.name)
-    return frozenset(PartitionKey(*(row[name] for name in _PARTITION_KEY)) for row in rows if row["older_records"])
 
 
 def _last(moves: Sequence[Mapping[str, Any]]) -> Mapping[MoveKey, GroupOffset]:

@@ -21,7 +21,8 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records
-from mirror_lib.ledger.records import HISTORY_SECONDS, NEWS
+from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
+from mirror_lib.ledger.records import CUTOVER_STEP, HISTORY_SECONDS, NEWS, VERIFIED
 from mirror_lib.ledger.table_reader import (
     POSITION_COLUMNS,
     STEPS,
@@ -65,9 +66,6 @@ RUN_COLUMNS = (
     *("run_id", "kind", "outcome", "records", "bytes", "at", "driver"),
     *("lag_records", "lag_seconds", "filtered"),
 )
-INCIDENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "reason", "at")
-CUTOVER_COLUMNS = ("direction", "step", "status", "at")
-VERIFIED_COLUMNS = ("verdict", "topics", "records", "first_difference", "differing", "scope", "at")
 _MOVE = (
     *("cluster", "group", "topic", "partition", "verdict", "action", "at"),
     *("append_number", "previous_offset", "new_offset", "from_offset"),
@@ -123,18 +121,16 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowStatus,
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
         asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
         ledger: Optional[_Ledger] = part(lambda: _ledger(reader, flow))
-        runs, incidents = rows("runs", RUN_COLUMNS), rows("incidents", INCIDENT_COLUMNS)
-        verified, moves = rows("verifications", VERIFIED_COLUMNS), rows("group_offsets", _MOVE)
-        cutovers = rows("cutovers", CUTOVER_COLUMNS)
+        runs, events, moves = rows("runs", RUN_COLUMNS), rows("events", EVENT_COLUMNS), rows("group_offsets", _MOVE)
         source, target = (part(each.result) for each in asked)
     run = run_status(runs or ())
-    history = flow_history(runs, incidents, verified, now)
+    history = flow_history(runs, events, now)
     status = replace(
         status,
         run=run and _with_rate(or_killed(run), ledger, now),
-        incidents=incidents_since(incidents or (), now - INCIDENT_SECONDS),
+        incidents=incidents_since(events or (), now - INCIDENT_SECONDS),
         verified=history.verifications[-1] if history.verifications else None,
-        cutover=cutover_status(cutovers or ()),
+        cutover=cutover_status(facts_of(events or (), CUTOVER_STEP)),
     )
     try:
         if ledger is not None and source is not None and target is not None:
@@ -170,17 +166,19 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
     return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 
 
-def flow_history(
-    runs: Optional[Rows], incidents: Optional[Rows], verified: Optional[Rows], now: float
-) -> FlowHistory:
+def flow_history(runs: Optional[Rows], events: Optional[Rows], now: float) -> FlowHistory:
     """By the rows of the tables, `None` where one could not be read."""
-    recent = incidents_since(incidents or (), now - HISTORY_SECONDS)
-    verifications = sorted((VerifyStatus(**row) for row in verified or ()), key=lambda each: each.at)
+    recent = incidents_since(events or (), now - HISTORY_SECONDS)
     return FlowHistory(
         None if runs is None else tuple(map(or_killed, run_records(runs, now))),
-        None if incidents is None else tuple(each for each in recent if each.kind not in NEWS),
-        None if verified is None else tuple(verifications),
+        None if events is None else tuple(each for each in recent if each.kind not in NEWS),
+        None if events is None else tuple(map(_verified, facts_of(events, VERIFIED))),
     )
+
+
+def _verified(facts: Mapping[str, Any]) -> VerifyStatus:
+    counts = (facts["verdict"], facts["topics"], facts["records"], facts["scope"], facts["at"])
+    return VerifyStatus(*counts, facts["first_difference"] or None, facts["differing"])
 
 
 def last_run(reader: TableReader, flow: ReplicationFlow) -> Optional[RunStatus]:
@@ -211,10 +209,9 @@ def _with_rate(run: RunStatus, ledger: Optional[_Ledger], now: float) -> RunStat
     return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
 
 
-def incidents_since(rows: Iterable[Mapping[str, Any]], since: float) -> Tuple[IncidentStatus, ...]:
-    """The incidents of that time or later (Unix seconds), the latest last. The times of `rows` are Unix seconds."""
-    recent = [IncidentStatus(**row) for row in rows if row["at"] >= since]
-    return tuple(sorted(recent, key=lambda each: each.at))
+def incidents_since(events: Rows, since: float) -> Tuple[IncidentStatus, ...]:
+    """The incidents of that time or later (Unix seconds), the latest last. The times of `events` are Unix seconds."""
+    return tuple(IncidentStatus(**row) for row in incidents(events) if row["at"] >= since)
 
 
 def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:

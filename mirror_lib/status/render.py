@@ -121,7 +121,7 @@ def _events(status: FlowStatus) -> List[str]:
     if not found:
         return ["  events    none in 7 days"]
     older = len(found) - EVENTS_SHOWN
-    more = [f"            and {counted(older, 'older event')} in 7 days: table incidents"] if older > 0 else []
+    more = [f"            and {counted(older, 'older event')} in 7 days: table events"] if older > 0 else []
     return [*(f"  event     {one_entry(line)}" for line in found[:EVENTS_SHOWN]), *more]
 
 

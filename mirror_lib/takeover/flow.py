@@ -18,7 +18,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS
 from mirror_lib.kafka.connection import Disconnected, LogClient
 from mirror_lib.kafka.log_pairs import log_pairs
-from mirror_lib.ledger.event_tables import TakeoverTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress, TakeoverRow
 from mirror_lib.ledger.runs import RunTable
@@ -90,7 +90,7 @@ class FlowTakeover:
         self._origin = origin
         self._compare = compare
         self._ledger = OffsetSyncTable(spark, config.state)
-        self._takeovers = TakeoverTable(spark, config.state)
+        self._events = EventTable(spark, config.state)
         self._runs = RunTable(spark, config.state)
         self._clusters = (source.cluster_id(), target.cluster_id())
         self._runs.same_clusters(flow.name, self._clusters)
@@ -125,7 +125,7 @@ class FlowTakeover:
             self.run_id, self.flow.name, self.flow.tasks_max, self.flow.delivery, *self._clusters, self.run_id
         )
         self._runs.started(run)
-        self._takeovers.append(self.flow.name, [_takeover_row(each) for each in going], run_id=self.run_id)
+        self._events.add_takeovers(self.flow.name, [_takeover_row(each) for each in going], run_id=self.run_id)
         self._commit_to_group(going)
         self._ledger.append(
             self.flow.name,

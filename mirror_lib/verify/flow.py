@@ -18,7 +18,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
 from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
-from mirror_lib.ledger.event_tables import TakeoverTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.intervals import BEFORE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LeftOut, LogPosition, PartitionKey
@@ -165,7 +165,7 @@ def verify_planned(
     """The comparison of the topics of `plan` that exist on the target, with the tables of `config`. A topic that does
     not count is compared as well, and is in the report only if it is not equal."""
     copied = [topic for topic in plan.copied if topic.create is None]
-    incomplete = TakeoverTable(spark, config.state).incomplete(flow.name)
+    incomplete = EventTable(spark, config.state).incomplete(flow.name)
     ledger = OffsetSyncTable(spark, config.state)
     compared = FlowComparison(spark, flow, ledger, copied, source, target, incomplete, config.name, scope)
     report = compared.report()

@@ -48,7 +48,7 @@ python -m tests.faults.page .cache/faults/outcomes.jsonl
 ## Limits of the promises
 
 [concepts.md](../start/concepts.md#what-is-promised) has the promises. If the mirror cannot keep one, it ends with exit
-code 3, and the table `incidents` has topic, partition and offsets. It does not promise that
+code 3, and the table `events` has topic, partition and offsets. It does not promise that
 
 - the records of one source transaction become visible at once;
 - both sides have equal offsets: `offset_syncs` has the exact map;

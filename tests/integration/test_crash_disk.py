@@ -57,7 +57,7 @@ def flow(own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_
 
 
 def incidents(flow: OneFlow, spark: SparkSession) -> List[Tuple[str, int, int, int]]:
-    rows = spark.read.format("delta").load(str(flow.state / "incidents")).collect()
+    rows = spark.read.format("delta").load(str(flow.state / "events")).collect()
     return [(row["kind"], row["partition"], row["from_offset"], row["until_offset"]) for row in rows]
 
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from mirror_lib.cli import main
 from mirror_lib.facts import LITERAL, AclBinding, NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.ledger.event_tables import CutoverTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.runs import RunTable
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
@@ -25,7 +25,7 @@ from tests.lab.guarded import GuardedBroker, client_settings, guarded_cluster, l
 from tests.lab.one_flow import until
 
 QUICK = ["--execute", "--quiet-seconds", "2"]
-TABLE = "mirror_lib.ledger.event_tables:CutoverTable.append"
+TABLE = "mirror_lib.ledger.event_tables:EventTable.add_cutover_step"
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def producing(
 
 
 def steps(lab: FlowLab, direction: str = "over") -> List[str]:
-    rows = CutoverTable(lab.spark, str(lab.directory / "state")).steps("source->target")
+    rows = EventTable(lab.spark, str(lab.directory / "state")).cutover_steps("source->target")
     return [f"{row.step} {row.status}" for row in rows if row.direction == direction]
 
 

@@ -6,14 +6,20 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.errors import EXIT_REFUSED, RefusedError
+from mirror_lib.errors import EXIT_REFUSED, RefusedError, StateError
+from mirror_lib.facts import TopicPartition
+from mirror_lib.ledger import delta_table
 from mirror_lib.ledger.delta_table import StateTable
-from mirror_lib.ledger.tables import INCIDENTS, OFFSET_SYNCS, RUNS, Column, TableSchema
+from mirror_lib.ledger.event_tables import EventTable
+from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
+from mirror_lib.ledger.records import VERIFIED, CutoverStep, LeftOut, PartitionKey
+from mirror_lib.ledger.table_reader import TableReader
+from mirror_lib.ledger.tables import EVENTS, OFFSET_SYNCS, RUNS, Column, TableSchema
 
 pytestmark = pytest.mark.long
 
@@ -87,7 +93,7 @@ def test_table_that_no_release_wrote_is_refused_by_the_names_of_its_columns(
     assert refused.value.exit_code == EXIT_REFUSED
 
 
-@pytest.mark.parametrize("schema", [OFFSET_SYNCS, INCIDENTS, RUNS], ids=lambda schema: schema.name)
+@pytest.mark.parametrize("schema", [OFFSET_SYNCS, EVENTS, RUNS], ids=lambda schema: schema.name)
 def test_each_column_of_a_new_table_carries_the_version_that_added_it(
     spark: SparkSession, tmp_path: Path, schema: TableSchema
 ) -> None:
@@ -97,3 +103,94 @@ def test_each_column_of_a_new_table_carries_the_version_that_added_it(
     (metadata,) = [each["metaData"] for each in documents if "metaData" in each]
     found = {each["name"]: each["metadata"]["mirror.since"] for each in json.loads(metadata["schemaString"])["fields"]}
     assert found == {column.name: column.since for column in schema.columns}
+
+
+FLOW = "A->B"
+# The tables that `events` replaced, as the release before it made them, with a row of each.
+EARLIER: Dict[str, Tuple[str, Tuple[object, ...]]] = {
+    "incidents": (
+        "flow string, run_id string, batch_id bigint, kind string, topic string, partition int, from_offset bigint, "
+        "until_offset bigint, reason string",
+        (FLOW, "run", 5, "offsets skipped", "orders", 1, 7, 9, "refused"),
+    ),
+    "takeovers": (
+        "flow string, source_topic string, remote_topic string, partition int, source_topic_id string, "
+        "remote_topic_id string, taken_from string, kept_offset bigint, upstream_offset bigint, "
+        "downstream_offset bigint, tail_records bigint, doubled_records bigint, older_records boolean, run_id string",
+        (FLOW, "orders", "A.orders", 3, "source-id", "remote-id", "group mm1", -1, 40, 27, 7, 1, True, "run"),
+    ),
+    "lane_producers": ("flow string, lane int, producer_id bigint, run_id string", (FLOW, 2, 1234, "run")),
+    "verifications": (
+        "flow string, verdict string, topics int, records bigint, differing int, first_difference string, scope string",
+        (FLOW, "equal", 1, 100, 0, None, "whole"),
+    ),
+    "cutovers": (
+        "flow string, cutover_id string, direction string, step string, status string, detail string, facts string",
+        (FLOW, "one", "over", "fence", "done", "fenced", '[["orders"]]'),
+    ),
+}
+
+
+def earlier(name: str) -> TableSchema:
+    columns = (each.split() for each in f"{EARLIER[name][0]}, at timestamp".split(", "))
+    return TableSchema(name, "as it was", tuple(Column(own, kind, "as it was") for own, kind in columns))
+
+
+@pytest.fixture
+def before(spark: SparkSession, tmp_path: Path) -> str:
+    """A state folder of the release before `events`."""
+    for name, (_, row) in EARLIER.items():
+        StateTable(spark, str(tmp_path), earlier(name)).append([row], {})
+    return str(tmp_path)
+
+
+def assert_migrated(spark: SparkSession, state: str) -> None:
+    table = EventTable(spark, state)
+    assert table.incomplete(FLOW) == {PartitionKey("source-id", "remote-id", "orders", 3)}
+    assert table.producer_ids(FLOW) == {2: frozenset([1234])}
+    assert table.cutover_steps(FLOW) == [CutoverStep(FLOW, "one", "over", "fence", "done", "fenced", '[["orders"]]')]
+    skipped: TopicPartition = ("orders", 1)
+    assert table.left_out(FLOW) == {skipped: LeftOut(2, ((7, 9),))}
+    rows = TableReader(state).rows("events", EVENT_COLUMNS, FLOW)
+    assert len(rows) == len(EARLIER)
+    assert [row["reason"] for row in incidents(rows)] == ["refused"]
+    assert [(row["verdict"], row["records"]) for row in facts_of(rows, VERIFIED)] == [("equal", 100)]
+
+
+def test_events_have_the_rows_of_the_tables_that_they_replaced_and_the_earlier_release_is_refused(
+    spark: SparkSession, before: str
+) -> None:
+    EventTable(spark, before).migrate()
+    assert_migrated(spark, before)
+    for name in EARLIER:
+        with pytest.raises(RefusedError, match="version 2"):
+            StateTable(spark, before, earlier(name)).rows()
+
+
+def test_first_write_moves_them_too(spark: SparkSession, before: str) -> None:
+    EventTable(spark, before).add_producers("B->A", [(0, 1)], run_id="run")
+    assert_migrated(spark, before)
+    assert EventTable(spark, before).producer_ids("B->A") == {0: frozenset([1])}
+
+
+def test_migration_that_died_before_its_commit_is_made_again(
+    spark: SparkSession, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(StateTable, "_described", lambda *_: 1 / 0)
+        with pytest.raises(StateError):
+            EventTable(spark, before).migrate()
+    assert_migrated(spark, before)
+
+
+def test_two_drivers_that_begin_at_once_migrate_once(
+    spark: SparkSession, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = []
+    for _ in range(4):  # each with locks of its own
+        monkeypatch.setattr(delta_table, "_CREATION", {})
+        tables.append(EventTable(spark, before))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: tables[number].add_producers("B->A", [(0, number)], run_id="run"), range(4)))
+    assert_migrated(spark, before)
+    assert EventTable(spark, before).producer_ids("B->A") == {0: frozenset(range(4))}

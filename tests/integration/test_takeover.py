@@ -22,7 +22,7 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.ledger.event_tables import TakeoverTable
+from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.replication.copy_ranges import read_metadata
@@ -279,7 +279,7 @@ def verified(lab: GroupLab) -> List[str]:
     flow = config.flows[0]
     with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
         copied: Sequence[CopiedTopic] = plan_flow(flow, source, target, config.flows).copied
-        incomplete = TakeoverTable(lab.spark, config.state).incomplete(flow.name)
+        incomplete = EventTable(lab.spark, config.state).incomplete(flow.name)
         ledger = OffsetSyncTable(lab.spark, config.state)
         report = FlowComparison(lab.spark, flow, ledger, copied, source, target, incomplete).report()
     return [f"{topic.topic}: {each}" for topic in report.topics for each in topic.partitions if each.difference]

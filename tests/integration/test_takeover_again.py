@@ -100,7 +100,7 @@ def wait_until_gone(lab: GroupLab) -> None:
 
 
 LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
-TAKEOVERS = "mirror_lib.ledger.event_tables:TakeoverTable.append"
+TAKEOVERS = "mirror_lib.ledger.event_tables:EventTable.add_takeovers"
 TOLD = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
 
 
@@ -108,10 +108,10 @@ TOLD = "mirror_lib.kafka.groups:ClusterGroups.commit_offsets"
     ("function", "when", "left"),
     [
         pytest.param(TAKEOVERS, "before", [], id="before-its-audit-row"),
-        pytest.param(TOLD, "before", ["takeovers"], id="before-the-group-is-committed"),
-        pytest.param(TOLD, "after", ["takeovers"], id="when-the-group-was-committed"),
-        pytest.param(LEDGER, "before", ["takeovers"], id="before-the-ledger"),
-        pytest.param(LEDGER, "after", ["takeovers", "offset_syncs"], id="after-the-ledger"),
+        pytest.param(TOLD, "before", ["events"], id="before-the-group-is-committed"),
+        pytest.param(TOLD, "after", ["events"], id="when-the-group-was-committed"),
+        pytest.param(LEDGER, "before", ["events"], id="before-the-ledger"),
+        pytest.param(LEDGER, "after", ["events", "offset_syncs"], id="after-the-ledger"),
     ],
 )
 def test_take_over_that_died_is_made_again(
@@ -141,7 +141,7 @@ def test_take_over_that_died_is_made_again(
     with driver(arguments, point) as dying:
         assert dying.wait() == -9, dying.output
     state = tmp_path / "state"
-    tables = [name for name in ("takeovers", "offset_syncs") if (state / name).exists()]
+    tables = [name for name in ("events", "offset_syncs") if (state / name).exists()]
     assert tables == left
 
     again = Takeover(lab, origin=f"group={group}", execute=True)

@@ -156,11 +156,12 @@ class FlowLab:
         return ends
 
     def incidents(self) -> List[IncidentRow]:
-        """What the table of incidents says, in the order it was written."""
-        folder = self.directory / "state" / "incidents"
+        """The incidents of the table of events, in the order they were written."""
+        folder = self.directory / "state" / "events"
         if not folder.exists():
             return []
-        rows = self.spark.read.format("delta").load(str(folder)).orderBy("at", "topic", "partition").collect()
+        found = self.spark.read.format("delta").load(str(folder)).where("topic is not null")
+        rows = found.orderBy("at", "topic", "partition").collect()
         cut = len(self.name) + 1
         return [(r["kind"], r["topic"][cut:], r["partition"], r["from_offset"], r["until_offset"]) for r in rows]
 

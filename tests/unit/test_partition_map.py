@@ -347,7 +347,7 @@ def test_cutting_keeps_the_pairs_that_both_logs_still_hold_and_counts_the_others
 
 
 def test_rows_of_a_source_that_was_truncated_are_told_from_other_contradictions() -> None:
-    with pytest.raises(StateError, match="the source was truncated there if the table incidents has a row"):
+    with pytest.raises(StateError, match="the source was truncated there if the table events has a row"):
         PartitionMap.of([(0, 0, 100), (80, 100, 20)])
     with pytest.raises(StateError) as refused:
         PartitionMap.of([(0, 5, 5), (5, 0, 1)])

@@ -20,7 +20,9 @@ from mirror_lib.cli import main
 from mirror_lib.commands.report import write_page
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
-from mirror_lib.ledger.records import DATA_LOST, HISTORY_SECONDS, TOPIC_ADDED
+from mirror_lib.ledger.events import incident_row, verification_row
+from mirror_lib.ledger.records import DATA_LOST, HISTORY_SECONDS, TOPIC_ADDED, Incident, Verification
+from mirror_lib.ledger.tables import EVENTS
 from mirror_lib.report.charts import BARS, METRICS, Bar, bars
 from mirror_lib.report.facts import MirrorReport
 from mirror_lib.report.page import page, shown
@@ -185,14 +187,16 @@ def test_charts_show_rates_and_lags_of_each_interval() -> None:
 
 def test_history_is_that_of_30_days_and_what_could_not_be_read_is_none() -> None:
     times = [NOW - days * DAY for days in (10, 20, 40)]
-    places = {"topic": "orders", "partition": 0, "from_offset": 1, "until_offset": 2, "reason": "expired"}
-    incidents = [{"kind": kind, "at": at, **places} for at in times for kind in (DATA_LOST, TOPIC_ADDED)]
-    verified = [{"verdict": "equal", "topics": 1, "records": 2, "scope": "whole", "at": at} for at in times]
-    found = flow_history(None, incidents, verified, NOW)
+    incident = incident_row("A->B", "run", -1, Incident(DATA_LOST, "orders", 0, 1, 2, "expired"))
+    news = incident_row("A->B", "run", -1, Incident(TOPIC_ADDED, "orders", 0, -1, -1, "selected"))
+    verified = verification_row(Verification("A->B", "equal", 1, 2, 0, "", "whole"))
+    names = [name for name, _ in EVENTS.given()]
+    events = [{**dict(zip(names, row)), "at": at} for at in times for row in (incident, news, verified)]
+    found = flow_history(None, events, NOW)
     assert found.runs is None
     assert [each.at for each in found.incidents or ()] == [NOW - 20 * DAY, NOW - 10 * DAY]
     assert [each.at for each in found.verifications or ()] == times[::-1]
-    assert flow_history([], [], [], NOW) == FlowHistory()
+    assert flow_history([], [], NOW) == FlowHistory()
 
 
 def test_rates_are_of_each_interval_and_many_are_averaged() -> None:
@@ -379,7 +383,7 @@ def test_command_writes_a_page_without_secrets_where_no_cluster_answers(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "report.html"
-    log = tmp_path / "state/incidents/_delta_log"
+    log = tmp_path / "state/events/_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text("{", encoding="utf-8")
     assert main(["report", str(config), "-o", str(output)]) == 2

@@ -1,0 +1,83 @@
+"""The rows of the table `events`: made from what happened, and read again. Pure; rows are of Spark or of Arrow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, astuple
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
+
+from mirror_lib.ledger.records import (
+    CUTOVER_STEP,
+    INCIDENT_KINDS,
+    PRODUCER_ID,
+    TAKEN_OVER,
+    VERIFIED,
+    CutoverStep,
+    Incident,
+    PartitionKey,
+    TakeoverRow,
+    Verification,
+)
+
+# The columns that the readers below need.
+EVENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "detail", "facts", "at")
+_PLACE = EVENT_COLUMNS[:5]
+
+Rows = Iterable[Any]
+# The values of a row, but for its time.
+Values = Tuple[object, ...]
+
+
+def incident_row(flow: str, run_id: str, batch_id: int, incident: Incident) -> Values:
+    return (flow, run_id, batch_id, *astuple(incident), None)
+
+
+def takeover_row(flow: str, run_id: str, row: TakeoverRow) -> Values:
+    place = (row.key.source_topic, row.key.partition, row.resumes_at.upstream_offset, None)
+    return (flow, run_id, -1, TAKEN_OVER, *place, None, json.dumps(asdict(row)))
+
+
+def producer_row(flow: str, run_id: str, lane: int, producer_id: int) -> Values:
+    return _event(flow, PRODUCER_ID, {"lane": lane, "producer_id": producer_id}, run_id=run_id)
+
+
+def verification_row(found: Verification) -> Values:
+    return _event(found.flow, VERIFIED, asdict(found), detail=found.first_difference or None)
+
+
+def cutover_row(step: CutoverStep) -> Values:
+    return _event(step.flow, CUTOVER_STEP, asdict(step), detail=step.detail)
+
+
+def _event(
+    flow: str, kind: str, facts: Mapping[str, object], run_id: Optional[str] = None, detail: Optional[str] = None
+) -> Values:
+    return (flow, run_id, -1, kind, None, None, None, None, detail, json.dumps(facts))
+
+
+def incidents(rows: Rows) -> List[Dict[str, Any]]:
+    """The fields of each incident, and `at`, in the order of time."""
+    own = _in_order(rows, *INCIDENT_KINDS)
+    return [{**{name: row[name] for name in _PLACE}, "reason": row["detail"], "at": row["at"]} for row in own]
+
+
+def facts_of(rows: Rows, kind: str) -> List[Dict[str, Any]]:
+    """The facts of each event of a kind, and `at`, in the order of time."""
+    return [{**json.loads(row["facts"]), "at": row["at"]} for row in _in_order(rows, kind)]
+
+
+def incomplete(rows: Rows) -> FrozenSet[PartitionKey]:
+    """The partitions whose remote log has records before the ledger's first row."""
+    return frozenset(PartitionKey(**facts["key"]) for facts in facts_of(rows, TAKEN_OVER) if facts["older"])
+
+
+def producer_ids(rows: Rows) -> Dict[int, FrozenSet[int]]:
+    """By lane, every producer id that may have been used for appends."""
+    ids: Dict[int, Set[int]] = {}
+    for facts in facts_of(rows, PRODUCER_ID):
+        ids.setdefault(facts["lane"], set()).add(facts["producer_id"])
+    return {lane: frozenset(own) for lane, own in ids.items()}
+
+
+def _in_order(rows: Rows, *kinds: str) -> List[Any]:
+    return sorted((row for row in rows if row["kind"] in kinds), key=lambda row: row["at"])

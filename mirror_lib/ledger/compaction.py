@@ -1,4 +1,4 @@
-"""Compacts the tables in the background into few files, and the ledger into the fewest rows with the same facts.
+"""Compacts the ledger in the background into few files, and into the fewest rows with the same facts.
 
 A crash at any point leaves either the old rows or the new ones. A failure never stops the copy: a table that is not
 compacted is slower to read, but correct.
@@ -149,31 +149,36 @@ def _chunks(files: Sequence[TableFile]) -> List[Choice]:
 
 
 class TableCompaction:
-    """Compacts one flow's rows in a table of a `state:` folder; `places` are the columns of the look-ups."""
+    """Keeps a table of a `state:` folder, which `flow` writes, in few files."""
 
-    def __init__(self, spark: SparkSession, state: str, flow: str, schema: TableSchema, places: Sequence[str]) -> None:
+    def __init__(self, spark: SparkSession, state: str, flow: str, schema: TableSchema) -> None:
         self.table = StateTable(spark, state, schema)
-        self._schema = schema
         self._flow = flow
-        self._places = places
 
-    def _merged(self, rows: DataFrame) -> DataFrame:
-        return rows
+    def tidy(self, enough: int) -> bool:
+        """Whether there were `enough` files to merge. After a StateError the table is unchanged and correct."""
+        return self.table.merge_files(enough)
 
     def expire(self) -> None:
         """Delete rows that nothing needs any more. Raises StateError."""
 
+
+class LedgerCompaction(TableCompaction):
+    """Compacts one flow's rows in the ledger."""
+
+    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
+        super().__init__(spark, state, flow, OFFSET_SYNCS)
+
     def due(self, enough: int = FILES_TO_MERGE) -> Optional[Choice]:
         """`None` if they are in fewer than `enough` files. Raises StateError if the table cannot be read."""
-        rows = self.table.rows_in_files(enough)
-        if rows is None:
-            return None
+        rows = self.table.rows()
         with self.table.explained("look through"):
+            if rows is None or len(rows.inputFiles()) < enough:
+                return None
             found = chosen(self._files(rows))
         return found if found is not None and found.files >= enough else None
 
     def tidy(self, enough: int) -> bool:
-        """Whether there was enough to merge. After a StateError the table is unchanged and correct."""
         found = self.due(enough)
         if found is not None:
             self.merge(found)
@@ -189,38 +194,33 @@ class TableCompaction:
         if rows is None:
             return
         at = _EPOCH + timedelta(microseconds=found.since)
-        since = f"flow = {text_literal(self._flow)} AND {self._schema.stamp} >= TIMESTAMP '{at}'"
+        since = f"flow = {text_literal(self._flow)} AND {OFFSET_SYNCS.stamp} >= TIMESTAMP '{at}'"
         # Delta reads and replaces rows of one version, and refuses the commit if another process wrote meanwhile.
         options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
         with self.table.explained("merge"):
-            merged = self._merged(self._gathered(rows.where(since), found))
-            ready = merged.select(*(column.name for column in self._schema.columns))
+            merged = _merged(_gathered(rows.where(since), found))
+            ready = merged.select(*(column.name for column in OFFSET_SYNCS.columns))
             writer = ready.write.format("delta").mode("overwrite").options(**options)
             self.table.change(lambda: writer.save(self.table.path))
-        log.info("%s: %d files of %s were merged", self._flow, found.files, self._schema.name)
-
-    def _gathered(self, rows: DataFrame, found: Choice) -> DataFrame:
-        """Distribute rows over tasks that write one file each: by places, so that a look-up reads one file."""
-        files = -(-found.rows // ROWS_TO_A_FILE)
-        return rows.repartitionByRange(files, *self._places) if files > 1 else rows.coalesce(1)
+        log.info("%s: %d files of %s were merged", self._flow, found.files, OFFSET_SYNCS.name)
 
     def _files(self, rows: DataFrame) -> List[TableFile]:
-        at = F.expr(f"unix_micros({self._schema.stamp})")
+        at = F.expr(f"unix_micros({OFFSET_SYNCS.stamp})")
         facts = (F.count("*").alias("rows"), F.min(at).alias("first_at"), F.max(at).alias("last_at"))
         own = rows.where(F.col("flow") == self._flow).groupBy(F.input_file_name()).agg(*facts)
         return [TableFile(row["rows"], row["first_at"], row["last_at"]) for row in own.collect()]
 
 
-class LedgerCompaction(TableCompaction):
-    """Compacts one flow's rows in the ledger."""
+def _gathered(rows: DataFrame, found: Choice) -> DataFrame:
+    """Distribute rows over tasks that write one file each: by partition, so that a look-up reads one file."""
+    files = -(-found.rows // ROWS_TO_A_FILE)
+    return rows.repartitionByRange(files, "source_topic", "partition") if files > 1 else rows.coalesce(1)
 
-    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
-        super().__init__(spark, state, flow, OFFSET_SYNCS, ("source_topic", "partition"))
 
-    def _merged(self, rows: DataFrame) -> DataFrame:
-        exact = merged_rows(rows.where(f"not ({IS_RANGE})"), _KEY, OFFSET_SYNCS.stamp, _CARRIED)
-        exact = exact.select("*", *(F.lit(None).cast("bigint").alias(name) for name in _UNTILS))
-        return exact.unionByName(merged_ranges(rows.where(IS_RANGE)).select(*exact.columns))
+def _merged(rows: DataFrame) -> DataFrame:
+    exact = merged_rows(rows.where(f"not ({IS_RANGE})"), _KEY, OFFSET_SYNCS.stamp, _CARRIED)
+    exact = exact.select("*", *(F.lit(None).cast("bigint").alias(name) for name in _UNTILS))
+    return exact.unionByName(merged_ranges(rows.where(IS_RANGE)).select(*exact.columns))
 
 
 def merged_ranges(rows: DataFrame) -> DataFrame:
@@ -258,7 +258,7 @@ def is_due(version: Optional[int], commits: int) -> bool:
 
 
 class Upkeep:
-    """Compacts one flow's rows in the background during a run. Call it from one thread."""
+    """Keeps a table that one flow writes in few files, in the background during a run. Call it from one thread."""
 
     def __init__(self, flow: str, rows: TableCompaction) -> None:
         self._flow = flow

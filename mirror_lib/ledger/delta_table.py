@@ -80,7 +80,12 @@ _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}
 
 # The tables are small and read completely. So a snapshot of Delta's log has few partitions, and file statistics are not
 # used in planning, which takes most of a first read. Parquet's own statistics stay in use.
-_SMALL_TABLES = {"spark.databricks.delta.snapshotPartitions": "2", "spark.databricks.delta.stats.skipping": "false"}
+# OPTIMIZE leaves larger files alone, so that no row is rewritten often.
+_SMALL_TABLES = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.stats.skipping": "false",
+    "spark.databricks.delta.optimize.minFileSize": str(16 * 1024 * 1024),
+}
 _OWN: WeakKeyDictionary[SparkSession, SparkSession] = WeakKeyDictionary()
 _OWN_LOCK = threading.Lock()
 
@@ -358,16 +363,22 @@ class StateTable:
             return False
         return True
 
-    def rows_in_files(self, enough: int) -> Optional[DataFrame]:
+    def merge_files(self, enough: int) -> bool:
+        """By Delta's OPTIMIZE, if the table has `enough` files; whether it has."""
         rows = self.rows()
-        with self.explained("look through"):
-            return rows if rows is not None and len(rows.inputFiles()) >= enough else None
-
-    def merge_files(self) -> None:
-        """By Delta's OPTIMIZE; also deletes what no retained version needs."""
         with self.explained("merge"):
+            if rows is None or len(rows.inputFiles()) < enough:
+                return False
             self.delta().optimize().executeCompaction()
-        self.drop_replaced_files()
+            return True
+
+    def tidy(self, enough: int) -> None:
+        """`merge_files`, and delete the merged ones. A failure costs only time."""
+        try:
+            if self.merge_files(enough):
+                self.drop_replaced_files()
+        except MirrorError as error:
+            log.info("the files of %s were not merged: %s", self.path, error)
 
     def drop_replaced_files(self) -> None:
         """Delete the files that no retained version needs any more."""

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.facts import AclBinding, TopicPartition
 from mirror_lib.ledger import events
+from mirror_lib.ledger.compaction import FILES_TO_MERGE
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.records import (
     CUTOVER_STEP,
@@ -40,6 +41,7 @@ class EventTable:
 
     def __init__(self, spark: SparkSession, state: str) -> None:
         self._table = StateTable(spark, state, EVENTS)
+        self._has_incidents = False
 
     def migrate(self) -> None:
         """Move the rows of the tables that this one replaced here, if there are any. Every other method does it too."""
@@ -47,6 +49,12 @@ class EventTable:
 
     def add_incidents(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
         self._table.append([events.incident_row(flow, run_id, batch_id, each) for each in incidents], {})
+        self._has_incidents = True
+
+    def merge_files(self) -> None:
+        """At the end of a run that had incidents."""
+        if self._has_incidents:
+            self._table.tidy(FILES_TO_MERGE)
 
     def add_takeovers(self, flow: str, rows: Sequence[TakeoverRow], *, run_id: str) -> None:
         """Call it before the ledger's append. After a crash between the two in the other order, the ledger would count

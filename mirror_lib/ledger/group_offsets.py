@@ -21,10 +21,10 @@ _REST = tuple(name for name in _MOVE if name not in _WHERE)
 
 
 class MoveCompaction(TableCompaction):
-    """Compacts the rows of one flow, and deletes old ones."""
+    """Compacts the table, and deletes old rows of one flow."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
-        super().__init__(spark, state, flow, GROUP_OFFSETS, ("group", "topic"))
+        super().__init__(spark, state, flow, GROUP_OFFSETS)
 
     def expire(self) -> None:
         """Delete the flow's rows older than `HISTORY_SECONDS`. For each partition of a group the rows of its last day

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -10,7 +9,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.compaction import is_due
 from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import (
@@ -23,8 +21,6 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.ledger.tables import RUNS
 from mirror_lib.run_lock import died_here, this_driver
-
-log = logging.getLogger(__name__)
 
 # Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
@@ -58,14 +54,10 @@ class RunTable:
 
     def merge_files(self) -> None:
         """Merge the table's files at the end of every fiftieth run: each run adds two, and each file costs every reader
-        a millisecond. A failure costs only time."""
+        a millisecond."""
         version = self._table.version
-        if version is None or not any(is_due(version, commits) for commits in (-1, 0)):
-            return
-        try:
-            self._table.merge_files()
-        except MirrorError as error:
-            log.info("the files of %s were not merged: %s", self._table.path, error)
+        if version is not None and any(is_due(version, commits) for commits in (-1, 0)):
+            self._table.tidy(2)
 
     def alive(self, run: MirrorRun, at: Progress) -> None:
         self._append(run, "alive", at)

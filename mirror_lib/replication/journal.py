@@ -139,6 +139,7 @@ class Journal:
         self.written()
         self._runs.ended(run, outcome, at)
         self._runs.merge_files()
+        self._events.merge_files()
 
     def run_abandoned(self, run: MirrorRun, at: Progress) -> None:
         """Record that `run` was stopped, while its thread may still wait for a cluster."""

@@ -148,7 +148,9 @@ class FlowRun(SupervisedFlow):
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         flow = runnable(self._flow, target.missing_for_fence())
-        journal = self._journal = Journal(self._spark, self._config.state, flow.name, uuid.uuid4().hex)
+        journal = self._journal = Journal(
+            self._spark, self._config.state, flow.name, uuid.uuid4().hex, self._config.history_days
+        )
         last, ended_well = journal.last_run()
         if last is None or not self._ends:
             warm_workers(self._spark, flow.tasks_max)  # a scheduled run often has nothing to copy

@@ -301,6 +301,8 @@ class MirrorConfig:
     flows: Tuple[ReplicationFlow, ...]
     state: str = key("state", TEXT, "./mirror-state", "Folder of the Delta tables and Spark's checkpoints, on any path "
         "that Spark can write")
+    history_days: int = key("history.days", whole_number(1), "30", "How many days the folder keeps offset commits of "
+        "groups and signs of life of runs")
     trigger: str = key("trigger", TRIGGER, "availableNow", "`availableNow` copies the present records and ends; a time "
         "such as `10 seconds` runs until it is stopped", note=f"in a MirrorMaker 2 file the default is `{MM2_TRIGGER}`")
     name: str = key("name", LEGAL_NAME, "mirror", "Distinguishes mirrors with a flow of the same name (`A->B`). Part "

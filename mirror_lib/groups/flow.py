@@ -83,7 +83,7 @@ class FlowTranslation:
         self._reread_asked = False
         self._topics: Mapping[str, TopicDescription] = {}
         moves = GroupOffsetTable(spark, config.state)
-        self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name))
+        self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name, config.history_days))
         self._mover = GroupMover(moves, flow.name, self.run_id, self._there, self._changed_topics, self._upkeep)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None

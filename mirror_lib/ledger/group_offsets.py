@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import TableCompaction
 from mirror_lib.ledger.delta_table import StateTable, seconds_ago
-from mirror_lib.ledger.records import HISTORY_SECONDS, RACE_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
+from mirror_lib.ledger.records import DAY_SECONDS, RACE_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 
 _WHERE = ("cluster", "group", "topic", "partition")
@@ -21,21 +21,22 @@ _REST = tuple(name for name in _MOVE if name not in _WHERE)
 
 
 class MoveCompaction(TableCompaction):
-    """Compacts the table, and deletes old rows of one flow."""
+    """Compacts the table, and deletes rows of one flow after `days`."""
 
-    def __init__(self, spark: SparkSession, state: str, flow: str) -> None:
+    def __init__(self, spark: SparkSession, state: str, flow: str, days: int) -> None:
         super().__init__(spark, state, flow, GROUP_OFFSETS)
+        self._days = days
 
     def expire(self) -> None:
-        """Delete the flow's rows older than `HISTORY_SECONDS`. For each partition of a group the rows of its last day
-        stay: they tell who set the committed offset."""
-        rows, month_ago = self.table.rows(), seconds_ago(HISTORY_SECONDS)
+        """Delete the flow's old rows. For each partition of a group the rows of its last day stay: they tell who set
+        the committed offset."""
+        rows, since = self.table.rows(), seconds_ago(self._days * DAY_SECONDS)
         of_flow = F.col("flow") == self._flow
-        if rows is None or not rows.where(of_flow).where(f"at < {month_ago}").take(1):
+        if rows is None or not rows.where(of_flow).where(f"at < {since}").take(1):
             return
         last = rows.where(of_flow).groupBy("flow", *_WHERE).agg(F.max("at").alias("last_at"))
         same = " AND ".join(f"old.`{name}` = last.`{name}`" for name in ("flow", *_WHERE))
-        outdated = f"{same} AND old.at < {month_ago} AND old.at < last.last_at - INTERVAL 1 DAY"
+        outdated = f"{same} AND old.at < {since} AND old.at < last.last_at - INTERVAL 1 DAY"
         self.table.change(
             lambda: self.table.delta().alias("old").merge(last.alias("last"), outdated).whenMatchedDelete().execute()
         )

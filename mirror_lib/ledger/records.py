@@ -287,8 +287,7 @@ class Verification:
 SIGN_SECONDS = 180.0
 # A run without an end row counts as killed after this time without a sign of life: three are missing.
 DEAD_SECONDS = 600.0
-# One sign of life an hour is retained for so long.
-HISTORY_SECONDS = 30 * 86400.0
+DAY_SECONDS = 86400.0
 # Longer than a run takes from a group's decision to its commit, and than the clocks of two drivers differ.
 RACE_SECONDS = 60
 

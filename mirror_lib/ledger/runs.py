@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from mirror_lib.ledger.compaction import is_due
 from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import (
+    DAY_SECONDS,
     DEAD_SECONDS,
-    HISTORY_SECONDS,
     SIGN_SECONDS,
     MirrorRun,
     Progress,
@@ -69,13 +69,13 @@ class RunTable:
         records, size, *rest = (None,) * 5 if at is None else astuple(at)
         self._table.append([(*facts, records, size, this_driver(), *rest)], {})
 
-    def drop_old_signs(self, flow: str) -> None:
-        """Of the flow's signs of life older than an hour, keep one an hour for 30 days, and delete the others.
+    def drop_old_signs(self, flow: str, days: int) -> None:
+        """Of the flow's signs of life older than an hour, keep one an hour for so many days, and delete the others.
 
         `mirror report` draws the remaining ones. The data files are deleted when no retained version needs them."""
-        hour, month = F.expr(seconds_ago(KEPT_SIGNS_SECONDS)), F.expr(seconds_ago(HISTORY_SECONDS))
+        hour, expired = F.expr(seconds_ago(KEPT_SIGNS_SECONDS)), F.expr(seconds_ago(days * DAY_SECONDS))
         minute = F.expr("minute(at)")
-        old = (F.col("at") < hour) & (minute * 60 >= SIGN_SECONDS) | (F.col("at") < month)
+        old = (F.col("at") < hour) & (minute * 60 >= SIGN_SECONDS) | (F.col("at") < expired)
         signs = (F.col("kind") == "alive") & (F.col("flow") == flow)
         self._table.change(lambda: self._table.delta().delete(signs & old))
         self._table.drop_replaced_files()

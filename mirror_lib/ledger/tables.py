@@ -124,7 +124,7 @@ OFFSET_SYNCS = TableSchema(
 RUNS = TableSchema(
     name="runs",
     comment="Starts and ends of each flow's runs. A run adds a row `alive` every 3 minutes. After an hour the mirror "
-    "keeps one `alive` row for each hour, for 30 days",
+    "keeps one `alive` row for each hour, for `history.days`",
     columns=(
         Column("run_id", "string", "new for each run of the driver"),
         FLOW,
@@ -156,7 +156,7 @@ GROUP_OFFSETS = TableSchema(
     name="group_offsets",
     comment="The audit trail of offset commits for consumer groups, which a rollback reads. The mirror writes a row "
     "before it commits the offset. After a crash, or if the broker refused the commit, the offset may be uncommitted. "
-    "Rows are kept for 30 days, and the rows of the last day on which the partition was committed for longer",
+    "Rows are kept for `history.days`, and the rows of the last day on which the partition was committed for longer",
     columns=(
         FLOW,
         RUN_ID,

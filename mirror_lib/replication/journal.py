@@ -55,13 +55,14 @@ class Journal:
 
     Rows appended `in_background` are in the ledger before anything else is written. If that append fails, the next
     caller gets the error. The ledger is read in a separate thread from construction on: the first read of a Delta table
-    in a process takes seconds. `folder` is the state folder for messages.
+    in a process takes seconds. `folder` is the state folder for messages. Signs of life are kept for `history_days`.
     """
 
-    def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str) -> None:
+    def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str, history_days: int) -> None:
         self._spark = spark
         self._flow = flow
         self.run_id = run_id
+        self._history_days = history_days
         self.folder = named_folder(state)
         self._runs = RunTable(spark, state)
         self._ledger = OffsetSyncTable(spark, state)
@@ -125,7 +126,7 @@ class Journal:
                 with named(self._spark, f"{self._flow}: sign of life"):
                     self._runs.alive(run, progress())
                     if signs % SIGNS_TO_A_CLEANING == 0:
-                        self._runs.drop_old_signs(self._flow)
+                        self._runs.drop_old_signs(self._flow, self._history_days)
                 signs += 1
             except VanishedError as error:
                 self._vanished = error

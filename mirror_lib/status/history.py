@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional, Tuple
 
-from mirror_lib.ledger.records import HISTORY_SECONDS
+from mirror_lib.ledger.records import DAY_SECONDS
 from mirror_lib.status.facts import (
     WELL_ENDED,
     IncidentStatus,
@@ -18,6 +18,7 @@ from mirror_lib.status.facts import (
 )
 
 RUNNING, DIED = "running", "died"
+HISTORY_SECONDS = 30 * DAY_SECONDS
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
-from mirror_lib.ledger.records import CUTOVER_STEP, HISTORY_SECONDS, NEWS, VERIFIED
+from mirror_lib.ledger.records import CUTOVER_STEP, NEWS, VERIFIED
 from mirror_lib.ledger.table_reader import (
     POSITION_COLUMNS,
     STEPS,
@@ -47,7 +47,7 @@ from mirror_lib.status.facts import (
     run_status,
 )
 from mirror_lib.status.groups import group_decisions
-from mirror_lib.status.history import FlowHistory, run_records
+from mirror_lib.status.history import HISTORY_SECONDS, FlowHistory, run_records
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow

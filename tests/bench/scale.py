@@ -171,7 +171,7 @@ class Driver:
         began = time.monotonic()
         ends = (self._passed, threading.Event(), self.totals)
         flow = whole.flows[0]
-        journal = Journal(spark, whole.state, flow.name, uuid.uuid4().hex)
+        journal = Journal(spark, whole.state, flow.name, uuid.uuid4().hex, 30)
         self.mirror = FlowMirror(FlowContext(whole, flow, spark, journal, source, target, *ends))
         self.start_seconds = time.monotonic() - began
 

@@ -83,7 +83,7 @@ def test_table_of_many_small_commits_comes_into_few_files_and_says_the_same(
         table.append(FLOW, [moved(number, number % 3)], run_id="run", append_number=number)
         table.append("another", [moved(number)], run_id="other", append_number=number)
     before = [table.latest(FLOW), table.of_run("run"), table.latest("another"), table.of_run("other")]
-    compaction = MoveCompaction(spark, state, FLOW)
+    compaction = MoveCompaction(spark, state, FLOW, 30)
     assert not compaction.tidy(50)
     assert compaction.tidy(10)
     assert len(spark.read.format("delta").load(table.path).inputFiles()) == 1
@@ -91,17 +91,18 @@ def test_table_of_many_small_commits_comes_into_few_files_and_says_the_same(
     assert not compaction.tidy(10)
 
 
+@pytest.mark.parametrize(("days", "kept"), [(30, [4, 7, 8]), (60, [1, 2, 3, 4, 7, 8])])
 def test_old_rows_expire_but_for_the_last_day_of_each_partition(
-    spark: SparkSession, state: str, table: GroupOffsetTable
+    spark: SparkSession, state: str, table: GroupOffsetTable, days: int, kept: List[int]
 ) -> None:
     for number, move in enumerate([moved(1), moved(2), moved(3), moved(4), moved(7, 1), moved(8, 1)]):
         table.append(FLOW, [move], run_id="run-1", append_number=number)
     table.append("another", [moved(9)], run_id="run-2", append_number=0)
-    days = "CASE new_offset WHEN 4 THEN 0 WHEN 7 THEN 50 WHEN 8 THEN 49.5 ELSE 40 - new_offset * 0.1 END"
-    spark.sql(f"UPDATE delta.`{table.path}` SET at = at - make_dt_interval(0, 0, 0, 86400 * ({days}))")
+    ages = "CASE new_offset WHEN 4 THEN 0 WHEN 7 THEN 50 WHEN 8 THEN 49.5 ELSE 40 - new_offset * 0.1 END"
+    spark.sql(f"UPDATE delta.`{table.path}` SET at = at - make_dt_interval(0, 0, 0, 86400 * ({ages}))")
     latest = table.latest(FLOW)
-    MoveCompaction(spark, state, FLOW).expire()
-    assert [move.new_offset for _, move in table.of_run("run-1")] == [4, 7, 8]
+    MoveCompaction(spark, state, FLOW, days).expire()
+    assert [move.new_offset for _, move in table.of_run("run-1")] == kept
     assert [move.new_offset for _, move in table.of_run("run-2")] == [9]
     assert table.latest(FLOW) == latest
 

@@ -25,7 +25,7 @@ def row(offset: int, count: int) -> LedgerRow:
 
 
 def begun(spark: SparkSession, state: Path) -> Journal:
-    return Journal(spark, str(state), FLOW, uuid.uuid4().hex)
+    return Journal(spark, str(state), FLOW, uuid.uuid4().hex, 30)
 
 
 def test_what_is_appended_beside_is_there_before_anything_else_is_written(spark: SparkSession, tmp_path: Path) -> None:

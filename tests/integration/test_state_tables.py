@@ -406,14 +406,14 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     assert table.open_runs([FLOW]) == []
 
     monkeypatch.setattr(signs, "SIGN_SECONDS", 0.1)
-    journal = signs.Journal(spark, state, FLOW, run.run_id)
+    journal = signs.Journal(spark, state, FLOW, run.run_id, 30)
     journal.run_begins(run, True, lambda: Progress(7, 70, 3, 1.5))
     until(lambda: delta.toDF().where("kind = 'alive' and records = 7").count() > 0)
     journal.stalled()
     (found,) = table.open_runs([FLOW, "another->flow"])
     assert (found.flow, found.run_id) == (FLOW, "run-1") and found.last_sign - found.started > 5000
 
-    table.drop_old_signs(FLOW)
+    table.drop_old_signs(FLOW, 30)
     rows = {(row.flow, row.kind) for row in delta.toDF().where("at < current_timestamp() - interval 1 hour").collect()}
     assert rows == {(FLOW, "started"), ("another->flow", "started"), ("another->flow", "alive")}
     assert table.open_runs([FLOW]) and table.latest_with_end(FLOW) == (run, False)
@@ -425,7 +425,7 @@ def test_table_that_was_used_and_is_gone_is_not_created_again(
     spark: SparkSession, state: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
-    journal = signs.Journal(spark, state, FLOW, run.run_id)
+    journal = signs.Journal(spark, state, FLOW, run.run_id, 30)
     ledger.append(row(0, 0, 5))
     kept = Path(state).rename(f"{state}.kept")
     for use in (lambda: ledger.append(row(5, 5, 5)), lambda: ledger.table.positions(FLOW)):
@@ -453,7 +453,10 @@ def vanished(journal: signs.Journal) -> bool:
 
 
 @pytest.mark.long
-def test_one_sign_of_life_an_hour_is_kept_for_thirty_days(spark: SparkSession, state: str) -> None:
+@pytest.mark.parametrize(("days", "kept"), [(30, [1, 3, 5]), (40, [1, 3, 4, 5])])
+def test_one_sign_of_life_an_hour_is_kept_for_so_many_days(
+    spark: SparkSession, state: str, days: int, kept: List[int]
+) -> None:
     table, run = RunTable(spark, state), MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
     ages = {1: "2 hours", 2: "2 hours + interval 30 minutes", 3: "29 days", 4: "31 days", 5: "0 hours"}
     for records in ages:
@@ -463,8 +466,8 @@ def test_one_sign_of_life_an_hour_is_kept_for_thirty_days(spark: SparkSession, s
         # One minute past a full hour, but for the second.
         at = f"date_trunc('hour', at) + interval 1 minute - interval {age}"
         delta.update(f"records = {records}", {"at": F.expr(at)})
-    table.drop_old_signs(FLOW)
-    assert sorted(row.records for row in delta.toDF().collect()) == [1, 3, 5]
+    table.drop_old_signs(FLOW, days)
+    assert sorted(row.records for row in delta.toDF().collect()) == kept
     assert {(row.lag_records, row.lag_seconds, row.filtered) for row in delta.toDF().collect()} == {(7, 1.5, 2)}
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mirror_lib.config.keys import unused
 from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, SETTINGS
 from mirror_lib.config.values import FLOW
+from tests.unit.configs import FLOW as ONE_FLOW
+from tests.unit.configs import IN_YAML, YAML, read, refusal
 
 
 def test_a_key_has_one_row_and_a_switch_one_interval() -> None:
@@ -22,3 +26,11 @@ def test_other_spellings_lead_to_settings_and_are_none_themselves() -> None:
 
 def test_no_setting_is_also_unused() -> None:
     assert [name for name in BY_NAME if unused(name)] == []
+
+
+def test_history_is_kept_for_thirty_days_or_for_so_many(tmp_path: Path) -> None:
+    assert read(tmp_path, ONE_FLOW).history_days == 30
+    assert read(tmp_path, f"{ONE_FLOW}history.days = 400\n").history_days == 400
+    assert read(tmp_path, f"{IN_YAML}history.days: 7\n", YAML).history_days == 7
+    said = refusal(tmp_path, f"{IN_YAML}history.days: 0\n", YAML)
+    assert said == "history.days must be a whole number from 1 on, not '0' (mirror.yaml:6)"

@@ -21,14 +21,14 @@ from mirror_lib.commands.report import write_page
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
 from mirror_lib.ledger.events import incident_row, verification_row
-from mirror_lib.ledger.records import DATA_LOST, HISTORY_SECONDS, TOPIC_ADDED, Incident, Verification
+from mirror_lib.ledger.records import DATA_LOST, TOPIC_ADDED, Incident, Verification
 from mirror_lib.ledger.tables import EVENTS
 from mirror_lib.report.charts import BARS, METRICS, Bar, bars
 from mirror_lib.report.facts import MirrorReport
 from mirror_lib.report.page import page, shown
 from mirror_lib.report.read import hidden_settings, sha256_of
 from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
-from mirror_lib.status.history import FlowHistory, run_records
+from mirror_lib.status.history import HISTORY_SECONDS, FlowHistory, run_records
 from mirror_lib.status.read import flow_history
 from tests.lab.checkout import ROOT
 from tests.lab.sample_report import ATTACKS, HOUR, NOW, flow_report, hostile_report, mirror_report, run_of

@@ -17,7 +17,9 @@ from mirror_lib.facts import OffsetRange, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS
 from mirror_lib.kafka.connection import Disconnected, LogClient
+from mirror_lib.kafka.fetcher import READ_COMMITTED
 from mirror_lib.kafka.log_pairs import log_pairs
+from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress, TakeoverRow
@@ -36,7 +38,7 @@ from mirror_lib.takeover.verdicts import (
     decide_known,
     moved,
 )
-from mirror_lib.takeover.walk import KafkaPartitionLogs
+from mirror_lib.takeover.walk import PartitionLogs
 from mirror_lib.text import some
 from mirror_lib.topics.remote_topics import plan_flow
 
@@ -229,7 +231,11 @@ class FlowTakeover:
         def first_of(timestamp: int) -> int:
             return self._target.offsets_at([each.remote], timestamp, "read_uncommitted").get(each.remote, -1)
 
-        logs = KafkaPartitionLogs(source, target, each.source, each.remote, first_of)
+        logs = PartitionLogs(
+            partial(LogEntries, source, each.source),
+            lambda offset: LogEntries(target, each.remote, offset, READ_COMMITTED),
+            first_of,
+        )
         return decide(known, logs) if resumes_at is None else decide_known(resumes_at, logs)
 
     def _still_true(

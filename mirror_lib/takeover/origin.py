@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 # Of MirrorMaker's dedicated mode, where a connector has the name of its class.
 DEDICATED_CONNECTOR = "MirrorSourceConnector"
 STABLE = "Stable"
+# The latest stored positions at which a restart is looked for. Each costs a fetch where a record does not match.
+MOST_EARLIER = 300
 _PARTITION_FIELDS = {"cluster", "partition", "topic"}
 
 KeyValue = Tuple[Optional[bytes], Optional[bytes]]
@@ -36,7 +38,7 @@ KeyValue = Tuple[Optional[bytes], Optional[bytes]]
 @dataclass(frozen=True)
 class KeptPosition:
     """How far a partition was copied. `next_offset` is the first upstream offset that may not be copied. `earlier` are
-    former next offsets, as far as the topic still has them."""
+    the latest next offsets, as far as the topic still has them."""
 
     next_offset: int
     earlier: FrozenSet[int] = frozenset()
@@ -67,7 +69,7 @@ def connect_positions(
             )
         for offsets in kept.values():
             following = [offset + 1 for offset in offsets if offset is not None]
-            positions[partition] = KeptPosition(following[-1], frozenset(following))
+            positions[partition] = KeptPosition(following[-1], frozenset(following[-MOST_EARLIER:]))
     return positions
 
 

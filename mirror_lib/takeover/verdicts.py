@@ -1,20 +1,20 @@
 """Decides for one partition where this product resumes and why, or why not, and formats the decisions.
 
-Pure but for the logs, which `KafkaPartitionLogs` reads as they are asked for.
+Pure but for the logs, which `PartitionLogs` reads as they are asked for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.takeover.origin import KeptPosition, SyncHistory
-from mirror_lib.takeover.walk import KafkaPartitionLogs, Proven, Restarts, Unproven, candidates
+from mirror_lib.takeover.walk import MOST_ALIKE, Ambiguous, PartitionLogs, Proven, Restarts, Unproven
 from mirror_lib.text import aligned, counted
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
@@ -60,7 +60,7 @@ class Verdict:
     older: bool = False
 
 
-def decide(known: Known, logs: KafkaPartitionLogs) -> Verdict:
+def decide(known: Known, logs: PartitionLogs) -> Verdict:
     """Decide where to resume, if both logs prove it. Without proof the partition is refused with a reason."""
     early = _without_reading(known)
     if early is not None:
@@ -71,7 +71,7 @@ def decide(known: Known, logs: KafkaPartitionLogs) -> Verdict:
         return Verdict(REFUSED, error.message)
 
 
-def decide_known(position: Position, logs: KafkaPartitionLogs) -> Verdict:
+def decide_known(position: Position, logs: PartitionLogs) -> Verdict:
     """Decide for a partition with rows in the ledger, which resumes at `position`. It is refused if another tool wrote
     after it: then its run is refused as well, with MIR-313."""
     try:
@@ -115,7 +115,7 @@ def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
     return Verdict(REFUSED, f"the remote log's records have expired, and offsets from {next_offset} on may be in it")
 
 
-def _proven(known: Known, logs: KafkaPartitionLogs) -> Verdict:
+def _proven(known: Known, logs: PartitionLogs) -> Verdict:
     found = _walked(known, logs)
     kept = None if known.position is None else known.position.next_offset
     if kept is not None and kept > found.upstream_end:
@@ -137,7 +137,7 @@ def _proven(known: Known, logs: KafkaPartitionLogs) -> Verdict:
     )
 
 
-def _walked(known: Known, logs: KafkaPartitionLogs) -> Proven:
+def _walked(known: Known, logs: PartitionLogs) -> Proven:
     """The first walk that reaches the end of the remote log, or the last walk's failure if none does."""
     restarts = known.history.restarts(known.position)
     anchors, failure = anchors_of_syncs(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
@@ -177,7 +177,7 @@ def anchors_of_syncs(known: Known) -> List[Position]:
     return near or [sync for sync in usable[-1:] if sync.upstream_offset >= far]
 
 
-def _searched(known: Known, logs: KafkaPartitionLogs, restarts: Restarts) -> Proven:
+def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
     """Without syncs: find the source record of an older remote record, and compare from there on."""
     if known.position is None:
         not_whole = "no position is kept, and one of the logs is not whole any more"
@@ -195,11 +195,14 @@ def _searched(known: Known, logs: KafkaPartitionLogs, restarts: Restarts) -> Pro
             earlier = error  # farther back that process shows too
         except Unproven as error:
             failure = error
-    not_found = "no record of the remote log was found in the source before the kept position"
+    not_found = (
+        "no record of the remote log was found in the source before the kept position; with a larger --compare the "
+        "search begins farther back"
+    )
     raise failure or earlier or RefusedError(not_found, code="MIR-342")
 
 
-def _farthest(known: Known, logs: KafkaPartitionLogs, found: Proven) -> Proven:
+def _farthest(known: Known, logs: PartitionLogs, found: Proven) -> Proven:
     """`found`, unless the source's next record is on the remote log before it: that record would be copied twice."""
     begin = found.runs[0].downstream_offset
     earlier = logs.earlier_copy(found.upstream_end, begin) if begin > known.remote.log_start else None
@@ -211,24 +214,24 @@ def _farthest(known: Known, logs: KafkaPartitionLogs, found: Proven) -> Proven:
     return found
 
 
-def _distances(known: Known) -> Iterator[int]:
+def _distances(known: Known) -> List[int]:
     """The distances from the end of the remote log at which to start, in the order to try: as asked for; then nearer,
     since compaction may have changed one log before that; then farther, for a long tail."""
-    yield known.compare
-    yield from (known.compare // nearer for nearer in (_FARTHER, _FARTHER**2) if known.compare >= nearer)
-    back = known.compare
-    while back < known.remote.end - known.remote.log_start:
-        back *= _FARTHER
-        yield back
+    near = [known.compare // by for by in (1, _FARTHER, _FARTHER**2)]
+    length = known.remote.end - known.remote.log_start
+    far = [known.compare * by for by in (_FARTHER, _FARTHER**2) if known.compare * by < length * _FARTHER]
+    return [back for back in (*near, *far) if back]
 
 
-def _one_of(guesses: Sequence[Position], logs: KafkaPartitionLogs, restarts: Restarts, why_none: str) -> Proven:
+def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts, why_none: str) -> Proven:
     """The walk that reaches the end. The failure if none does, or if two reach it differently."""
     found: List[Proven] = []
     failure: Optional[Unproven] = None
     for anchor in guesses:
         try:
             found.append(logs.walk(anchor, restarts))
+        except Ambiguous:
+            raise  # the others' ends would prove nothing: this one may be the true one
         except Unproven as error:
             failure = error
     if len({each.upstream_end for each in found}) > 1:
@@ -241,19 +244,20 @@ def _one_of(guesses: Sequence[Position], logs: KafkaPartitionLogs, restarts: Res
     return found[0]
 
 
-def _guesses(known: Known, kept: int, logs: KafkaPartitionLogs, back: int) -> List[Position]:
+def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Position]:
     """Source offsets that may have the record `back` offsets before the end of the remote log."""
     copy = logs.remote_record(max(known.remote.log_start, known.remote.end - back))
     if copy is None:
         return []
     # Markers and gaps make the same records spread over more offsets on the source.
-    records = logs.source_records(max(known.source.log_start, kept - _FARTHER * back), kept + 1)
-    # The target's brokers may have stamped their copy.
-    alike = candidates(records, copy, False) or candidates(records, copy, True)
-    return [Position(offset, copy.offset) for offset in alike]
+    found = logs.originals(copy, max(known.source.log_start, kept - _FARTHER * back), kept + 1)
+    if len(found) > MOST_ALIKE:
+        places = f"could have been made from more than {MOST_ALIKE} places of the source"
+        raise RefusedError(f"the record at offset {copy.offset} of the remote log {places}", code="MIR-342")
+    return [Position(offset, copy.offset) for offset in found]
 
 
-def _first(known: Known, logs: KafkaPartitionLogs) -> List[Position]:
+def _first(known: Known, logs: PartitionLogs) -> List[Position]:
     """Without a stored position only a comparison of all records proves that none of the source is missing."""
     copy = logs.remote_record(known.remote.log_start)
     first = logs.source_record(known.source.log_start)

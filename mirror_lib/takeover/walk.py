@@ -8,20 +8,24 @@ reads its source as `read_uncommitted` unless configured otherwise, so both are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Collection, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Collection, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.connection import LogClient
+from mirror_lib.kafka.codecs import decompress
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED
-from mirror_lib.kafka.log_reader import LogEntries
-from mirror_lib.kafka.record_batch import Record, decode_bytes
+from mirror_lib.kafka.log_reader import Entry
+from mirror_lib.kafka.record_batch import Record, checked_payload, decode_bytes
+from mirror_lib.kafka.reencoder import read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.reconcile import Records
 
 # No timestamp: a producer that is given none sets the present time.
 NO_TIMESTAMP = -1
+# If more source records than these are alike, the search does not try each of them.
+MOST_ALIKE = 200
+# The source records of a longer gap, which compaction left in the remote log, are not kept in memory.
+LONGEST_GAP = 100_000
 
 OpenSource = Callable[[int], Records]
 
@@ -34,6 +38,10 @@ class Unproven(RefusedError):
     def __init__(self, downstream_offset: int, reason: str) -> None:
         super().__init__(f"the record at offset {downstream_offset} of the remote log {reason}")
         self.downstream_offset = downstream_offset
+
+
+class Ambiguous(Unproven):
+    """The same, as more than one record of the source may be its original."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +113,6 @@ def is_copy(original: Record, copy: Record, log_append_time: bool) -> bool:
     return original.body == copy.body and same_time
 
 
-def candidates(records: Sequence[Record], copy: Record, log_append_time: bool) -> List[int]:
-    return [record.offset for record in records if is_copy(record, copy, log_append_time)]
-
-
 def _taken(source: Records, copy: Record, missing: int, log_append_time: bool) -> Optional[Record]:
     """The source record of `copy`, with up to `missing` records before it that compaction removed from the remote log.
 
@@ -120,6 +124,8 @@ def _taken(source: Records, copy: Record, missing: int, log_append_time: bool) -
         return None
     if not missing:
         return record if is_copy(record, copy, log_append_time) else None
+    if missing > LONGEST_GAP:
+        raise Unproven(copy.offset, f"follows a gap of {missing} offsets, and at most {LONGEST_GAP} are compared")
     reach = [record]
     while len(reach) <= missing:
         record = source.record()
@@ -147,14 +153,14 @@ def _restarted(
 def _refuse_another(
     open_source: OpenSource, restarts: Restarts, original: Record, copy: Record, log_append_time: bool
 ) -> None:
-    """Raise `Unproven` if the writer reported a restart at another record that equals the copy as well."""
+    """Raise `Ambiguous` if the writer reported a restart at another record that equals the copy as well."""
     reported = restarts.reported.get(copy.offset, frozenset())
     if original.offset in reported:
         return
     other = _restarted(open_source, sorted(reported), copy, log_append_time)
     if other is not None and other[1].offset != original.offset:
         both = f"{original.offset} or {other[1].offset}"
-        raise Unproven(copy.offset, f"may be the source's at offset {both}, which are alike: the writer began again")
+        raise Ambiguous(copy.offset, f"may be the source's at offset {both}, which are alike: the writer began again")
 
 
 def _refuse_hole(
@@ -219,21 +225,20 @@ def _count(runs: Sequence[Run]) -> int:
     return sum(run.record_count for run in runs)
 
 
-class KafkaPartitionLogs:
-    """Both logs of one partition. Raises `Disconnected` if a leader moves or a broker is unavailable.
+class PartitionLogs:
+    """Both logs of one partition, opened at an offset: the source for an isolation level, the remote log as
+    `read_committed`. Holds no more than a fetch answer in memory, however far it reads.
 
-    `first_of` returns the remote log's first offset of a timestamp (ms) or later, -1 for none."""
+    `first_of` returns the remote log's first offset of a timestamp (ms) or later, -1 for none. Raises `Disconnected` if
+    a leader moves or a broker is unavailable."""
 
     def __init__(
         self,
-        source: LogClient,
-        target: LogClient,
-        at_source: TopicPartition,
-        at_target: TopicPartition,
+        source: Callable[[int, int], Iterator[Entry]],
+        remote: Callable[[int], Iterator[Entry]],
         first_of: Callable[[int], int],
-    ):
-        self._source, self._target = source, target
-        self._at_source, self._at_target = at_source, at_target
+    ) -> None:
+        self._source, self._remote = source, remote
         self._first_of = first_of
 
     def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
@@ -241,55 +246,60 @@ class KafkaPartitionLogs:
         Raises `Unproven` if neither isolation level fits."""
         failures: List[Unproven] = []
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+
+            def open_source(offset: int, isolation: int = isolation) -> Records:
+                return Records(self._source(offset, isolation), offset)
+
+            remote = Records(self._remote(anchor.downstream_offset), anchor.downstream_offset)
             try:
-                return self._walk(anchor, restarts, isolation, of_one_record)
+                return walk(open_source, remote, anchor, restarts, of_one_record)
             except Unproven as error:
                 failures.append(error)
-        raise max(failures, key=lambda each: each.downstream_offset)
-
-    def _walk(self, anchor: Position, restarts: Restarts, isolation: int, of_one_record: bool) -> Proven:
-        remote = LogEntries(self._target, self._at_target, anchor.downstream_offset, READ_COMMITTED)
-
-        def open_source(offset: int) -> Records:
-            return Records(LogEntries(self._source, self._at_source, offset, isolation), offset)
-
-        return walk(open_source, Records(remote, anchor.downstream_offset), anchor, restarts, of_one_record)
-
-    def source_records(self, start: int, until: int) -> List[Record]:
-        records = Records(LogEntries(self._source, self._at_source, start, READ_UNCOMMITTED), start)
-        found: List[Record] = []
-        record = records.record()
-        while record is not None and record.offset < until:
-            found.append(record)
-            record = records.record()
-        return found
+        raise max(failures, key=lambda each: (isinstance(each, Ambiguous), each.downstream_offset))
 
     def source_record(self, start: int) -> Optional[Record]:
-        return _first(self._source, self._at_source, start, READ_UNCOMMITTED)
+        return Records(self._source(start, READ_UNCOMMITTED), start).record()
 
     def remote_record(self, start: int) -> Optional[Record]:
-        return _first(self._target, self._at_target, start, READ_COMMITTED)
+        return Records(self._remote(start), start).record()
+
+    def originals(self, copy: Record, start: int, until: int) -> Sequence[int]:
+        """The offsets in `[start, until)` of source records that equal `copy`; if there are none, of those with the
+        same bytes: the target's brokers may have stamped their copy. At most `MOST_ALIKE + 1` of them."""
+        equal: List[int] = []
+        alike: List[int] = []
+        for original, _ in _same_bytes(self._source(start, READ_UNCOMMITTED), copy.body, start, until):
+            found = equal if is_copy(original, copy, False) else alike
+            if len(found) <= MOST_ALIKE:
+                found.append(original.offset)
+        return equal or alike
 
     def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
         """Where the source's first record at or after `upstream_offset` lies on the remote log, before an offset."""
-        original = self.source_record(upstream_offset)
-        if original is None:
+        original, remote = self.source_record(upstream_offset), Records(self._remote(0), 0)
+        if original is None or remote.record() is None:
             return None
-        remote = Records(LogEntries(self._target, self._at_target, 0, READ_COMMITTED), 0)
-        copy = remote.record()
-        if copy is not None and not remote.log_append_time and original.timestamp >= 0:
+        start = 0
+        if not remote.log_append_time and original.timestamp >= 0:
             # A copy has its original's time, so what is before the first of that time is none.
             start = self._first_of(original.timestamp)
             if not 0 <= start < before:
                 return None
-            remote = Records(LogEntries(self._target, self._at_target, start, READ_COMMITTED), start)
-            copy = remote.record()
-        while copy is not None and copy.offset < before:
-            if is_copy(original, copy, remote.log_append_time):
-                return copy.offset
-            copy = remote.record()
-        return None
+        found = _same_bytes(self._remote(start), original.body, start, before)
+        return next((copy.offset for copy, stamped in found if is_copy(original, copy, stamped)), None)
 
 
-def _first(client: LogClient, partition: TopicPartition, start: int, isolation: int) -> Optional[Record]:
-    return Records(LogEntries(client, partition, start, isolation), start).record()
+def _same_bytes(entries: Iterator[Entry], body: bytes, start: int, until: int) -> Iterator[Tuple[Record, bool]]:
+    """The records in `[start, until)` with this body, and whether their brokers stamped them. Other batches are not
+    decoded, so ten million records take seconds."""
+    for raw, header, is_data in entries:
+        if header is not None:
+            if header.base_offset >= until:
+                return
+            if not is_data or body not in decompress(header.codec, checked_payload(raw, header)):
+                continue
+        for record in read_records(raw):
+            if record.offset >= until:
+                return
+            if record.offset >= start and record.body == body:
+                yield record, header is not None and header.log_append_time

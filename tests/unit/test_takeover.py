@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -15,11 +15,8 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.mm2_format import PointSync
-from mirror_lib.kafka.log_reader import entries
-from mirror_lib.kafka.record_batch import Record
-from mirror_lib.kafka.reencoder import read_records
+from mirror_lib.kafka.log_reader import Entry, entries
 from mirror_lib.ledger.records import PartitionKey, Position
-from mirror_lib.replication.reconcile import Records
 from mirror_lib.takeover.origin import (
     KeptPosition,
     Origin,
@@ -46,7 +43,7 @@ from mirror_lib.takeover.verdicts import (
     takeover_json,
     takeover_lines,
 )
-from mirror_lib.takeover.walk import KafkaPartitionLogs, Proven, Restarts, Unproven, is_copy, walk
+from mirror_lib.takeover.walk import LONGEST_GAP, PartitionLogs, Restarts, Unproven
 from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
@@ -54,7 +51,7 @@ ORDERS = ("orders", 0)
 
 
 @dataclass
-class Copied(KafkaPartitionLogs):
+class Copied(PartitionLogs):
     """A source log and what MirrorMaker made of it. `attempts`: upstream offsets from and until of each of its runs.
 
     Like the real one it writes a sync at the start of each run, and then one in `lag` records.
@@ -68,6 +65,7 @@ class Copied(KafkaPartitionLogs):
     pairs: List[Tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        super().__init__(self.entries_of_source, self.entries_of_remote, self.first_of)
         records = [pair for batch in self.source for pair in batch.records]
         for start, until in self.attempts:
             reported: Optional[int] = None
@@ -89,25 +87,15 @@ class Copied(KafkaPartitionLogs):
     def source_end(self) -> int:
         return self.source[-1].next
 
-    def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
-        return walk(self._open, _open(self.remote, anchor.downstream_offset), anchor, restarts, of_one_record)
+    def entries_of_source(self, offset: int, isolation: int) -> Iterator[Entry]:
+        return _entries(self.source, offset)
 
-    def source_records(self, start: int, until: int) -> List[Record]:
-        return [record for record in _all(self.source) if start <= record.offset < until]
+    def entries_of_remote(self, offset: int) -> Iterator[Entry]:
+        return _entries(self.remote, offset)
 
-    def source_record(self, start: int) -> Optional[Record]:
-        return next((record for record in _all(self.source) if record.offset >= start), None)
-
-    def remote_record(self, start: int) -> Optional[Record]:
-        return next((record for record in _all(self.remote) if record.offset >= start), None)
-
-    def earlier_copy(self, upstream_offset: int, before: int) -> Optional[int]:
-        original = self.source_record(upstream_offset)
-        copies = (each for each in _all(self.remote) if each.offset < before and original is not None)
-        return next((each.offset for each in copies if original and is_copy(original, each, False)), None)
-
-    def _open(self, offset: int) -> Records:
-        return _open(self.source, offset)
+    def first_of(self, timestamp: int) -> int:
+        late = (at for batch in self.remote for at, rec in batch.records if rec.timestamp >= timestamp)
+        return next(late, -1)
 
     def known(self, kept: Optional[int], earlier: Sequence[int] = (), **changes: object) -> Known:
         position = None if kept is None else KeptPosition(kept, frozenset(earlier))
@@ -127,12 +115,8 @@ class Copied(KafkaPartitionLogs):
         return self
 
 
-def _open(log: Sequence[LogBatch], offset: int) -> Records:
-    return Records(entries(fetched([batch for batch in log if batch.next > offset])), offset)
-
-
-def _all(log: Sequence[LogBatch]) -> List[Record]:
-    return [record for raw, _, is_data in entries(fetched(log)) if is_data for record in read_records(raw)]
+def _entries(log: Sequence[LogBatch], offset: int) -> Iterator[Entry]:
+    return entries(fetched([batch for batch in log if batch.next > offset]))
 
 
 def numbered(count: int, stem: str = "v") -> List[Rec]:
@@ -282,8 +266,9 @@ def test_records_that_are_alike_are_not_guessed_at_where_the_writer_began_again(
     case.remote = [replace(batch, attributes=LOG_APPEND_TIME, appended_at=NOON + 77) for batch in case.remote]
     with pytest.raises(Unproven, match="may be the source's at offset 100 or 60, which are alike"):
         case.walk(Position(0, 0), Restarts({100: frozenset([60])}))
-    # From the restart on there is nothing to guess.
-    assert_true(case, decide(case.known(100, earlier=[60], compare=1000), case))
+    # A wrong place reaches the end too, at 150: the writer may have copied 50 to 149 before it began again at 60.
+    verdict = decide(case.known(100, earlier=[60], compare=1000), case)
+    assert verdict.action == REFUSED, verdict.resumes_at
 
 
 def test_gaps_in_the_source_and_markers_on_the_target_are_stepped_over() -> None:
@@ -403,6 +388,26 @@ def test_tail_that_fits_in_two_places_is_refused() -> None:
     case = Copied(same, [(0, 23)]).without_syncs()
     verdict = decide(case.known(20, compare=5), case)
     assert verdict.action == REFUSED and "more than one place" in verdict.reason
+
+
+def test_record_with_too_many_places_in_the_source_is_not_tried_at_each() -> None:
+    same = [batch_of(n, [Rec(b"same", b"same")]) for n in range(300)]
+    case = Copied(same, [(0, 280)]).without_syncs()
+    verdict = decide(case.known(250, compare=200), case)
+    assert verdict.action == REFUSED and "from more than 200 places" in verdict.reason
+
+
+def test_search_ends_at_a_bound_and_names_how_to_search_farther() -> None:
+    case = Copied(source_of(700), [(0, 690)]).without_syncs()
+    assert "larger --compare" in decide(case.known(20, compare=1), case).reason
+    assert_true(case, decide(case.known(20, compare=11), case))
+
+
+def test_gap_of_the_remote_log_whose_originals_do_not_fit_in_memory_is_refused() -> None:
+    case = Copied(source_of(30), [(0, 23)])
+    case.remote[-1] = batch_of(case.end + LONGEST_GAP, [case.remote[-1].records[0][1]])
+    verdict = decide(case.known(20), case)
+    assert verdict.action == REFUSED and "at most 100000 are compared" in verdict.reason
 
 
 def test_without_a_kept_position_everything_must_be_there_to_be_compared() -> None:

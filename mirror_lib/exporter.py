@@ -41,8 +41,8 @@ from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ConfigError
 from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.progress import Outage
-from mirror_lib.retention_watch import ReadRetention, RetentionWatch
-from mirror_lib.threads import repeated
+from mirror_lib.retention_watch import END_SECONDS, ReadRetention, RetentionWatch
+from mirror_lib.threads import repeated, running
 
 log = logging.getLogger(__name__)
 
@@ -308,12 +308,10 @@ class Exporter:
                 raise self._refused(METRICS_TEXTFILE, f"{path} cannot be written: {why}. {_NOTHING_COPIED}") from None
             self._writing.enter_context(repeated(TEXTFILE_SECONDS, "metrics textfile", self._try_to_write))
         if self._registry is not None:
-            self._retention.__enter__()
+            self._writing.enter_context(running([self._retention], END_SECONDS))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._registry is not None:
-            self._retention.__exit__()
         self._writing.close()
         with self._lock:
             self._running = False

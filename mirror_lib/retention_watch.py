@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Callable, Dict, Mapping, Tuple
+from typing import Callable, Dict, Generator, Mapping, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import MirrorError
 from mirror_lib.facts import TopicPartition
+from mirror_lib.threads import Repeating
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +28,16 @@ END_SECONDS = 2.0
 PARTITIONS_READ = 2000
 
 
-class RetentionWatch:
-    """Calls `read` in its own thread during the block. A failed read leaves no value, and is logged."""
+class RetentionWatch(Repeating):
+    """Calls `read` in its own thread while it runs. A failed read leaves no value, and is logged."""
 
     def __init__(self, read: ReadRetention) -> None:
+        super().__init__("retention watch", self._reads())
         self._read = read
-        self._lock, self._over = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
         self._lagging: Dict[str, Tuple[ReplicationFlow, NextOffsets]] = {}
         self._tried_at: Dict[str, float] = {}
         self._left: Dict[str, Tuple[float, Mapping[str, float]]] = {}
-        self._thread = threading.Thread(target=self._run, name="retention watch", daemon=True)
 
     def update(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
         """Record the next offset to copy of each source partition with more to copy. Does no I/O."""
@@ -50,22 +51,16 @@ class RetentionWatch:
             read_at, found = self._left.get(flow, (0.0, {}))
         return found if time.monotonic() - read_at < VALID_SECONDS else {}
 
-    def __enter__(self) -> RetentionWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(END_SECONDS)
-
-    def _run(self) -> None:
-        while not self._over.wait(WAKE_SECONDS):
+    def _reads(self) -> Generator[float, None, None]:
+        while True:
+            yield WAKE_SECONDS
             with self._lock:
                 lagging = list(self._lagging.values())
             for flow, next_offsets in lagging:
                 tried_at = self._tried_at.get(flow.name)
                 due = tried_at is None or time.monotonic() - tried_at >= READ_SECONDS
-                if next_offsets and due and not self._over.is_set():
+                if next_offsets and due:
+                    yield 0.0  # the run may have ended
                     self._read_one(flow, next_offsets)
                     self._tried_at[flow.name] = time.monotonic()
 

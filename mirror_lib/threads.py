@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager
-from typing import Callable, Generic, Iterator, List, Optional, TypeVar
+from contextlib import closing, contextmanager
+from typing import Callable, Generator, Generic, Iterator, List, Optional, Sequence, TypeVar
 
 from mirror_lib.log_lines import of_this_flow
 
@@ -57,19 +57,46 @@ class BackgroundCall(Generic[Result]):
             self._error = error
 
 
+class Repeating:
+    """Runs `turns` in a thread: a generator that yields the seconds to wait before its next turn. It is closed after
+    its last turn. A process that ends does not wait for it."""
+
+    def __init__(self, name: str, turns: Generator[float, None, None]) -> None:
+        self.name, self._turns = name, turns
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=of_this_flow(self._run), name=name, daemon=True)
+
+    def _run(self) -> None:
+        with closing(self._turns):
+            for pause in self._turns:
+                if self.over.wait(pause):
+                    return
+
+
 @contextmanager
-def repeated(seconds: float, name: str, call: Callable[[], None]) -> Iterator[None]:
-    """Call `call` every `seconds` while the block runs, first after that time. No call runs after the block."""
-    over = threading.Event()
-
-    def run() -> None:
-        while not over.wait(seconds):
-            call()
-
-    thread = threading.Thread(target=of_this_flow(run), name=name, daemon=True)
-    thread.start()
+def running(threads: Sequence[Repeating], patience: Optional[float] = None) -> Iterator[None]:
+    """Run `threads` during the block. No turn starts after it; the present ones are awaited for `patience` seconds in
+    all, `None` for their ends."""
+    for each in threads:
+        each.thread.start()
     try:
         yield
     finally:
-        over.set()
-        thread.join()
+        for each in threads:
+            each.over.set()
+        until = None if patience is None else time.monotonic() + patience
+        for each in threads:
+            each.thread.join(None if until is None else max(0.0, until - time.monotonic()))
+
+
+@contextmanager
+def repeated(seconds: float, name: str, call: Callable[[], None]) -> Iterator[None]:
+    """Call `call` every `seconds` while the block runs, first after that time. No call runs after the block."""
+
+    def turns() -> Generator[float, None, None]:
+        while True:
+            yield seconds
+            call()
+
+    with running([Repeating(name, turns())]):
+        yield

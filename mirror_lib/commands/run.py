@@ -159,7 +159,7 @@ def _run(
     flows: Sequence[ReplicationFlow],
     copied: Sequence[ReplicationFlow],
 ) -> int:
-    from mirror_lib.control.service import BackgroundControl, control_json, control_line
+    from mirror_lib.control.service import background_control, control_json, control_line
     from mirror_lib.copy_job import run_flows
     from mirror_lib.exporter import Exporter
     from mirror_lib.groups.flow import cycle_json, cycle_line
@@ -167,7 +167,7 @@ def _run(
     from mirror_lib.ledger.event_tables import TopicAclTable
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.ledger.table_reader import local_folder
-    from mirror_lib.outages import OutageWatch
+    from mirror_lib.outages import outages_watched
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
@@ -212,8 +212,8 @@ def _run(
         watch = watcher(arguments.json, control_line, control_json)
         drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
         # A bounded run ends with an error where a cluster does not answer.
-        outages = OutageWatch(copied if config.trigger != AVAILABLE_NOW else [], outage)
-        with drawn, exporter, outages, BackgroundControl(config, flows, *tables, watch, stop, refuse), translation:
+        outages = outages_watched(copied if config.trigger != AVAILABLE_NOW else [], outage)
+        with drawn, exporter, outages, background_control(config, flows, *tables, watch, stop, refuse), translation:
             outcomes = run_flows(config, copied, spark, progress, stop, writers) if copied else translation.alone()
             whole = config.trigger != AVAILABLE_NOW or not stop.is_set()
             exporter.end([outcome.flow for outcome in outcomes if outcome.error is None and whole])

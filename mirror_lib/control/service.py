@@ -11,8 +11,8 @@ import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from types import MappingProxyType, TracebackType
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from types import MappingProxyType
+from typing import Callable, Dict, Generator, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -22,6 +22,7 @@ from mirror_lib.errors import LoginError, MirrorError, RefusedError, cause_of
 from mirror_lib.kafka.admin import CheckClusters, KafkaCluster, clusters_of
 from mirror_lib.ledger.records import MirrorRun, same_clusters
 from mirror_lib.text import counted
+from mirror_lib.threads import Repeating, running
 from mirror_lib.topics.old_brokers import settled
 
 log = logging.getLogger(__name__)
@@ -73,41 +74,28 @@ Watcher = Callable[[ControlReport], None]
 RETRY_SECONDS = 60.0
 
 
-class Duty:
+class Duty(Repeating):
     """One task alongside the copy, in a thread of its own: a turn at once, and then every `interval` seconds; `None` is
     once.
 
-    `reported` gets the result of each turn, errors as problems. `checked` is set when the first turn is over, or
-    will not come."""
+    `reported` gets the result of each turn, errors as problems. `checked` is set when the first turn is over."""
 
     def __init__(
         self, name: str, interval: Optional[float], turn: Callable[[], Synced], reported: Callable[[Synced], None]
     ) -> None:
+        super().__init__(name, self._paused())
         self._interval, self._turn, self._reported = interval, turn, reported
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.checked = threading.Event()
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        """Start no further turn; the present one may take a while."""
-        self._over.set()
-
-    def wait(self, seconds: float) -> bool:
-        self._thread.join(max(0.0, seconds))
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
+    def _paused(self) -> Generator[float, None, None]:
         pause: Optional[float] = 0.0
-        while pause is not None and not self._over.wait(pause):
+        while pause is not None:
+            yield pause
             began = time.monotonic()
             synced = self._try()
             self._reported(synced)
             self.checked.set()
             pause = pause_after(self._interval, synced, time.monotonic() - began)
-        self.checked.set()
 
     def _try(self) -> Synced:
         try:
@@ -116,7 +104,7 @@ class Duty:
             return Synced(problems=(str(error),), refused=isinstance(error, LoginError))
         except Exception as error:
             # The thread's last resort: without it a duty could end in silence.
-            log.debug("%s failed", self._thread.name, exc_info=True)
+            log.debug("%s failed", self.name, exc_info=True)
             return Synced(problems=(f"{type(error).__name__}: {cause_of(error)}",))
 
 
@@ -162,63 +150,43 @@ class LastClusters:
             return last
 
 
-class BackgroundControl:
+@contextmanager
+def background_control(
+    config: MirrorConfig,
+    flows: Sequence[ReplicationFlow],
+    book: MadeAcls,
+    last_run: LastRun,
+    watcher: Watcher,
+    stop: threading.Event,
+    refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
+) -> Iterator[None]:
     """A context for the copy of `flows`. `watcher` gets a report when something was changed, and one at the end.
 
     In a bounded run all duties run once, before the copy. If the table `runs` has another cluster for an alias, nothing
     is changed. Nor is anything for a flow that `refuse`, by the flow's name, refuses.
     """
-
-    def __init__(
-        self,
-        config: MirrorConfig,
-        flows: Sequence[ReplicationFlow],
-        book: MadeAcls,
-        last_run: LastRun,
-        watcher: Watcher,
-        stop: threading.Event,
-        refuse: Mapping[str, CheckClusters] = MappingProxyType({}),
-    ) -> None:
-        self._stop, self._watcher = stop, watcher
-        each = [
-            _FlowControl(
-                config, flow, book, LastClusters(last_run, [flow]), watcher, flow.copied, refuse.get(flow.name)
-            )
-            for flow in flows
-        ]
-        # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
-        reported = LastClusters(last_run, config.flows)
-        pairs = map(only_heartbeats, beating_pairs(config, flows))
-        each += [_FlowControl(config, pair, book, reported, watcher, copies=False) for pair in pairs]
-        self._controls = [control for control in each if control.duties]
-
-    def __enter__(self) -> BackgroundControl:
-        duties = self._duties()
-        for duty in duties:
-            duty.start()
-        patient_until = time.monotonic() + CHECK_SECONDS
-        while not all([duty.checked.wait(0.05) for duty in duties]):
-            if self._stop.is_set() or time.monotonic() > patient_until:
-                break
-        return self
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        duties = self._duties()
-        for duty in duties:
-            duty.end()
-        given_up_at = time.monotonic() + STOP_SECONDS
-        ended = [duty.wait(given_up_at - time.monotonic()) for duty in duties]
-        if not all(ended):
+    controls = [
+        _FlowControl(config, flow, book, LastClusters(last_run, [flow]), watcher, flow.copied, refuse.get(flow.name))
+        for flow in flows
+    ]
+    # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
+    reported = LastClusters(last_run, config.flows)
+    pairs = map(only_heartbeats, beating_pairs(config, flows))
+    controls += [_FlowControl(config, pair, book, reported, watcher, copies=False) for pair in pairs]
+    duties = [duty for control in controls for duty in control.duties]
+    try:
+        with running(duties, STOP_SECONDS):
+            patient_until = time.monotonic() + CHECK_SECONDS
+            while not all([duty.checked.wait(0.05) for duty in duties]):
+                if stop.is_set() or time.monotonic() > patient_until:
+                    break
+            yield
+    finally:
+        if any(duty.thread.is_alive() for duty in duties):
             log.warning("a cluster does not answer: configs, ACLs or heartbeats stay unchanged")
-        for control in self._controls:
-            if all(duty.wait(0) for duty in control.duties):
-                control.close()
-            control.show()
-
-    def _duties(self) -> List[Duty]:
-        return [duty for control in self._controls for duty in control.duties]
+        for control in controls:
+            if control.duties:
+                control.end()
 
 
 def only_heartbeats(pair: ReplicationFlow) -> ReplicationFlow:
@@ -268,9 +236,10 @@ class _FlowControl:
         if report != shown:
             self._watcher(report)
 
-    def close(self) -> None:
-        """Close the connections. Only after every duty has ended."""
-        self._heartbeats.close()
+    def end(self) -> None:
+        if not any(duty.thread.is_alive() for duty in self.duties):
+            self._heartbeats.close()
+        self.show()
 
     def _sync(self, sync: Callable[..., Synced]) -> Synced:
         with self._same_clusters() as (source, target):

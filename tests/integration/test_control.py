@@ -16,7 +16,7 @@ from kafka.admin import ACLOperation, ResourceType
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
-from mirror_lib.control.service import BackgroundControl, ControlReport
+from mirror_lib.control.service import ControlReport, background_control
 from mirror_lib.control.sync import sync_topic_acls, sync_topic_configs
 from mirror_lib.control.topic_acls import AclChanges
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopic, readable
@@ -261,7 +261,7 @@ class GuardedFlow:
         def watch(report: ControlReport) -> None:
             reports[report.flow] = report
 
-        with BackgroundControl(config, config.flows, made, last_run, watch, stop):
+        with background_control(config, config.flows, made, last_run, watch, stop):
             (outcome,) = run_flows(config, config.flows, self.spark, self.seen.append, stop)
         assert outcome.error is None
         self.copied = [each.topic for each in outcome.topics]
@@ -366,7 +366,7 @@ def test_running_flow_follows_the_source_in_its_intervals(
         seen.append(report)
         changed.set()
 
-    with BackgroundControl(config, config.flows, Book(), no_run, watch, threading.Event()):
+    with background_control(config, config.flows, Book(), no_run, watch, threading.Event()):
         topics.set(retention_ms="2000")
         assert changed.wait(60)
         assert topics.remote_becomes({"retention.ms": "2000"})
@@ -395,7 +395,7 @@ def test_acls_of_a_topic_that_appears_later_arrive_in_a_running_flow(guarded: Gu
     with login(guarded, "admin") as cluster:
         cluster.create_topic_acls([right, prefixed])
         visible(cluster, {right, prefixed})
-        with BackgroundControl(config, config.flows, Book(), no_run, lambda _: None, threading.Event()):
+        with background_control(config, config.flows, Book(), no_run, lambda _: None, threading.Event()):
             # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
             visible(cluster, {by_name}, {by_prefix})
             cluster.create_topics([NewTopic(name, 1, 1)])

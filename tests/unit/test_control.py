@@ -26,6 +26,7 @@ from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.errors import ClusterError, ConfigError, RefusedError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import MirrorRun
+from mirror_lib.threads import running
 from mirror_lib.topics.filters import why_skipped
 
 YAML = """\
@@ -120,10 +121,9 @@ def test_what_fails_is_told_and_the_next_turn_comes() -> None:
             enough.set()
 
     duty = Duty("control of a test", 1e-9, turn, tell)
-    duty.start()
-    assert enough.wait(30)
-    duty.end()
-    assert duty.wait(30)
+    with running([duty], 30):
+        assert enough.wait(30)
+    assert not duty.thread.is_alive()
     assert [each.problems for each in reported[:3]] == [("B is away",), ("ValueError: unheard of",), ()]
 
 

@@ -27,6 +27,7 @@ from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.task_plans import rate_limited
 from mirror_lib.retention_watch import RetentionWatch
+from mirror_lib.threads import running
 from tests.lab.one_flow import until
 from tests.unit.configs import FLOW, read, refusal
 
@@ -368,7 +369,8 @@ def test_a_read_that_fails_is_followed_by_others() -> None:
             raise failures.pop()
         return {"orders": 5.0}
 
-    with RetentionWatch(read) as watch:
+    watch = RetentionWatch(read)
+    with running([watch]):
         watch.update(AB, {("orders", 0): 7})
         until(lambda: watch.left("A->B") == {"orders": 5.0}, 30)
     assert asked[0] == {("orders", 0): 7} and failures == []
@@ -383,7 +385,8 @@ def test_a_flow_without_lag_is_not_read_and_its_last_time_expires(monkeypatch: p
         return {"orders": 5.0}
 
     monkeypatch.setattr(retention_watch, "VALID_SECONDS", 0.2)
-    with RetentionWatch(read) as watch:
+    watch = RetentionWatch(read)
+    with running([watch]):
         watch.update(AB, {("orders", 0): 7})
         until(lambda: bool(watch.left("A->B")), 30)
         watch.update(AB, {})

@@ -36,7 +36,6 @@ class RetentionWatch(Repeating):
         self._read = read
         self._lock = threading.Lock()
         self._lagging: Dict[str, Tuple[ReplicationFlow, NextOffsets]] = {}
-        self._tried_at: Dict[str, float] = {}
         self._left: Dict[str, Tuple[float, Mapping[str, float]]] = {}
 
     def update(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
@@ -57,12 +56,10 @@ class RetentionWatch(Repeating):
             with self._lock:
                 lagging = list(self._lagging.values())
             for flow, next_offsets in lagging:
-                tried_at = self._tried_at.get(flow.name)
-                due = tried_at is None or time.monotonic() - tried_at >= READ_SECONDS
-                if next_offsets and due:
+                read = self._left.get(flow.name)
+                if next_offsets and (read is None or time.monotonic() - read[0] >= READ_SECONDS):
                     yield 0.0  # the run may have ended
                     self._read_one(flow, next_offsets)
-                    self._tried_at[flow.name] = time.monotonic()
 
     def _read_one(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
         found: Mapping[str, float] = {}

@@ -25,7 +25,7 @@ from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress, TakeoverRow
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.replication.copy_ranges import noted
-from mirror_lib.takeover.origin import Left, Origin, SyncHistory, changed, read_left, refuse_live
+from mirror_lib.takeover.origin import Left, Origin, changed, read_left, refuse_live
 from mirror_lib.takeover.signs import SETTLE_SECONDS, heartbeats_of
 from mirror_lib.takeover.verdicts import (
     KNOWN,
@@ -221,7 +221,7 @@ class FlowTakeover:
     ) -> Verdict:
         known = Known(
             left.positions.get(each.source),
-            left.syncs.get(each.source, SyncHistory()),
+            left.syncs.get(each.source, ()),
             ranges["source"][each.source],
             ranges["remote"][each.remote],
             ranges["stable"][each.remote].end,

@@ -101,31 +101,22 @@ def _offset(value: Optional[bytes], partition: TopicPartition) -> Optional[int]:
     )
 
 
-def group_positions(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, KeptPosition]:
-    """Positions of a MirrorMaker 1: it commits the next offset to read as a consumer group on the source."""
-    return {partition: KeptPosition(offset) for partition, offset in offsets.items()}
+def restarts_of(syncs: Sequence[Position], position: Optional[KeptPosition]) -> Restarts:
+    """Where the writer may have restarted: at `syncs`, in the order in which they were written, that go back, and at
+    stored positions."""
+    reported: Dict[int, Set[int]] = {}
+    newest = -1
+    for sync in syncs:
+        if sync.upstream_offset <= newest:
+            reported.setdefault(sync.downstream_offset, set()).add(sync.upstream_offset)
+        newest = sync.upstream_offset
+    kept = frozenset() if position is None else position.earlier | {position.next_offset}
+    return Restarts({at: frozenset(offsets) for at, offsets in reported.items()}, kept)
 
 
-@dataclass(frozen=True)
-class SyncHistory:
-    """A partition's offset syncs in the order in which they were written."""
-
-    syncs: Tuple[Position, ...] = ()
-
-    def restarts(self, position: Optional[KeptPosition]) -> Restarts:
-        """Where the writer may have restarted: at syncs that go back, and at stored positions."""
-        reported: Dict[int, Set[int]] = {}
-        newest = -1
-        for sync in self.syncs:
-            if sync.upstream_offset <= newest:
-                reported.setdefault(sync.downstream_offset, set()).add(sync.upstream_offset)
-            newest = sync.upstream_offset
-        kept = frozenset() if position is None else position.earlier | {position.next_offset}
-        return Restarts({at: frozenset(offsets) for at, offsets in reported.items()}, kept)
-
-
-def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, SyncHistory]:
-    """Offset syncs by source partition, from the offset-syncs topic. Records of another form are skipped."""
+def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, Sequence[Position]]:
+    """Offset syncs by source partition, in the order in which they were written to the offset-syncs topic. Records of
+    another form are skipped."""
     syncs: Dict[TopicPartition, List[Position]] = {}
     for key, value in records:
         if key is None or value is None:
@@ -136,7 +127,7 @@ def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, SyncH
             continue
         at = Position(sync.upstream_offset, sync.downstream_offset)
         syncs.setdefault((sync.topic, sync.partition), []).append(at)
-    return {partition: SyncHistory(tuple(found)) for partition, found in syncs.items()}
+    return syncs
 
 
 MM2, CONNECT_TOPIC, GROUP = "mm2", "connect-topic", "group"
@@ -174,7 +165,7 @@ class Left:
     """The progress that the other tool stored: positions and offset syncs by source partition."""
 
     positions: Mapping[TopicPartition, KeptPosition] = field(default_factory=dict)
-    syncs: Mapping[TopicPartition, SyncHistory] = field(default_factory=dict)
+    syncs: Mapping[TopicPartition, Sequence[Position]] = field(default_factory=dict)
 
 
 def parse_origin(text: str, connector: Optional[str] = None, worker_group: Optional[str] = None) -> Origin:
@@ -271,7 +262,7 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
                 f"{flow.name}: group {origin.name} has no committed offsets on {source.alias}",
                 code="MIR-341",
             )
-        return Left(group_positions({at: each.offset for at, each in offsets.items()}))
+        return Left({at: KeptPosition(each.offset) for at, each in offsets.items()})
     topic = origin.offsets_topic(flow)
     found = target.topics().get(topic)
     if found is None:
@@ -297,7 +288,9 @@ def offset_syncs_places(flow: ReplicationFlow) -> Sequence[Tuple[ClusterConfig, 
     return sorted(places, key=lambda place: place[0].alias != configured)
 
 
-def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Mapping[TopicPartition, SyncHistory]:
+def _syncs(
+    flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
+) -> Mapping[TopicPartition, Sequence[Position]]:
     listed = {flow.source.alias: source.topics(), flow.target.alias: target.topics()}
     for config, topic in offset_syncs_places(flow):
         if topic in listed[config.alias]:
@@ -311,6 +304,6 @@ def _syncs(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) ->
 
 def changed(before: Left, after: Left) -> List[str]:
     """The partitions whose stored position changed between two reads, such as `orders-0`."""
-    found: Dict[TopicPartition, KeptPosition] = dict(after.positions)
-    moved = [at for at in {**before.positions, **found} if before.positions.get(at) != found.get(at)]
+    both = {**before.positions, **after.positions}
+    moved = [at for at in both if before.positions.get(at) != after.positions.get(at)]
     return [f"{topic}-{partition}" for topic, partition in sorted(moved)]

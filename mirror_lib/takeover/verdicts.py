@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
-from mirror_lib.takeover.origin import KeptPosition, SyncHistory
+from mirror_lib.takeover.origin import KeptPosition, restarts_of
 from mirror_lib.takeover.walk import MOST_ALIKE, Ambiguous, PartitionLogs, Proven, Restarts, Unproven
-from mirror_lib.text import aligned, counted
+from mirror_lib.text import Column, counted, table_lines
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
 # How much farther back each search for a place to begin looks than the one before.
@@ -35,7 +35,7 @@ class Known:
     position are compared too."""
 
     position: Optional[KeptPosition]
-    history: SyncHistory
+    syncs: Sequence[Position]
     source: OffsetRange
     remote: OffsetRange
     stable_end: int
@@ -102,7 +102,7 @@ def _without_reading(known: Known) -> Optional[Verdict]:
 
 def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
     """The decision if every record of the remote log has expired, so that no content can be compared."""
-    remote, last = known.remote, known.history.syncs[-1] if known.history.syncs else None
+    remote, last = known.remote, known.syncs[-1] if known.syncs else None
     if remote.end == 0 and next_offset > 0:
         return Verdict(REFUSED, f"the remote log is empty, yet offsets before {next_offset} are said to be copied")
     if next_offset == known.source.end:
@@ -139,7 +139,7 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
 
 def _walked(known: Known, logs: PartitionLogs) -> Proven:
     """The first walk that reaches the end of the remote log, or the last walk's failure if none does."""
-    restarts = known.history.restarts(known.position)
+    restarts = restarts_of(known.syncs, known.position)
     anchors, failure = anchors_of_syncs(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
     while anchors:
         try:
@@ -167,7 +167,7 @@ def anchors_of_syncs(known: Known) -> List[Position]:
         return []
     usable = [
         sync
-        for sync in known.history.syncs
+        for sync in known.syncs
         if source.log_start <= sync.upstream_offset < source.end
         and remote.log_start <= sync.downstream_offset < remote.end
         and sync.upstream_offset <= kept.next_offset
@@ -281,12 +281,6 @@ def moved(verdict: Verdict, before: int, after: int) -> Verdict:
     )
 
 
-_HEADER = (
-    *("TOPIC", "PARTITION", "KEPT", "UNCOMMITTED", "DOUBLED", "RESUMES AT"),
-    *("REMOTE TOPIC", "OFFSET", "COMPARED", "VERDICT"),
-)
-
-
 @dataclass(frozen=True)
 class PartitionTakeover:
     """One row: a partition, its stored position (the next upstream offset, `None` if there is none) and the verdict."""
@@ -313,26 +307,40 @@ def takeover_lines(decided: Sequence[PartitionTakeover], columns: Optional[int] 
         return ["the flow copies no topic that is on the target"]
     counts = Counter(each.verdict.action for each in decided)
     listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    table = aligned([_HEADER, *(_cells(each) for each in decided)], (1, 2, 3, 4, 5, 7, 8), columns)
-    return [*table, f"{counted(len(decided), 'partition')}: {listed}"]
+    return [*table_lines(_TABLE, decided, columns), f"{counted(len(decided), 'partition')}: {listed}"]
 
 
-def _cells(each: PartitionTakeover) -> List[str]:
-    verdict, at = each.verdict, each.verdict.resumes_at
-    taken = verdict.action == TAKE_OVER
-    numbers = [each.kept_offset, *((verdict.tail, verdict.doubled) if taken else (None, None))]
-    places = (at.upstream_offset, at.downstream_offset) if at else (None, None)
-    numbers += [*places, compared(verdict) if taken else None]
-    cells = ["-" if number is None else str(number) for number in numbers]
+def _number(title: str, get: Callable[[PartitionTakeover], Optional[int]]) -> Column:
+    return Column(title, get, "{}".format)
+
+
+def _of_taken(title: str, get: Callable[[PartitionTakeover], int]) -> Column:
+    return _number(title, lambda each: get(each) if each.verdict.action == TAKE_OVER else None)
+
+
+def _words(each: PartitionTakeover) -> str:
+    verdict = each.verdict
     words = f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action
-    if verdict.older:
-        words += "; earlier records of the remote log are not compared"
-    return [each.key.source_topic, str(each.key.partition), *cells[:4], each.remote_topic, *cells[4:], words]
+    return f"{words}; earlier records of the remote log are not compared" if verdict.older else words
 
 
 def compared(verdict: Verdict) -> int:
     """How many records of the remote log were compared with their source records and are in the ledger's map."""
     return sum(run.record_count for run in verdict.runs)
+
+
+_TABLE = (
+    Column("Topic", lambda each: each.key.source_topic),
+    _number("Partition", lambda each: each.key.partition),
+    _number("Kept", lambda each: each.kept_offset),
+    _of_taken("Uncommitted", lambda each: each.verdict.tail),
+    _of_taken("Doubled", lambda each: each.verdict.doubled),
+    _of_taken("Resumes at", lambda each: each.resumes_at.upstream_offset),
+    Column("Remote topic", lambda each: each.remote_topic),
+    _of_taken("Offset", lambda each: each.resumes_at.downstream_offset),
+    _of_taken("Compared", lambda each: compared(each.verdict)),
+    Column("Verdict", _words),
+)
 
 
 def takeover_json(each: PartitionTakeover) -> Dict[str, object]:

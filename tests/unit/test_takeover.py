@@ -20,12 +20,11 @@ from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.takeover.origin import (
     KeptPosition,
     Origin,
-    SyncHistory,
     connect_positions,
-    group_positions,
     may_copy,
     offset_syncs_places,
     parse_origin,
+    restarts_of,
     sync_histories,
 )
 from mirror_lib.takeover.verdicts import (
@@ -102,7 +101,7 @@ class Copied(PartitionLogs):
         start = self.remote[0].base if self.remote else 0
         known = Known(
             position,
-            SyncHistory(tuple(self.syncs)),
+            self.syncs,
             OffsetRange(self.source[0].base, self.source_end),
             OffsetRange(start, self.end),
             self.end,
@@ -502,17 +501,13 @@ def test_position_that_is_no_offset_is_refused(value: bytes) -> None:
         connect_positions([(kept(1)[0], value)], "A")
 
 
-def test_group_commits_the_next_offset_to_read() -> None:
-    assert group_positions({ORDERS: 42}) == {ORDERS: KeptPosition(42)}
-
-
 def test_syncs_that_go_back_tell_of_restarts() -> None:
     reported = [PointSync("orders", 0, up, down) for up, down in ((0, 0), (100, 100), (60, 140), (160, 240))]
     records = [sync_bytes(each) for each in reported]
     history = sync_histories([*records, (b"\x00", b"junk")])[ORDERS]
-    assert len(history.syncs) == 4
+    assert len(history) == 4
     position = KeptPosition(130, frozenset({60}))
-    assert history.restarts(position) == Restarts({140: frozenset({60})}, frozenset({60, 130}))
+    assert restarts_of(history, position) == Restarts({140: frozenset({60})}, frozenset({60, 130}))
 
 
 # --- asking for it, and what is said ------------------------------------------------------------------------------

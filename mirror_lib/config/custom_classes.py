@@ -20,8 +20,8 @@ GROUP_FILTER_KEY = "group.filter.class"
 CONFIG_FILTER_KEY = "config.property.filter.class"
 
 _TEXT, _MAYBE_TEXT, _WHETHER = (str,), (str, type(None)), (bool,)
-# What a class must be able to answer, and with which types; the protocols in `policy` and `filters` say what each of
-# them means.
+# What a class must be able to answer, and with which types; `DefaultReplicationPolicy`, `PatternFilter` and
+# `PatternConfigFilter` document each.
 METHODS: Mapping[str, Mapping[str, Tuple[type, ...]]] = {
     POLICY_KEY: {
         "format_remote_topic": _TEXT,

@@ -7,13 +7,8 @@ from typing import Iterator, Mapping, Optional, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicConfigEntry, TopicConfigs
-from mirror_lib.topics.remote_configs import (
-    MAX_MESSAGE_BYTES,
-    TIERED_CONFIGS,
-    TIMESTAMP_CONFIGS,
-    config_excluded,
-    is_tiered,
-)
+from mirror_lib.topics.filters import config_excluded
+from mirror_lib.topics.remote_configs import MAX_MESSAGE_BYTES, TIERED_CONFIGS, TIMESTAMP_CONFIGS, is_tiered
 
 SET, DELETE, KEEP = "set", "delete", "keep"
 TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"

@@ -1,14 +1,15 @@
 """Selects topics, groups and topic configs by name, and says why a name is not selected. Pure.
 
 Also which names Kafka refuses, and which flows would copy in a loop. A custom class (`module:Class`) is called as
-`Class(flow, properties)` and has the methods of these protocols.
+`Class(flow, properties)`. A filter of topics or groups has `why_not` as `PatternFilter`, one of configs `excludes` as
+`PatternConfigFilter`. Internal topics and cycles are left out whatever a filter says.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Mapping, Optional, Sequence, Set, Tuple, Union
 
 from mirror_lib.config.custom_classes import (
     CONFIG_FILTER_KEY,
@@ -28,27 +29,6 @@ from mirror_lib.topics.policy import HEARTBEATS, copied_through, policy_for, rem
 _UP_TO_3_9 = ", MirrorMaker's default up to 3.9; 4.x copies it: set topics.exclude"
 
 
-class TopicFilter(Protocol):
-    """Which source topics a flow takes. Internal topics and cycles are left out whatever it says."""
-
-    def why_not(self, topic: str) -> Optional[str]:
-        """Why `topic` is not to be copied, a phrase; `None` where it is to be copied."""
-
-
-class GroupFilter(Protocol):
-    """Whose committed offsets a flow translates."""
-
-    def why_not(self, group: str) -> Optional[str]:
-        """Why the consumer group is left out, a phrase; `None` where its offsets are to be translated."""
-
-
-class ConfigPropertyFilter(Protocol):
-    """Which topic configs are not copied to remote topics."""
-
-    def excludes(self, key: str) -> bool:
-        """Whether the topic config `key`, e.g. `retention.ms`, is left alone."""
-
-
 @dataclass(frozen=True)
 class PatternFilter:
     """A list and its `.exclude` list: names or regexes that must match the whole name. Exclude beats include.
@@ -61,6 +41,7 @@ class PatternFilter:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
     def why_not(self, name: str) -> Optional[str]:
+        """Why `name` is left out, a phrase; `None` where it is selected."""
         excluded_by = first_match(self.exclude, name)
         if excluded_by is not None:
             return f"excluded by `{excluded_by}`{self.remarks.get(excluded_by, '')}"
@@ -96,33 +77,28 @@ class CustomNameFilter:
         return None if reason is None else f"{reason or 'left out'} ({self.custom.name})"
 
 
-@dataclass(frozen=True)
-class CustomConfigFilter:
-    """A user's filter of topic configs. Raises `CustomClassError` if the class gives no valid answer."""
-
-    custom: CustomClass
-
-    def excludes(self, key: str) -> bool:
-        return bool(self.custom.ask("excludes", key))
+NameFilter = Union[PatternFilter, CustomNameFilter]
 
 
-def topic_filter_for(flow: ReplicationFlow) -> TopicFilter:
+def topic_filter_for(flow: ReplicationFlow) -> NameFilter:
     if is_entry_point(flow.topic_filter):
         return CustomNameFilter(custom_class(flow, TOPIC_FILTER_KEY))
     by_default = TOPICS_EXCLUDE not in flow.places
     return PatternFilter(flow.topics, flow.topics_exclude, {INTERNAL_UP_TO_3_9: _UP_TO_3_9} if by_default else {})
 
 
-def group_filter_for(flow: ReplicationFlow) -> GroupFilter:
+def group_filter_for(flow: ReplicationFlow) -> NameFilter:
     if is_entry_point(flow.group_filter):
         return CustomNameFilter(custom_class(flow, GROUP_FILTER_KEY))
     return PatternFilter(flow.groups, flow.groups_exclude)
 
 
-def config_property_filter_for(flow: ReplicationFlow) -> ConfigPropertyFilter:
+def config_excluded(flow: ReplicationFlow, key: str) -> bool:
+    """Whether the topic config `key`, e.g. `retention.ms`, is not copied to remote topics. Raises
+    `CustomClassError`."""
     if is_entry_point(flow.config_property_filter):
-        return CustomConfigFilter(custom_class(flow, CONFIG_FILTER_KEY))
-    return PatternConfigFilter(flow.config_properties_exclude)
+        return bool(custom_class(flow, CONFIG_FILTER_KEY).ask("excludes", key))
+    return PatternConfigFilter(flow.config_properties_exclude).excludes(key)
 
 
 def subscribe_pattern(flow: ReplicationFlow) -> str:
@@ -140,6 +116,7 @@ def first_match(patterns: Sequence[str], name: str) -> Optional[str]:
 
 
 LONGEST_NAME = 249
+
 
 def why_skipped(topic: str, flow: ReplicationFlow) -> Optional[str]:
     """Why `flow` does not copy `topic`, in one phrase; `None` where it does. Only names decide here."""

@@ -1,6 +1,7 @@
 """Names remote topics as MirrorMaker 2's replication policies do, and reads the source out of a name. Pure.
 
-A custom policy class of the user has the same interface.
+A custom policy class of the user has the methods of `DefaultReplicationPolicy`. `None` as a source or upstream topic:
+the topic is local.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Protocol, Set, Tuple, cast
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Set, Tuple, cast
 
 from mirror_lib.config.custom_classes import METHODS, POLICY_KEY, CustomClass, custom_class
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
@@ -40,43 +41,6 @@ def counts(flow: ReplicationFlow, topic: str, flows: Iterable[ReplicationFlow]) 
     return not (policy.is_heartbeats_topic(topic) and clusters.issuperset(copied_through(policy, topic)))
 
 
-class ReplicationPolicy(Protocol):
-    """How topics are named across clusters. `None` as a source or upstream topic: the topic is local."""
-
-    def format_remote_topic(self, alias: str, topic: str) -> str:
-        """The name on the target of `topic` from the cluster `alias`."""
-
-    def topic_source(self, topic: str) -> Optional[str]:
-        """The alias of the cluster that `topic` was copied from."""
-
-    def upstream_topic(self, topic: str) -> Optional[str]:
-        """The name that `topic` has on the cluster it was copied from."""
-
-    def original_topic(self, topic: str) -> str:
-        """The name that `topic` has where it was first written."""
-
-    def heartbeats_topic(self) -> str:
-        """The name of the local heartbeats topic."""
-
-    def checkpoints_topic(self, alias: str) -> str:
-        """The topic, on the target, that holds checkpoints of groups of `alias`."""
-
-    def offset_syncs_topic(self, alias: str) -> str:
-        """The topic that holds MM2's offset syncs; `alias` is the cluster that it does not lie on."""
-
-    def is_heartbeats_topic(self, topic: str) -> bool:
-        """Whether `topic` is a heartbeats topic or a copy of one."""
-
-    def is_mm2_internal_topic(self, topic: str) -> bool:
-        """Whether MirrorMaker 2 keeps its own state in `topic`."""
-
-    def is_internal_topic(self, topic: str) -> bool:
-        """Whether `topic` is never copied, whatever the filter says."""
-
-    def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
-        """Whether `topic` on `source_alias` is a copy of what `target_alias` or the source itself holds."""
-
-
 @dataclass(frozen=True)
 class DefaultReplicationPolicy:
     """Remote topics carry the source's alias: `orders` of A is `A.orders` on B.
@@ -88,35 +52,42 @@ class DefaultReplicationPolicy:
     internal_separator: str = "."
 
     def format_remote_topic(self, alias: str, topic: str) -> str:
+        """The name on the target of `topic` from the cluster `alias`."""
         return alias + self.separator + topic
 
     def topic_source(self, topic: str) -> Optional[str]:
-        """What stands before the first separator; `None` where nothing else follows (`a.` is a local topic), and where
-        no separator tells an alias from a topic."""
+        """The alias of the cluster that `topic` was copied from: what stands before the first separator. `None` where
+        nothing else follows (`a.` is a local topic), and where no separator tells an alias from a topic."""
         if not self.separator:
             return None
         head, _, rest = topic.partition(self.separator)
         return head if rest.replace(self.separator, "") else None
 
     def upstream_topic(self, topic: str) -> Optional[str]:
+        """The name that `topic` has on the cluster it was copied from."""
         source = self.topic_source(topic)
         return None if source is None else topic[len(source) + len(self.separator):]
 
     def original_topic(self, topic: str) -> str:
-        """`topic` without any alias: walks upstream until the name is local or changes no more."""
+        """The name that `topic` has where it was first written, without any alias: walks upstream until the name is
+        local or changes no more."""
         upstream = self.upstream_topic(topic)
         return topic if upstream is None or upstream == topic else self.original_topic(upstream)
 
     def heartbeats_topic(self) -> str:
+        """The name of the local heartbeats topic."""
         return HEARTBEATS
 
     def checkpoints_topic(self, alias: str) -> str:
+        """The topic, on the target, that holds checkpoints of groups of `alias`."""
         return f"{alias}{self.internal_separator}checkpoints{self.internal_separator}internal"
 
     def offset_syncs_topic(self, alias: str) -> str:
+        """The topic that holds MM2's offset syncs; `alias` is the cluster that it does not lie on."""
         return f"mm2-offset-syncs{self.internal_separator}{alias}{self.internal_separator}internal"
 
     def is_heartbeats_topic(self, topic: str) -> bool:
+        """Whether `topic` is a heartbeats topic or a copy of one."""
         return self.original_topic(topic) == HEARTBEATS
 
     def is_mm2_internal_topic(self, topic: str) -> bool:
@@ -130,6 +101,7 @@ class DefaultReplicationPolicy:
         return is_mm2_state or topic.endswith(tuple(f"{each}checkpoints{each}internal" for each in known))
 
     def is_internal_topic(self, topic: str) -> bool:
+        """Whether `topic` is never copied, whatever the filter says."""
         return topic.startswith(("__", ".")) or self.is_mm2_internal_topic(topic)
 
     def is_cycle(self, topic: str, source_alias: str, target_alias: str) -> bool:
@@ -183,18 +155,18 @@ class MirrorMaker1Policy(IdentityReplicationPolicy):
         return False
 
 
-def _custom_policy(custom: CustomClass) -> ReplicationPolicy:
+def _custom_policy(custom: CustomClass) -> DefaultReplicationPolicy:
     """A user's policy. Each method raises CustomClassError where the class does not answer properly. Kafka's own topics
     are internal, whatever it says."""
     asked: Dict[str, Callable[..., Any]] = {name: partial(custom.ask, name) for name in METHODS[POLICY_KEY]}
     is_internal = asked.pop("is_internal_topic")
     return cast(
-        ReplicationPolicy,
+        DefaultReplicationPolicy,
         SimpleNamespace(**asked, is_internal_topic=lambda topic: topic.startswith("__") or is_internal(topic)),
     )
 
 
-def copied_through(policy: ReplicationPolicy, topic: str) -> Iterator[str]:
+def copied_through(policy: DefaultReplicationPolicy, topic: str) -> Iterator[str]:
     """The clusters that `topic` was copied through by its name, the last first."""
     seen: Set[Optional[str]] = {None}
     upstream: Optional[str] = topic
@@ -209,7 +181,7 @@ def copied_through(policy: ReplicationPolicy, topic: str) -> Iterator[str]:
 _KEEPING = {IDENTITY_POLICY: IdentityReplicationPolicy, MM1_POLICY: MirrorMaker1Policy}
 
 
-def policy_for(flow: ReplicationFlow) -> ReplicationPolicy:
+def policy_for(flow: ReplicationFlow) -> DefaultReplicationPolicy:
     if is_entry_point(flow.replication_policy):
         return _custom_policy(custom_class(flow, POLICY_KEY))
     named = _KEEPING.get(flow.replication_policy)
@@ -231,7 +203,7 @@ def offset_syncs_topics(flow: ReplicationFlow, alias: str) -> Tuple[str, ...]:
     return _spellings(flow, lambda policy: policy.offset_syncs_topic(alias))
 
 
-def _spellings(flow: ReplicationFlow, name: Callable[[ReplicationPolicy], str]) -> Tuple[str, ...]:
+def _spellings(flow: ReplicationFlow, name: Callable[[DefaultReplicationPolicy], str]) -> Tuple[str, ...]:
     separators = (flow.internal_separator, OLD_INTERNAL_SEPARATOR, flow.separator)
     policies = [policy_for(flow), *(DefaultReplicationPolicy("", each) for each in separators)]
     return tuple(dict.fromkeys(map(name, policies)))

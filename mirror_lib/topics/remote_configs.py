@@ -6,7 +6,7 @@ from typing import FrozenSet, Iterable, Mapping
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicConfigs
-from mirror_lib.topics.filters import config_property_filter_for
+from mirror_lib.topics.filters import config_excluded
 
 NO_LIMIT = str(2**63 - 1)
 KAFKA_DEFAULT_MAX_MESSAGE_BYTES = 1048588
@@ -41,11 +41,6 @@ def creation_configs(flow: ReplicationFlow, source_configs: TopicConfigs) -> Map
         and not config_excluded(flow, key)
     }
     return {**copied, **dict(flow.remote_topic_configs)}
-
-
-def config_excluded(flow: ReplicationFlow, key: str) -> bool:
-    """Raises `CustomClassError`."""
-    return config_property_filter_for(flow).excludes(key)
 
 
 def admission_configs(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -151,14 +151,11 @@ def plan_topics(flow: ReplicationFlow, facts: TopicFacts, flows: Iterable[Replic
             skipped.append(SkippedTopic(name, blocked, wanted=True))
             continue
         try:
-            decided = _copy_existing(flow, topic, remote, facts) or _copy_into_new(flow, topic, remote, facts)
-            beats = policy_for(flow).is_heartbeats_topic(name)
-            decided = replace(decided, heartbeats=beats, counted=counts(flow, name, known_flows))
+            copied.append(_copied(flow, topic, remote, facts, known_flows))
         except CustomClassError as error:
             skipped.append(SkippedTopic(name, error.message, wanted=True))
             continue
         taken.setdefault(_metric_name(remote), remote)
-        copied.append(decided)
     by_name = tuple(sorted(skipped, key=lambda each: each.name))
     return TopicPlan(tuple(copied), by_name, _dead_letters(flow, copied, facts))
 
@@ -244,27 +241,37 @@ def _why_not_created(
     return None
 
 
-def _copy_existing(
-    flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts
-) -> Optional[CopiedTopic]:
+def _copied(
+    flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts, flows: Sequence[ReplicationFlow]
+) -> CopiedTopic:
     existing = facts.target_topics.get(remote)
+    keyed_over = _keyed_over(flow, topic.partitions if existing is None else existing.partitions)
+    create: Optional[NewTopic] = None
     if existing is None:
-        return None
-    configs = facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {})
-    sides = ((flow.source.alias, topic.name), (flow.target.alias, remote))
-    closed = [unreadable(alias, {name: each}) for (alias, name), each in zip(sides, configs)]
-    notes = [*admission_notes(configs[0] or {}, configs[1] or {}), *(each for each in closed if each is not None)]
-    keyed_over = _keyed_over(flow, existing.partitions)
-    grows = keyed_over is None and existing.partitions < topic.partitions
+        count = topic.partitions if keyed_over is None else keyed_over
+        create, notes = _new_topic(flow, topic, remote, count, facts)
+    else:
+        notes = _notes_on_existing(flow, topic, remote, facts)
+    grows = existing is not None and keyed_over is None and existing.partitions < topic.partitions
     return CopiedTopic(
         source=topic,
         remote_topic=remote,
-        remote_topic_id=existing.topic_id,
+        remote_topic_id="" if existing is None else existing.topic_id,
         partitions=topic.partitions,
+        create=create,
         grow_to=topic.partitions if grows else None,
         notes=(*_heartbeats_note(flow, topic.name), *_leader_note(topic), *notes),
         keyed_over=keyed_over,
+        heartbeats=policy_for(flow).is_heartbeats_topic(topic.name),
+        counted=counts(flow, topic.name, flows),
     )
+
+
+def _notes_on_existing(flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts) -> List[str]:
+    configs = facts.source_configs.get(topic.name, {}), facts.target_configs.get(remote, {})
+    sides = ((flow.source.alias, topic.name), (flow.target.alias, remote))
+    closed = [unreadable(alias, {name: each}) for (alias, name), each in zip(sides, configs)]
+    return [*admission_notes(configs[0] or {}, configs[1] or {}), *(each for each in closed if each is not None)]
 
 
 def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
@@ -274,7 +281,9 @@ def _keyed_over(flow: ReplicationFlow, present: int) -> Optional[int]:
     return present if isinstance(flow.change.partitioner, str) else flow.change.partitioner
 
 
-def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, facts: TopicFacts) -> CopiedTopic:
+def _new_topic(
+    flow: ReplicationFlow, topic: TopicDescription, remote: str, partitions: int, facts: TopicFacts
+) -> Tuple[NewTopic, List[str]]:
     entries, known = facts.source_configs.get(topic.name) or {}, facts.target_config_keys
     chosen, wanted = dict(flow.remote_topic_configs), creation_configs(flow, entries)
     local = () if facts.target_tiered else tuple(key for key in TIERED_CONFIGS if key in wanted and key not in chosen)
@@ -282,23 +291,9 @@ def _copy_into_new(flow: ReplicationFlow, topic: TopicDescription, remote: str, 
     # What the file asks for by name is refused by the broker, if it does not know it.
     configs = {key: value for key, value in wanted.items() if not known or key in known or key in chosen}
     configs.update(admission_configs(flow, entries, known))
-    unknown = sorted(wanted.keys() - configs.keys())
-    keyed_over = _keyed_over(flow, topic.partitions)
-    count = topic.partitions if keyed_over is None else keyed_over
-    return CopiedTopic(
-        source=topic,
-        remote_topic=remote,
-        remote_topic_id="",
-        partitions=topic.partitions,
-        create=NewTopic(remote, count, flow.replication_factor, dict(sorted(configs.items()))),
-        keyed_over=keyed_over,
-        notes=(
-            *_heartbeats_note(flow, topic.name),
-            *_leader_note(topic),
-            *(f"{flow.target.alias} does not know the config {key}" for key in unknown),
-            *([_without_tiers(flow, local)] if local else []),
-        ),
-    )
+    notes = [f"{flow.target.alias} does not know the config {key}" for key in sorted(wanted.keys() - configs.keys())]
+    notes += [_without_tiers(flow, local)] if local else []
+    return NewTopic(remote, partitions, flow.replication_factor, dict(sorted(configs.items()))), notes
 
 
 def _without_tiers(flow: ReplicationFlow, left_out: Sequence[str]) -> str:

@@ -28,7 +28,9 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.delta_table import vanished
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import MirrorRun, PartitionKey, Progress, TopicPair, same_clusters
+from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.metrics import FlowMetrics
@@ -93,7 +95,7 @@ class FlowRun(SupervisedFlow):
         super().__init__(flow.name, stop)
         self._config = config
         self._ends = config.trigger == AVAILABLE_NOW  # by itself, when it has caught up
-        self._writers = writers or WriterCheck(flow, config.flows)
+        self._writers = writers or writer_check(spark, config, flow)
         self._tailing = tailing
         self._warned = False
         self._flow = flow
@@ -156,7 +158,9 @@ class FlowRun(SupervisedFlow):
             warm_workers(self._spark, flow.tasks_max)  # a scheduled run often has nothing to copy
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, None if last is None else last.clusters)
-        self._refuse_other_writer(journal, source, target)
+        warning = self._writers.refuse(source, target).warning(self._name)
+        if warning:
+            log.warning("%s", warning)
         mirror = self._mirror_of(flow, journal, source, target)
         if self._has_rows and not mirror.has_history():
             raise vanished(f"{self._config.state.rstrip('/')}/{OFFSET_SYNCS.name}")
@@ -200,17 +204,6 @@ class FlowRun(SupervisedFlow):
             return None
         journal, run = begun
         return BackgroundCall(f"{self._name} ends", lambda: journal.run_abandoned(run, self._progress()))
-
-    def _refuse_other_writer(self, journal: Journal, source: KafkaCluster, target: KafkaCluster) -> None:
-        """Raise `RefusedError` if another replication tool may still write, before anything is written."""
-
-        def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
-            return journal.positions(), journal.range_positions().pairs if self._flow.repartitions else ()
-
-        tables = Tables(recorded, journal.run_is_open)
-        warning = self._writers.refuse(source, target, tables).warning(self._name)
-        if warning:
-            log.warning("%s", warning)
 
     def _progress(self) -> Progress:
         last, totals = self._last, self._totals
@@ -411,6 +404,17 @@ def _waiting(flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[T
     except ClusterError as error:
         log.warning("%s: whether offsets wait for an open transaction is unknown: %s", flow.name, error)
         return ()
+
+
+def writer_check(
+    spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow, fences: bool = False
+) -> WriterCheck:
+    ledger, runs = OffsetSyncTable(spark, config.state), RunTable(spark, config.state)
+
+    def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
+        return ledger.positions(flow.name), ledger.range_positions(flow.name).pairs if flow.repartitions else ()
+
+    return WriterCheck(flow, config.flows, Tables(recorded, lambda: bool(runs.open_runs([flow.name]))), fences)
 
 
 def run_flows(

@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Collection, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
@@ -49,11 +49,9 @@ from mirror_lib.threads import BackgroundCall, Stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.ledger.records import PartitionKey, TopicPair
     from mirror_lib.ledger.runs import OpenRun, RunTable
     from mirror_lib.replication.totals import FlowOutcome
     from mirror_lib.screen import Screen
-    from mirror_lib.takeover.signs import Tables
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +158,7 @@ def _run(
     copied: Sequence[ReplicationFlow],
 ) -> int:
     from mirror_lib.control.service import background_control, control_json, control_line
-    from mirror_lib.copy_job import run_flows
+    from mirror_lib.copy_job import run_flows, writer_check
     from mirror_lib.exporter import Exporter
     from mirror_lib.groups.flow import cycle_json, cycle_line
     from mirror_lib.groups.job import BackgroundTranslation
@@ -172,7 +170,6 @@ def _run(
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
     from mirror_lib.status.read import seconds_to_retention
-    from mirror_lib.takeover.signs import WriterCheck
 
     with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
         refuse_settings(spark)
@@ -193,8 +190,8 @@ def _run(
             chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
             print_progress(f"{flow.name}: {chosen}")
         stop = stop_on_signals()
-        writers = {flow.name: WriterCheck(flow, config.flows, arguments.take_over) for flow in copied}
-        refuse = {each.name: partial(writers[each.name].refuse, tables=_tables(spark, config, each)) for each in copied}
+        writers = {flow.name: writer_check(spark, config, flow, arguments.take_over) for flow in copied}
+        refuse = {name: check.refuse for name, check in writers.items()}
         shown_cycles = watcher(arguments.json, cycle_line, cycle_json)
         translation = BackgroundTranslation(config, flows, spark, shown_cycles, stop, refuse)
         tables = TopicAclTable(spark, config.state), runs.latest
@@ -225,19 +222,6 @@ def _run(
     interrupted = stop.is_set() and config.trigger == AVAILABLE_NOW
     _show(outcomes, errors, arguments, stop.is_set(), interrupted)
     return worst(exit_code_of(each, interrupted) for each in errors.values())
-
-
-def _tables(spark: SparkSession, config: MirrorConfig, flow: ReplicationFlow) -> Tables:
-    from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-    from mirror_lib.ledger.runs import RunTable
-    from mirror_lib.takeover.signs import Tables
-
-    ledger, runs = OffsetSyncTable(spark, config.state), RunTable(spark, config.state)
-
-    def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
-        return ledger.positions(flow.name), ledger.range_positions(flow.name).pairs if flow.repartitions else ()
-
-    return Tables(recorded, lambda: bool(runs.open_runs([flow.name])))
 
 
 @contextmanager

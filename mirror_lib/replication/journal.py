@@ -101,10 +101,6 @@ class Journal:
         """The flow's previous run, if there is one, and whether it ended with nothing to recover."""
         return self._runs.latest_with_end(self._flow)
 
-    def run_is_open(self) -> bool:
-        """Whether a run of the flow has no end and a recent sign of life. Call it before `run_begins`."""
-        return bool(self._runs.open_runs([self._flow]))
-
     def run_begins(self, run: MirrorRun, wait: bool, progress: Callable[[], Progress]) -> None:
         """Record the start of `run`: before this returns if `wait`, else before any other row of it is written. Until
         its end a thread writes a heartbeat every SIGN_SECONDS, filled by `progress`."""

@@ -219,20 +219,23 @@ def heartbeats_of(flow: ReplicationFlow) -> Optional[int]:
 
 
 class WriterCheck:
-    """Checks once in a process, for all that write for one flow: its copy, its control and its translation."""
+    """Checks once in a process, for all that write for one flow: its copy, its control and its translation.
 
-    def __init__(self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], fences: bool = False) -> None:
-        """`fences`: this process resumes where another one of the mirror, which may still write, is fenced."""
-        self._flow, self._flows, self._fences = flow, flows, fences
+    `fences`: this process resumes where another one of the mirror, which may still write, is fenced."""
+
+    def __init__(
+        self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], tables: Tables, fences: bool = False
+    ) -> None:
+        self._flow, self._flows, self._tables, self._fences = flow, flows, tables, fences
         self._checking = threading.Lock()
         self._found: Optional[OtherWriter] = None
 
-    def refuse(self, source: KafkaCluster, target: KafkaCluster, tables: Tables) -> OtherWriter:
+    def refuse(self, source: KafkaCluster, target: KafkaCluster) -> OtherWriter:
         """Raise `RefusedError` if another tool may still write. After a `ClusterError` or `StateError` the next call
         checks again."""
         with self._checking:
             if self._found is None:
-                self._found = other_writer(self._flow, self._flows, source, target, tables, self._fences)
+                self._found = other_writer(self._flow, self._flows, source, target, self._tables, self._fences)
         refusal = self._found.refusal(self._flow.name)
         if refusal is not None:
             raise refusal

@@ -87,7 +87,7 @@ def build_config(document: Document, keys: Keys, errors: Errors, written: Sequen
     idle += _classless(document, keys, flows)
     corrected = [*keys.corrected, *_blank_separators(keys, flows)]
     top.update(idle=tuple(dict.fromkeys(idle)), corrected=tuple(dict.fromkeys(corrected)))
-    warnings = (*document.warnings, *_login_risks(flows), *top["corrected"], *top["idle"])
+    warnings = (*_login_risks(flows), *top["corrected"], *top["idle"])
     return MirrorConfig(flows=flows, heartbeat_pairs=pairs, warnings=warnings, **top)
 
 
@@ -136,8 +136,8 @@ def _reached(flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Set[str
 
 
 def _lost_flow(document: Document) -> str:
-    lost = next(iter(document.left_out), None) if document.dialect == MM2 else None
-    return "" if lost is None else f"; {lost[0].key}: {lost[1]} ({lost[0].place})"
+    lost = next((each for each in document.entries if each.ignored), None) if document.dialect == MM2 else None
+    return "" if lost is None else f"; {lost.key}: {lost.ignored} ({lost.place})"
 
 
 def _check_source_groups(flows: Sequence[ReplicationFlow], path: str) -> None:

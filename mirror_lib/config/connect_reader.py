@@ -47,6 +47,10 @@ class Connector:
         entry = self.entry(key)
         return default if entry is None else entry.text.strip()
 
+    def shown(self, key: str) -> str:
+        entry = self.entry(key)
+        return "" if entry is None else entry.shown
+
 
 def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
     """The connectors of a JSON file: `{"name": …, "config": {…}}` as Connect's POST takes it, the flat config as its
@@ -167,13 +171,12 @@ _READ_BY = (
     ((*_SIDES, "replication.policy.", "admin.timeout.ms"), KINDS),
     (("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."), (CHECKPOINT,)),
     (("emit.heartbeats.", "heartbeats.topic."), (HEARTBEAT,)),
-    (("offset-syncs.topic.location", "topic.filter.class"), (SOURCE, CHECKPOINT)),
+    (("offset-syncs.topic.location", "topic.filter.class", "topics", "topic.blacklist"), (SOURCE, CHECKPOINT)),
 )
 _POLICY = ("replication.policy.class", "replication.policy.separator")
-# By the checkpoint connector's own, groups that have no offset on any of these topics are left out.
 _TOPICS = ("topics", "topics.exclude")
 # What a missing connector switches off.
-_SWITCHES = {
+_PARTS = {
     CHECKPOINT: ("emit.checkpoints.enabled", "sync.group.offsets.enabled"),
     HEARTBEAT: ("emit.heartbeats.enabled",),
 }
@@ -187,7 +190,7 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
     """
     others = [connector for connector in connectors if connector.kind == OTHER]
     if len(others) == len(connectors):
-        sentence = f"{CLASS} {_class(others[0])} is not MirrorMaker's; only {', '.join(KINDS)} are read"
+        sentence = f"{CLASS} {others[0].shown(CLASS)} is not MirrorMaker's; only {', '.join(KINDS)} are read"
         if "Replicator" in others[0].text(CLASS):
             sentence += f"; for a {SOURCE} write src.kafka. as source.cluster., dest.kafka. as target.cluster."
         raise config_error(sentence, others[0].place)
@@ -203,25 +206,19 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
         given[connector.kind] = connector
     beats_alone = all(each.kind in (HEARTBEAT, OTHER) or not _is_on(each) for each in connectors)
     whole_file: Dict[str, Entry] = {}
-    flows = [_FlowEntries(pair, given, beats_alone, whole_file) for pair, given in pairs.items()]
-    aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
-    entries = [*whole_file.values(), *(entry for flow in flows for entry in flow.entries())]
-    left_out = [each for flow in flows for each in flow.left_out]
+    entries: List[Entry] = []
+    for pair, given in pairs.items():
+        entries += _entries_of_flow("->".join(pair), given, beats_alone, whole_file)
     for entry in (entry for worker in workers for entry in worker):
         # A worker's converter is for the connectors that have none of their own, its providers for all of them.
         alone = entry.key in CONVERTERS and not all(each.entry(entry.key) for each in connectors if each.kind == SOURCE)
-        if alone or entry.key.startswith("config.providers"):
-            entries.append(entry)
-        else:
-            left_out.append((entry, "it is the worker's"))
-    corrected = [f"{_class(each)} is not MirrorMaker's connector; left out ({each.place})" for each in others]
-    corrected += [sentence for flow in flows for sentence in flow.corrected]
-    return Document(path, CONNECT, aliases, tuple(entries), corrected=tuple(corrected), left_out=tuple(left_out))
-
-
-def _class(connector: Connector) -> str:
-    entry = connector.entry(CLASS)
-    return "" if entry is None else entry.shown
+        counts = alone or entry.key.startswith("config.providers")
+        entries.append(entry if counts else replace(entry, ignored="it is the worker's"))
+    for connector in others:
+        ignored = f"{connector.shown(CLASS)} is not MirrorMaker's connector"
+        entries += [replace(entry, ignored=ignored) for entry in connector.entries if entry.key == CLASS]
+    aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
+    return Document(path, CONNECT, aliases, (*whole_file.values(), *entries))
 
 
 def _is_on(connector: Connector) -> bool:
@@ -237,101 +234,82 @@ def _pair(connector: Connector) -> Pair:
     return connector.text(_ALIASES["source"]) or "source", connector.text(_ALIASES["target"]) or _DEFAULT_TARGET
 
 
-class _FlowEntries:
-    """The keys of one pair's connectors, sorted into the keys of the flow and of the whole file."""
-
-    def __init__(
-        self, pair: Pair, connectors: Mapping[str, Connector], beats_alone: bool, whole_file: Dict[str, Entry]
-    ) -> None:
-        self.left_out: List[Tuple[Entry, str]] = []
-        self.corrected: List[str] = []
-        self._scope = "->".join(pair)
-        self._connectors = connectors
-        self._taken: Dict[str, Entry] = {}
-        self._switch(beats_alone)
-        self._switched = frozenset(self._taken)
-        for kind in (SOURCE, CHECKPOINT, HEARTBEAT):
-            if kind in connectors:
-                self._take_all(connectors[kind], whole_file)
-        self._same_policy()
-
-    def _switch(self, beats_alone: bool) -> None:
-        """Turn off what has no connector, or one that is switched off."""
-        on = {kind for kind, each in self._connectors.items() if _is_on(each)}
-        place = next(iter(self._connectors.values())).place
-        runs = SOURCE in on or CHECKPOINT in on or (beats_alone and HEARTBEAT in on)
-        _take(self._taken, Entry(self._scope, ENABLED, "true" if runs else "false", place))
-        if runs and SOURCE not in on:
-            _take(self._taken, Entry(self._scope, COPY, "false", place))
-        if HEARTBEAT in on and not runs and not self._connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
-            # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
-            _take(self._taken, Entry(self._scope, EMIT_HEARTBEATS, "true", place))
-        blank = next(iter(self._connectors.values())).entry(_ALIASES["source"])
-        if blank is not None and not blank.text.strip():
-            _take(self._taken, Entry(self._scope, blank.key, "", blank.place))
-        for kind, keys in _SWITCHES.items():
-            for key in () if kind in on else keys:
-                _take(self._taken, Entry(self._scope, key, "false", place))
-
-    def _take_all(self, connector: Connector, whole_file: Dict[str, Entry]) -> None:
-        for bare in connector.entries:
-            entry = replace(bare, scope=self._scope)
-            if bare.key in _IDENTIFIES or bare.key in self._switched:
+def _entries_of_flow(
+    scope: str, connectors: Mapping[str, Connector], beats_alone: bool, whole_file: Dict[str, Entry]
+) -> Iterator[Entry]:
+    """The keys of one pair's connectors. Those for the whole file go into `whole_file`."""
+    taken = {entry.key: entry for entry in _switches(scope, connectors, beats_alone)}
+    switched = frozenset(taken)
+    for connector in (connectors[kind] for kind in KINDS if kind in connectors):
+        for bare in (*connector.entries, *_policy_by_default(connector, connectors)):
+            entry = replace(bare, scope=scope)
+            if bare.key in _IDENTIFIES or bare.key in switched:
                 continue
             if bare.key in BY_NAME and BY_NAME[bare.key].level == TOP:
                 _take(whole_file, bare)
             elif unused(bare.key) is not None:
                 # Without meaning here, so it may differ between connectors; it is named once.
-                self._taken.setdefault(bare.key, entry)
-            elif connector.kind == CHECKPOINT and OTHER_NAMES.get(bare.key, bare.key) in _TOPICS:
-                if SOURCE in self._connectors:
-                    self._check_topics(self._connectors[SOURCE].entries, entry)
-                else:
-                    _take(self._taken, entry)
-            elif _reads(connector.kind, bare.key):
-                _take(self._taken, entry)
+                taken.setdefault(bare.key, entry)
+            elif not _reads(connector.kind, bare.key):
+                yield replace(entry, ignored=f"{connector.kind} does not read it")
+            elif connector.kind == CHECKPOINT and SOURCE in connectors and _current(bare) in _TOPICS:
+                if not _same_topics(connectors[SOURCE], entry, translates=switched.isdisjoint(_PARTS[CHECKPOINT])):
+                    yield replace(entry, ignored="groups are translated on the topics that are copied")
             else:
-                self.left_out.append((entry, f"{connector.kind} does not read it"))
+                _take(taken, entry)
+    for entry in taken.values():
+        if entry.key.endswith(_SERVERS) and ";" in entry.text:
+            remark = f"{entry.written}: ';' between servers is read as ','"
+            entry = replace(entry, value=entry.text.replace(";", ","), remarks=(remark,))
+        yield entry
 
-    def entries(self) -> Iterator[Entry]:
-        for entry in self._taken.values():
-            if entry.key.endswith(_SERVERS) and ";" in entry.text:
-                self.corrected.append(f"{entry.written}: ';' between servers is read as ',' ({entry.place})")
-                entry = replace(entry, value=entry.text.replace(";", ","))
-            yield entry
 
-    def _same_policy(self) -> None:
-        """A policy that only one of the two connectors sets is another name for the other one's topics."""
-        both = [each for kind, each in self._connectors.items() if kind in (SOURCE, CHECKPOINT)]
-        for key in _POLICY:
-            default = BY_NAME[key].default
-            given = [entry for entry in (each.entry(key) for each in both) if entry is not None]
-            if len(both) == 2 and len(given) == 1 and _normal(given[0]) != default:
-                raise config_error(
-                    f"{self._scope}: {key} is {given[0].shown} in one connector and not given in the other, where it "
-                    f"is '{default}'; give both the same",
-                    given[0].place,
-                )
+def _switches(scope: str, connectors: Mapping[str, Connector], beats_alone: bool) -> Iterator[Entry]:
+    """What turns off each part that has no connector, or one that is switched off; and the alias, if it is blank."""
+    first, on = next(iter(connectors.values())), {kind for kind, each in connectors.items() if _is_on(each)}
+    runs = SOURCE in on or CHECKPOINT in on or (beats_alone and HEARTBEAT in on)
+    words = {ENABLED: "true" if runs else "false"}
+    if runs and SOURCE not in on:
+        words[COPY] = "false"
+    if HEARTBEAT in on and not runs and not connectors[HEARTBEAT].text(EMIT_HEARTBEATS):
+        # A connector of its own asks for heartbeats; a pair that is not copied has none unless it is asked for.
+        words[EMIT_HEARTBEATS] = "true"
+    words.update({key: "false" for kind, keys in _PARTS.items() if kind not in on for key in keys})
+    yield from (Entry(scope, key, word, first.place) for key, word in words.items())
+    alias = first.entry(_ALIASES["source"])
+    if alias is not None and not alias.text.strip():
+        yield replace(alias, scope=scope, value="")
 
-    def _check_topics(self, of_source: Sequence[Entry], entry: Entry) -> None:
-        """Groups are translated on the source connector's topics: fewer for the checkpoint connector cannot be had."""
-        key = OTHER_NAMES.get(entry.key, entry.key)
-        given = [each for each in of_source if OTHER_NAMES.get(each.key, each.key) == key]
-        default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
-        theirs, ours = (set(items(text)) for text in (given[0].text if given else default, entry.text))
-        if theirs == ours:
-            return
-        more = ours == {default} if key == "topics" else ours <= theirs
-        if more or not self._switched.isdisjoint(_SWITCHES[CHECKPOINT]):
-            self.left_out.append((entry, "groups are translated on the topics that are copied"))
-            return
+
+def _policy_by_default(connector: Connector, connectors: Mapping[str, Connector]) -> Iterator[Entry]:
+    """The defaults of what names topics, where only the other one of the two connectors that name topics gives it."""
+    if connector.kind != HEARTBEAT:
+        given = [each for kind, each in connectors.items() if kind != HEARTBEAT]
+        for key in (each for each in _POLICY if connector.entry(each) is None and any(x.entry(each) for x in given)):
+            yield Entry("", key, BY_NAME[key].default, connector.place)
+
+
+def _same_topics(source: Connector, entry: Entry, translates: bool) -> bool:
+    """Whether the checkpoint connector's topics, in `entry`, are the source connector's. Groups are translated on the
+    source connector's, so it may have more; fewer cannot be had. Raises `ConfigError`."""
+    key = _current(entry)
+    given = next((each for each in source.entries if _current(each) == key), None)
+    default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
+    theirs, ours = set(items(default if given is None else given.text)), set(items(entry.text))
+    more = ours == {default} if key == "topics" else ours <= theirs
+    if theirs != ours and not more and translates:
         missing = f"not given in the {SOURCE}, where it is '{default}'"
-        instead = f"{given[0].shown} at {given[0].place}" if given else missing
+        instead = missing if given is None else f"{given.shown} at {given.place}"
         raise config_error(
-            f"{self._scope}: {entry.key} of the {CHECKPOINT} is {entry.shown}, and {instead}; groups are translated on "
-            "the topics that are copied, so give both the same",
+            f"{entry.written} of the {CHECKPOINT} is {entry.shown}, and {instead}; groups are translated on the topics "
+            "that are copied, so give both the same",
             entry.place,
         )
+    return theirs == ours
+
+
+def _current(entry: Entry) -> str:
+    return OTHER_NAMES.get(entry.key, entry.key)
 
 
 def _reads(kind: str, key: str) -> bool:

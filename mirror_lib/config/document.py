@@ -34,7 +34,8 @@ class Entry:
 
     `value` is a tuple only where YAML gave a list. `place` is `file:line`. `hidden` marks a value that came out of a
     reference such as `${env:NAME}`: it may be secret whatever the key is called. `source` are the lines of a
-    `.properties` file as they are.
+    `.properties` file as they are. `ignored` is why the key has no effect where it stands. `remarks` report what is
+    read otherwise than it is written.
     """
 
     scope: str
@@ -43,6 +44,8 @@ class Entry:
     place: str
     hidden: bool = False
     source: str = field(default="", repr=False, compare=False)
+    ignored: str = ""
+    remarks: Tuple[str, ...] = ()
 
     @property
     def written(self) -> str:
@@ -62,26 +65,19 @@ class Entry:
 @dataclass(frozen=True)
 class Document:
     """A file that was read but not yet understood; for connectors, all their files. `aliases` are in file order.
-
-    `warnings` are for every run. `corrected` says what was read otherwise than it is written. `left_out` are keys
-    without effect where they stand, and why. `errors` are of entries that could not be read: the others are still
-    checked.
-    """
+    `errors` are of entries that could not be read: the others are still checked."""
 
     path: str
     dialect: str
     aliases: Tuple[str, ...]
     entries: Tuple[Entry, ...]
-    warnings: Tuple[str, ...] = ()
-    corrected: Tuple[str, ...] = ()
-    left_out: Tuple[Tuple[Entry, str], ...] = ()
     errors: Tuple[ConfigError, ...] = ()
 
     @property
     def asks_for_exactly_once(self) -> bool:
         """Whether a MirrorMaker file switches on Kafka Connect's exactly-once support (KIP-618)."""
-        given = (*self.entries, *(entry for entry, _ in self.left_out))
-        return any(each.key in _EXACTLY_ONCE and each.text.strip().lower() in ("enabled", "required") for each in given)
+        words = (each.text.strip().lower() for each in self.entries if each.key in _EXACTLY_ONCE)
+        return any(word in ("enabled", "required") for word in words)
 
 
 def config_error(message: str, place: str) -> ConfigError:

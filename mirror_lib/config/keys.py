@@ -128,13 +128,12 @@ class Keys:
         self.clients: Dict[Tuple[str, str], Dict[str, Entry]] = {}
         self.custom: Dict[Tuple[str, str], Entry] = {}
         self.idle: List[str] = []
-        self.corrected: List[str] = list(document.corrected)
+        self.corrected: List[str] = []
         self.errors = Errors()
         for entry in document.entries:
+            self.corrected += (f"{remark} ({entry.place})" for remark in entry.remarks)
             with self.errors.kept():
                 self._add(entry)
-        for entry, why in document.left_out:
-            self._leave(why, entry)
         # A key under its right name beats an old or misspelt one, whichever comes first in the file.
         given, self.settings = {**self._renamed, **self.settings}, {}
         for (scope, name), entry in given.items():
@@ -150,6 +149,8 @@ class Keys:
         """Put one entry where it belongs. Raises `ConfigError` where it belongs nowhere."""
         setting, row = BY_NAME.get(entry.key), unused(entry.key)
         of_cluster = bool(entry.scope) and "->" not in entry.scope
+        if entry.ignored:
+            return self._leave(entry.ignored, entry)
         if entry.key in REMOVED and (self._strict or row is None):
             raise config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
         if _PROVIDER.fullmatch(entry.key):

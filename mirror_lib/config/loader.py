@@ -117,7 +117,8 @@ def with_login_file(document: Document, environ: Mapping[str, str]) -> Document:
         entry.key.endswith("security.protocol") and entry.text.strip().upper().startswith("SASL")
         for entry in document.entries
     )
-    if named is None or not uses_sasl or any(not each.scope and each.key == _KEY for each in document.entries):
+    bare = (each for each in document.entries if not each.scope and not each.ignored)
+    if named is None or not uses_sasl or any(each.key == _KEY for each in bare):
         return document
     path = named.group(1)
     try:
@@ -195,5 +196,6 @@ def with_values(document: Document, environ: Mapping[str, str]) -> Tuple[Documen
     for entry in document.entries:
         row = unused(entry.key)
         with errors.kept():
-            entries.append(entry if row is not None and not row.refused else _resolved(entry, lookups))
+            idle = entry.ignored or (row is not None and not row.refused)
+            entries.append(entry if idle else _resolved(entry, lookups))
     return replace(document, entries=tuple(entries)), errors

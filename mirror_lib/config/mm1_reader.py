@@ -78,6 +78,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "consumer.config": {"groupid": "group.id", "zk.groupid": "group.id", "autooffset.reset": "auto.offset.reset"},
     "producer.config": {"broker.list": "bootstrap.servers", "metadata.broker.list": "bootstrap.servers"},
 }
+RESET = "auto.offset.reset"
 OLD_RESETS: Mapping[str, str] = {"smallest": "earliest", "largest": "latest"}
 _ZOOKEEPER = re.compile(r"(zk|zookeeper)\..*")
 NOT_READ = "batches are copied as they are, progress is in the ledger, sizes, waits and acknowledgements are set here"
@@ -111,20 +112,17 @@ def read_mm1(given: Given, state: Optional[str] = None, stray: Sequence[str] = (
     """
     _check(given)
     idle = (each for each in OPTIONS if each.status == IGNORED and given.get(each.name))
-    left_out = [(Entry("", word, "", "the command line"), "it belongs to no option") for word in stray]
-    left_out += [(Entry("", f"--{each.name}", "", f"--{each.name}"), each.reason) for each in idle]
+    entries = [Entry("", word, "", "the command line", ignored="it belongs to no option") for word in stray]
+    entries += [Entry("", f"--{each.name}", "", f"--{each.name}", ignored=each.reason) for each in idle]
     paths, (producer,) = given["consumer.config"], given["producer.config"]
     sources = {f"source{number if number > 1 else ''}": path for number, path in enumerate(paths, start=1)}
-    entries: List[Entry] = []
-    warnings: List[str] = []
     for alias, path in sources.items():
-        entries += _source(alias, path, left_out, warnings)
+        entries += _source(alias, path)
     group = next(entry.text for entry in entries if entry.key == "commit.source.group")
     entries += _settings(given, group, state)
-    target = _client_keys("producer.config", producer, left_out)
-    entries += [replace(key, scope=TARGET) for name, key in target.items() if name != "group.id"]
-    path = ", ".join([*paths, producer])
-    return Document(path, MM1, (*sources, TARGET), tuple(entries), warnings=tuple(warnings), left_out=tuple(left_out))
+    target = _client_keys("producer.config", producer, TARGET)
+    entries += [entry for entry in target if entry.key != "group.id"]
+    return Document(", ".join([*paths, producer]), MM1, (*sources, TARGET), tuple(entries))
 
 
 def topic_pattern(text: str) -> str:
@@ -186,41 +184,38 @@ def _mirror_name(group: str) -> str:
     return f"mm1-{group}" if legal == group else f"mm1-{legal}-{zlib.crc32(group.encode()):08x}"
 
 
-def _client_keys(option: str, path: str, left_out: List[Tuple[Entry, str]]) -> Dict[str, Entry]:
-    """The keys of a client file under today's names; those that mean nothing here are added to `left_out`."""
-    keys: Dict[str, Entry] = {}
-    renamed: Dict[str, Entry] = {}
+def _client_keys(option: str, path: str, alias: str) -> List[Entry]:
+    """The keys of a client file under today's names, as those of the cluster `alias`. A name of today beats an older
+    one; a key that means nothing here is ignored."""
     found = read_properties(content_of(path), path)
-    for entry in found:
+    keys: Dict[str, Entry] = {}
+    ignored: List[Entry] = []
+    for entry in sorted(found, key=lambda each: each.key not in RENAMED[option]):
         name = RENAMED[option].get(entry.key, entry.key)
         if reaches_the_copy(name):
-            (keys if name == entry.key else renamed)[name] = replace(entry, key=name)
+            keys[name] = replace(entry, scope=alias, key=name)
         else:
             like = nearest(name, filter(reaches_the_copy, CLIENT_PROPERTIES), cutoff=0.9)
-            left_out.append((entry, NOT_READ + (f"; did you mean {like}?" if like else "")))
-    keys = {**renamed, **keys}
+            ignored.append(replace(entry, ignored=NOT_READ + (f"; did you mean {like}?" if like else "")))
     if "bootstrap.servers" not in keys:
         has_zookeeper = any(_ZOOKEEPER.fullmatch(entry.key) for entry in found)
         why = "names ZooKeeper only, which is not asked" if has_zookeeper else "has no bootstrap.servers"
         side = "source" if option == "consumer.config" else "target"
         raise config_error(f"the file {why}; add bootstrap.servers = host:port of the {side}'s brokers", path)
-    return keys
+    return [*keys.values(), *ignored]
 
 
-def _source(alias: str, path: str, left_out: List[Tuple[Entry, str]], warnings: List[str]) -> Iterator[Entry]:
+def _source(alias: str, path: str) -> Iterator[Entry]:
     """The source cluster of a consumer's file, and the flow that begins where its group stands, and commits to it."""
-    keys = _client_keys("consumer.config", path, left_out)
+    keys = {entry.key: entry for entry in _client_keys("consumer.config", path, alias)}
     given = keys.pop("group.id", None)
     group = "" if given is None else given.text.strip()
     if given is None or not group:
         raise config_error("the file has no group.id; add it, since progress is kept under that name", path)
-    if "auto.offset.reset" not in keys:
-        keys["auto.offset.reset"] = Entry("", "auto.offset.reset", "latest", path)
-        begins = "as in MirrorMaker 1, a partition on which the group has no offset begins at its end"
-        warnings.append(f"auto.offset.reset is not set: {begins} ({path})")
-    reset = keys["auto.offset.reset"]
-    keys["auto.offset.reset"] = replace(reset, value=OLD_RESETS.get(reset.text.strip().lower(), reset.value))
-    yield from (replace(key, scope=alias) for key in keys.values())
+    begins = "as in MirrorMaker 1, a partition without an offset of the group begins at its end"
+    reset = keys.get(RESET) or Entry(alias, RESET, "latest", path, remarks=(f"{RESET} is not set: {begins}",))
+    keys[RESET] = replace(reset, value=OLD_RESETS.get(reset.text.strip().lower(), reset.value))
+    yield from keys.values()
     flow = {ENABLED: "true", "start.position": f"group {group}", "commit.source.group": group}
     yield from (Entry(f"{alias}->{TARGET}", key, value, given.place) for key, value in flow.items())
 

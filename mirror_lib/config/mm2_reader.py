@@ -27,37 +27,33 @@ def read_mm2(content: bytes, path: str) -> Document:
     Raises `ConfigError` where there are no clusters.
     """
     found = read_properties(content, path)
-    aliases, corrected = _aliases(found, path)
+    aliases = _aliases(found, path)
     last: Dict[str, Entry] = {}
-    left_out: List[Tuple[Entry, str]] = []
     for one in found:
-        scope, why = _scope(one, aliases)
-        if why:
-            left_out.append((one, why))
-            continue
-        entry, sentences = _unfolded(replace(one, scope=scope, key=one.key[len(scope) + 1 :] if scope else one.key))
-        corrected += sentences
+        scope, ignored = _scope(one, aliases)
+        key = one.key[len(scope) + 1 :] if scope else one.key
+        entry = _unfolded(replace(one, scope=scope, key=key, ignored=ignored))
         # A name that is given twice counts the second time, as java.util.Properties has it.
         if one.key in last:
-            corrected.append(f"{one.key} is given twice, at {last[one.key].place} and {one.place}; the last counts")
+            twice = f"{one.key} is given twice, first at {last[one.key].place}; the last counts"
+            entry = replace(entry, remarks=(*entry.remarks, twice))
         last[one.key] = entry
-    return Document(path, MM2, aliases, tuple(last.values()), corrected=tuple(corrected), left_out=tuple(left_out))
+    return Document(path, MM2, aliases, tuple(last.values()))
 
 
-def _unfolded(entry: Entry) -> Tuple[Entry, List[str]]:
+def _unfolded(entry: Entry) -> Entry:
     """The entry without the comments that stand between the lines of a list: Java makes them part of its value."""
     lines = entry.source.splitlines()
     name = OTHER_NAMES.get(entry.key, entry.key)
     if len(lines) < 2 or name not in BY_NAME or BY_NAME[name].kind is not PATTERNS:
-        return entry, []
+        return entry
     # Every line but the last one ends in the backslash that folds it.
     folded = [*(line[:-1] for line in lines[:-1]), lines[-1]]
     bare = [_COMMENT_AFTER.sub("", line) for line in folded]
     if bare == folded:
-        return entry, []
-    return replace(entry, value=javaproperties.loads("\\\n".join(bare))[entry.written]), [
-        f"{entry.written}: comments between the lines of the list are left out ({entry.place})"
-    ]
+        return entry
+    remark = f"{entry.written}: comments between the lines of the list are left out"
+    return replace(entry, value=javaproperties.loads("\\\n".join(bare))[entry.written], remarks=(remark,))
 
 
 def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:
@@ -86,25 +82,22 @@ def _unquoted(text: str) -> Tuple[str, ...]:
     return tuple(item.strip("\"'") for item in items(text))
 
 
-def _aliases(found: Sequence[Entry], path: str) -> Tuple[Tuple[str, ...], List[str]]:
+def _aliases(found: Sequence[Entry], path: str) -> Tuple[str, ...]:
     given = [one for one in found if one.key == "clusters"]
     if not given:
         plain = any(one.key in ("bootstrap.servers", "zookeeper.connect", "zk.connect") for one in found)
         advice = "this looks like a client's file, as MirrorMaker 1 takes it; " if plain else ""
         raise config_error(f"no clusters are given; {advice}write clusters = A, B", path)
-    entry = given[-1]
-    tidied, warnings = tidy(entry, BY_NAME["clusters"])
+    tidied, _ = tidy(given[-1], BY_NAME["clusters"])
     aliases = _unquoted(tidied.text)
     if not aliases:
         sentence = "clusters names none; write clusters = A, B (a YAML file ends in .yaml or .yml)"
-        raise config_error(sentence, entry.place)
-    twice = [alias for alias in dict.fromkeys(aliases) if aliases.count(alias) > 1]
-    warnings += [f"clusters names {alias} twice ({entry.place})" for alias in twice]
-    return tuple(dict.fromkeys(aliases)), warnings
+        raise config_error(sentence, tidied.place)
+    return tuple(dict.fromkeys(aliases))
 
 
 def _scope(one: Entry, aliases: Sequence[str]) -> Tuple[str, str]:
-    """`A->B`, `A` or `""`, and why the key counts nowhere, if so. A key that is a setting as it stands is bare, however
+    """`A->B`, `A` or `""`, and why the key has no effect, if so. A key that is a setting as it stands is bare, however
     the clusters are called."""
     longest_first = sorted(aliases, key=len, reverse=True)
     if one.text.startswith("->") or one.key.endswith("->"):
@@ -117,4 +110,4 @@ def _scope(one: Entry, aliases: Sequence[str]) -> Tuple[str, str]:
     unknown = next((alias for alias in (source, target) if alias not in aliases), None)
     if unknown is not None:
         return "", f"it names {unlisted(unknown, aliases)}"
-    return f"{source}->{target}", "a pair is of two clusters" if source == target else ""
+    return ("", "a pair is of two clusters") if source == target else (f"{source}->{target}", "")

@@ -137,7 +137,7 @@ def test_connectors_of_others_are_left_out_and_named(tmp_path: Path) -> None:
     dump["sink"]["info"]["config"] = {"connector.class": "io.FileSink", "topics": "orders"}
     config = read(tmp_path, dump)
     assert [flow.name for flow in config.flows] == ["A->B"]
-    assert "'io.FileSink' is not MirrorMaker's connector; left out" in warnings(config)
+    assert "connector.class: ignored: 'io.FileSink' is not MirrorMaker's connector" in warnings(config)
 
 
 def test_both_directions_give_each_cluster_once_and_two_targets_give_two_flows(tmp_path: Path) -> None:
@@ -202,14 +202,14 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
         ([connector("Source"), {**connector("Checkpoint"), "target.cluster.bootstrap.servers": "c:9092"}],
             "A->B.target.cluster.bootstrap.servers is 'c:9092', and 'b1:9092;b2:9092' at 0.json:7"),
         ([connector("Source", replication_policy_class=IDENTITY), connector("Checkpoint")],
-            f"A->B: replication.policy.class is '{IDENTITY}' in one connector and not given in the other"),
+            f"A->B.replication.policy.class is 'DefaultReplicationPolicy', and '{IDENTITY}' at 0.json:8; give all the"),
         ([connector("Source"), connector("Source", topics="b")],
             "A->B has two of MirrorSourceConnector, the first at 0.json:2; join them"),
         ([connector("Source", state="a"), connector("Heartbeat", state="b")], "state is 'b', and 'a' at 0.json:8"),
         ([connector("Source", topics="a,b"), connector("Checkpoint", topics="a")],
-            "A->B: topics of the MirrorCheckpointConnector is 'a', and 'a,b' at 0.json:8"),
+            "A->B.topics of the MirrorCheckpointConnector is 'a', and 'a,b' at 0.json:8"),
         ([connector("Source"), connector("Checkpoint", topics_exclude="private")],
-            "A->B: topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the"),
+            "A->B.topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the"),
         ([connector("Source", transforms="x")], "A->B.transforms cannot be honoured"),
         ([{**connector("Source"), "source.cluster.alias": ""}],
             "source.cluster.alias is blank, and remote topics would be called .orders"),

@@ -14,9 +14,17 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import yaml
 
 from mirror_lib.config.document import CONNECT, Document, Entry, config_error, read_properties
-from mirror_lib.config.keys import CONVERTERS, unused
 from mirror_lib.config.model import MM2_TOPICS_EXCLUDE
-from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, OTHER_NAMES, TOPICS_EXCLUDE
+from mirror_lib.config.settings import (
+    BY_NAME,
+    CONVERTERS,
+    COPY,
+    EMIT_HEARTBEATS,
+    ENABLED,
+    OTHER_NAMES,
+    TOPICS_EXCLUDE,
+    unused,
+)
 from mirror_lib.config.values import TOP, items
 
 SOURCE = "MirrorSourceConnector"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
@@ -16,7 +15,7 @@ from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import MM2, YAML, Document, Entry, Errors, config_error, nearest
 from mirror_lib.config.mm2_reader import tidy
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
-from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, REMOVED, class_key
+from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, Unused, class_key, unused
 from mirror_lib.config.values import FLOW, TOP, Setting
 
 # Client properties, and their starts, that mean something beyond Spark's own source.
@@ -28,69 +27,6 @@ READ = ("client.id", "group.id", "request.timeout.ms", "connections.max.idle.ms"
 def reaches_the_copy(key: str) -> bool:
     """Whether a client property means something beyond Spark's own source, which only looks where a log ends."""
     return key.startswith(READ_STARTS) or key in READ
-
-
-@dataclass(frozen=True)
-class Unused:
-    """Keys of MirrorMaker or Connect that have no meaning here (a trailing `*` stands for any ending), and why.
-
-    With `refused` the keys would have changed the copy, so a file is not accepted that gives one a value other than
-    `accepted`, which are class names without their package.
-    """
-
-    names: Tuple[str, ...]
-    reason: str
-    refused: bool = False
-    accepted: Tuple[str, ...] = ()
-
-    def refuses(self, value: str) -> bool:
-        """A reference to a class is not resolved here."""
-        if not self.refused or not value.strip():
-            return False
-        return not self.accepted or ("${" not in value and value.strip().rpartition(".")[2] not in self.accepted)
-
-    def covers(self, key: str) -> bool:
-        return any(fnmatchcase(key, name) for name in self.names)
-
-
-CONVERTERS = ("key.converter", "value.converter", "header.converter")
-UNUSED: Tuple[Unused, ...] = (
-    Unused(("transforms",), "single message transforms do not run here, and records would be copied without them; "
-           "`where`, `select` and `rename` do the same", refused=True),
-    Unused(("transforms.*", "predicates*"), "single message transforms do not run here"),
-    Unused(("minPartitions", "maxRecordsPerPartition"), "Spark would read a partition in several tasks, and the order "
-           "of its records would be lost", refused=True),
-    Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
-            "group.id", "internal.key.converter*", "internal.value.converter*", "scheduled.rebalance.max.delay.ms",
-            "rebalance.timeout.ms", "plugin.*", "worker.*", "inter.worker.*", "connect.protocol", "connector.class",
-            "connector.client.*", "task.index", "task.shutdown.graceful.timeout.ms", "topic.creation.*",
-            "topic.tracking.*", "errors.*", "tasks.max.enforce", "connector.plugin.version", "config.action.reload"),
-           "there is no Connect worker; Spark runs the tasks and state lies under `state`"),
-    Unused(CONVERTERS, "records are copied byte for byte; only ByteArrayConverter is accepted", True,
-           ("ByteArrayConverter",)),
-    Unused(("key.converter.*", "value.converter.*", "header.converter.*"), "records are copied byte for byte"),
-    Unused(("consumer.group.id",), "partitions are assigned, as in MirrorMaker 2"),
-    Unused(("dedicated.mode.enable.internal.rest", "listeners", "rest.*", "admin.listeners*", "access.control.*",
-            "response.http.*", "ssl.client.auth"), "there is no REST server"),
-    Unused(("exactly.once.support", "exactly.once.source.support", "transaction.boundary*"),
-           "`delivery` decides, and exactly-once is the default"),
-    Unused(("metric.names.formats", "add.source.alias.to.metrics", "auto.include.jmx.reporter", "metric.reporters"),
-           "there are no JMX metrics; `metrics.port` has their counterparts"),
-    Unused(("use.incremental.alter.configs",), "configs are always altered one by one"),
-    Unused(("forwarding.admin.class",), "no Java class runs here; only ForwardingAdmin, which adds nothing, is "
-           "accepted", True, ("ForwardingAdmin",)),
-    Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
-    Unused(("task.assigned.*", "task.class"), "MirrorMaker's connectors set it for their tasks"),
-    Unused(("emit.offset-syncs.enabled", "offset-syncs.topic.replication.factor", "offset.lag.max"),
-           REMOVED["emit.offset-syncs.enabled"]),
-    Unused(("target.cluster.alias",), "`A->B` names both clusters"),
-    Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work, and limits "
-           "set on a provider are not applied"),
-)
-
-
-def unused(key: str) -> Optional[Unused]:
-    return next((row for row in UNUSED if row.covers(key)), None)
 
 
 ROLES = ("consumer", "producer", "admin")
@@ -151,8 +87,6 @@ class Keys:
         of_cluster = bool(entry.scope) and "->" not in entry.scope
         if entry.ignored:
             return self._leave(entry.ignored, entry)
-        if entry.key in REMOVED and (self._strict or row is None):
-            raise config_error(f"{entry.written} is gone: {REMOVED[entry.key]}", entry.place)
         if _PROVIDER.fullmatch(entry.key):
             return  # its references are resolved by now
         if not of_cluster and class_key(entry.key) is not None:
@@ -186,7 +120,7 @@ class Keys:
             kept[entry.scope, setting.name] = self._tidied(entry, setting)
 
     def _add_unused(self, row: Unused, entry: Entry) -> None:
-        if row.refuses(entry.text):
+        if row.refuses(entry.text) or (self._strict and not row.accepted):
             raise config_error(f"{entry.written} cannot be honoured: {row.reason}; take it out", entry.place)
         if not row.accepted:  # else the value asks for what the copy does
             self._leave(row.reason, entry)

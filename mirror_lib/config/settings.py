@@ -1,8 +1,9 @@
-"""The table of settings, from the fields of the model; other names of keys, and keys of before."""
+"""The tables of keys: settings, from the fields of the model; other names of settings; keys without meaning here."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Mapping, Optional, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -37,26 +38,79 @@ OTHER_NAMES: Mapping[str, str] = {
     "sync.topics.acls.enabled": "sync.topic.acls.enabled",
 }
 
-_WITHOUT_WINDOWS = "a scheduler starts the run, and SIGTERM ends it: docs/run/start-and-stop.md"
+@dataclass(frozen=True)
+class Unused:
+    """Keys of MirrorMaker, of Connect or of an earlier release that have no meaning here, and why; `*` stands for any
+    text. In YAML each is refused.
 
-_OFFSET_SYNCS = "the table `offset_syncs` has every offset range, and no offset-syncs topic is written"
+    With `refused` the keys would have changed the copy, so no file is accepted that gives one a value other than
+    `accepted`, which are class names without their package.
+    """
 
-# Keys that releases before had, and what took their place.
-REMOVED: Mapping[str, str] = {
-    "emit.offset-syncs.enabled": _OFFSET_SYNCS,
-    "offset-syncs.topic.replication.factor": _OFFSET_SYNCS,
-    "offset.lag.max": _OFFSET_SYNCS,
-    "report.port": "tasks report through Spark, and the driver opens no port",
-    "max.bytes.per.second.topics": "max.bytes.per.second limits a flow, and quotas of the brokers limit a client.id: "
-    "docs/run/limits.md",
-    "batch.max.bytes": "batch.max.seconds ends a cycle; the memory of a task has a fixed limit",
-    "copy.window": _WITHOUT_WINDOWS,
-    "copy.window.timezone": _WITHOUT_WINDOWS,
-    "provenance.headers": "each record says in the header mirror.origin where it came from; provenance: off leaves it "
-    "out",
-    "transform.deterministic": "values may be others each time; what places a record may not be declared "
-    "non-deterministic",
-}
+    names: Tuple[str, ...]
+    reason: str
+    refused: bool = False
+    accepted: Tuple[str, ...] = ()
+
+    def refuses(self, value: str) -> bool:
+        """A reference to a class is not resolved here."""
+        if not self.refused or not value.strip():
+            return False
+        return not self.accepted or ("${" not in value and value.strip().rpartition(".")[2] not in self.accepted)
+
+    def covers(self, key: str) -> bool:
+        return any(fnmatchcase(key, name) for name in self.names)
+
+
+CONVERTERS = ("key.converter", "value.converter", "header.converter")
+UNUSED: Tuple[Unused, ...] = (
+    Unused(("transforms",), "single message transforms do not run here, and records would be copied without them; "
+           "`where`, `select` and `rename` do the same", refused=True),
+    Unused(("transforms.*", "predicates*"), "single message transforms do not run here"),
+    Unused(("minPartitions", "maxRecordsPerPartition"), "Spark would read a partition in several tasks, and the order "
+           "of its records would be lost", refused=True),
+    Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
+            "group.id", "internal.key.converter*", "internal.value.converter*", "scheduled.rebalance.max.delay.ms",
+            "rebalance.timeout.ms", "plugin.*", "worker.*", "inter.worker.*", "connect.protocol", "connector.class",
+            "connector.client.*", "task.index", "task.shutdown.graceful.timeout.ms", "topic.creation.*",
+            "topic.tracking.*", "errors.*", "tasks.max.enforce", "connector.plugin.version", "config.action.reload"),
+           "there is no Connect worker; Spark runs the tasks and state lies under `state`"),
+    Unused(CONVERTERS, "records are copied byte for byte; only ByteArrayConverter is accepted", True,
+           ("ByteArrayConverter",)),
+    Unused(("key.converter.*", "value.converter.*", "header.converter.*"), "records are copied byte for byte"),
+    Unused(("consumer.group.id",), "partitions are assigned, as in MirrorMaker 2"),
+    Unused(("dedicated.mode.enable.internal.rest", "listeners", "rest.*", "admin.listeners*", "access.control.*",
+            "response.http.*", "ssl.client.auth"), "there is no REST server"),
+    Unused(("exactly.once.support", "exactly.once.source.support", "transaction.boundary*"),
+           "`delivery` decides, and exactly-once is the default"),
+    Unused(("metric.names.formats", "add.source.alias.to.metrics", "auto.include.jmx.reporter", "metric.reporters"),
+           "there are no JMX metrics; `metrics.port` has their counterparts"),
+    Unused(("use.incremental.alter.configs",), "configs are always altered one by one"),
+    Unused(("forwarding.admin.class",), "no Java class runs here; only ForwardingAdmin, which adds nothing, is "
+           "accepted", True, ("ForwardingAdmin",)),
+    Unused(("consumer.poll.timeout.ms",), "the fetcher sets its own wait"),
+    Unused(("task.assigned.*", "task.class"), "MirrorMaker's connectors set it for their tasks"),
+    Unused(("emit.offset-syncs.enabled", "offset-syncs.topic.replication.factor", "offset.lag.max"),
+           "the table `offset_syncs` has every offset range, and no offset-syncs topic is written"),
+    Unused(("target.cluster.alias",), "`A->B` names both clusters"),
+    Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work, and limits "
+           "set on a provider are not applied"),
+    # Of earlier releases.
+    Unused(("report.port",), "tasks report through Spark, and the driver opens no port", True),
+    Unused(("max.bytes.per.second.topics",), "`max.bytes.per.second` limits a flow, and quotas of the brokers limit a "
+           "`client.id`", True),
+    Unused(("batch.max.bytes",), "`batch.max.seconds` ends a cycle; the memory of a task has a fixed limit", True),
+    Unused(("copy.window", "copy.window.timezone"), "a scheduler starts the run, and SIGTERM ends it", True),
+    Unused(("provenance.headers",), "each record has the header `mirror.origin`, and `provenance: off` leaves it out",
+           True),
+    Unused(("transform.deterministic",), "values may be others each time; what places a record may not be declared "
+           "non-deterministic", True),
+)
+
+
+def unused(key: str) -> Optional[Unused]:
+    return next((row for row in UNUSED if row.covers(key)), None)
+
 
 # A key that continues one of these is for the class that is named there, and for it alone.
 CLASS_KEYS = tuple(setting.name for setting in SETTINGS if setting.kind.name == "class")

@@ -67,9 +67,10 @@ def test_topic_whose_partition_counts_differ_keeps_partitions_or_is_refused(tmp_
 @pytest.mark.parametrize(
     ("key", "way_out"),
     [
-        ("provenance.headers", "provenance: off leaves it out"),
-        ("max.bytes.per.second.topics", "max.bytes.per.second limits a flow"),
-        ("batch.max.bytes", "batch.max.seconds ends a cycle"),
+        ("provenance.headers", "`provenance: off` leaves it out"),
+        ("max.bytes.per.second.topics", "`max.bytes.per.second` limits a flow"),
+        ("batch.max.bytes", "`batch.max.seconds` ends a cycle"),
+        ("report.port", "the driver opens no port"),
         ("copy.window", "SIGTERM ends it"),
         ("copy.window.timezone", "SIGTERM ends it"),
         ("transform.deterministic", "what places a record may not be declared non-deterministic"),
@@ -81,18 +82,25 @@ def test_key_of_an_earlier_release_is_refused_with_what_took_its_place(
     in_yaml, properties = IN_YAML + f"    {key}: true\n", FLOW + f"A->B.{key} = x\n"
     for name, line, text in ((YAML, 6, in_yaml), (MM2, 5, properties), ("source.json", 5, CONNECTOR % key)):
         said = refusal(tmp_path, text, name)
-        assert said.startswith(f"A->B.{key} is gone: ") and way_out in said and said.endswith(f"({name}:{line})")
+        assert said.startswith(f"A->B.{key} cannot be honoured: ") and way_out in said
+        assert said.endswith(f"; take it out ({name}:{line})")
 
 
 @pytest.mark.parametrize(
-    "key", ["emit.offset-syncs.enabled", "offset-syncs.topic.replication.factor", "offset.lag.max"]
+    ("key", "reason"),
+    [
+        ("emit.offset-syncs.enabled", "the table `offset_syncs`"),
+        ("offset-syncs.topic.replication.factor", "the table `offset_syncs`"),
+        ("offset.lag.max", "the table `offset_syncs`"),
+        ("offset.storage.topic", "there is no Connect worker"),
+    ],
 )
-def test_key_that_only_mirrormaker_has_by_now_is_refused_in_yaml_and_a_warning_in_its_files(
-    tmp_path: Path, key: str
+def test_key_that_has_a_meaning_for_mirrormaker_alone_is_refused_in_yaml_and_a_warning_in_its_files(
+    tmp_path: Path, key: str, reason: str
 ) -> None:
-    assert f"A->B.{key} is gone: the table `offset_syncs`" in refusal(tmp_path, IN_YAML + f"    {key}: 1\n", YAML)
+    assert f"A->B.{key} cannot be honoured: {reason}" in refusal(tmp_path, IN_YAML + f"    {key}: 1\n", YAML)
     (sentence,) = read(tmp_path, FLOW + f"A->B.{key} = 1\n").warnings
-    assert sentence.startswith(f"A->B.{key}: ignored: the table `offset_syncs`")
+    assert sentence.startswith(f"A->B.{key}: ignored: {reason}")
 
 
 def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> None:

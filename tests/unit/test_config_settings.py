@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mirror_lib.config.keys import unused
-from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, SETTINGS
+from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, SETTINGS, unused
 from mirror_lib.config.values import FLOW
 from tests.unit.configs import FLOW as ONE_FLOW
 from tests.unit.configs import IN_YAML, YAML, read, refusal

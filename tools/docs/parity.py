@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Mapping, Tuple
 
-from mirror_lib.config.keys import READ, READ_STARTS, unused
+from mirror_lib.config.keys import READ, READ_STARTS
 from mirror_lib.config.mm1_reader import NOT_READ, OPTIONS, RENAMED, Option
-from mirror_lib.config.settings import BY_NAME, OTHER_NAMES
+from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, unused
 from tools.docs.mm2_keys import CLIENTS, SECTIONS
 
 Row = Tuple[str, str, str]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Iterable, List
 
-from mirror_lib.config.keys import UNUSED
 from mirror_lib.config.model import CLASSES
-from mirror_lib.config.settings import SETTINGS
+from mirror_lib.config.settings import SETTINGS, UNUSED
 from mirror_lib.config.values import TOP, Setting
 from tools.docs.mm2_keys import SECTIONS
 

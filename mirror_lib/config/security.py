@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 from mirror_lib.errors import ConfigError
@@ -19,7 +19,6 @@ PEM = "PEM"
 _PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 # One block of PEM text. Kafka takes it on one line too, with blanks where there were line ends.
 _BLOCK = re.compile(r"-+BEGIN ([A-Z0-9 ]+?)-+\s+([A-Za-z0-9+/=\s]+?)\s*-+END \1-+")
-_SUITE = re.compile(r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA)_WITH_(AES_128_GCM|AES_256_GCM|CHACHA20_POLY1305)(_SHA\d+)")
 
 
 @dataclass(frozen=True)
@@ -39,16 +38,12 @@ class Store:
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """What to trust (`None`: what the system trusts), who we are (`None`: no principal), and what is spoken.
-
-    `ciphers` are OpenSSL's names of TLS 1.2 suites; empty for the default ones.
-    """
+    """What to trust (`None`: what the system trusts), who we are (`None`: no principal), and what is spoken."""
 
     trusted: Optional[Store]
     own: Optional[Store]
     check_hostname: bool
     protocols: Tuple[str, ...] = _PROTOCOLS
-    ciphers: Tuple[str, ...] = ()
 
 
 def tls_settings(props: Properties) -> TlsSettings:
@@ -64,7 +59,6 @@ def tls_settings(props: Properties) -> TlsSettings:
         own=_store(props, "keystore"),
         check_hostname=algorithm == "https",
         protocols=_protocols(props),
-        ciphers=_ciphers(props.get("ssl.cipher.suites", "")),
     )
 
 
@@ -119,36 +113,13 @@ def _blocks(props: Properties, key: str, kind: str) -> str:
 
 
 def _protocols(props: Properties) -> Tuple[str, ...]:
-    enabled = _names(props.get("ssl.enabled.protocols", ""))
+    enabled = [name.strip() for name in props.get("ssl.enabled.protocols", "").split(",") if name.strip()]
     highest = props.get("ssl.protocol", "TLSv1.3").strip()
     allowed = {"TLSv1.2": _PROTOCOLS[:1], "TLSv1.3": _PROTOCOLS, "TLS": _PROTOCOLS}.get(highest, ())
     names = tuple(name for name in allowed if not enabled or name in enabled)
     if not names:
         raise ConfigError("ssl.protocol and ssl.enabled.protocols must allow TLSv1.2 or TLSv1.3; older ones are unsafe")
     return names
-
-
-def _ciphers(suites: str) -> Tuple[str, ...]:
-    """OpenSSL's names of the TLS 1.2 suites among `suites`; Python has no choice of the TLS 1.3 suites."""
-    names, unusable = _names(suites), _unusable(suites)
-    if unusable and len(unusable) == len(names):
-        raise ConfigError("ssl.cipher.suites: only the GCM and CHACHA20 suites can be used on the Python side")
-    found = []
-    for match in filter(None, map(_SUITE.fullmatch, names)):
-        exchange, signature, cipher, digest = match.groups()
-        named = cipher.replace("AES_", "AES").replace("_", "-")
-        tail = "" if cipher.startswith("CHACHA") else digest.replace("_", "-")
-        found.append("-".join(filter(None, [exchange, signature if exchange else "", named])) + tail)
-    return tuple(found)
-
-
-def _unusable(suites: str) -> Tuple[str, ...]:
-    older = (name for name in _names(suites) if "_WITH_" in name or not name.startswith("TLS_"))
-    return tuple(name for name in older if not _SUITE.fullmatch(name))
-
-
-def _names(suites: str) -> List[str]:
-    return [name.strip() for name in suites.split(",") if name.strip()]
 
 
 _SECTION = re.compile(r"\s*[\w.]+\s*\{.*", re.DOTALL)
@@ -173,9 +144,10 @@ DEFAULT_TIMEOUT_SECONDS = 10.0
 _EXTENSION = "extension_"
 _EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
 _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
-# Spark 3.3 brings Kafka's client 2.8, which has no login with client credentials; Spark 3.4 brings 3.3, which has it
-# under its first name.
-_FIRST_SPARK, _SPARK_WITH_NEW_NAME = (3, 4), (3, 5)
+# Spark 3.3 brings Kafka's client 2.8, which has no such login, Spark 3.4 the client 3.3, which lacks this class.
+_HANDLER_OF_KAFKA = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+_FIRST_SPARK = (3, 5)
+
 
 @dataclass(frozen=True)
 class KerberosLogin:
@@ -237,7 +209,7 @@ def java_properties(props: Properties, spark_version: str) -> Properties:
     """The same properties for the Kafka client of this Spark version.
 
     That client may be older than the properties: credentials move into the login line, and the callback handler gets
-    the name that this client knows. Raises `ConfigError` where the client has no such login.
+    the name that this client has. Raises `ConfigError` where the client has no such login.
     """
     if not _by_token(props):
         return props
@@ -249,14 +221,13 @@ def java_properties(props: Properties, spark_version: str) -> Properties:
         raise ConfigError(
             f"the Kafka client of Spark {spark_version} cannot log in with OAUTHBEARER and client credentials; nothing "
             "was read or written",
-            "use Spark 3.4 or newer, or another sasl.mechanism for this cluster",
+            "use Spark 3.5 or newer, or another sasl.mechanism for this cluster",
         )
     module, options = _line(props)
     credentials = {name: value for name, value in _client_credentials(props, options).items() if value is not None}
     line = " ".join(f'{name}="{_escaped(value)}"' for name, value in {**options, **credentials}.items())
-    package = module.rpartition(".")[0] + (".secured" if release < _SPARK_WITH_NEW_NAME else "")
     kept = {key: value for key, value in props.items() if key not in _CREDENTIALS.values()}
-    return {**kept, _JAAS: f"{module} required {line};", _HANDLER: f"{package}.OAuthBearerLoginCallbackHandler"}
+    return {**kept, _JAAS: f"{module} required {line};", _HANDLER: _HANDLER_OF_KAFKA}
 
 
 def login_risks(props: Properties) -> Iterator[str]:
@@ -276,9 +247,11 @@ def login_risks(props: Properties) -> Iterator[str]:
             "ssl.endpoint.identification.algorithm is empty: any server with a certificate that is trusted passes for "
             "a broker; leave the property out"
         )
-    named = _unusable(props.get("ssl.cipher.suites", ""))
-    if named:
-        yield f"ssl.cipher.suites: the mirror's own clients cannot use {', '.join(named)}"
+    if props.get("ssl.cipher.suites", "").strip():
+        yield (
+            "ssl.cipher.suites is for Spark's Kafka client alone; the clients that copy offer Python's default suites. "
+            "Limit them by ssl.cipher.suites of the brokers"
+        )
 
 
 def _by_token(props: Properties) -> bool:

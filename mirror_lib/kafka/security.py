@@ -287,11 +287,6 @@ def _context(settings: TlsSettings, ages: Tuple[float, ...]) -> ssl.SSLContext:
     context.minimum_version = _VERSIONS[settings.protocols[0]]
     context.maximum_version = _VERSIONS[settings.protocols[-1]]
     context.verify_flags |= _PARTIAL_CHAIN
-    if settings.ciphers:
-        try:
-            context.set_ciphers(":".join(settings.ciphers))
-        except ssl.SSLError:
-            raise ConfigError("ssl.cipher.suites: this machine's OpenSSL knows none of them") from None
     stores = [(each, each is settings.own) for each in (settings.trusted, settings.own) if each is not None]
     in_java = [each for each in stores if each[0].kind != PEM]
     opened = dict(zip(in_java, open_java_stores(in_java)))  # by one JVM

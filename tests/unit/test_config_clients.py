@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 from typing import Any, Dict
 
@@ -110,21 +109,18 @@ def test_pem_text_may_stand_in_place_and_on_one_line_as_kafka_has_it() -> None:
     assert settings.own == Store("PEM", key_password="z", certificates=rewritten, key=key + "\n")
 
 
-def test_protocols_and_suites_are_what_both_sides_have() -> None:
+def test_protocols_are_what_both_sides_have() -> None:
     assert tls().protocols == ("TLSv1.2", "TLSv1.3")
     assert tls(protocol="TLSv1.2").protocols == ("TLSv1.2",)
     assert tls(enabled__protocols="TLSv1.1, TLSv1.3").protocols == ("TLSv1.3",)
-    older = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
-    ciphers = tls(cipher__suites=f"TLS_AES_256_GCM_SHA384,{older}").ciphers
-    assert ciphers == ("ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305")
-    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(":".join(ciphers))
 
 
-def test_one_usable_suite_is_enough_and_the_others_are_named() -> None:
-    usable, other = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"
-    assert tls(cipher__suites=f"{other},{usable}").ciphers == ("ECDHE-RSA-AES128-GCM-SHA256",)
-    assert other in next(login_risks({"ssl.cipher.suites": f"{other},{usable}"}))
-    assert not [*login_risks({"ssl.cipher.suites": f"TLS_AES_256_GCM_SHA384,{usable}"})]
+def test_suites_are_for_sparks_client_and_a_warning_says_where_to_limit_the_others() -> None:
+    props = {**SERVERS, **SSL, "ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}
+    assert kafka_python_options(props) == kafka_python_options({**SERVERS, **SSL})
+    assert spark_kafka_options(props, "4.0.0")["kafka.ssl.cipher.suites"] == "TLS_AES_256_GCM_SHA384"
+    (warning,) = login_risks(props)
+    assert "Spark's Kafka client alone" in warning and "ssl.cipher.suites of the brokers" in warning
 
 
 @pytest.mark.parametrize(
@@ -140,7 +136,6 @@ def test_one_usable_suite_is_enough_and_the_others_are_named() -> None:
             "the private key's password is ssl.key.password",
         ),
         ({**SSL, "ssl.protocol": "TLSv1.1"}, "must allow TLSv1.2 or TLSv1.3"),
-        ({**SSL, "ssl.cipher.suites": "TLS_RSA_WITH_AES_128_CBC_SHA"}, "only the GCM and CHACHA20 suites"),
         ({**SSL, "ssl.engine.factory.class": "com.example.Mine"}, "names a Java class"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "EXTERNAL"}, "EXTERNAL cannot be used here"),
         ({"security.protocol": "SASL_SSL"}, "(or a file with a KafkaClient section"),

@@ -102,8 +102,8 @@ The properties serve Spark's Java client and kafka-python.
   `ssl.truststore.certificates`, `ssl.keystore.key` and `ssl.keystore.certificate.chain`. A key store must hold one
   private key. Without a trust store Java trusts its own certificates, Python the system's.
 - `ssl.endpoint.identification.algorithm`: `https`, or empty to skip the check of the host name.
-- `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites`: GCM and CHACHA20; one of them is
-  enough, and a warning names the others. Among suites of TLS 1.3 only Java chooses.
+- `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites` is for Spark's client alone; limit
+  suites at the brokers.
 
 Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL's default; encrypt it with
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.

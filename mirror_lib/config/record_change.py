@@ -19,24 +19,22 @@ Partitioner = Union[str, int]
 
 _GROUP = re.compile(r"[$\\](\d)")
 _BLANKS = re.compile(r"\s+")
-# Of a pattern: what stands for itself, as in a topic's name. A group that holds no other one.
+# Of a pattern: what stands for itself, as in a topic's name; a group that holds no other one.
 _LITERAL = re.compile(r"(?:[\w.-]|\\[.-]|\[\.\])*")
 _INNERMOST = re.compile(r"(?<!\\)\((?!\?)[^()]*\)")
 
 
 def _keeps_apart(pattern: str, name: str) -> bool:
-    """Whether all of a topic's name that `pattern` leaves open is in `name`, so that two topics are two there too.
+    """Whether all of a topic's name that `pattern` leaves open, from its first group to its last, is in `name` as it
+    stands, so that two topics are two there too.
 
     Decided without the topics that are there now: a later topic must not join another one's remote topic."""
-    used = {int(number) for number in _GROUP.findall(name)}
-    if re.compile(pattern).groups == 0 or not used:
-        return _LITERAL.fullmatch(pattern) is not None
-    groups = list(_INNERMOST.finditer(pattern))
-    if len(groups) != re.compile(pattern).groups:  # one in another, or named
+    first, *others = _INNERMOST.split(pattern)
+    if len(others) != re.compile(pattern).groups or not all(map(_LITERAL.fullmatch, (first, *others))):
         return False
-    fixed = "".join(_INNERMOST.split(pattern))
-    others = "".join(group[0][1:-1] for number, group in enumerate(groups, start=1) if number not in used)
-    return _LITERAL.fullmatch(fixed + others) is not None
+    between = [re.sub(r"[][\\]", "", text) for text in others[:-1]]
+    left_open = "".join(f"${number}{text}" for number, text in zip(range(1, 10), [*between, ""])) if others else ""
+    return left_open in name.replace("\\", "$")
 
 
 def _filled(name: str, match: Match[str]) -> str:

@@ -125,6 +125,10 @@ def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> No
         ([r"orders\.eu -> o"], ""),
         (["orders-(.*) -> sales-$1", "(.*) -> eu.$1"], ""),
         (["(.*)-(eu|us) -> $1-$2"], ""),
+        (["v1[.](.*)[.](.*) -> eu.$1.$2.copy"], ""),
+        # `a-bc` and `ab-c` would be one; `a-b.c` and `c.a-b` would be.
+        (["(.*)-(.*) -> $1$2"], "item 1 brings (.*)-(.*) together with other topics in $1$2"),
+        (["(.*)-(.*) -> $2.$1"], "item 1 brings (.*)-(.*) together with other topics in $2.$1"),
         (["(.*)-(eu|us) -> $1"], "item 1 brings (.*)-(eu|us) together with other topics in $1"),
         (["((a|b)c) -> $1"], "item 1 brings ((a|b)c) together with other topics in $1"),
         (["a -> x", "b -> x"], "item 2 brings b together with other topics in x"),

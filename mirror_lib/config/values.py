@@ -358,7 +358,7 @@ TOPIC_CONFIGS = Kind("list of name=value", _topic_configs)
 
 EARLIEST, LATEST = "earliest", "latest"
 
-_LABEL = re.compile(r"(timestamp|group|offsets)(?:\s*:\s+|\s+)(.+)", re.DOTALL)
+_OF_GROUP = re.compile(r"group\s+(.+)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d.*")
 _OFFSET = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})=(\d{1,18})")
 _OFFSETS_LIKE = "orders:0=100, orders:1=250"
@@ -379,16 +379,15 @@ def _start(value: Value) -> Optional[OffsetChoice]:
     parts = items(value)
     # Unchanged where it is a text: a group's name may have commas.
     text = value.strip() if isinstance(value, str) else ", ".join(parts)
-    label = _LABEL.fullmatch(text)
-    kind, rest = label.groups() if label else ("", text)
-    if kind == "group":
-        return OffsetChoice(group=rest.strip())
+    group = _OF_GROUP.fullmatch(text)
+    if group is not None:
+        return OffsetChoice(group=group.group(1))
     if text.lower() in (EARLIEST, LATEST):
         return OffsetChoice(word=text.lower())
-    if kind == "timestamp" or (not kind and _TIME.fullmatch(rest)):
-        return OffsetChoice(timestamp=moment(rest))
-    if kind == "offsets" or any("=" in part for part in parts):
-        return OffsetChoice(offsets=_offsets(items(rest)))
+    if _TIME.fullmatch(text):
+        return OffsetChoice(timestamp=moment(text))
+    if "=" in text:
+        return OffsetChoice(offsets=_offsets(parts))
     if parts:
         raise ValueError(
             f"must be earliest, latest, a time such as {_TIME_LIKE}, `group NAME`, or offsets such as {_OFFSETS_LIKE}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.custom_classes import check_custom_classes
@@ -111,28 +111,19 @@ def _classless(document: Document, keys: Keys, flows: Sequence[ReplicationFlow])
 
 
 def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[str]:
-    """What remote topics are called where nothing separates the alias from the topic. Raises `ConfigError` where such
-    flows lead back to their source: a name does not show then that a topic came from there."""
+    """What remote topics are called where nothing separates the alias from the topic. Raises `ConfigError` where
+    another flow copies them on: if it leads back, no name shows that a topic came from there."""
     for flow in (each for each in flows if not each.separator):
         entry = keys.find(flow.name, SEPARATOR)
         if entry is not None and flow.replication_policy == DEFAULT_POLICY:
-            if flow.source.alias in _reached(flow, flows):
-                round_trip = f"and records of {flow.source.alias} would come back to it under ever longer names"
+            if any(each.source.alias == flow.target.alias for each in flows):
+                onward = f"and {flow.target.alias} is copied on: records could come back under ever longer names"
                 advice = f"give a separator, or {IDENTITY_POLICY}"
-                raise config_error(f"{entry.written} is blank, {round_trip}; {advice}", entry.place)
+                raise config_error(f"{entry.written} is blank, {onward}; {advice}", entry.place)
             named = f"{flow.name} names topics {flow.naming_alias}orders"
             yield f"{entry.written} is blank: {named}; {IDENTITY_POLICY} would keep names ({entry.place})"
         elif entry is not None and keys.find(flow.name, SOURCE_ALIAS) is not None:
             yield f"{entry.written} is blank: {flow.name} keeps names of topics ({entry.place})"
-
-
-def _reached(flow: ReplicationFlow, flows: Sequence[ReplicationFlow]) -> Set[str]:
-    reached: Set[str] = set()
-    more = {flow.target.alias}
-    while more:
-        reached |= more
-        more = {each.target.alias for each in flows if each.source.alias in reached} - reached
-    return reached
 
 
 def _lost_flow(document: Document) -> str:

@@ -177,7 +177,7 @@ def test_client_properties_reach_the_right_clients_with_mirrormakers_precedence(
         ("A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL", "ssl.keystore.type = PEM (mm2.properties:5)"),
         ("topics = \\u12", "four hexadecimal digits (mm2.properties:5)"),
         ("source.cluster.alias =", "would be called .orders"),
-        ("replication.policy.separator =\nB->A.enabled = true", "is blank, and records of A would come back"),
+        ("replication.policy.separator =\nB->A.enabled = true", "is blank, and B is copied on: records could"),
         # It is not what MirrorMaker ignores that is wrong.
         ("A->B.transforms = a\nA->B.transforms.a.type = X\nB->C.enabled = true\nzzz = 1", "A->B.transforms cannot"),
     ],

@@ -11,9 +11,9 @@ import re
 import textwrap
 import time
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import zip_longest
-from typing import Any, Callable, Collection, Iterable, List, Match, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, Iterable, List, Match, Optional, Sequence, Tuple
 
 HOUR, DAY = 3600, 86400
 # Text is not wrapped into fewer columns of the terminal.
@@ -47,9 +47,20 @@ def one_entry(text: str) -> str:
     return visible(text).replace("\n", "\n    ")
 
 
+# The metadata of a dataclass's field that JSON does not have.
+UNPRINTED = {"json": False}
+
+
 def as_json(document: Any) -> str:
-    """One line of JSON, the same to a parser as `document`, with no hidden characters for a terminal."""
-    return _escaped(json.dumps(document, ensure_ascii=False), lambda char: json.dumps(char)[1:-1])
+    """One line of JSON, the same to a parser as `document`, with no hidden characters for a terminal. Dataclasses are
+    objects, as `document_of` has them."""
+    return _escaped(json.dumps(document, ensure_ascii=False, default=document_of), lambda char: json.dumps(char)[1:-1])
+
+
+def document_of(value: Any) -> Dict[str, Any]:
+    """A dataclass as JSON has it: its fields but the UNPRINTED ones, and the properties that its `DERIVED` names."""
+    names = [each.name for each in fields(value) if each.metadata.get("json", True)]
+    return {name: getattr(value, name) for name in (*names, *getattr(value, "DERIVED", ()))}
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:

@@ -197,7 +197,7 @@ def json_to(path: str) -> Iterator[None]:
             _file = None
 
 
-def print_json(document: Dict[str, Any]) -> None:
+def print_json(document: Any) -> None:
     print(with_files(as_json(document)), file=_file, flush=True)
 
 
@@ -221,8 +221,8 @@ def print_lines(lines: Iterable[str]) -> None:
     print("\n".join(shown), flush=True)
 
 
-def print_result(arguments: argparse.Namespace, document: Dict[str, Any], lines: Iterable[str]) -> None:
-    """What a command found, in the form that was asked for."""
+def print_result(arguments: argparse.Namespace, document: Any, lines: Iterable[str]) -> None:
+    """What a command found, in the form that was asked for: a dataclass or a dictionary as JSON, or lines."""
     if arguments.json:
         print_json(document)
     else:

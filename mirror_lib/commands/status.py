@@ -13,7 +13,7 @@ from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_result
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.status.facts import DEGRADED, UNKNOWN, FlowStatus
-from mirror_lib.status.render import status_json, status_lines
+from mirror_lib.status.render import status_lines
 
 EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNKNOWN = 0, 1, 2
 EPILOG = """\
@@ -46,7 +46,7 @@ def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
                 print(CLEAR, end="")
             for number, status in enumerate(found):
                 lines = status_lines(status, arguments.all, arguments.partitions, columns())
-                print_result(arguments, status_json(status), [*([""] if number else []), *lines])
+                print_result(arguments, status, [*([""] if number else []), *lines])
             if arguments.watch is None:
                 return exit_code(found)
             time.sleep(max(1.0, arguments.watch))
@@ -57,11 +57,11 @@ def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatus]:
-    from mirror_lib.status.read import flow_status
+    from mirror_lib.status.read import flow_state
 
     flows = copied_flows(arguments, config)
     with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="status") as pool:
-        return list(pool.map(partial(flow_status, config), flows))
+        return list(pool.map(partial(flow_state, config), flows))
 
 
 def exit_code(found: List[FlowStatus]) -> int:

@@ -9,7 +9,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.table_reader import TableReader, last_commits
-from mirror_lib.status.facts import run_status
+from mirror_lib.status.facts import runs_of
 from mirror_lib.status.read import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_of
 from mirror_lib.text import aligned, counted, duration, grouped
 from mirror_lib.topics.policy import counts
@@ -63,7 +63,7 @@ def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failove
     table = reader.arrow("offset_syncs", LEDGER, flow.name)
     ledger = [] if table is None else timed(last_commits(table), "committed_at")
     runs = timed(reader.rows("runs", RUN_COLUMNS, flow.name))
-    run = run_status(runs)
+    run = next(reversed(runs_of(runs, now)), None)
     with KafkaCluster(flow.target, flow.admin_timeout) as target:
         topics = _topics(target, ledger)
         groups = _groups(target, last_moves(reader, flow))

@@ -14,7 +14,7 @@ from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.plan.preview import FlowPreview, preview
 from mirror_lib.status.facts import FlowStatus
-from mirror_lib.status.read import flow_status
+from mirror_lib.status.read import flow_state
 from mirror_lib.text import counted, duration, some
 
 # For so long it is watched which topics grow.
@@ -36,7 +36,7 @@ class Readiness:
 
 def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
     """Watches for a few seconds which topics are written. Raises `ClusterError`, `ConfigError`."""
-    status = flow_status(config, flow)
+    status = flow_state(config, flow)
     with clusters_of(flow) as (source, target):
         found = preview(flow, source, target, config)
         gates = [*_of_status(status), *_of_writers(found, source), *_of_groups(flow, status, source), *_of_plan(found)]

@@ -13,7 +13,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from mirror_lib.status.history import RunRecord, Sign
+from mirror_lib.status.facts import RunStatus, Sign
 from mirror_lib.text import DAY, HOUR, counted, duration, grouped, utc
 
 # Periods of charts, the shortest first. The next one is drawn where the history is longer.
@@ -69,7 +69,7 @@ METRICS = (
 )
 
 
-def charts(runs: Sequence[RunRecord], now: float) -> Iterator[Tuple[str, List[Tuple[str, Optional[Markup]]]]]:
+def charts(runs: Sequence[RunStatus], now: float) -> Iterator[Tuple[str, List[Tuple[str, Optional[Markup]]]]]:
     """By period the title and the SVG of each chart, `None` where nothing was recorded."""
     first = min((run.started for run in runs), default=now)
     for number, (seconds, period) in enumerate(PERIODS):
@@ -80,7 +80,7 @@ def charts(runs: Sequence[RunRecord], now: float) -> Iterator[Tuple[str, List[Tu
         yield period, [_chart(metric, bars(runs, metric, begin), begin, now) for metric in METRICS]
 
 
-def bars(runs: Sequence[RunRecord], metric: Metric, begin: float) -> List[Bar]:
+def bars(runs: Sequence[RunStatus], metric: Metric, begin: float) -> List[Bar]:
     """At most BARS, none before `begin`: neighbours become one."""
     pairs = (pair for run in runs for pair in zip(run.signs, run.signs[1:]))
     found = [(before, after) for before, after in pairs if after.at > max(before.at, begin)]

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
@@ -19,14 +19,44 @@ from markupsafe import Markup, escape
 
 from mirror_lib.codes import INCIDENT_CODES, entry, named
 from mirror_lib.report.charts import charts
-from mirror_lib.report.facts import FlowReport, MirrorReport
-from mirror_lib.report.settings import unchanged_count
-from mirror_lib.status.facts import DEGRADED, HEALTHY, IncidentStatus, VerifyStatus, topics_of
-from mirror_lib.status.history import DIED, RunRecord
+from mirror_lib.report.settings import SettingValue, unchanged_count
+from mirror_lib.status.facts import (
+    DEGRADED,
+    DIED,
+    HEALTHY,
+    FlowStatus,
+    IncidentStatus,
+    RunStatus,
+    VerifyStatus,
+    topics_of,
+)
 from mirror_lib.status.render import GROUP, LAG, PARTITION, TOPIC, facts, lag
 from mirror_lib.text import Column, counted, duration, grouped, moment, size, utc, visible, without_logins
 
 FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """One flow. `clusters`: source and target, each with what the page may show of its configuration."""
+
+    status: FlowStatus
+    clusters: Tuple[Tuple[str, str], ...]
+    settings: Tuple[SettingValue, ...] = ()
+
+
+@dataclass(frozen=True)
+class MirrorReport:
+    """The whole page. `made_at` is Unix seconds, `state` the folder of the tables. `files`: each file of the
+    configuration with its SHA-256 in hexadecimal digits."""
+
+    name: str
+    made_at: float
+    version: str
+    state: str
+    trigger: str
+    flows: Tuple[FlowReport, ...]
+    files: Tuple[Tuple[str, str], ...]
 
 
 def page(report: MirrorReport) -> str:
@@ -83,14 +113,14 @@ def _of_status(column: Column) -> Column:
 
 
 def _incidents(flow: FlowReport) -> Optional[int]:
-    return None if flow.history.incidents is None else len(flow.history.incidents)
+    return None if flow.status.incidents is None else len(flow.status.losses)
 
 
 def _last_verification(flow: FlowReport) -> Optional[str]:
-    found = flow.history.verifications
-    if not found:
-        return None if found is None else "never"
-    return f"{found[-1].verdict}, {utc(found[-1].at)}"
+    found = flow.status.verified
+    if found is None:
+        return None if flow.status.verifications is None else "never"
+    return f"{found.verdict}, {utc(found.at)}"
 
 
 def _equal(verified: VerifyStatus) -> str:
@@ -102,7 +132,7 @@ def _offset(name: str) -> Callable[[IncidentStatus], Optional[int]]:
     return lambda each: None if getattr(each, name) < 0 else getattr(each, name)
 
 
-def _outcome(run: RunRecord) -> str:
+def _outcome(run: RunStatus) -> str:
     return f"no end, no sign of life since {utc(run.last_sign)}" if run.end == DIED else run.end
 
 
@@ -150,7 +180,7 @@ TABLES: Dict[str, Sequence[Column]] = {
         Column("Records", lambda each: each.signs[-1].records, grouped),
         Column("Bytes", lambda each: float(each.signs[-1].bytes), size),
         Column("Driver", lambda each: each.driver),
-        Column("Outcome", _outcome, mark=lambda each: "" if each.went_well else DEGRADED),
+        Column("Outcome", _outcome, mark=lambda each: DEGRADED if each.failed or each.end == DIED else ""),
     ),
     "setting": (
         Column("Key", lambda each: each.name),

@@ -13,7 +13,7 @@ from mirror_lib import __version__
 from mirror_lib.config.loader import read_document, with_values
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
-from mirror_lib.report.facts import FlowReport, MirrorReport
+from mirror_lib.report.page import FlowReport, MirrorReport
 from mirror_lib.report.settings import changed_settings, cluster_facts, shown_state
 from mirror_lib.status.read import flow_state
 
@@ -49,6 +49,5 @@ def sha256_of(path: str) -> str:
 
 
 def _flow(config: MirrorConfig, flow: ReplicationFlow, hidden: FrozenSet[str]) -> FlowReport:
-    status, history = flow_state(config, flow)
     clusters = (cluster_facts(flow.source, "consumer"), cluster_facts(flow.target, "producer"))
-    return FlowReport(status, history, clusters, changed_settings(flow, hidden))
+    return FlowReport(flow_state(config, flow), clusters, changed_settings(flow, hidden))

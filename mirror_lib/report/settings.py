@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, FrozenSet, List, Optional, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, ON_OR_OFF, RECORDS, RecordChange
 from mirror_lib.config.settings import ENGINE, SETTINGS
 from mirror_lib.config.values import FLOW, INTERVAL, MILLISECONDS, OffsetChoice, Setting
-from mirror_lib.report.facts import SettingValue
 
 NOT_SHOWN = "not shown: it comes from a reference, so it may be secret"
 NOT_SHOWN_OF_CLASS = "not shown: it is for a class of yours"
 STATE = "state"
+
+
+@dataclass(frozen=True)
+class SettingValue:
+    """A setting that has another value than its default. `place` is `file:line`, empty where the file does not have
+    the key."""
+
+    name: str
+    value: str
+    default: str
+    place: str = ""
 
 
 def cluster_facts(cluster: ClusterConfig, role: str) -> Tuple[str, str]:

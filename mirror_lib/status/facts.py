@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.codes import INCIDENT_CODES, PREFIX
 from mirror_lib.groups.translation import WAYS_OUT
 from mirror_lib.ledger.records import (
     DATA_LOST,
+    DAY_SECONDS,
     DEAD_SECONDS,
     GROUP_LOST_RECORDS,
+    NEWS,
     OFFSETS_SKIPPED,
     PARTITION_STOPPED,
     CutoverStep,
     Incident,
 )
-from mirror_lib.text import counted, duration, some
+from mirror_lib.text import UNPRINTED, counted, duration, some
 from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
 Rows = Sequence[Mapping[str, Any]]
+RUNNING, DIED = "running", "died"
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
 # A run with a lag commits to the ledger every `tail.seconds`, by default 30. One that has not for so long is stuck, or
 # was killed.
 STUCK_SECONDS = 120.0
+# The state of a flow has its runs, incidents and verifications of so long.
+HISTORY_SECONDS = 30 * DAY_SECONDS
 # A lag that fell for less than this says little of how long the rest takes.
 FALL_SECONDS = 30.0
 # Brokers abort a transaction that lasts longer than `transaction.max.timeout.ms`, 15 minutes by default.
@@ -97,38 +102,71 @@ KEPT_FOR_EVER = Retention()
 
 
 @dataclass(frozen=True)
+class Sign:
+    """A sign of life of a run `at` (Unix seconds): records and bytes since its start. `lag_records` (offsets) and
+    `lag_seconds` are `None` at the start and at the end of a run, and in rows of an earlier release."""
+
+    at: float
+    records: int
+    bytes: int
+    lag_records: Optional[int] = None
+    lag_seconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
 class RunStatus:
-    """The run of a flow that started last. Times are Unix seconds. `outcome` is `None` while it runs, and for one that
-    was killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
+    """A run as it was `at` that time. Times are Unix seconds. `outcome` is `None` while it runs, and for one that was
+    killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
     between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more.
     `filtered`: records that the flow's change dropped until the last sign of life; `None` if they are not counted.
-    `lags`: times and lags in offsets of its last two signs of life."""
+    `signs` begin with its start, at which nothing was copied yet."""
+
+    DERIVED: ClassVar[Sequence[str]] = ("running",)
 
     run_id: str
     started: float
     last_sign: float
+    at: float
     ended: Optional[float] = None
     outcome: Optional[str] = None
     driver: Optional[str] = None
     records_per_second: Optional[float] = None
     killed: bool = False
     filtered: Optional[int] = None
-    lags: Tuple[Tuple[float, int], ...] = ()
+    signs: Tuple[Sign, ...] = field(default=(), metadata=UNPRINTED)
 
-    def running(self, now: float) -> bool:
+    @property
+    def running(self) -> bool:
         """Whether it is under way: no end, not killed, and a sign of life in the last ten minutes."""
-        return self.ended is None and not self.killed and now - self.last_sign <= DEAD_SECONDS
+        return self.ended is None and not self.killed and self.at - self.last_sign <= DEAD_SECONDS
 
     @property
     def failed(self) -> bool:
         return self.outcome is not None and self.outcome not in WELL_ENDED
+
+    @property
+    def end(self) -> str:
+        """Its outcome, RUNNING, or DIED where it has no end and was killed or is silent for ten minutes."""
+        if self.ended is not None:
+            return self.outcome or "ended"
+        return RUNNING if self.running else DIED
+
+    @property
+    def seconds(self) -> float:
+        return (self.at if self.running else self.last_sign) - self.started
 
 
 @dataclass(frozen=True)
 class IncidentStatus(Incident):
     """An incident, recorded `at` (Unix seconds)."""
 
+    DERIVED: ClassVar[Sequence[str]] = ("code",)
+
     at: float
+
+    @property
+    def code(self) -> Optional[str]:
+        return INCIDENT_CODES.get(self.kind)
 
 
 @dataclass(frozen=True)
@@ -234,24 +272,41 @@ def topics_of(partitions: Sequence[PartitionStatus]) -> List[TopicStatus]:
 
 @dataclass(frozen=True)
 class FlowStatus(Partitions):
-    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `blocked`: topics that
-    cannot be copied, with the reason. `leaderless`: source partitions without a leader, which are not in `partitions`.
-    `unread`: sentences on what could not be read. `matchless`: names that the source lacks."""
+    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `run`: the one that started
+    last. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
+    which are not in `partitions`. `unread`: sentences on what could not be read. `matchless`: names that the source
+    lacks. `incidents` and `runs` are those of 30 days, the last one last, `verifications` all; each is `None` where its
+    table could not be read."""
+
+    DERIVED: ClassVar[Sequence[str]] = (
+        *("state", "lag", "lag_seconds", "kept_seconds", "kept_bytes", "eta_seconds", "problems", "verified"),
+    )
 
     flow: str
     at: float
     continuous: bool
     partitions: Tuple[PartitionStatus, ...] = ()
     run: Optional[RunStatus] = None
-    incidents: Tuple[IncidentStatus, ...] = ()
+    incidents: Optional[Tuple[IncidentStatus, ...]] = ()
     groups: Tuple[GroupStatus, ...] = ()
-    verified: Optional[VerifyStatus] = None
-    blocked: Tuple[Tuple[str, str], ...] = ()
+    blocked: Mapping[str, str] = field(default_factory=dict)
     unread: Tuple[str, ...] = ()
     transactions: Tuple[OpenTransaction, ...] = ()
     cutover: Optional[CutoverStatus] = None
     leaderless: Tuple[str, ...] = ()
     matchless: Tuple[Matchless, ...] = ()
+    runs: Optional[Tuple[RunStatus, ...]] = field(default=(), metadata=UNPRINTED)
+    verifications: Optional[Tuple[VerifyStatus, ...]] = field(default=(), metadata=UNPRINTED)
+
+    @property
+    def verified(self) -> Optional[VerifyStatus]:
+        """The last verification."""
+        return self.verifications[-1] if self.verifications else None
+
+    @property
+    def losses(self) -> Tuple[IncidentStatus, ...]:
+        """The incidents without news."""
+        return tuple(each for each in self.incidents or () if each.kind not in NEWS)
 
     @property
     def kept_bytes(self) -> Optional[int]:
@@ -260,7 +315,7 @@ class FlowStatus(Partitions):
 
     @property
     def running(self) -> bool:
-        return self.run is not None and self.run.running(self.at)
+        return self.run is not None and self.run.running
 
     @property
     def cut_over(self) -> bool:
@@ -274,11 +329,11 @@ class FlowStatus(Partitions):
     def eta_seconds(self) -> Optional[float]:
         """When the lag will be copied, as fast as it has fallen since a sign of life; `None` where it has not fallen,
         without a run, and before its first sign of life."""
-        lags = self.run.lags if self.run is not None and self.running else ()
-        since = next((each for each in reversed(lags) if self.at - each[0] >= FALL_SECONDS), None)
-        if since is None or not 0 < self.lag < since[1]:
+        signs = self.run.signs if self.run is not None and self.running else ()
+        since = next((each for each in reversed(signs) if self.at - each.at >= FALL_SECONDS), None)
+        if since is None or since.lag_records is None or not 0 < self.lag < since.lag_records:
             return None
-        return self.lag * (self.at - since[0]) / (since[1] - self.lag)
+        return self.lag * (self.at - since.at) / (since.lag_records - self.lag)
 
     @property
     def problems(self) -> Tuple[Problem, ...]:
@@ -322,27 +377,32 @@ def partition_status(
     )
 
 
-def run_status(rows: Rows) -> Optional[RunStatus]:
-    """The run that started last."""
-    return max(map(run_of, rows_by_run(rows)), key=lambda each: each.started, default=None)
+def runs_of(rows: Rows, now: float) -> Tuple[RunStatus, ...]:
+    """In the order of their starts. A run without a row `started` is left out."""
+    by_run: Dict[str, List[Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["at"]):
+        by_run.setdefault(row["run_id"], []).append(row)
+    found = [_run(own, now) for own in by_run.values() if own[0]["kind"] == "started"]
+    return tuple(sorted(found, key=lambda each: each.started))
 
 
-def run_of(own: Rows) -> RunStatus:
+def _run(own: Rows, now: float) -> RunStatus:
     """`own`: the rows of the run."""
     first, ended = own[0], next((row for row in own if row["kind"] == "ended"), None)
-    counted_at = [(row["at"], row["records"]) for row in own if row["records"] is not None]
-    counted_at = [(first["at"], 0), *counted_at][-2:]
-    (began, before), (until, after) = counted_at[0], counted_at[-1]
+    signs = [Sign(first["at"], 0, 0)]
+    for row in own[1:]:
+        records = signs[-1].records if row["records"] is None else row["records"]
+        nbytes = signs[-1].bytes if row["bytes"] is None else row["bytes"]
+        signs.append(Sign(row["at"], records, nbytes, row["lag_records"], row["lag_seconds"]))
+    before, last = signs[-2:][0], signs[-1]
     return RunStatus(
-        first["run_id"],
-        first["at"],
-        own[-1]["at"],
+        *(first["run_id"], first["at"], last.at, now),
         None if ended is None else ended["at"],
         None if ended is None else str(ended["outcome"]),
         next((row["driver"] for row in own[::-1] if row["driver"] is not None), None),
-        (after - before) / (until - began) if until > began else None,
+        (last.records - before.records) / (last.at - before.at) if last.at > before.at else None,
         filtered=next((row["filtered"] for row in own[::-1] if row.get("filtered") is not None), None),
-        lags=tuple((row["at"], row["lag_records"]) for row in own if row["lag_records"] is not None)[-2:],
+        signs=tuple(signs),
     )
 
 
@@ -363,14 +423,6 @@ def cutover_status(rows: Rows) -> Optional[CutoverStatus]:
 def _refused_at_once(row: Mapping[str, Any]) -> bool:
     first = (CutoverStep.BACK, CutoverStep.FIRST_BACK, CutoverStep.FAILED)
     return (row["direction"], row["step"], row["status"]) == first
-
-
-def rows_by_run(rows: Rows) -> List[Rows]:
-    """In the order of time. A run without a row `started` is left out."""
-    by_run: Dict[str, List[Mapping[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["at"]):
-        by_run.setdefault(row["run_id"], []).append(row)
-    return [own for own in by_run.values() if own[0]["kind"] == "started"]
 
 
 def _of_the_run(flow: FlowStatus) -> List[Problem]:
@@ -446,16 +498,16 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
         noun, place = lacking.key[:-1], f" ({lacking.place})" if lacking.place else ""
         remedy = f"correct `{lacking.key}`{place}, create the {noun}, or grant Describe on it"
         found.append(Problem(f"no such {noun}", lacking.sentence, remedy))
-    for topic, reason in flow.blocked:
+    for topic, reason in flow.blocked.items():
         found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0
-    stopped = {(each.topic, each.partition): each for each in flow.incidents if each.kind == PARTITION_STOPPED}
+    stopped = {(each.topic, each.partition): each for each in flow.losses if each.kind == PARTITION_STOPPED}
     explained = flow.run.outcome or "" if flow.run is not None else ""
     for each in stopped.values():
         if each.at >= since and each.reason not in explained:
             what = f"{each.topic}-{each.partition} stopped: {each.reason}"
             found.append(Problem("partition stopped", what, f"mirror help {INCIDENT_CODES[PARTITION_STOPPED]}"))
-    lost = [each for each in flow.incidents if each.kind in (DATA_LOST, OFFSETS_SKIPPED, GROUP_LOST_RECORDS)]
+    lost = [each for each in flow.losses if each.kind in (DATA_LOST, OFFSETS_SKIPPED, GROUP_LOST_RECORDS)]
     recent = [each for each in lost if flow.at - each.at < WARN_SECONDS]
     if recent:
         last = max(recent, key=lambda each: each.at)

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
@@ -22,7 +22,7 @@ from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
-from mirror_lib.ledger.records import CUTOVER_STEP, NEWS, VERIFIED
+from mirror_lib.ledger.records import CUTOVER_STEP, VERIFIED
 from mirror_lib.ledger.table_reader import (
     POSITION_COLUMNS,
     STEPS,
@@ -33,6 +33,7 @@ from mirror_lib.ledger.table_reader import (
 )
 from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
+    HISTORY_SECONDS,
     KEPT_FOR_EVER,
     FlowStatus,
     GroupStatus,
@@ -44,10 +45,9 @@ from mirror_lib.status.facts import (
     VerifyStatus,
     cutover_status,
     partition_status,
-    run_status,
+    runs_of,
 )
 from mirror_lib.status.groups import group_decisions
-from mirror_lib.status.history import HISTORY_SECONDS, FlowHistory, run_records
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
@@ -57,8 +57,6 @@ from mirror_lib.transactions import open_transactions
 ANSWER_SECONDS = 10.0
 # The ledger's rows of so long have the rate of a run that has no sign of life with a count yet.
 RATE_SECONDS = 60.0
-# Incidents older than that are history.
-INCIDENT_SECONDS = 7 * 86400.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
 MARKERS_MOST = 1000
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
@@ -71,7 +69,6 @@ _MOVE = (
     *("append_number", "previous_offset", "new_offset", "from_offset"),
 )
 Moves = Sequence[Mapping[str, Any]]
-Run = TypeVar("Run", bound=RunStatus)
 
 
 @dataclass(frozen=True)
@@ -93,13 +90,8 @@ def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
     return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table), table)
 
 
-def flow_status(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
-    return flow_state(config, flow)[0]
-
-
-def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowStatus, FlowHistory]:
-    """The status of `flow` now, and its history. Raises `ConfigError` where the tables cannot be read on this machine
-    at all."""
+def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
+    """Raises `ConfigError` where the tables cannot be read on this machine at all."""
     reader, now = TableReader(config.state), time.time()
     status = FlowStatus(flow.name, now, config.trigger != AVAILABLE_NOW)
     unread: List[str] = []
@@ -123,15 +115,9 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowStatus,
         ledger: Optional[_Ledger] = part(lambda: _ledger(reader, flow))
         runs, events, moves = rows("runs", RUN_COLUMNS), rows("events", EVENT_COLUMNS), rows("group_offsets", _MOVE)
         source, target = (part(each.result) for each in asked)
-    run = run_status(runs or ())
-    history = flow_history(runs, events, now)
-    status = replace(
-        status,
-        run=run and _with_rate(or_killed(run), ledger, now),
-        incidents=incidents_since(events or (), now - INCIDENT_SECONDS),
-        verified=history.verifications[-1] if history.verifications else None,
-        cutover=cutover_status(facts_of(events or (), CUTOVER_STEP)),
-    )
+    status = with_history(status, runs, events)
+    cutover = cutover_status(facts_of(events or (), CUTOVER_STEP))
+    status = replace(status, run=status.run and _with_rate(status.run, ledger, now), cutover=cutover)
     try:
         if ledger is not None and source is not None and target is not None:
             found = part(lambda: _of_topics(config, flow, source, target, ledger, now))
@@ -140,7 +126,7 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowStatus,
                 status = replace(
                     status,
                     partitions=found[0],
-                    blocked=tuple((each.name, each.reason) for each in plan.blocked),
+                    blocked={each.name: each.reason for each in plan.blocked},
                     leaderless=tuple(map(name_of, plan.leaderless())),
                     transactions=part(lambda: open_transactions(flow, source, plan.sources())) or (),
                     matchless=part(lambda: selected_in_vain(flow, source, names_only=True)) or (),
@@ -152,7 +138,7 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowStatus,
         for cluster in (source, target):
             if cluster is not None:
                 cluster.close()
-    return replace(status, unread=tuple(dict.fromkeys(unread))), history
+    return replace(status, unread=tuple(dict.fromkeys(unread)))
 
 
 def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
@@ -166,13 +152,18 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
     return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 
 
-def flow_history(runs: Optional[Rows], events: Optional[Rows], now: float) -> FlowHistory:
-    """By the rows of the tables, `None` where one could not be read."""
-    recent = incidents_since(events or (), now - HISTORY_SECONDS)
-    return FlowHistory(
-        None if runs is None else tuple(map(or_killed, run_records(runs, now))),
-        None if events is None else tuple(each for each in recent if each.kind not in NEWS),
-        None if events is None else tuple(map(_verified, facts_of(events, VERIFIED))),
+def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows]) -> FlowStatus:
+    """`status` with its runs, incidents and verifications, by the rows of the tables, `None` where one could not be
+    read."""
+    found = [or_killed(each) for each in runs_of(runs or (), status.at)]
+    since = status.at - HISTORY_SECONDS
+    lately = (IncidentStatus(**row) for row in incidents(events or ()) if row["at"] >= since)
+    return replace(
+        status,
+        run=found[-1] if found else None,
+        runs=None if runs is None else tuple(each for each in found if each.last_sign >= since),
+        incidents=None if events is None else tuple(lately),
+        verifications=None if events is None else tuple(map(_verified, facts_of(events, VERIFIED))),
     )
 
 
@@ -183,7 +174,8 @@ def _verified(facts: Mapping[str, Any]) -> VerifyStatus:
 
 def last_run(reader: TableReader, flow: ReplicationFlow) -> Optional[RunStatus]:
     """Raises `StateError`."""
-    return run_status(timed(reader.rows("runs", RUN_COLUMNS, flow.name)))
+    found = runs_of(timed(reader.rows("runs", RUN_COLUMNS, flow.name)), time.time())
+    return found[-1] if found else None
 
 
 def moves_of(reader: TableReader, flow: ReplicationFlow) -> Moves:
@@ -194,24 +186,19 @@ def moves_of(reader: TableReader, flow: ReplicationFlow) -> Moves:
 def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
     """Whether the last run of `flow` has no end and a recent sign of life, killed or not. Raises `StateError`."""
     run = last_run(reader, flow)
-    return run is not None and run.running(time.time())
+    return run is not None and run.running
 
 
-def or_killed(run: Run) -> Run:
+def or_killed(run: RunStatus) -> RunStatus:
     """The run, as killed if it has no end and its process was on this machine and is no more."""
     return run if run.ended is not None else replace(run, killed=died_here(run.driver))
 
 
 def _with_rate(run: RunStatus, ledger: Optional[_Ledger], now: float) -> RunStatus:
     """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
-    if ledger is None or run.records_per_second or not run.running(now):
+    if ledger is None or run.records_per_second or not run.running:
         return run
     return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
-
-
-def incidents_since(events: Rows, since: float) -> Tuple[IncidentStatus, ...]:
-    """The incidents of that time or later (Unix seconds), the latest last. The times of `events` are Unix seconds."""
-    return tuple(IncidentStatus(**row) for row in incidents(events) if row["at"] >= since)
 
 
 def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:

@@ -1,12 +1,11 @@
-"""The status of flows as lines for people and as JSON for programs. Pure."""
+"""The status of flows as lines for people. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from mirror_lib.codes import INCIDENT_CODES
 from mirror_lib.event_lines import event_lines
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.ledger.records import CutoverStep
@@ -15,7 +14,6 @@ from mirror_lib.status.facts import (
     CutoverStatus,
     FlowStatus,
     GroupStatus,
-    RunStatus,
     VerifyStatus,
     topics_of,
     unsized,
@@ -27,7 +25,6 @@ TOPICS_SHOWN = 20
 WAITS_SHOWN = 5
 # So many events are listed, the latest first.
 EVENTS_SHOWN = 3
-SCHEMA = 1
 
 
 def status_lines(
@@ -115,13 +112,13 @@ def _events(status: FlowStatus) -> List[str]:
     """The last events, the latest first; the rows of one commit have one time."""
     found = [
         f"{moment(at)} {line}"
-        for at, rows in groupby(reversed(status.incidents), key=lambda each: each.at)
+        for at, rows in groupby(reversed(status.incidents or ()), key=lambda each: each.at)
         for line in event_lines(rows)
     ]
     if not found:
-        return ["  events    none in 7 days"]
+        return ["  events    none in 30 days"]
     older = len(found) - EVENTS_SHOWN
-    more = [f"            and {counted(older, 'older event')} in 7 days: table events"] if older > 0 else []
+    more = [f"            and {counted(older, 'older event')} in 30 days: table events"] if older > 0 else []
     return [*(f"  event     {one_entry(line)}" for line in found[:EVENTS_SHOWN]), *more]
 
 
@@ -162,22 +159,3 @@ GROUP = (
     Column("Target lag", _target_lag, "{}".format),
     Column("Committed", lambda each: each.moved_at, moment, "Last offset commit on the target"),
 )
-
-
-def status_json(status: FlowStatus) -> Dict[str, object]:
-    """Times are Unix seconds; `schema` is the version of this document."""
-    run: Optional[RunStatus] = status.run
-    return {
-        "schema": SCHEMA,
-        **asdict(status),
-        "run": None if run is None else {**asdict(run), "running": status.running},
-        "state": status.state,
-        "lag": status.lag,
-        "lag_seconds": status.lag_seconds,
-        "kept_seconds": status.kept_seconds,
-        "kept_bytes": status.kept_bytes,
-        "eta_seconds": status.eta_seconds,
-        "incidents": [{**asdict(each), "code": INCIDENT_CODES.get(each.kind)} for each in status.incidents],
-        "problems": [asdict(each) for each in status.problems],
-        "blocked": [{"topic": topic, "reason": reason} for topic, reason in status.blocked],
-    }

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from mirror_lib.report.facts import FlowReport, MirrorReport, SettingValue
+from mirror_lib.report.page import FlowReport, MirrorReport
+from mirror_lib.report.settings import SettingValue
 from mirror_lib.status.facts import (
     FlowStatus,
     GroupStatus,
     IncidentStatus,
     PartitionStatus,
     RunStatus,
+    Sign,
     VerifyStatus,
 )
-from mirror_lib.status.history import FlowHistory, RunRecord, Sign
 
 NOW = 1_795_000_000.0
 HOUR = 3600.0
@@ -32,7 +33,7 @@ ATTACKS = (
 )
 
 
-def run_of(number: int, start: float, signs: int, step: float = 180.0, ended: bool = True) -> RunRecord:
+def run_of(number: int, start: float, signs: int, step: float = 180.0, ended: bool = True) -> RunStatus:
     """A run that copies 100 records a second and signs `signs` times; a row `ended` follows 10 s after the last one."""
     found = [Sign(start, 0, 0)]
     for sign in range(1, signs + 1):
@@ -43,7 +44,7 @@ def run_of(number: int, start: float, signs: int, step: float = 180.0, ended: bo
         found.append(Sign(end, found[-1].records, found[-1].bytes))
     outcome = "ok" if ended else None
     ends = (end if ended else None, outcome, "etl-3 process 7")
-    return RunRecord(f"run-{number}", start, found[-1].at, *ends, signs=tuple(found), now=NOW)
+    return RunStatus(f"run-{number}", start, found[-1].at, NOW, *ends, signs=tuple(found))
 
 
 def partition(topic: str, number: int, lag: int = 0) -> PartitionStatus:
@@ -57,26 +58,22 @@ def flow_report(source: str = "primary", target: str = "backup", topics: int = 3
     """A healthy flow under way, whose topic `topic-N` has a lag of 10·N offsets in each partition."""
     run = run_of(2, NOW - 1000, 5, ended=False)
     found = tuple(partition(f"topic-{n}", number, 10 * n) for n in range(topics) for number in range(partitions))
-    verified = VerifyStatus("equal", topics, 4711, "whole", NOW - HOUR)
     status = FlowStatus(
         f"{source}->{target}",
         NOW,
         True,
         partitions=found,
-        run=RunStatus(run.run_id, run.started, run.last_sign, driver=run.driver),
+        run=run,
         groups=(GroupStatus("billing", 12, "exact", 10, 4012, NOW - 30),),
-        verified=verified,
-    )
-    history = FlowHistory(
-        (run_of(1, NOW - 5 * HOUR, 10), run),
-        (IncidentStatus("topic recreated", "topic-1", 1, 40, 41, "topic-1 has another id", NOW - 9 * HOUR),),
-        (
+        runs=(run_of(1, NOW - 5 * HOUR, 10), run),
+        incidents=(IncidentStatus("topic recreated", "topic-1", 1, 40, 41, "topic-1 has another id", NOW - 9 * HOUR),),
+        verifications=(
             VerifyStatus("differs", 3, 9, "a sample", NOW - 2 * HOUR, "topic-1-0: lost at upstream offset 4", 1),
             VerifyStatus("equal", 3, 4711, "whole", NOW - HOUR, None, 0),
         ),
     )
     clusters = ((source, f"{source}:9092 (SASL_SSL)"), (target, f"{target}:9092 (SSL)"))
-    return FlowReport(status, history, clusters, (SettingValue("tasks.max", "4", "1", "mirror.yaml:7"),))
+    return FlowReport(status, clusters, (SettingValue("tasks.max", "4", "1", "mirror.yaml:7"),))
 
 
 def mirror_report(flows: Sequence[FlowReport]) -> MirrorReport:
@@ -97,7 +94,7 @@ def hostile_report() -> MirrorReport:
         flow.status,
         partitions=tuple(replace(partition(each(n), 0, n), remote_topic=each(n + 1)) for n in all_of_them),
         groups=tuple(GroupStatus(each(n), 1, each(n + 1), None, n, NOW) for n in all_of_them),
-        blocked=tuple((each(n), each(n + 1)) for n in all_of_them),
+        blocked={each(n): each(n + 1) for n in all_of_them},
         unread=tuple(map(each, all_of_them)),
     )
     incidents = tuple(IncidentStatus(each(n), each(n + 1), 0, 1, 2, each(n + 2), NOW - 60) for n in all_of_them)
@@ -108,6 +105,6 @@ def hostile_report() -> MirrorReport:
     verified = tuple(VerifyStatus(each(n), 1, 1, each(n + 1), NOW, each(n + 2), 1) for n in all_of_them)
     settings = tuple(SettingValue(each(n), each(n + 1), each(n + 2), each(n + 3)) for n in all_of_them)
     clusters = ((each(0), each(1)), (each(2), each(3)))
-    history = FlowHistory(runs, incidents, verified)
-    report = mirror_report([FlowReport(status, history, clusters, settings)])
+    status = replace(status, runs=runs, incidents=incidents, verifications=verified)
+    report = mirror_report([FlowReport(status, clusters, settings)])
     return replace(report, name=each(0), state=each(1), trigger=each(2), files=((each(3), each(4)),))

@@ -42,8 +42,8 @@ from mirror_lib.plan.render import preview_json
 from mirror_lib.progress import Outage, outage_json
 from mirror_lib.replication.totals import FlowOutcome, TopicTotal
 from mirror_lib.status.facts import CutoverStatus, GroupStatus
-from mirror_lib.status.render import status_json
 from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide
+from mirror_lib.text import as_json
 from mirror_lib.topics.matchless import Matchless
 from mirror_lib.verify.verdicts import Difference, PartitionVerdict, TopicVerdict, VerifyReport
 from tests.unit.test_group_decisions import EMPTY, THERE, decided
@@ -135,8 +135,8 @@ def _status() -> List[Document]:
         partitions=(sized(round((FLOW.at - 3600) * 1000), 1000), replace(sized(None, 1000), position=None)),
         groups=(GroupStatus("g", 1, "exact", 1, 2, 1.5), GroupStatus("g", 1, "exact", None, None, None)),
         incidents=(SKIPPED,),
-        verified=DIFFERS,
-        blocked=(("audit", "no remote name"),),
+        verifications=(DIFFERS,),
+        blocked={"audit": "no remote name"},
         matchless=(Matchless("topics", "mirror.yaml:7", "no topic of primary matches `ordrs`"),),
         unread=("cannot reach the cluster A",),
         transactions=(HANGING,),
@@ -145,8 +145,8 @@ def _status() -> List[Document]:
     kept = replace(full.partitions[0], kept_seconds=5.5, copied_at=1.5)
     equal = replace(DIFFERS, first_difference=None)
     small = replace(kept, size_limit=None, kept_bytes=None)
-    alive = replace(full, run=RUN, partitions=(kept, small), verified=equal)
-    return [status_json(each) for each in (full, alive, replace(FLOW, run=None), replace(FLOW, run=DIED))]
+    alive = replace(full, run=RUN, partitions=(kept, small), verifications=(equal,))
+    return [json.loads(as_json(each)) for each in (full, alive, replace(FLOW, run=None), replace(FLOW, run=DIED))]
 
 
 def _plans() -> List[Document]:

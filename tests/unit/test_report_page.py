@@ -24,12 +24,11 @@ from mirror_lib.ledger.events import incident_row, verification_row
 from mirror_lib.ledger.records import DATA_LOST, TOPIC_ADDED, Incident, Verification
 from mirror_lib.ledger.tables import EVENTS
 from mirror_lib.report.charts import BARS, METRICS, Bar, bars
-from mirror_lib.report.facts import MirrorReport
-from mirror_lib.report.page import page, shown
+from mirror_lib.report.page import MirrorReport, page, shown
 from mirror_lib.report.read import hidden_settings, sha256_of
 from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
-from mirror_lib.status.history import HISTORY_SECONDS, FlowHistory, run_records
-from mirror_lib.status.read import flow_history
+from mirror_lib.status.facts import HISTORY_SECONDS, FlowStatus, runs_of
+from mirror_lib.status.read import with_history
 from tests.lab.checkout import ROOT
 from tests.lab.sample_report import ATTACKS, HOUR, NOW, flow_report, hostile_report, mirror_report, run_of
 
@@ -96,9 +95,8 @@ def section_of(root: Element, name: str) -> Element:
 
 def test_heading_and_overview_show_each_flow_by_colour_and_word() -> None:
     degraded = flow_report("backup", "primary")
-    degraded = replace(
-        degraded, status=replace(degraded.status, blocked=(("bills", "it collides with primary_bills"),))
-    )
+    status = replace(degraded.status, blocked={"bills": "it collides with primary_bills"})
+    degraded = replace(degraded, status=status)
     root = parsed(mirror_report([flow_report(), degraded]))
     header = root.one("header")
     assert (header.one("h1").text, "2026-11-18 11:06:40 UTC by mirror 0.1.0" in header.text) == ("orders", True)
@@ -157,8 +155,8 @@ def test_groups_incidents_verifications_runs_and_settings_are_in_their_tables() 
 def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
     flow = flow_report()
     status = replace(flow.status, partitions=(), groups=(), unread=("cannot reach the cluster backup",))
-    history = FlowHistory(None, (), None)
-    root = parsed(mirror_report([replace(flow, status=status, history=history)]))
+    status = replace(status, runs=None, incidents=(), verifications=None)
+    root = parsed(mirror_report([replace(flow, status=status)]))
     section = section_of(root, "flow-0").text
     assert section.count("Not available: see the problems in the overview.") == 5
     assert "primary->backup: cannot reach the cluster backup" in next(root.all("li", "unknown")).text
@@ -192,11 +190,12 @@ def test_history_is_that_of_30_days_and_what_could_not_be_read_is_none() -> None
     verified = verification_row(Verification("A->B", "equal", 1, 2, 0, "", "whole"))
     names = [name for name, _ in EVENTS.given()]
     events = [{**dict(zip(names, row)), "at": at} for at in times for row in (incident, news, verified)]
-    found = flow_history(None, events, NOW)
+    now = FlowStatus("A->B", NOW, True)
+    found = with_history(now, None, events)
     assert found.runs is None
-    assert [each.at for each in found.incidents or ()] == [NOW - 20 * DAY, NOW - 10 * DAY]
+    assert [each.at for each in found.losses] == [NOW - 20 * DAY, NOW - 10 * DAY] and len(found.incidents or ()) == 4
     assert [each.at for each in found.verifications or ()] == times[::-1]
-    assert flow_history([], [], NOW) == FlowHistory()
+    assert with_history(now, [], []) == now
 
 
 def test_rates_are_of_each_interval_and_many_are_averaged() -> None:
@@ -226,17 +225,18 @@ def test_runs_come_from_the_rows_of_the_table() -> None:
         {**row("alive", 25.0), "run_id": "without a start"},
         {**row("started", 1.0), "run_id": "old"},
     ]
-    (run,) = run_records(rows, 5.0 + HISTORY_SECONDS)
+    (run,) = with_history(FlowStatus("A->B", 5.0 + HISTORY_SECONDS, True), rows, (), ()).runs or ()
+    assert len(runs_of(rows, NOW)) == 2
     assert (run.started, run.ended, run.outcome, run.driver) == (10.0, 30.0, "ok", "etl-3 process 7")
     assert [(each.records, each.bytes, each.lag_records) for each in run.signs] == [
         (0, 0, None),
         (5, 50, 4),
         (9, 90, None),
     ]
-    alive = replace(run, ended=None, outcome=None, now=31.0)
-    silent = replace(alive, now=999.0)
+    alive = replace(run, ended=None, outcome=None, at=31.0)
+    silent = replace(alive, at=999.0)
     assert (run.end, alive.end, silent.end, replace(alive, killed=True).end) == ("ok", "running", "died", "died")
-    assert (alive.went_well, silent.went_well, alive.seconds, silent.seconds) == (True, False, 21.0, 20.0)
+    assert (alive.seconds, silent.seconds) == (21.0, 20.0)
 
 
 def test_style_and_script_are_allowed_by_their_hashes_and_nothing_else_is() -> None:

@@ -23,20 +23,21 @@ from mirror_lib.status.facts import (
     PartitionStatus,
     Retention,
     RunStatus,
+    Sign,
     VerifyStatus,
     cutover_status,
     partition_status,
-    run_status,
+    runs_of,
     unsized,
 )
-from mirror_lib.status.render import status_json, status_lines
-from mirror_lib.text import without_logins
+from mirror_lib.status.render import status_lines
+from mirror_lib.text import document_of, without_logins
 from mirror_lib.topics.matchless import Matchless
 from mirror_lib.transactions import OpenTransaction
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
-RUN = RunStatus("run-1", NOW - 3600, NOW - 60, records_per_second=100.0)
+RUN = RunStatus("run-1", NOW - 3600, NOW - 60, NOW, records_per_second=100.0)
 FLOW = FlowStatus("A->B", NOW, True, run=RUN)
 
 
@@ -123,8 +124,8 @@ def test_time_until_deletion_by_size_goes_by_what_was_written_since_the_next_rec
 
 def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:
     found: List[Dict[str, Any]] = [
-        {"run_id": "run-1", "kind": kind, "outcome": None, "records": None, "driver": None, "lag_records": None,
-         "at": NOW - 600 + 100 * n}
+        {"run_id": "run-1", "kind": kind, "outcome": None, "records": None, "bytes": None, "driver": None,
+         "lag_records": None, "lag_seconds": None, "at": NOW - 600 + 100 * n}
         for n, kind in enumerate(kinds)
     ]
     found[-1].update(last)
@@ -132,21 +133,21 @@ def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:
 
 
 def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
-    assert run_status([]) is None
-    begun = run_status(rows("started"))
-    assert begun is not None and begun.running(NOW) and begun.records_per_second is None
+    def last(rows: List[Dict[str, Any]], now: float = NOW) -> RunStatus:
+        return runs_of(rows, now)[-1]
+
+    assert runs_of([], NOW) == ()
+    assert last(rows("started")).running and last(rows("started")).records_per_second is None
     alive = rows("started", "alive", "alive", records=5000, driver="host process 7")
     alive[1].update(records=1000, lag_records=700, filtered=12)
-    found = run_status(alive)
-    assert found is not None and (found.records_per_second, found.filtered) == (40.0, 12)
-    assert found.driver == "host process 7"
-    assert found.running(NOW) and not found.running(NOW + 3600) and found.lags == ((NOW - 500, 700),)
-    ended = run_status(rows("started", "ended", outcome="ok", records=700))
-    assert ended is not None and ended.filtered is None and not ended.running(NOW)
+    found = last(alive)
+    assert (found.records_per_second, found.filtered, found.driver) == (40.0, 12, "host process 7")
+    assert found.running and not last(alive, NOW + 3600).running and found.signs[1].lag_records == 700
+    ended = last(rows("started", "ended", outcome="ok", records=700))
+    assert ended.filtered is None and not ended.running
     assert (ended.outcome, ended.records_per_second) == ("ok", 7.0)
     older = [{**row, "run_id": "run-0", "at": row["at"] - 1000} for row in rows("started", "ended", outcome="boom")]
-    newest = run_status([*rows("started"), *older])
-    assert newest is not None and newest.run_id == "run-1"
+    assert last([*rows("started"), *older]).run_id == "run-1"
 
 
 DIED = replace(RUN, last_sign=NOW - 3600)
@@ -200,7 +201,7 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, transactions=(replace(HANGING, started=None),)), DEGRADED, ["open transaction"]),
         (replace(FLOW, transactions=(replace(HANGING, at=NOW - 60, started=None),)), HEALTHY, []),
         (replace(FLOW, transactions=(replace(HANGING, at=None, started=None),)), HEALTHY, []),
-        (replace(FLOW, blocked=(("audit", "no remote name"),)), DEGRADED, ["topic blocked"]),
+        (replace(FLOW, blocked={"audit": "no remote name"}), DEGRADED, ["topic blocked"]),
         (replace(FLOW, matchless=LACKING), DEGRADED, ["no such topic", "no such group"]),
         (replace(FLOW, matchless=LACKING, run=STOPPED, cutover=CUT_OVER), HEALTHY, []),
         (replace(FLOW, incidents=(SKIPPED,)), DEGRADED, ["data lost"]),
@@ -211,8 +212,8 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (replace(FLOW, run=replace(FAILED, outcome="A->B: too large"), incidents=(HALTED,)), DEGRADED, ["run failed"]),
         *((replace(FLOW, groups=(replace(GROUP, verdict=verdict),)), *found) for verdict, *found in BY_VERDICT),
         (replace(FLOW, groups=(replace(GROUP, verdict=FOREIGN),), run=STOPPED, cutover=CUT_OVER), HEALTHY, []),
-        (replace(FLOW, verified=DIFFERS), DEGRADED, ["verify"]),
-        (replace(FLOW, verified=replace(DIFFERS, verdict="equal")), HEALTHY, []),
+        (replace(FLOW, verifications=(DIFFERS,)), DEGRADED, ["verify"]),
+        (replace(FLOW, verifications=(replace(DIFFERS, verdict="equal"),)), HEALTHY, []),
     ],
 )
 def test_state_by_what_was_found(status: FlowStatus, state: str, codes: List[str]) -> None:
@@ -220,7 +221,7 @@ def test_state_by_what_was_found(status: FlowStatus, state: str, codes: List[str
     lines = "\n".join(status_lines(status))
     assert all(each.what in lines and each.remedy in lines for each in status.problems)
     assert max(map(len, lines.split("\n"))) <= 120
-    assert status_json(status)["state"] == state
+    assert document_of(status)["state"] == state
 
 
 def test_remedies_name_the_code_and_never_lower_what_the_topic_keeps() -> None:
@@ -237,11 +238,11 @@ def test_remedies_name_the_code_and_never_lower_what_the_topic_keeps() -> None:
 
 def test_eta_goes_by_how_fast_the_lag_falls() -> None:
     """A rate of copying says nothing where as much comes in."""
-    sign = replace(RUN, lags=((NOW - 100, 260), (NOW - 5, 61)))
+    sign = replace(RUN, signs=(Sign(NOW - 100, 0, 0, 260), Sign(NOW - 5, 0, 0, 61)))
     falling = replace(FLOW, partitions=LAGGING, run=sign)  # a lag of 60
     assert falling.eta_seconds == 60 * 100 / 200, "the last sign is too young"
     assert replace(falling, run=replace(sign, ended=NOW - 50)).eta_seconds is None
-    assert replace(falling, run=replace(sign, lags=((NOW - 100, 60),))).eta_seconds is None
+    assert replace(falling, run=replace(sign, signs=(Sign(NOW - 100, 0, 0, 60),))).eta_seconds is None
     assert replace(falling, run=RUN).eta_seconds is None and replace(falling, partitions=()).eta_seconds is None
 
 
@@ -287,7 +288,7 @@ def test_place_of_the_state_folder(state: str, place: Optional[str]) -> None:
 
 
 def test_hostile_names_leave_the_terminal_alone() -> None:
-    status = replace(FLOW, blocked=(("a\x1b[2Jb", "x\r\n  ! forged"),), partitions=LAGGING)
+    status = replace(FLOW, blocked={"a\x1b[2Jb": "x\r\n  ! forged"}, partitions=LAGGING)
     lines = status_lines(status)
     assert "\x1b" not in "".join(lines) and sum(line.startswith("  !") for line in "\n".join(lines).split("\n")) == 1
 

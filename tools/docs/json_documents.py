@@ -74,7 +74,7 @@ COMMON: Mapping[str, str] = {
     "present_offset": "committed offset now",
 }
 # Objects whose keys are names or words, not the document's.
-OPEN = ("verdicts", "flows", "changes", "silent", "configs")
+OPEN = ("verdicts", "flows", "changes", "silent", "configs", "blocked")
 MEANINGS: Mapping[str, Mapping[str, str]] = {
     "mirror run: a cycle": {
         "batch_id": "Spark's batch id; -1 outside a batch",
@@ -115,7 +115,6 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "not_moved": "groups that need the operator, sentences",
     },
     "mirror status": {
-        "schema": "version of this document",
         "continuous": "a run continues until stopped",
         "partitions[].log_start": "first offset",
         "partitions[].log_end": "end offset",
@@ -128,9 +127,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "run.ended": "end time",
         "run.outcome": "how it ended",
         "run.killed": "its process is gone",
-        "run.lags": "times and lags of its last signs of life",
         "run.running": "it is running",
-        "incidents": "rows of 7 days",
+        "incidents": "rows of 30 days; null: unreadable",
         "incidents[].from_offset": "first offset",
         "incidents[].until_offset": "offset after the last",
         "groups[].source_lag": "unread offsets on the source",
@@ -142,7 +140,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "verified.scope": "what was compared",
         "verified.first_difference": "first difference",
         "verified.differing": "topics that differ",
-        "blocked": "topics that cannot be copied",
+        "blocked": "reason by topic that cannot be copied",
         "matchless[].key": "`topics` or `groups`",
         "matchless[].place": "file and line",
         "matchless[].sentence": "names that the source lacks",

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import MirrorError
-from mirror_lib.status.facts import keep_records
-from mirror_lib.text import counted, duration, one_entry, size, some
+from mirror_lib.text import counted, one_entry, some
 
 OK, WARNING, BLOCKING = "ok", "warning", "blocking"
 # Names of topics or groups in one line.
@@ -79,30 +78,6 @@ def missing_operations(
         yield Check(subject, f"acl-{resource}", OK, f"{', '.join(needed)} granted on {counted(len(wanted), resource)}")
 
 
-def durability(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]], replicas: int) -> Iterator[Check]:
-    """`replicas`: how many a topic has."""
-    single = sorted(name for name, each in configs.items() if int(each.get("min.insync.replicas") or 1) < 2)
-    if single and replicas > 1:
-        detail = f"min.insync.replicas is 1 on {len(single)} of {len(configs)} topics: {names(single)}"
-        remedy = "an acknowledged record can be lost with one broker: set it to 2 with three replicas"
-        yield Check(subject, "min-insync-replicas", WARNING, detail, remedy)
-    unclean = sorted(name for name, each in configs.items() if each.get("unclean.leader.election.enable") == "true")
-    if unclean:
-        detail = f"unclean.leader.election.enable is true on {len(unclean)} of {len(configs)} topics: {names(unclean)}"
-        remedy = "an election may drop acknowledged records: set it to false"
-        yield Check(subject, "unclean-election", WARNING, detail, remedy)
-    if configs and not unclean and not (single and replicas > 1):
-        yield Check(subject, "durability", OK, f"{len(configs)} topics keep what they acknowledge")
-
-
-def timestamps(subject: str, configs: Mapping[str, Mapping[str, Optional[str]]]) -> Iterator[Check]:
-    stamped = sorted(name for name, each in configs.items() if each.get("message.timestamp.type") == "LogAppendTime")
-    if stamped:
-        detail = f"message.timestamp.type is LogAppendTime on {len(stamped)} remote topics: {names(stamped)}"
-        remedy = "copies get the time of the copy, and retention counts from there: set CreateTime to keep times"
-        yield Check(subject, "timestamps", WARNING, detail, remedy)
-
-
 def collisions(remotes: Mapping[str, Sequence[str]], shared: FrozenSet[str]) -> Iterator[Check]:
     """`remotes`: the flows by remote topic with its cluster; `shared`: flows with `shared.remote.topics`."""
     for remote, flows in sorted(remotes.items()):
@@ -111,25 +86,3 @@ def collisions(remotes: Mapping[str, Sequence[str]], shared: FrozenSet[str]) -> 
             detail = f"{remote} is written by {', '.join(sorted(set(flows)))}"
             remedy = f"give {alone[0]} other remote topics (rename), or set shared.remote.topics for each flow"
             yield Check(alone[0], "collision", BLOCKING, detail, remedy)
-
-
-def time_of_copy(
-    flow: str, nbytes: Optional[int], bound: Optional[int], kept: Optional[float], place: str
-) -> Iterator[Check]:
-    """Whether the source keeps its records until they are copied. `nbytes` are to be copied, `bound` bytes a second at
-    most; the source deletes the oldest after `kept` seconds at the earliest, of the partition `place`."""
-    takes = nbytes / bound if nbytes is not None and bound else None
-    if nbytes is not None:
-        reported = f"; at {size(bound)}/s that takes {duration(takes)}" if bound and takes is not None else ""
-        yield Check(flow, "backlog", OK, f"about {size(nbytes)} to copy{reported}")
-    if kept is None:
-        return
-    remedy = f"keep them: {keep_records(place.rpartition('-')[0])}"
-    if takes is not None and takes > kept:
-        detail = f"the source may delete records of {place} after {duration(max(0.0, kept))}, before they are copied"
-        yield Check(flow, "retention", WARNING, detail, f"{remedy}; or raise max.bytes.per.second")
-    elif kept < 24 * 3600:
-        detail = f"the source may delete records of {place} in {duration(max(0.0, kept))}"
-        yield Check(flow, "retention", WARNING, detail, remedy)
-    else:
-        yield Check(flow, "retention", OK, f"the source keeps the records to copy for {duration(kept)} at least")

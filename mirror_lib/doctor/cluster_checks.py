@@ -10,9 +10,8 @@ from __future__ import annotations
 import platform
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.doctor.checks import (
@@ -21,23 +20,18 @@ from mirror_lib.doctor.checks import (
     WARNING,
     Check,
     collisions,
-    durability,
     failed,
     missing_operations,
     names,
-    time_of_copy,
-    timestamps,
 )
 from mirror_lib.errors import ConfigError, MirrorError
-from mirror_lib.facts import TopicConfigs, TopicPartition, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
 from mirror_lib.kafka.fencing import find_coordinators
 from mirror_lib.kafka.reach import Access, log_in, unreachable
-from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.status.facts import PartitionStatus, retention_problems, unsized
-from mirror_lib.status.read import partitions_of
-from mirror_lib.takeover.signs import OtherWriter, other_writer_by_tables
+from mirror_lib.status.facts import NEVER_RAN, TOPIC_BLOCKED, unsized
+from mirror_lib.status.read import flow_state
+from mirror_lib.takeover.signs import other_writer_by_tables
 from mirror_lib.text import counted
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.old_brokers import settled
@@ -47,7 +41,6 @@ from mirror_lib.topics.remote_topics import plan_flow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DURABILITY = ("min.insync.replicas", "unclean.leader.election.enable", "message.timestamp.type")
 PACKAGES = ("pyspark", "delta-spark", "kafka-python", "pyarrow", "pandas", "deltalake")
 ANSWER_SECONDS = 15.0
 
@@ -126,17 +119,23 @@ def _flow(
     plan = plan_flow(flow, source, target, config.flows)
     for topic in plan.copied:
         remotes.setdefault(f"{flow.target.alias}: {topic.remote_topic}", []).append(flow.name)
-    yield from _topics(flow, plan)
-    yield from _source_acls(flow, plan, source)
+    if plan.copied:
+        yield Check(flow.name, "topics", OK, f"{counted(len(plan.copied), 'topic')} to copy")
+    else:
+        detail, remedy = "the flow copies no topic that is on the source", "mirror plan CONFIG --topic TOPIC"
+        yield Check(flow.name, "topics", WARNING, detail, remedy)
+    wanted = {each.source.name: ("READ", "DESCRIBE_CONFIGS") for each in plan.copied}
+    granted = source.topic_operations(sorted(wanted))
+    yield from missing_operations(f"{flow.name} on {flow.source.alias}", "topic", wanted, granted)
     yield from _remote_topics(flow, plan, target)
     yield from _group_acls(flow, source, target)
-    yield from _source(config, flow, plan, source, target)
+    yield from _state(config, flow, source, target)
 
 
 def _fencing(config: MirrorConfig, flow: ReplicationFlow, target: KafkaCluster) -> Iterator[Check]:
     found = settled(flow, target.missing_for_fence())
     if found.refusal is not None:
-        yield Check(flow.name, "fencing", BLOCKING, found.refusal.message, found.refusal.hint or "")
+        yield failed(flow.name, "fencing", found.refusal)
         return
     if found.warning:
         yield Check(flow.name, "fencing", WARNING, found.warning, "use brokers that have Kafka 2.5's transactions")
@@ -160,33 +159,12 @@ def _fencing(config: MirrorConfig, flow: ReplicationFlow, target: KafkaCluster) 
     yield Check(flow.name, "acl-transactional-id", OK, f"the coordinator of {name} answers")
 
 
-def _topics(flow: ReplicationFlow, plan: TopicPlan) -> Iterator[Check]:
-    created = [each.remote_topic for each in plan.copied if each.create is not None]
-    if not plan.copied:
-        detail, remedy = "the flow copies no topic that is on the source", "mirror plan CONFIG --topic TOPIC"
-        yield Check(flow.name, "topics", WARNING, detail, remedy)
-    else:
-        more = f"; a run creates {counted(len(created), 'remote topic')}" if created else ""
-        yield Check(flow.name, "topics", OK, f"{counted(len(plan.copied), 'topic')} to copy{more}")
-    for each in plan.blocked:
-        detail = f"{each.name} cannot be copied: {each.reason}"
-        yield Check(flow.name, "topic-blocked", BLOCKING, detail, "mirror plan CONFIG")
-
-
-def _source_acls(flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -> Iterator[Check]:
-    wanted = {each.source.name: ("READ", "DESCRIBE_CONFIGS") for each in plan.copied}
-    granted = source.topic_operations(sorted(wanted))
-    yield from missing_operations(f"{flow.name} on {flow.source.alias}", "topic", wanted, granted)
-
-
 def _remote_topics(flow: ReplicationFlow, plan: TopicPlan, target: KafkaCluster) -> Iterator[Check]:
     subject = f"{flow.name} on {flow.target.alias}"
     there = sorted({each.remote_topic for each in plan.copied if each.create is None})
     needs: Tuple[str, ...] = ("WRITE", "READ", "DESCRIBE_CONFIGS", "ALTER")
     needs += ("ALTER_CONFIGS",) if flow.sync_topic_configs_interval is not None else ()
     yield from missing_operations(subject, "topic", dict.fromkeys(there, needs), target.topic_operations(there))
-    read = readable(target.topic_configs(there, DURABILITY))
-    configs = _values(read)
     new = {each.remote_topic: each.create for each in plan.copied if each.create is not None}
     validated = target.check_creation(list(new.values()))
     refused = {name: reason for name, (reason, _) in validated.items() if reason is not None}
@@ -197,14 +175,6 @@ def _remote_topics(flow: ReplicationFlow, plan: TopicPlan, target: KafkaCluster)
         yield Check(subject, "create-topic", BLOCKING, detail, remedy)
     if new and not refused:
         yield Check(subject, "create-topic", OK, f"the brokers would create {counted(len(new), 'remote topic')}")
-    configs.update({name: reported for name, (reason, reported) in validated.items() if reason is None and reported})
-    brokers = target.broker_count()
-    if flow.replication_factor > brokers:
-        has = counted(brokers, "broker")
-        detail = f"replication.factor is {flow.replication_factor}, and {flow.target.alias} has {has}"
-        yield Check(subject, "replicas", WARNING, detail, f"new remote topics get {brokers}")
-    yield from durability(subject, configs, min(brokers, max(flow.replication_factor, 2)))
-    yield from timestamps(subject, configs)
 
 
 def _group_acls(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster) -> Iterator[Check]:
@@ -236,61 +206,35 @@ def _with_describe(granted: Optional[FrozenSet[str]]) -> Optional[FrozenSet[str]
     return granted if granted is None or not granted & {"READ", "DELETE"} else granted | {"DESCRIBE"}
 
 
-def _values(configs: Mapping[str, TopicConfigs]) -> Dict[str, Mapping[str, Optional[str]]]:
-    return {name: {key: entry.value for key, entry in entries.items()} for name, entries in configs.items()}
-
-
-def _other_writer(flow: ReplicationFlow, found: OtherWriter) -> Iterator[Check]:
-    refusal = found.refusal(flow.name)
+def _state(
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
+) -> Iterator[Check]:
+    """The problems that `mirror status` has of the flow, and another tool that writes."""
+    try:
+        state = flow_state(config, flow)
+    except ConfigError as error:
+        yield Check(flow.name, "state", WARNING, f"the ledger cannot be read here: {error.message}", error.hint or "")
+        return
+    other = other_writer_by_tables(config, flow, source, target)
+    refusal = other.refusal(flow.name)
     if refusal is not None:
         yield failed(flow.name, "other-writer", refusal)
-    elif found.reason:
-        yield Check(flow.name, "other-writer", WARNING, found.reason, found.unknown)
-
-
-def _source(
-    config: MirrorConfig, flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, target: KafkaCluster
-) -> Iterator[Check]:
-    topics = sorted({each.source.name for each in plan.copied})
-    read = readable(source.topic_configs(topics, DURABILITY))
-    yield from durability(f"{flow.name} on {flow.source.alias}", _values(read), source.broker_count())
-    try:
-        reader = TableReader(config.state)
-    except ConfigError as error:
-        detail = f"the ledger cannot be read here: {error.message}"
-        yield Check(flow.name, "backlog", WARNING, detail, error.hint or "")
-        return
-    yield from _other_writer(flow, other_writer_by_tables(config, flow, source, target))
-    partitions = partitions_of(flow, plan, source, reader, time.time())
-    lagging = [each for each in partitions if each.lag]
-    if not lagging:
-        yield Check(flow.name, "backlog", OK, "nothing is to be copied now")
-        return
-    sizes = source.log_sizes(sorted({each.topic for each in lagging}))
-    kept = [each for each in lagging if each.kept_seconds is not None]
-    first = min(kept, key=lambda each: each.kept_seconds or 0.0, default=None)
-    place = "" if first is None else f"{first.topic}-{first.partition}"
-    nbytes = None if sizes is None else sum(map(int, (_share(each, sizes) for each in lagging)))
-    unknown = unsized(lagging)
-    if unknown:
+    elif other.reason:
+        yield Check(flow.name, "other-writer", WARNING, other.reason, other.unknown)
+    problems = [each for each in state.problems if each.code != NEVER_RAN]
+    for each in problems:
+        level = BLOCKING if each.code == TOPIC_BLOCKED else WARNING
+        yield Check(flow.name, each.code, level, each.what, each.remedy)
+    if unsized(state.partitions):
         remedy = f"grant Describe on the cluster {flow.source.alias}; the size of tiered logs stays unknown"
-        yield Check(flow.name, "retention", WARNING, unknown, remedy)
-    for each in retention_problems([replace(each, kept_seconds=None) for each in lagging]):
-        yield Check(flow.name, "retention", WARNING, each.what, each.remedy)
-    yield from time_of_copy(
-        flow.name, nbytes, flow.max_bytes_per_second, None if first is None else first.kept_seconds, place
-    )
-
-
-def _share(each: PartitionStatus, sizes: Mapping[TopicPartition, int]) -> float:
-    """The bytes of a partition that are still to be copied, as if its records were of one size."""
-    held = max(1, each.log_end - each.log_start)
-    return sizes.get((each.topic, each.partition), 0) * min(1.0, each.lag / held)
+        yield Check(flow.name, "retention", WARNING, unsized(state.partitions), remedy)
+    if not problems:
+        left = f"{counted(state.lag, 'offset')} to copy" if state.lag else "nothing is to be copied now"
+        yield Check(flow.name, "state", OK, left)
 
 
 def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Iterator[Check]:
-    from mirror_lib.ledger.state_files import why_not_writable
-    from mirror_lib.preflight.executors import STATE_HINT, check_executors, on_cluster
+    from mirror_lib.preflight.executors import check_executors, on_cluster
     from mirror_lib.replication.stage import most_slots
     from mirror_lib.spark.session import refuse_logins, refuse_settings
 
@@ -309,23 +253,14 @@ def on_spark(spark: SparkSession, config: MirrorConfig, flows: Sequence[Replicat
         yield Check("spark", "slots", WARNING, detail, remedy)
     else:
         yield Check("spark", "slots", OK, counted(slots, "task slot"))
-    if not on_cluster(master):
-        why = why_not_writable(spark, config.state)
-        yield _state(config.state, why, STATE_HINT)
-    else:
-        refused = check_executors(spark, flows, config.state, lambda line: None)
-        for each in refused:
-            yield Check("executors", "executors", BLOCKING, each.message, each.hint or "")
-        if not refused:
-            yield Check("executors", "executors", OK, "they have the packages, and reach every advertised listener")
-            yield _state(config.state, None, STATE_HINT)
+    refused = check_executors(spark, flows, config.state, lambda line: None)
+    for each in refused:
+        yield failed("executors", "executors", each)
+    if not refused:
+        well = "they have the packages, and reach every advertised listener"
+        yield Check("executors", "executors", OK, well if on_cluster(master) else "they are the driver's own process")
+        yield Check("state", "writable", OK, f"{config.state}: tasks write files that the driver reads")
     yield from _log_store(spark, config.state)
-
-
-def _state(state: str, why: Optional[str], remedy: str) -> Check:
-    if why is None:
-        return Check("state", "writable", OK, f"{state}: tasks write files that the driver reads")
-    return Check("state", "writable", BLOCKING, f"{state} cannot be written: {why}", remedy)
 
 
 def _log_store(spark: SparkSession, state: str) -> Iterator[Check]:

@@ -28,6 +28,7 @@ from mirror_lib.facts import (
 )
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.status.facts import Problem
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.matchless import matchless_groups, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
@@ -221,8 +222,8 @@ Configs = Mapping[str, Tuple[ConfigDecision, ...]]
 class FlowPreview:
     """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name.
 
-    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies, `retention`
-    which records the source may delete before they are copied.
+    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies. `problems` of
+    the topics are those of `mirror status`.
     """
 
     flow: ReplicationFlow
@@ -236,7 +237,7 @@ class FlowPreview:
     engine: Optional[EnginePlan] = None
     warning: str = ""
     refusal: Optional[RefusedError] = None
-    retention: Tuple[str, ...] = ()
+    problems: Tuple[Problem, ...] = ()
     waiting: Tuple[str, ...] = ()
 
     @property

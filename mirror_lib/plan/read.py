@@ -13,12 +13,13 @@ from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError
 from mirror_lib.event_lines import event_words, events
 from mirror_lib.facts import AclBinding, Cluster, FlowCluster, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.kafka.connection import name_of
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
 from mirror_lib.replication.copy_ranges import Found, Range, first_range, refuse_other_mode, starts_of
 from mirror_lib.replication.messages import CopiedPartition
-from mirror_lib.status.facts import retention_problems, unsized
+from mirror_lib.status.facts import FlowStatus, Problem, of_the_data, unsized
 from mirror_lib.status.read import partitions_of
 from mirror_lib.takeover.signs import OtherWriter, other_writer_by_tables
 from mirror_lib.text import counted
@@ -37,8 +38,10 @@ def flow_preview(
         with clusters_of(flow) as (source, target):
             delivery = settled(flow, target.missing_for_fence())
             found = preview(delivery.flow, source, target, config, made_acls, engine)
-            retention = _retention(config, found, source)
             waiting = open_transactions(flow, source, found.topics.sources())
+            leaderless = tuple(map(name_of, found.topics.leaderless()))
+            status = FlowStatus(flow.name, time.time(), True, leaderless=leaderless)
+            problems = _problems(config, status, found, source)
             other = _other_writer(config, found.flow, source, target)
             found, recorded = _with_state(config, found, source, target, other)
     except MirrorError:
@@ -47,10 +50,10 @@ def flow_preview(
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
-    sentences = tuple(each.sentence(time.time()) for each in waiting)
+    sentences = tuple(each.sentence(status.at) for each in waiting)
     refusal = delivery.refusal or recorded
     warning = "; ".join(filter(None, [delivery.warning, "" if refusal else other.warning(flow.name)]))
-    return replace(found, warning=warning, refusal=refusal, retention=retention, waiting=sentences)
+    return replace(found, warning=warning, refusal=refusal, problems=tuple(problems), waiting=sentences)
 
 
 def _other_writer(
@@ -64,18 +67,17 @@ def _other_writer(
         return OtherWriter()
 
 
-def _retention(config: MirrorConfig, found: FlowPreview, source: KafkaCluster) -> Tuple[str, ...]:
-    """Sentences where the source may delete records before they are copied; empty where it does not, and where the
-    ledger cannot be read without Spark."""
+def _problems(config: MirrorConfig, status: FlowStatus, found: FlowPreview, source: KafkaCluster) -> List[Problem]:
+    """What `mirror status` says of these topics; without what only the ledger shows where it cannot be read without
+    Spark. `status` has what the clusters show."""
     try:
-        reader = TableReader(config.state)
-        partitions = partitions_of(found.flow, found.topics, source, reader, time.time())
+        partitions = partitions_of(found.flow, found.topics, source, TableReader(config.state), status.at)
     except (ConfigError, StateError) as error:
         log.info("%s: retention is not compared with the copy: %s", found.flow.name, error)
-        return ()
-    sentences = [f"{each.what}; {each.remedy}" for each in retention_problems(partitions)]
-    unknown = unsized(partitions)
-    return (*sentences, *([f"{unknown}; grant Describe on the cluster {source.alias}"] if unknown else []))
+        partitions = ()
+    unknown, remedy = unsized(partitions), f"grant Describe on the cluster {source.alias}"
+    more = [Problem("retention", unknown, remedy)] if unknown else []
+    return [*of_the_data(replace(status, partitions=partitions)), *more]
 
 
 def _with_state(

@@ -77,7 +77,7 @@ def _delivery(preview: FlowPreview) -> Iterator[str]:
         yield f"{BLOCKED} refused: {preview.refusal}"
     if preview.warning:
         yield f"{BLOCKED} warning: {preview.warning}"
-    for sentence in (*preview.retention, *preview.waiting):
+    for sentence in (*(f"{each.what}; {each.remedy}" for each in preview.problems), *preview.waiting):
         yield f"{BLOCKED} warning: {sentence}"
 
 
@@ -279,7 +279,7 @@ def preview_json(preview: FlowPreview) -> Dict[str, object]:
         "code": None if preview.refusal is None else preview.refusal.code,
         "exit_code": preview.exit_code,
         "warning": preview.warning or None,
-        "retention": "; ".join(preview.retention) or None,
+        "problems": list(preview.problems),
         "waiting": list(preview.waiting),
         "changes": changes(preview),
         "topics": [_topic(preview, each) for each in plan.copied],

@@ -25,6 +25,8 @@ from mirror_lib.transactions import OpenTransaction
 
 Rows = Sequence[Mapping[str, Any]]
 RUNNING, DIED = "running", "died"
+# Codes of problems that some readers treat apart.
+NEVER_RAN, NOT_RUNNING, TOPIC_BLOCKED = "never ran", "not running", "topic blocked"
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
@@ -339,7 +341,7 @@ class FlowStatus(Partitions):
     def problems(self) -> Tuple[Problem, ...]:
         """The worst first."""
         unread = [Problem("unreadable", sentence, "fix this, then ask again", True) for sentence in self.unread]
-        return (*unread, *_of_the_run(self), *_of_the_data(self), *_of_groups(self), *_of_verification(self))
+        return (*unread, *_of_the_run(self), *of_the_data(self), *_of_groups(self), *_of_verification(self))
 
     @property
     def state(self) -> str:
@@ -428,7 +430,7 @@ def _refused_at_once(row: Mapping[str, Any]) -> bool:
 def _of_the_run(flow: FlowStatus) -> List[Problem]:
     run, start_again = flow.run, "start it again: the next run resumes exactly"
     if run is None:
-        return [] if flow.unread else [Problem("never ran", "the flow never ran", "mirror run CONFIG", True)]
+        return [] if flow.unread else [Problem(NEVER_RAN, "the flow never ran", "mirror run CONFIG", True)]
     if run.failed:
         code = CODE.match(run.outcome or "")
         remedy = start_again if code is None else _after(code.group(), start_again)
@@ -445,7 +447,7 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
         return _of_the_cutover(flow)
     if flow.continuous and flow.lag:
         ago = duration(flow.at - run.ended)
-        return [Problem("not running", f"the flow is not running since {ago}, and has a lag", start_again)]
+        return [Problem(NOT_RUNNING, f"the flow is not running since {ago}, and has a lag", start_again)]
     return []
 
 
@@ -476,7 +478,7 @@ def _of_progress(flow: FlowStatus, run: RunStatus, start_again: str) -> List[Pro
     return [Problem("no progress", what, f"check its process; if it is dead, {start_again}")]
 
 
-def _of_the_data(flow: FlowStatus) -> List[Problem]:
+def of_the_data(flow: FlowStatus) -> List[Problem]:
     found = []
     deleted = [each for each in flow.partitions if each.deleted and each.position is not None]
     if deleted:
@@ -499,7 +501,7 @@ def _of_the_data(flow: FlowStatus) -> List[Problem]:
         remedy = f"correct `{lacking.key}`{place}, create the {noun}, or grant Describe on it"
         found.append(Problem(f"no such {noun}", lacking.sentence, remedy))
     for topic, reason in flow.blocked.items():
-        found.append(Problem("topic blocked", f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
+        found.append(Problem(TOPIC_BLOCKED, f"{topic} cannot be copied: {reason}", "mirror plan CONFIG"))
     since = flow.run.started if flow.run is not None else 0.0
     stopped = {(each.topic, each.partition): each for each in flow.losses if each.kind == PARTITION_STOPPED}
     explained = flow.run.outcome or "" if flow.run is not None else ""

@@ -114,7 +114,8 @@ def test_retention_by_size_counts_what_is_not_copied(lab: FlowLab, capsys: pytes
     assert codes(found) == ["never ran", "retention"] and found["kept_bytes"] < 0
     assert "retention.bytes" in found["problems"][-1]["remedy"]
     main(["plan", str(lab.config), "--json"])
-    assert "retention.bytes" in json.loads(capsys.readouterr().out.splitlines()[-1])["retention"]
+    (problem,) = json.loads(capsys.readouterr().out.splitlines()[-1])["problems"]
+    assert problem["code"] == "retention" and "retention.bytes" in problem["remedy"]
     main(["doctor", str(lab.config), "--json"])
     checks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [each["level"] for each in checks if each["code"] == "retention"] == ["warning"]

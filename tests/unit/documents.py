@@ -41,7 +41,7 @@ from mirror_lib.plan.preview import engine_plan, preview
 from mirror_lib.plan.render import preview_json
 from mirror_lib.progress import Outage, outage_json
 from mirror_lib.replication.totals import FlowOutcome, TopicTotal
-from mirror_lib.status.facts import CutoverStatus, GroupStatus
+from mirror_lib.status.facts import CutoverStatus, GroupStatus, Problem
 from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide
 from mirror_lib.text import as_json
 from mirror_lib.topics.matchless import Matchless
@@ -159,12 +159,13 @@ def _plans() -> List[Document]:
     found = example()
     assert found.acls is not None
     acls = replace(found.acls, delete=(AclBinding(*vars(found.acls.create[0]).values()),))
-    refused = replace(found, refusal=ERROR, warning="weaker", retention=("soon",), acls=acls)
+    soon = (Problem("retention", "soon", "keep them"),)
+    refused = replace(found, refusal=ERROR, warning="weaker", problems=soon, acls=acls)
     (config,) = (each for each in (found.configs or {})["A.there"] if each.key == "retention.ms")
     deleted = replace(config, action="delete", remote_value=None, source_value=None)
     refused = replace(refused, configs={"A.there": (config, deleted)})
     bare = replace(found, configs=None, acls=None, groups=None, internal=None, silent={"configs": "off"})
-    return [preview_json(each) for each in (refused, rows, bare)]
+    return [json.loads(as_json(preview_json(each))) for each in (refused, rows, bare)]
 
 
 def _verified() -> List[Document]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import FrozenSet, List, Optional, Tuple
+from typing import FrozenSet, Optional
 
 import pytest
 
@@ -10,19 +10,11 @@ from mirror_lib.doctor.checks import (
     BLOCKING,
     OK,
     WARNING,
-    Check,
     collisions,
-    durability,
     missing_operations,
-    time_of_copy,
-    timestamps,
 )
 
 READ = frozenset({"READ", "DESCRIBE"})
-
-
-def found(checks: List[Check]) -> List[Tuple[str, str]]:
-    return [(each.level, each.code) for each in checks]
 
 
 @pytest.mark.parametrize(
@@ -53,37 +45,8 @@ def test_topic_that_may_not_be_described_lacks_every_operation() -> None:
     assert list(missing_operations("A->B", "topic", {}, {})) == []
 
 
-def test_settings_that_lose_acknowledged_records_are_warned_of() -> None:
-    good = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
-    assert found(list(durability("B", {"t": good}, 3))) == [(OK, "durability")]
-    single = {"t": {**good, "min.insync.replicas": "1"}}
-    assert found(list(durability("B", single, 3))) == [(WARNING, "min-insync-replicas")]
-    assert found(list(durability("B", single, 1))) == [(OK, "durability")]
-    unclean = {"t": {**good, "unclean.leader.election.enable": "true"}}
-    assert found(list(durability("B", unclean, 3))) == [(WARNING, "unclean-election")]
-    stamped = {"t": {"message.timestamp.type": "LogAppendTime"}, "u": {"message.timestamp.type": "CreateTime"}}
-    assert found(list(timestamps("B", stamped))) == [(WARNING, "timestamps")]
-
-
 def test_remote_topic_of_two_flows_blocks_the_flow_that_does_not_share() -> None:
     both = {"C: orders": ["A->C", "B->C"], "C: audit": ["A->C"]}
     assert [each.subject for each in collisions(both, frozenset())] == ["A->C"]
     assert [each.subject for each in collisions(both, frozenset({"A->C"}))] == ["B->C"]
     assert list(collisions(both, frozenset({"A->C", "B->C"}))) == []
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "bound", "kept", "expected"),
-    [
-        (None, None, None, []),
-        (10**9, None, None, [(OK, "backlog")]),
-        (10**9, 10**6, 10 * 86_400.0, [(OK, "backlog"), (OK, "retention")]),
-        (10**12, 10**6, 2 * 86_400.0, [(OK, "backlog"), (WARNING, "retention")]),
-        (None, None, 3600.0, [(WARNING, "retention")]),
-        (None, None, -5.0, [(WARNING, "retention")]),
-    ],
-)
-def test_retention_against_the_time_of_the_copy(
-    nbytes: Optional[int], bound: Optional[int], kept: Optional[float], expected: List[Tuple[str, str]]
-) -> None:
-    assert found(list(time_of_copy("A->B", nbytes, bound, kept, "orders-0"))) == expected

@@ -4,7 +4,6 @@ target holds if the source is lost."""
 from __future__ import annotations
 
 import argparse
-import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Dict, Mapping
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, Dict, Mapping
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress, print_result
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.cutover.steps import FENCE, STEPS, STEPS_BACK, budget_line, gate_lines
+from mirror_lib.cutover.steps import FENCE, STEPS, STEPS_BACK, budget_line
+from mirror_lib.doctor.checks import BLOCKING, check_lines
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
 from mirror_lib.run_lock import copied_by, run_lock
 
 if TYPE_CHECKING:
-    from mirror_lib.cutover.gates import Readiness
     from mirror_lib.ledger.records import CutoverStep
 
 NEXT = (
@@ -57,14 +56,10 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     closed = False
     for flow in copied_flows(arguments, config):
         found = readiness(config, flow)
-        closed = closed or not all(each.open for each in found.gates)
-        budget = budget_line(found.lag, found.rate, 10.0, found.records)
-        print_result(arguments, document(flow.name, found), [flow.name, *gate_lines(found.gates), budget])
+        closed = closed or any(each.level == BLOCKING for each in found.gates)
+        lines = [line for each in found.gates for line in check_lines(each)]
+        print_result(arguments, found, [*lines, budget_line(found.lag, found.rate, 10.0, found.records)])
     return EXIT_FAILED if closed else EXIT_OK
-
-
-def document(flow: str, found: Readiness) -> Dict[str, object]:
-    return {"flow": flow, **asdict(found)}
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -128,8 +123,9 @@ def step_document(row: CutoverStep) -> Dict[str, object]:
 def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.cutover.failover import failover, failover_lines
 
-    flows = copied_flows(arguments, config)
-    for number, flow in enumerate(flows):
-        found = failover(config, flow, time.time())
-        print_result(arguments, asdict(found), [*([""] if number else []), *failover_lines(found, columns())])
-    return EXIT_OK
+    unread = False
+    for number, flow in enumerate(copied_flows(arguments, config)):
+        found = failover(config, flow)
+        unread = unread or bool(found.unread)
+        print_result(arguments, found, [*([""] if number else []), *failover_lines(found, columns())])
+    return EXIT_FAILED if unread else EXIT_OK

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.table_reader import TableReader, last_commits
-from mirror_lib.status.facts import runs_of
-from mirror_lib.status.read import RUN_COLUMNS, Moves, lags_of, last_at, last_moves, timed, worst_of
-from mirror_lib.text import aligned, counted, duration, grouped
+from mirror_lib.status.facts import GroupStatus
+from mirror_lib.status.read import flow_state, timed
+from mirror_lib.status.render import GROUP
+from mirror_lib.text import Column, counted, duration, grouped, moment, table_lines
 from mirror_lib.topics.policy import counts
 
 LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
@@ -30,48 +31,35 @@ class RemoteTopic:
 
 
 @dataclass(frozen=True)
-class TargetGroup:
-    """A group that the mirror moved: positions, the worst verdict, offsets left to read on the target, when the mirror
-    committed last (Unix seconds). `active`: consumers read on the target already."""
-
-    group: str
-    positions: int
-    verdict: str
-    lag: Optional[int]
-    committed_at: float
-    active: bool
-
-
-@dataclass(frozen=True)
 class Failover:
     """What is known of a flow without its source. `seen_at`: the last sign of life or commit of the mirror; what was
     written to the source after that is not on the target. `lag`: offsets that were to be copied at that time, where the
-    run recorded. `repartitioned`: no group's offset has a place on the target."""
+    run recorded. `repartitioned`: no group's offset has a place on the target. `unread`: sentences on what could not be
+    read."""
 
     flow: str
     at: float
     seen_at: Optional[float]
     lag: Optional[int]
     topics: Tuple[RemoteTopic, ...]
-    groups: Tuple[TargetGroup, ...]
+    groups: Tuple[GroupStatus, ...]
     repartitioned: bool = False
+    unread: Tuple[str, ...] = ()
 
 
-def failover(config: MirrorConfig, flow: ReplicationFlow, now: float) -> Failover:
+def failover(config: MirrorConfig, flow: ReplicationFlow) -> Failover:
     """Raises `ClusterError`, `StateError`, `ConfigError`."""
-    reader = TableReader(config.state)
-    table = reader.arrow("offset_syncs", LEDGER, flow.name)
-    ledger = [] if table is None else timed(last_commits(table), "committed_at")
-    runs = timed(reader.rows("runs", RUN_COLUMNS, flow.name))
-    run = next(reversed(runs_of(runs, now)), None)
+    state = flow_state(config, flow, with_source=False)
+    table = TableReader(config.state).arrow("offset_syncs", LEDGER, flow.name)
     with KafkaCluster(flow.target, flow.admin_timeout) as target:
-        topics = _topics(target, ledger)
-        groups = _groups(target, last_moves(reader, flow))
-    seen = max([*(each.copied_at for each in topics), *([] if run is None else [run.last_sign])], default=None)
-    signs = [row for row in runs if row["lag_records"] is not None]
-    lag = max(signs, key=lambda row: float(row["at"]))["lag_records"] if signs else None
+        topics = _topics(target, [] if table is None else timed(last_commits(table), "committed_at"))
+    signs = [state.run.last_sign] if state.run is not None else []
+    seen = max([*(each.copied_at for each in topics), *signs], default=None)
+    lags = [each.lag_records for run in state.runs or () for each in run.signs if each.lag_records is not None]
     shown = tuple(each for each in topics if counts(flow, each.topic, config.flows))
-    return Failover(flow.name, now, seen, lag, shown, groups, flow.repartitions)
+    groups = tuple(each for each in state.groups if each.moved_at is not None)
+    lag = lags[-1] if lags else None
+    return Failover(flow.name, state.at, seen, lag, shown, groups, flow.repartitions, state.unread)
 
 
 def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteTopic, ...]:
@@ -93,44 +81,33 @@ def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteT
     )
 
 
-def _groups(target: KafkaCluster, moves: Mapping[str, Moves]) -> Tuple[TargetGroup, ...]:
-    topics = {row["topic"] for own in moves.values() for row in own}
-    described, lags = target.describe_groups(sorted(moves)), lags_of(target, sorted(moves), topics)
-    return tuple(
-        TargetGroup(
-            *(name, len(own), worst_of(row["verdict"] for row in own), lags.get(name), last_at(own)),
-            name in described and described[name].has_members,
-        )
-        for name, own in sorted(moves.items())
-    )
-
-
 def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
     ago = "never" if found.seen_at is None else f"{duration(max(0.0, found.at - found.seen_at))} ago"
     lines = [f"{found.flow}: the mirror was last seen {ago}"]
     if found.lag:
         lines.append(f"  {counted(found.lag, 'offset')} were not copied then; they are on the source alone")
     lines.append("  records that the source took after that are not on the target; how many cannot be known")
+    lines += [f"  ! {each}" for each in found.unread]
     if found.topics:
-        rows = [("TOPIC", "REMOTE TOPIC", "OFFSETS", "LAST COPIED", "STATE")]
-        for each in found.topics:
-            age = f"{duration(max(0.0, found.at - each.copied_at))} ago"
-            rows.append((each.topic, each.remote_topic, grouped(each.offsets), age, "there" if each.here else "gone"))
-        lines += ["", *aligned(rows, {2, 3}, columns)]
+        lines += ["", *table_lines(TOPIC, found.topics, columns)]
     if found.groups:
-        header = ("GROUP", "POSITIONS", "VERDICT", "TARGET LAG", "COMMITTED", "ON THE TARGET")
-        rows_of = [
-            (
-                *(each.group, str(each.positions), each.verdict, "-" if each.lag is None else grouped(each.lag)),
-                f"{duration(max(0.0, found.at - each.committed_at))} ago",
-                "reads already" if each.active else "can start",
-            )
-            for each in found.groups
-        ]
-        lines += ["", *aligned([header, *rows_of], {1, 3, 4}, columns)]
+        lines += ["", *table_lines(GROUPS, found.groups, columns)]
         lines.append("a group reads again what it read on the source after COMMITTED, and passes no record")
     else:
         way_out = f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}"
         otherwise = "consumers start where auto.offset.reset says"
         lines += ["", f"no group was moved to the target: {way_out if found.repartitioned else otherwise}"]
     return lines
+
+
+TOPIC = (
+    Column("Topic", lambda each: each.topic),
+    Column("Remote topic", lambda each: each.remote_topic),
+    Column("Offsets", lambda each: each.offsets, grouped),
+    Column("Last copied", lambda each: each.copied_at, moment),
+    Column("State", lambda each: "there" if each.here else "gone"),
+)
+GROUPS = (
+    *(column for column in GROUP if column.title != "Source lag"),
+    Column("On the target", lambda each: "reads already" if each.active else "can start"),
+)

@@ -113,26 +113,6 @@ def not_copied(ends: Ends, starts: Ends, positions: Ends) -> Dict[TopicPartition
     return found
 
 
-@dataclass(frozen=True)
-class Gate:
-    """A condition of a cut-over. `open`: it holds. `detail` has the finding, `remedy` what to do if it does not."""
-
-    name: str
-    open: bool
-    detail: str
-    remedy: str = ""
-
-
-def gate_lines(gates: Sequence[Gate]) -> List[str]:
-    width = max((len(each.name) for each in gates), default=0)
-    lines = []
-    for each in gates:
-        lines.append(f"{'ok' if each.open else 'not yet':<8} {each.name:<{width}}  {each.detail}")
-        if each.remedy and not each.open:
-            lines.append(f"{'':<8} {'':<{width}}  {each.remedy}")
-    return lines
-
-
 def budget_line(lag: int, rate: Optional[float], quiet: float, records: int) -> str:
     """How long producers and consumers will be down: silence, the rest of the copy, verification, groups."""
     if not rate:

@@ -27,6 +27,8 @@ Rows = Sequence[Mapping[str, Any]]
 RUNNING, DIED = "running", "died"
 # Codes of problems that some readers treat apart.
 NEVER_RAN, NOT_RUNNING, TOPIC_BLOCKED = "never ran", "not running", "topic blocked"
+TRANSACTIONS = ("hanging transaction", "open transaction")
+EQUAL = "equal"
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
 # Records that the source deletes sooner than this, before they are copied, are a problem: hours are left to act.
 WARN_SECONDS = 24 * 3600.0
@@ -176,7 +178,7 @@ class GroupStatus:
     """A consumer group that the flow translates. `source_lag`, `target_lag`: offsets left to read on either side,
     `None` where it has no offset there. `verdict` is the worst of its positions. `moved_at` is `None` if the mirror
     committed nothing for it. `target_markers`: how many of `target_lag` are markers of transactions at the end of a
-    remote log, after which no record is left to read.
+    remote log, after which no record is left to read. `active`: consumers read with it on the target.
     """
 
     group: str
@@ -186,6 +188,7 @@ class GroupStatus:
     target_lag: Optional[int]
     moved_at: Optional[float]
     target_markers: int = 0
+    active: bool = False
 
 
 @dataclass(frozen=True)
@@ -488,9 +491,9 @@ def of_the_data(flow: FlowStatus) -> List[Problem]:
     found += retention_problems(flow.partitions)
     for open_one in flow.transactions:
         # A record's timestamp is its producer's choice: it may show that a transaction is old, and proves nothing.
-        code, remedy, since = "hanging transaction", HANGING_REMEDY, open_one.started
+        code, remedy, since = TRANSACTIONS[0], HANGING_REMEDY, open_one.started
         if since is None:
-            code, remedy, since = "open transaction", UNKNOWN_AGE_REMEDY, open_one.at
+            code, remedy, since = TRANSACTIONS[1], UNKNOWN_AGE_REMEDY, open_one.at
         if since is not None and flow.at - since >= HANGING_SECONDS:
             found.append(Problem(code, open_one.sentence(flow.at), remedy))
     if flow.leaderless:
@@ -565,7 +568,7 @@ def _of_groups(flow: FlowStatus) -> List[Problem]:
 
 def _of_verification(flow: FlowStatus) -> List[Problem]:
     verified = flow.verified
-    if verified is None or verified.verdict == "equal":
+    if verified is None or verified.verdict == EQUAL:
         return []
     why = "" if verified.first_difference is None else f": {verified.first_difference}"
     return [Problem("verify", f"the last verification found: {verified.verdict}{why}", "mirror verify CONFIG")]

@@ -90,8 +90,9 @@ def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
     return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table), table)
 
 
-def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
-    """Raises `ConfigError` where the tables cannot be read on this machine at all."""
+def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = True) -> FlowStatus:
+    """Without the source it has what the tables and the target show. Raises `ConfigError` where the tables cannot be
+    read on this machine at all."""
     reader, now = TableReader(config.state), time.time()
     status = FlowStatus(flow.name, now, config.trigger != AVAILABLE_NOW)
     unread: List[str] = []
@@ -111,17 +112,20 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
         return None if ledger is None else part(lambda: timed(reader.rows(table, columns, flow.name)))
 
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
-        asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in (flow.source, flow.target)]
+        sides = [*([flow.source] if with_source else []), flow.target]
+        asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in sides]
         ledger: Optional[_Ledger] = part(lambda: _ledger(reader, flow))
         runs, events, moves = rows("runs", RUN_COLUMNS), rows("events", EVENT_COLUMNS), rows("group_offsets", _MOVE)
-        source, target = (part(each.result) for each in asked)
+        *sources, target = (part(each.result) for each in asked)
+        source: Optional[KafkaCluster] = sources[0] if with_source else None
     status = with_history(status, runs, events)
     cutover = cutover_status(facts_of(events or (), CUTOVER_STEP))
     status = replace(status, run=status.run and _with_rate(status.run, ledger, now), cutover=cutover)
     try:
+        plan: Optional[TopicPlan] = None
         if ledger is not None and source is not None and target is not None:
             found = part(lambda: _of_topics(config, flow, source, target, ledger, now))
-            plan: Optional[TopicPlan] = found and found[1]
+            plan = found and found[1]
             if plan is not None:
                 status = replace(
                     status,
@@ -131,9 +135,9 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow) -> FlowStatus:
                     transactions=part(lambda: open_transactions(flow, source, plan.sources())) or (),
                     matchless=part(lambda: selected_in_vain(flow, source, names_only=True)) or (),
                 )
-            if moves is not None:
-                groups = part(lambda: _groups(config, flow, source, target, reader, ledger, moves, plan))
-                status = replace(status, groups=groups or ())
+        if ledger is not None and moves is not None and target is not None:
+            groups = part(lambda: _groups(config, flow, source, target, reader, ledger, moves, plan))
+            status = replace(status, groups=groups or ())
     finally:
         for cluster in (source, target):
             if cluster is not None:
@@ -204,11 +208,6 @@ def _with_rate(run: RunStatus, ledger: Optional[_Ledger], now: float) -> RunStat
 def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:
     """Rows with the times in `column` as Unix seconds. Raises `StateError`."""
     return [{**row, column: _unix(row[column])} for row in rows]
-
-
-def last_moves(reader: TableReader, flow: ReplicationFlow) -> Mapping[str, Moves]:
-    """By group the last row of each position that the flow committed on the target. Raises `StateError`."""
-    return _last_moves(flow, moves_of(reader, flow))
 
 
 def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Moves]:
@@ -326,18 +325,18 @@ def _retention(entries: Mapping[str, Any]) -> Retention:
 def _groups(
     config: MirrorConfig,
     flow: ReplicationFlow,
-    source: KafkaCluster,
+    source: Optional[KafkaCluster],
     target: KafkaCluster,
     reader: TableReader,
     ledger: _Ledger,
     moves: Moves,
     plan: Optional[TopicPlan],
 ) -> Tuple[GroupStatus, ...]:
-    """The groups whose offsets the flow committed on the target, and those that it is to keep in step. Their lags are
-    on the topics of `plan`, if there is one."""
+    """The groups whose offsets the flow committed on the target, and where there is a source those that it is to keep
+    in step. Their lags are on the topics of `plan`, if there is one."""
     last = _last_moves(flow, moves)
     decisions: Sequence[Decision] = ()
-    if flow.sync_group_offsets_interval is not None:
+    if source is not None and flow.sync_group_offsets_interval is not None:
         _, decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
     verdicts: Dict[str, Dict[TopicPartition, str]] = {}
     for name, rows in last.items():
@@ -351,15 +350,18 @@ def _groups(
         return ()
     names = sorted(verdicts)
     here = None if plan is None else {each.source.name for each in plan.copied}
-    there = None if plan is None else {each.remote_topic for each in plan.copied}
+    moved = {str(row["topic"]) for rows in last.values() for row in rows}
+    there = moved if plan is None else {each.remote_topic for each in plan.copied}
     unread = _unread(target, names, there)
-    source_lags, target_lags, markers = lags_of(source, names, here), _sums(unread), _markers(flow.target, unread)
+    source_lags = {} if source is None else _sums(_unread(source, names, here))
+    target_lags, markers, described = _sums(unread), _markers(flow.target, unread), target.describe_groups(names)
     return tuple(
         GroupStatus(
             *(name, len(verdicts[name]), worst_of(verdicts[name].values())),
             *(source_lags.get(name), target_lags.get(name)),
             last_at(last[name]) if name in last else None,
             markers.get(name, 0),
+            name in described and described[name].has_members,
         )
         for name in names
     )
@@ -372,12 +374,6 @@ def worst_of(verdicts: Iterable[str]) -> str:
 
 def last_at(moves: Moves) -> float:
     return max(float(row["at"]) for row in moves)
-
-
-def lags_of(cluster: KafkaCluster, names: Sequence[str], topics: Optional[Collection[str]] = None) -> Dict[str, int]:
-    """By group the offsets that it has left to read on a cluster, of these topics or of all. A group without an offset
-    there is left out."""
-    return _sums(_unread(cluster, names, topics))
 
 
 # By group and partition, the offset of the group and how many offsets follow it.

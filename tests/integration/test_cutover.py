@@ -166,8 +166,8 @@ def test_plan_names_the_topic_and_the_producer_that_still_writes(
     capsys.readouterr()
     with producing(lab.source, f"{lab.name}.orders", options={"enable.idempotence": True}):
         assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
-    (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["name"] == "producers"]
-    assert not gate["open"] and f"{lab.name}.orders" in gate["detail"] and "producer id " in gate["detail"]
+    (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["code"] == "producers"]
+    assert gate["level"] == "blocking" and f"{lab.name}.orders" in gate["detail"] and "producer id " in gate["detail"]
 
 
 def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(

@@ -44,7 +44,7 @@ def test_groups_and_topics_of_a_dead_source_are_told_from_the_target_and_the_tab
     assert 100 <= copied["offsets"] <= 110
     (group,) = found["groups"]
     assert (group["group"], group["verdict"], group["active"]) == ("billing", "exact", False)
-    assert 60 <= group["lag"] <= 65 and found["seen_at"] <= found["at"]
+    assert 60 <= group["target_lag"] <= 65 and found["seen_at"] <= found["at"]
     assert main(["failover", str(lab.config)]) == 0
     assert "cannot be known" in capsys.readouterr().out
     assert main(["status", str(lab.config)]) == 2

@@ -158,8 +158,8 @@ def test_group_is_told_to_start_by_time_and_moved_by_no_command(
     (problem,) = [each for each in status["problems"] if each["code"] == "group not moved"]
     assert "--to-datetime" in problem["remedy"]
     _, ready = said("cutover", "plan", config)
-    (gate,) = [each for each in ready["gates"] if each["name"] == "groups"]
-    assert (gate["open"], gate["detail"]) == (False, "repartitioned") and "--leave-groups" in gate["remedy"]
+    (gate,) = [each for each in ready["gates"] if each["code"] == "groups"]
+    assert (gate["level"], gate["detail"]) == ("blocking", "repartitioned") and "--leave-groups" in gate["remedy"]
     quick = ("--quiet-seconds", "1", "--wait-seconds", "20")
     assert main(["cutover", "run", config, *quick, "--execute"]) == 3
     refused = capsys.readouterr().err

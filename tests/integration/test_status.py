@@ -96,7 +96,7 @@ def test_records_that_wait_for_an_open_transaction_are_named_by_every_command(
     assert (printed_by("verify")[0], printed_by("verify", "--complete")[0]) == (0, 1)
     assert len(printed_by("verify")[1]["waiting"]) == len(printed_by("plan")[1]["waiting"]) == 1
     code, found = printed_by("cutover", "plan")
-    assert code == 1 and [each["name"] for each in found["gates"] if "orders-0" in each["detail"]] == ["transactions"]
+    assert code == 1 and [each["code"] for each in found["gates"] if "orders-0" in each["detail"]] == ["transactions"]
     producer.abort_transaction(30)
     assert lab.copy().waiting == ()
     assert [printed_by(*each)[0] for each in (["status"], ["verify", "--complete"], ["cutover", "plan"])] == [0, 0, 0]

@@ -24,9 +24,8 @@ from mirror_lib.commands import (
 from mirror_lib.commands.output import error_json
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.service import ControlReport, control_json
-from mirror_lib.cutover.failover import Failover, RemoteTopic, TargetGroup
+from mirror_lib.cutover.failover import Failover, RemoteTopic
 from mirror_lib.cutover.gates import Readiness
-from mirror_lib.cutover.steps import Gate
 from mirror_lib.doctor.checks import Check
 from mirror_lib.errors import MirrorError, RefusedError
 from mirror_lib.facts import AclBinding, CommittedOffset
@@ -43,7 +42,7 @@ from mirror_lib.progress import Outage, outage_json
 from mirror_lib.replication.totals import FlowOutcome, TopicTotal
 from mirror_lib.status.facts import CutoverStatus, GroupStatus, Problem
 from mirror_lib.takeover.verdicts import KNOWN, PartitionTakeover, Verdict, decide
-from mirror_lib.text import as_json
+from mirror_lib.text import as_json, document_of
 from mirror_lib.topics.matchless import Matchless
 from mirror_lib.verify.verdicts import Difference, PartitionVerdict, TopicVerdict, VerifyReport
 from tests.unit.test_group_decisions import EMPTY, THERE, decided
@@ -93,7 +92,8 @@ def documents() -> Dict[str, List[Document]]:
         "mirror groups rollback": _rolled_back(),
         "mirror cutover run": [cutover.step_document(CutoverStep("A->B", "id", "over", "check", "done", "text"))],
         "mirror cutover plan": [
-            cutover.document("A->B", Readiness((Gate("run", True, "ok"),), 1, rate, 5)) for rate in (None, 1.5)
+            document_of(Readiness("A->B", (Check("A->B", "run", "ok", "none"),), 1, rate, 5))
+            for rate in (None, 1.5)
         ],
         "mirror failover": _failovers(),
         "mirror takeover": _takeovers(),
@@ -102,7 +102,7 @@ def documents() -> Dict[str, List[Document]]:
             json.loads(json_line("INFO", "no flow")),
         ],
     }
-    found: Dict[str, List[Document]] = json.loads(json.dumps(made))
+    found: Dict[str, List[Document]] = json.loads(as_json(made))
     return found
 
 
@@ -146,7 +146,7 @@ def _status() -> List[Document]:
     equal = replace(DIFFERS, first_difference=None)
     small = replace(kept, size_limit=None, kept_bytes=None)
     alive = replace(full, run=RUN, partitions=(kept, small), verifications=(equal,))
-    return [json.loads(as_json(each)) for each in (full, alive, replace(FLOW, run=None), replace(FLOW, run=DIED))]
+    return [document_of(each) for each in (full, alive, replace(FLOW, run=None), replace(FLOW, run=DIED))]
 
 
 def _plans() -> List[Document]:
@@ -165,7 +165,7 @@ def _plans() -> List[Document]:
     deleted = replace(config, action="delete", remote_value=None, source_value=None)
     refused = replace(refused, configs={"A.there": (config, deleted)})
     bare = replace(found, configs=None, acls=None, groups=None, internal=None, silent={"configs": "off"})
-    return [json.loads(as_json(preview_json(each))) for each in (refused, rows, bare)]
+    return [preview_json(each) for each in (refused, rows, bare)]
 
 
 def _verified() -> List[Document]:
@@ -199,9 +199,9 @@ def _rolled_back() -> List[Document]:
 
 
 def _failovers() -> List[Document]:
-    moved = tuple(TargetGroup("g", 1, "exact", lag, 1.5, False) for lag in (None, 1))
+    moved = tuple(GroupStatus("g", 1, "exact", None, lag, 1.5) for lag in (None, 1))
     topic = RemoteTopic("orders", "A.orders", 5, 1.5, True)
-    return [asdict(Failover("A->B", 1.5, seen, lag, (topic,), moved)) for seen, lag in ((None, None), (1.5, 1))]
+    return [document_of(Failover("A->B", 1.5, seen, lag, (topic,), moved)) for seen, lag in ((None, None), (1.5, 1))]
 
 
 def _takeovers() -> List[Document]:

@@ -20,12 +20,10 @@ from mirror_lib.cutover.steps import (
     STEPS,
     UNFENCE,
     VERIFY,
-    Gate,
     Quiet,
     budget_line,
     ends_of,
     ends_text,
-    gate_lines,
     is_complete,
     last_cutover,
     not_copied,
@@ -114,11 +112,5 @@ def test_not_copied_counts_from_what_the_source_still_holds(
 
 def test_lines_for_people() -> None:
     assert writers_line({"a": 10, "b": 5000}, 2.0) == "b (2,500 records/s), a (5 records/s)"
-    gates = [Gate("lag", True, "none", "x"), Gate("producers", False, "orders is written", "stop them")]
-    assert gate_lines(gates) == [
-        "ok       lag        none",
-        "not yet  producers  orders is written",
-        "                    stop them",
-    ]
     assert budget_line(1000, 100.0, 10.0, 5000).startswith("time: about 90.0 s: 10.0 s of silence, 10.0 s to copy")
     assert "unknown rate" in budget_line(1000, None, 10.0, 5000)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Collection, Dict, Iterable, Mapping, Optional, Tuple
+from typing import ClassVar, Collection, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import TopicPartition
+from mirror_lib.text import UNPRINTED
 
 # Values of `FlowMetrics.waiting` for a flow that no limit delays: with records to copy, and with none.
 COPYING, WAITING = "copying", "waiting for records"
@@ -43,8 +44,9 @@ class FlowMetrics:
     in the partition where it is oldest, of those with more to copy; `None` if unknown. `recovered` records were on the
     target and not in the ledger. `stopped` counts partitions. `waiting` says what the flow waits for, or what it is
     doing. `filtered` records were read and dropped by `where` or `transform`; `None` where they are not counted.
-    `topics` are in the order of names. `next_offsets` has each source partition with more to copy.
     """
+
+    DERIVED: ClassVar[Sequence[str]] = ("records_per_second",)
 
     flow: str
     batch_id: int
@@ -60,8 +62,10 @@ class FlowMetrics:
     source_throttled_seconds: float = 0.0
     target_throttled_seconds: float = 0.0
     filtered: Optional[int] = None
-    topics: Tuple[TopicMetrics, ...] = ()
-    next_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    # In the order of names. A mirror may have thousands of topics, and a cycle every second.
+    topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=UNPRINTED)
+    # Each source partition with more to copy.
+    next_offsets: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=UNPRINTED)
 
     @property
     def records_per_second(self) -> float:
@@ -99,9 +103,3 @@ def by_topic(left: Mapping[TopicPartition, int], copied: Iterable[Tuple[str, int
         own = done.get(topic, (0, 0))
         found.append(TopicMetrics(topic, len(partitions), *own, total, worst, partitions.get(worst, 0)))
     return tuple(found)
-
-
-def metrics_json(snapshot: FlowMetrics) -> Dict[str, object]:
-    """Without topics: a mirror may have thousands of them, and a cycle every second."""
-    document = {name: value for name, value in vars(snapshot).items() if name not in ("topics", "next_offsets")}
-    return {**document, "records_per_second": round(snapshot.records_per_second, 1)}

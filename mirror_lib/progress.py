@@ -7,7 +7,7 @@ from __future__ import annotations
 import heapq
 import time
 from dataclasses import dataclass
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.text import DAY, HOUR, counted, duration, grouped, size
@@ -190,12 +190,6 @@ def outage_line(outage: Outage) -> str:
     over = outage.seconds
     words = _unreachable(outage) if over is None else f"{outage.side} back after {_lasted(over)}"
     return f"{outage.flow} {words}"
-
-
-def outage_json(outage: Outage) -> Dict[str, object]:
-    """The same as a JSON document. Its key `outage` distinguishes it from the document of a cycle."""
-    document = {"side": outage.side, "since": round(outage.since, 3), "seconds": outage.seconds}
-    return {"flow": outage.flow, "outage": document}
 
 
 def _unreachable(outage: Outage) -> str:

@@ -13,7 +13,7 @@ import time
 import unicodedata
 from dataclasses import dataclass, fields
 from itertools import zip_longest
-from typing import Any, Callable, Collection, Dict, Iterable, List, Match, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Iterable, List, Match, Optional, Sequence, Tuple
 
 HOUR, DAY = 3600, 86400
 # Text is not wrapped into fewer columns of the terminal.
@@ -57,8 +57,13 @@ def as_json(document: Any) -> str:
     return _escaped(json.dumps(document, ensure_ascii=False, default=document_of), lambda char: json.dumps(char)[1:-1])
 
 
-def document_of(value: Any) -> Dict[str, Any]:
-    """A dataclass as JSON has it: its fields but the UNPRINTED ones, and the properties that its `DERIVED` names."""
+def document_of(value: Any) -> Any:
+    """A dataclass as JSON has it: its fields but the UNPRINTED ones, and the properties that its `DERIVED` names; of a
+    class with `PRINTED` that property alone. An error is its sentence."""
+    if isinstance(value, Exception):
+        return str(value)
+    if hasattr(value, "PRINTED"):
+        return getattr(value, value.PRINTED)
     names = [each.name for each in fields(value) if each.metadata.get("json", True)]
     return {name: getattr(value, name) for name in (*names, *getattr(value, "DERIVED", ()))}
 

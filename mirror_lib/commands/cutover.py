@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Dict, Mapping
+from typing import TYPE_CHECKING, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress, print_result
@@ -17,7 +16,7 @@ from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
 from mirror_lib.run_lock import copied_by, run_lock
 
 if TYPE_CHECKING:
-    from mirror_lib.ledger.records import CutoverStep
+    pass
 
 NEXT = (
     "the target has every record and the groups' offsets: start consumers and producers there. "
@@ -103,21 +102,13 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
             )
         spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()
-        shown = Shown(print_progress, _print_step) if arguments.json else Shown(print_progress)
+        shown = Shown(print_progress, print_json) if arguments.json else Shown(print_progress)
         with clusters_of(flows[0]) as clusters:
             cutover = Cutover(config, flows[0], spark, clusters, options, shown, stop)
             cutover.over() if over else cutover.back()
     last = f"{flows[0].name}: {NEXT if over else 'the source may be used again'}"
     print_progress(last) if arguments.json else print_lines([last])
     return EXIT_OK
-
-
-def _print_step(row: CutoverStep) -> None:
-    print_json(step_document(row))
-
-
-def step_document(row: CutoverStep) -> Dict[str, object]:
-    return {name: value for name, value in asdict(row).items() if name != "facts"}
 
 
 def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -26,9 +26,9 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, exit_code_of, worst
 from mirror_lib.groups.decisions import Outcome, not_moved
-from mirror_lib.groups.report import plan_json, plan_lines, summary, undo_json, undo_lines, would
+from mirror_lib.groups.report import UNDONE, plan_lines, planned_offset, summary, undone_offset, would
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
-from mirror_lib.text import counted
+from mirror_lib.text import counted, table_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ def add(commands: Commands) -> None:
 
 
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.groups.flow import cycle_json, cycle_line
+    from mirror_lib.groups.flow import cycle_line
     from mirror_lib.groups.job import run_translations
     from mirror_lib.spark.session import running_session
 
@@ -70,7 +70,7 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
     if arguments.once:
         config = replace(config, trigger=AVAILABLE_NOW)
     with running_session(f"mirror translate {', '.join(flow.name for flow in flows)}") as spark:
-        watch = watcher(arguments.json, cycle_line, cycle_json)
+        watch = watcher(arguments.json, cycle_line)
         stop = stop_on_signals()
         errors = run_translations(config, flows, spark, watch, stop)
     for flow, error in errors.items():
@@ -140,12 +140,12 @@ def _show(
     arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned, exit_code: int
 ) -> None:
     moves, run_id = planned.moves, planned.run_id
-    rows = [plan_json(move) for move in moves]
+    rows = [planned_offset(move) for move in moves]
     whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
     found = {**whose, "positions": rows, "unreadable": planned.unreadable, "exit_code": exit_code}
     here, there = flow.source.alias, flow.target.alias
     way = f"{here} to {there}" if direction == TO_DOWNSTREAM else f"{there} back to {here}"
-    table = [*(plan_lines(moves, columns()) if moves else []), summary(moves)]
+    table = [*(plan_lines(rows, columns()) if moves else []), summary(moves)]
     table += not_moved(move.decision for move in moves)
     changing = any(move.decision.translation.commit for move in moves)
     end = _end(arguments, run_id, "commits these offsets" if changing else "")
@@ -223,12 +223,12 @@ def _undone(
 
 
 def _show_undone(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
-    rows = [undo_json(undo) for undo in undone.found]
+    rows = [undone_offset(undo) for undo in undone.found]
     runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
     going = any(undo.move is not None for undo in undone.found)
     end = _end(arguments, undone.run_id, "puts these offsets back" if going else "")
     found = {"flow": flow_name, "cluster": alias, **runs, "positions": rows}
-    print_result(arguments, found, [f"{flow_name}, groups of {alias}", *undo_lines(undone.found, columns()), *end])
+    print_result(arguments, found, [f"{flow_name}, groups of {alias}", *table_lines(UNDONE, rows, columns()), *end])
 
 
 def _end(arguments: argparse.Namespace, run_id: Optional[str], would: str) -> List[str]:

@@ -32,8 +32,8 @@ from typing import (
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, exit_code_of
 from mirror_lib.log_lines import asks_for_json, json_line, wants_json, with_files
-from mirror_lib.metrics import FlowMetrics, metrics_json
-from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_json, outage_line, status_line
+from mirror_lib.metrics import FlowMetrics
+from mirror_lib.progress import FlowProgress, Outage, after, is_news, outage_line, status_line
 from mirror_lib.text import as_json, one_entry, visible, wrapped
 
 if TYPE_CHECKING:
@@ -77,11 +77,7 @@ def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
     raise ConfigError(f"there is no cluster {alias} in the file; it has {', '.join(names)}")
 
 
-def watcher(
-    as_json: bool,
-    line: Callable[[Report], str],
-    document: Callable[[Report], Dict[str, Any]],
-) -> Callable[[Report], None]:
+def watcher(as_json: bool, line: Callable[[Report], str]) -> Callable[[Report], None]:
     """Something that shows reports of several threads: lines on standard error, or documents on standard output, or
     with `--json=FILE` both."""
     lock = threading.Lock()
@@ -89,7 +85,7 @@ def watcher(
     def watch(report: Report) -> None:
         with lock:
             if as_json:
-                print_json(document(report))
+                print_json(report)
             if not as_json or _file is not None:
                 print_progress(line(report))
 
@@ -113,7 +109,7 @@ class ProgressWatcher:
             flow = metrics.flow
             progress = self._known[flow] = after(metrics, self._known.get(flow), time.monotonic())
             if self._as_json:
-                print_json(metrics_json(metrics))
+                print_json(metrics)
             if self._screen is not None:
                 self._screen.show(progress)
             elif self._lines and not self._away(flow) and is_news(progress, self._shown.get(flow)):
@@ -129,7 +125,7 @@ class ProgressWatcher:
                 del self._outages[key]
                 self._shown.pop(outage.flow, None)  # the next cycle gets a line at once
             if self._as_json:
-                print_json(outage_json(outage))
+                print_json(outage)
             if self._screen is not None:
                 self._screen.show_outages(list(self._outages.values()))
             if self._screen is not None or self._lines:

@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     from mirror_lib.plan.deciding import decided_group, decided_topic
     from mirror_lib.plan.read import flow_preview
-    from mirror_lib.plan.render import preview_json, preview_lines
+    from mirror_lib.plan.render import preview_lines
 
     flows, codes = chosen_flows(arguments, config), []
     unwritable = local_refusal(config.state, os.environ)
@@ -43,12 +43,12 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         found = replace(found, refusal=found.refusal or unwritable)
         if arguments.topic is not None:
             decided = decided_topic(found, arguments.topic, config.flows)
-            print_result(arguments, decided.document(), [decided.line()])
+            print_result(arguments, decided, [decided.line()])
         elif arguments.group is not None:
             decided = decided_group(found, arguments.group)
-            print_result(arguments, decided.document(), [decided.line()])
+            print_result(arguments, decided, [decided.line()])
         else:
-            print_result(arguments, preview_json(found), preview_lines(found, arguments.all, columns()))
+            print_result(arguments, found, preview_lines(found, arguments.all, columns()))
         if found.refusal is not None:
             print_error(found.refusal)
         codes.append(found.exit_code)

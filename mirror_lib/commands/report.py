@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import os
 from pathlib import Path
-from typing import Dict, Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_result
@@ -48,12 +47,8 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     states = {each.status.flow: each.status.state for each in found.flows}
     lines = [f"page: {arguments.output}", f"size: {size(len(content))}", f"sha256: {digest}"]
     lines = [*(f"{flow}: {state}" for flow, state in states.items()), *lines]
-    print_result(arguments, document(arguments.output, digest, len(content), states), lines)
+    print_result(arguments, {"page": arguments.output, "sha256": digest, "bytes": len(content), "flows": states}, lines)
     return exit_code([each.status for each in found.flows])
-
-
-def document(page: str, digest: str, nbytes: int, states: Mapping[str, str]) -> Dict[str, object]:
-    return {"page": page, "sha256": digest, "bytes": nbytes, "flows": dict(states)}
 
 
 def write_page(output: str, content: bytes) -> None:

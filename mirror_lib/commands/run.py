@@ -40,10 +40,10 @@ from mirror_lib.errors import (
     worst,
 )
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.plan.terms import COPIES_NOTHING, terms
+from mirror_lib.plan.terms import terms
 from mirror_lib.progress import Outage
 from mirror_lib.run_lock import copied_by, run_lock
-from mirror_lib.text import counted, duration
+from mirror_lib.text import counted, document_of, duration
 from mirror_lib.threads import BackgroundCall, Stop
 
 if TYPE_CHECKING:
@@ -157,10 +157,10 @@ def _run(
     flows: Sequence[ReplicationFlow],
     copied: Sequence[ReplicationFlow],
 ) -> int:
-    from mirror_lib.control.service import background_control, control_json, control_line
+    from mirror_lib.control.service import background_control, control_line
     from mirror_lib.copy_job import run_flows, writer_check
     from mirror_lib.exporter import Exporter
-    from mirror_lib.groups.flow import cycle_json, cycle_line
+    from mirror_lib.groups.flow import cycle_line
     from mirror_lib.groups.job import BackgroundTranslation
     from mirror_lib.ledger.event_tables import TopicAclTable
     from mirror_lib.ledger.runs import RunTable
@@ -187,12 +187,11 @@ def _run(
         if folder is not None and not config.state.startswith(("/", "file:")):
             print_progress(f"state: {folder}")
         for flow in flows:
-            chosen = terms(flow, task_slots(spark), flow.name not in unlike) if flow.copied else COPIES_NOTHING
-            print_progress(f"{flow.name}: {chosen}")
+            print_progress(f"{flow.name}: {terms(flow, task_slots(spark), flow.name not in unlike)}")
         stop = stop_on_signals()
         writers = {flow.name: writer_check(spark, config, flow, arguments.take_over) for flow in copied}
         refuse = {name: check.refuse for name, check in writers.items()}
-        shown_cycles = watcher(arguments.json, cycle_line, cycle_json)
+        shown_cycles = watcher(arguments.json, cycle_line)
         translation = BackgroundTranslation(config, flows, spark, shown_cycles, stop, refuse)
         tables = TopicAclTable(spark, config.state), runs.latest
         shown = ProgressWatcher(arguments.json, screen)
@@ -206,7 +205,7 @@ def _run(
             shown.outage(found)
             exporter.outage(found)
 
-        watch = watcher(arguments.json, control_line, control_json)
+        watch = watcher(arguments.json, control_line)
         drawn: ContextManager[None] = nullcontext() if screen is None else screen.drawn(stop)
         # A bounded run ends with an error where a cluster does not answer.
         outages = outages_watched(copied if config.trigger != AVAILABLE_NOW else [], outage)
@@ -368,7 +367,7 @@ def _show(
     interrupted: bool,
 ) -> None:
     """`errors` are those of the copy and of the translation, by flow."""
-    from mirror_lib.replication.totals import total_json, total_lines
+    from mirror_lib.replication.totals import total_lines
 
     as_json = arguments.json
     # `mirror mm1` has no file that `mirror plan` could read.
@@ -377,8 +376,7 @@ def _show(
         print_end(error)
     for outcome in outcomes:
         if as_json:
-            topics: List[object] = [total_json(total) for total in outcome.topics]
-            print_json({**vars(outcome), "topics": topics, **error_json(errors[outcome.flow], interrupted)})
+            print_json({**document_of(outcome), **error_json(errors[outcome.flow], interrupted)})
         elif outcome.topics:
             print_lines(total_lines(outcome.flow, outcome.topics, columns(), outcome.filtered))
         elif outcome.error is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_result
@@ -55,10 +55,11 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
     except MirrorError as error:
         print_error(error)
         if arguments.json:
-            print_json(document(flow.name, None, [], [error]))
+            print_json({"flow": flow.name, "run_id": None, "partitions": [], **error_json([error])})
         return error.exit_code
     code = EXIT_REFUSED if refused(decided) else EXIT_OK
-    found = {**document(flow.name, run_id if taken else None, decided), "exit_code": code}
+    of_run = {"flow": flow.name, "run_id": run_id if taken else None, "partitions": decided}
+    found = {**of_run, **error_json([]), "exit_code": code}
     end = closing(taken if arguments.execute else None)
     print_result(arguments, found, [flow.name, *takeover_lines(decided, columns()), end])
     return code
@@ -70,15 +71,6 @@ def closing(taken: Optional[int]) -> str:
     if not taken:
         return "nothing was written to the ledger"
     return f"the ledger has the start of {counted(taken, 'partition')}: mirror run CONFIG resumes there"
-
-
-def document(
-    flow: str, run_id: Optional[str], decided: Sequence[PartitionTakeover], errors: Sequence[MirrorError] = ()
-) -> Dict[str, object]:
-    from mirror_lib.takeover.verdicts import takeover_json
-
-    rows = [takeover_json(each) for each in decided]
-    return {"flow": flow, "run_id": run_id, "partitions": rows, **error_json(errors)}
 
 
 def _take_over(

@@ -6,7 +6,7 @@ import argparse
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Dict, Tuple
+from typing import TYPE_CHECKING, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
@@ -20,11 +20,11 @@ from mirror_lib.commands.output import (
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
-from mirror_lib.text import counted, grouped, some
+from mirror_lib.text import counted, document_of, grouped, some
 from mirror_lib.threads import repeated
 from mirror_lib.transactions import open_transactions
 from mirror_lib.verify.ranges import Scope
-from mirror_lib.verify.verdicts import VerifyReport, report_json, report_lines, summary
+from mirror_lib.verify.verdicts import VerifyReport, report_lines, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +109,7 @@ def _verify(
     lacking = arguments.complete and not report.complete
     code = EXIT_FAILED if missing or lacking or not report.equal else EXIT_OK
     if arguments.json:
-        print_json(document(report, code))
+        print_json({**document_of(report), "exit_code": code})
     elif report.topics:
         print_lines([flow.name, *report_lines(report, columns())])
     if not (report.topics or missing):
@@ -117,10 +117,6 @@ def _verify(
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
     return bool(report.topics), code
-
-
-def document(report: VerifyReport, exit_code: int) -> Dict[str, object]:
-    return {**report_json(report), "exit_code": exit_code}
 
 
 def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:

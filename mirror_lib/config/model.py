@@ -6,7 +6,7 @@ Each field is given with the key that fills it. docs/reference/settings.md is ge
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Mapping, Optional, Tuple
+from typing import ClassVar, Mapping, Optional, Tuple
 
 from mirror_lib.config.record_change import BATCHES, RECORDS, RecordChange
 from mirror_lib.config.values import (
@@ -122,6 +122,9 @@ class ReplicationFlow:
     checkpoints, as MirrorMaker's does. `delivery_may_fall`: the file is MirrorMaker's and asks for exactly-once neither
     by `delivery` nor by Connect's key, so a target that cannot be fenced gets MirrorMaker's at-least-once.
     """
+
+    # JSON has a flow's name, and none of its settings.
+    PRINTED: ClassVar[str] = "name"
 
     source: ClusterConfig
     target: ClusterConfig

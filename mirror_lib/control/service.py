@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Callable, Dict, Generator, Iterator, Mapping, Optional, Sequence, Tuple
@@ -54,11 +54,6 @@ def control_line(report: ControlReport) -> str:
     )
     reported = [f"{counted(count, what)}{done}" for count, what, done in counts if count]
     return " · ".join([f"{report.flow} control", *(reported or ["nothing to change"]), *report.problems])
-
-
-def control_json(report: ControlReport) -> Dict[str, object]:
-    document = asdict(report)
-    return {"flow": document.pop("flow"), "control": {**document, "problems": list(report.problems)}}
 
 
 # The copy waits for the first turns: a limit that was raised on the source is raised before a record needs it, and the

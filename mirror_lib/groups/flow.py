@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import AbstractSet, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import SparkSession
@@ -321,7 +321,3 @@ def cycle_line(report: CycleReport) -> str:
     parts += [f"{grouped(count)} {word}" for count, word in done if count]
     parts += [counted(report.checkpoints, "checkpoint")] if report.checkpoints else []
     return " · ".join([*parts, f"{report.seconds:.1f} s", *report.not_moved])
-
-
-def cycle_json(report: CycleReport) -> Dict[str, object]:
-    return {**asdict(report), "seconds": round(report.seconds, 3)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mirror_lib.groups.decisions import Decision, Outcome, verdict_counts
 from mirror_lib.groups.translation import BEFORE_FIRST
 from mirror_lib.ledger.records import NO_PARTITION
-from mirror_lib.text import Column, counted, table_lines
+from mirror_lib.text import UNPRINTED, Column, counted, table_lines
 
 if TYPE_CHECKING:
     from mirror_lib.groups.moves import Undo
@@ -19,56 +20,70 @@ def would(decision: Decision) -> str:
     return "none: already there" if decision.already_there else "none"
 
 
-def _remark(row: Outcome) -> Optional[str]:
-    earlier = ["earlier records are not copied"] * (row.decision.translation.verdict == BEFORE_FIRST)
-    return ", ".join([*earlier, *["metadata dropped"] * row.decision.drops_metadata]) or None
+@dataclass(frozen=True)
+class PlannedOffset:
+    """The offset of a group on one partition: where it is committed (`offset`), where that is on the other cluster
+    (`to_...`, `None` for no such partition or offset), and the offset that it has there now. `re_read`: offsets that
+    the group reads again from there, at most; `lost`: offsets that it skips unread. `metadata_dropped`: the offset's
+    metadata is not committed."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    to_topic: str
+    to_partition: Optional[int]
+    to_offset: Optional[int]
+    present_offset: Optional[int]
+    re_read: Optional[int]
+    lost: int
+    verdict: str
+    action: str
+    metadata_dropped: bool
 
 
-def _to(row: Outcome) -> str:
-    topic, number = row.decision.there
-    return topic if number == NO_PARTITION else f"{topic}-{number}"
+def planned_offset(row: Outcome) -> PlannedOffset:
+    decision, translation = row.decision, row.decision.translation
+    to_topic, number = decision.there
+    return PlannedOffset(
+        *(decision.group, *decision.here, decision.position.offset),
+        *(to_topic, None if number == NO_PARTITION else number),
+        translation.new_offset,
+        decision.present_offset,
+        translation.reread,
+        translation.lost,
+        translation.verdict,
+        row.done,
+        decision.drops_metadata,
+    )
+
+
+def _remark(row: PlannedOffset) -> Optional[str]:
+    earlier = ["earlier records are not copied"] * (row.verdict == BEFORE_FIRST)
+    return ", ".join([*earlier, *["metadata dropped"] * row.metadata_dropped]) or None
 
 
 NUMBER = "{}".format
 _PLAN = (
-    Column("Group", lambda row: row.decision.group),
-    Column("From", lambda row: "{}-{}".format(*row.decision.here)),
-    Column("Offset", lambda row: row.decision.position.offset, NUMBER),
-    Column("To", _to),
-    Column("To offset", lambda row: row.decision.translation.new_offset, NUMBER),
-    Column("Present", lambda row: row.decision.present_offset, NUMBER),
-    Column("Re-read", lambda row: row.decision.translation.reread, NUMBER),
-    Column("Verdict", lambda row: row.decision.translation.verdict),
-    Column("Action", lambda row: row.done),
+    Column("Group", lambda row: row.group),
+    Column("From", lambda row: f"{row.topic}-{row.partition}"),
+    Column("Offset", lambda row: row.offset, NUMBER),
+    Column("To", lambda row: row.to_topic if row.to_partition is None else f"{row.to_topic}-{row.to_partition}"),
+    Column("To offset", lambda row: row.to_offset, NUMBER),
+    Column("Present", lambda row: row.present_offset, NUMBER),
+    Column("Re-read", lambda row: row.re_read, NUMBER),
+    Column("Verdict", lambda row: row.verdict),
+    Column("Action", lambda row: row.action),
     Column("Remark", _remark),
 )
 # Columns that are shown only if a row has another text.
 _NOTHING = {"Present": ("-",), "Re-read": ("-", "0"), "Remark": ("-",)}
 
 
-def plan_lines(rows: Sequence[Outcome], columns: Optional[int] = None) -> List[str]:
+def plan_lines(rows: Sequence[PlannedOffset], columns: Optional[int] = None) -> List[str]:
     """Without the columns in which no row has a value, so that a row fits a terminal."""
     shown = [each for each in _PLAN if any(each.text(row) not in _NOTHING.get(each.title, ()) for row in rows)]
     return table_lines(shown, rows, columns)
-
-
-def plan_json(row: Outcome) -> Dict[str, object]:
-    decision, translation = row.decision, row.decision.translation
-    return {
-        "group": decision.group,
-        "topic": decision.here[0],
-        "partition": decision.here[1],
-        "offset": decision.position.offset,
-        "to_topic": decision.there[0],
-        "to_partition": None if decision.there[1] == NO_PARTITION else decision.there[1],
-        "to_offset": translation.new_offset,
-        "present_offset": decision.present_offset,
-        "re_read": translation.reread,
-        "lost": translation.lost,
-        "verdict": translation.verdict,
-        "action": row.done,
-        "metadata_dropped": decision.drops_metadata,
-    }
 
 
 def summary(rows: Sequence[Outcome]) -> str:
@@ -79,34 +94,31 @@ def summary(rows: Sequence[Outcome]) -> str:
     return f"{counted(len(rows), 'position')}: {listed}"
 
 
-def _back_to(undo: Undo) -> object:
-    if undo.move is None:
-        return None
-    return "none" if undo.move.new_offset is None else undo.move.new_offset
+@dataclass(frozen=True)
+class UndoneOffset:
+    """What undoing a run does about a group on one partition: the offset that it has now, and the one that it goes back
+    to; that is `None` if the offset is deleted or nothing is done."""
+
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    present_offset: Optional[int]
+    back_to: Optional[int]
+    action: str
+    changes: bool = field(default=False, metadata=UNPRINTED)
 
 
-_UNDO = (
-    Column("Group", lambda undo: undo.undone.group),
-    Column("Topic", lambda undo: undo.undone.topic),
-    Column("Partition", lambda undo: undo.undone.partition, NUMBER),
-    Column("Present", lambda undo: undo.present, NUMBER),
-    Column("Goes back to", _back_to, NUMBER),
-    Column("Action", lambda undo: undo.done),
+def undone_offset(undo: Undo) -> UndoneOffset:
+    back = None if undo.move is None else undo.move.new_offset
+    return UndoneOffset(*undo.undone.key, undo.present, back, undo.done, undo.move is not None)
+
+
+UNDONE = (
+    Column("Group", lambda row: row.group),
+    Column("Topic", lambda row: row.topic),
+    Column("Partition", lambda row: row.partition, NUMBER),
+    Column("Present", lambda row: row.present_offset, NUMBER),
+    Column("Goes back to", lambda row: "none" if row.changes and row.back_to is None else row.back_to, NUMBER),
+    Column("Action", lambda row: row.action),
 )
-
-
-def undo_lines(undos: Sequence[Undo], columns: Optional[int] = None) -> List[str]:
-    return table_lines(_UNDO, undos, columns)
-
-
-def undo_json(undo: Undo) -> Dict[str, object]:
-    """One row as a JSON document. `back_to` is null if the offset is deleted or nothing is done."""
-    return {
-        "cluster": undo.undone.cluster,
-        "group": undo.undone.group,
-        "topic": undo.undone.topic,
-        "partition": undo.undone.partition,
-        "present_offset": undo.present,
-        "back_to": undo.move.new_offset if undo.move else None,
-        "action": undo.done,
-    }

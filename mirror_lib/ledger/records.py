@@ -9,6 +9,7 @@ from typing import ClassVar, FrozenSet, Iterator, Mapping, NamedTuple, Optional,
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.intervals import RUN_BYTES, Runs
+from mirror_lib.text import UNPRINTED
 
 DATA_LOST = "data lost"
 OFFSETS_SKIPPED = "offsets skipped"
@@ -325,4 +326,4 @@ class CutoverStep:
     step: str
     status: str
     detail: str = ""
-    facts: str = ""
+    facts: str = field(default="", metadata=UNPRINTED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, Optional, Sequence, Tuple
+from typing import ClassVar, Optional, Sequence, Tuple
 
 from mirror_lib.config.custom_classes import GROUP_FILTER_KEY, TOPIC_FILTER_KEY
 from mirror_lib.config.model import ReplicationFlow
@@ -27,6 +27,8 @@ class Decided:
     `None` if the plan did not ask.
     """
 
+    DERIVED: ClassVar[Sequence[str]] = ("place",)
+
     flow: ReplicationFlow
     kind: str
     name: str
@@ -44,10 +46,6 @@ class Decided:
         by = f" ({self.key}, {self.place})" if self.key else ""
         absent = f"; {self.flow.source.alias} has no such {self.kind} now" if self.exists is False else ""
         return f"{self.flow.name}: {self.kind} {self.name}: {self.verdict}{by}{absent}"
-
-    def document(self) -> Dict[str, object]:
-        found = {"flow": self.flow.name, self.kind: self.name, "exists": self.exists, "taken": self.taken}
-        return {**found, "verdict": self.verdict, "key": self.key or None, "place": self.place or None}
 
 
 def decided_topic(preview: FlowPreview, name: str, flows: Sequence[ReplicationFlow]) -> Decided:

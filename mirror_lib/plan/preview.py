@@ -6,8 +6,8 @@ group would be translated is decided here; to which offset, `mirror groups plan`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Callable, ClassVar, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
@@ -28,7 +28,9 @@ from mirror_lib.facts import (
 )
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.plan.terms import terms
 from mirror_lib.status.facts import Problem
+from mirror_lib.text import UNPRINTED
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.matchless import matchless_groups, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
@@ -226,8 +228,10 @@ class FlowPreview:
     the topics are those of `mirror status`.
     """
 
+    DERIVED: ClassVar[Sequence[str]] = ("code", "exit_code", "copying", "changes", "matchless", "matchless_groups")
+
     flow: ReplicationFlow
-    facts: TopicFacts
+    facts: TopicFacts = field(metadata=UNPRINTED)
     topics: TopicPlan
     configs: Optional[Configs]
     acls: Optional[AclChanges]
@@ -246,31 +250,39 @@ class FlowPreview:
             return self.refusal.exit_code
         return EXIT_FAILED if self.topics.blocked else EXIT_OK
 
+    @property
+    def code(self) -> Optional[str]:
+        return None if self.refusal is None else self.refusal.code
 
-def changes(preview: FlowPreview) -> Dict[str, int]:
-    """How many topics, configs, ACLs and internal topics a run would change, by what it does; without zeros."""
-    decided = [each for found in (preview.configs or {}).values() for each in found if each.action != KEEP]
-    acls = preview.acls
-    numbers = {
-        "topics created": sum(each.create is not None for each in preview.topics.copied)
-        + (preview.topics.dead_letters is not None),
-        "topics grown": sum(each.grow_to is not None for each in preview.topics.copied),
-        "configs changed": len(decided),
-        "ACLs created": 0 if acls is None else len(acls.create),
-        "ACLs deleted": 0 if acls is None else len(acls.delete),
-        "internal topics created": sum(each.action == CREATE for each in preview.internal or ()),
-    }
-    return {what: count for what, count in numbers.items() if count}
+    @property
+    def copying(self) -> str:
+        """The settings of the copy: tasks, cycle length, limits."""
+        return terms(self.flow, repeatable=self.engine is None or self.engine.repeats)
 
+    @property
+    def changes(self) -> Dict[str, int]:
+        """How many topics, configs, ACLs and internal topics a run would change, by what it does; without zeros."""
+        decided = [each for found in (self.configs or {}).values() for each in found if each.action != KEEP]
+        numbers = {
+            "topics created": sum(each.create is not None for each in self.topics.copied)
+            + (self.topics.dead_letters is not None),
+            "topics grown": sum(each.grow_to is not None for each in self.topics.copied),
+            "configs changed": len(decided),
+            "ACLs created": 0 if self.acls is None else len(self.acls.create),
+            "ACLs deleted": 0 if self.acls is None else len(self.acls.delete),
+            "internal topics created": sum(each.action == CREATE for each in self.internal or ()),
+        }
+        return {what: count for what, count in numbers.items() if count}
 
-def matchless(preview: FlowPreview) -> List[str]:
-    """The names and patterns of `topics` that match no topic of the source."""
-    return matchless_patterns(preview.flow, preview.facts.source_topics)
+    @property
+    def matchless(self) -> List[str]:
+        """The names and patterns of `topics` that match no topic of the source."""
+        return matchless_patterns(self.flow, self.facts.source_topics)
 
-
-def matchless_in_groups(preview: FlowPreview) -> List[str]:
-    """Empty where the groups of the source are unknown."""
-    return [] if preview.groups is None else matchless_groups(preview.flow, [each.group for each in preview.groups])
+    @property
+    def matchless_groups(self) -> List[str]:
+        """Empty where the groups of the source are unknown."""
+        return [] if self.groups is None else matchless_groups(self.flow, [each.group for each in self.groups])
 
 
 class _Silent(Exception):

@@ -1,4 +1,4 @@
-"""Formats a `FlowPreview` as a diff for people and as one JSON document.
+"""Formats a `FlowPreview` as a diff for people.
 
 `+` created, `~` changed, `-` deleted, `!` blocked. Unchanged items are counted and long lists are cut; `show_all` lists
 everything, unchanged items after `=`.
@@ -25,11 +25,7 @@ from mirror_lib.plan.preview import (
     TRANSLATED,
     UNSEEN,
     FlowPreview,
-    changes,
-    matchless,
-    matchless_in_groups,
 )
-from mirror_lib.plan.terms import COPIES_NOTHING, terms, terms_json
 from mirror_lib.text import aligned, counted, some
 from mirror_lib.topics.matchless import with_nearest
 from mirror_lib.topics.plan import CopiedTopic
@@ -55,13 +51,11 @@ class _View(NamedTuple):
 
 
 def preview_lines(preview: FlowPreview, show_all: bool = False, columns: Optional[int] = None) -> List[str]:
-    flow, view = preview.flow, _View(show_all, columns)
+    view = _View(show_all, columns)
     return [
-        f"{flow.name}: what a run would change",
+        f"{preview.flow.name}: what a run would change",
         *([preview.engine.line()] if preview.engine else []),
-        f"copying: {terms(flow, repeatable=preview.engine is None or preview.engine.repeats)}"
-        if flow.copied
-        else f"copying: {COPIES_NOTHING}",
+        f"copying: {preview.copying}",
         *_delivery(preview),
         *_topics(preview, view),
         *_configs(preview, view),
@@ -82,9 +76,9 @@ def _delivery(preview: FlowPreview) -> Iterator[str]:
 
 
 def summary(preview: FlowPreview) -> str:
-    words = (what.rpartition("s ") for what in changes(preview))
+    words = (what.rpartition("s ") for what in preview.changes)
     reported = ", ".join(
-        f"{_VERBS[verb]} {counted(count, noun)}" for (noun, _, verb), count in zip(words, changes(preview).values())
+        f"{_VERBS[verb]} {counted(count, noun)}" for (noun, _, verb), count in zip(words, preview.changes.values())
     )
     blocked = f"; {counted(len(preview.topics.blocked), 'topic')} cannot be copied" if preview.topics.blocked else ""
     would = f"a run would {reported}" if reported else "nothing would change"
@@ -114,7 +108,7 @@ def _topics(preview: FlowPreview, view: _View) -> Iterator[str]:
     rows += [] if plan.dead_letters is None else [_new("dead letters", plan.dead_letters)]
     yield from _table(head, rows, view)
     topics, why = preview.facts.source_topics, f"matches no topic of {preview.flow.source.alias}"
-    notes = [(why, with_nearest(pattern, topics)) for pattern in matchless(preview)]
+    notes = [(why, with_nearest(pattern, topics)) for pattern in preview.matchless]
     notes += [(note, each.source.name) for each in plan.copied for note in each.notes]
     yield from _by_reason("NOTE", notes, view)
     yield from _table(("", "BLOCKED", "WHY"), [(BLOCKED, each.name, each.reason) for each in plan.blocked], view)
@@ -199,7 +193,7 @@ def _groups(preview: FlowPreview, view: _View) -> Iterator[str]:
             off = f"commits nothing on {preview.flow.target.alias}: sync.group.offsets.enabled is false"
             yield f"{INDENT}   a run {reported}{off}"
     why, present = f"matches no group of {preview.flow.source.alias}", [each.group for each in preview.groups]
-    notes = [(why, with_nearest(name, present)) for name in matchless_in_groups(preview)]
+    notes = [(why, with_nearest(name, present)) for name in preview.matchless_groups]
     notes += [(each.reason, each.group) for each in found[TRANSLATED] if each.reason]
     yield from _by_reason("NOTE", notes, view)
     left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
@@ -266,66 +260,3 @@ def _some(names: Sequence[str], show_all: bool = False) -> str:
     if show_all or len(names) <= NAMES_SHOWN + 1:
         return ", ".join(names)
     return some(names, NAMES_SHOWN)
-
-
-def preview_json(preview: FlowPreview) -> Dict[str, object]:
-    """The plan for programs. A part that is `null` has its reason under `silent`; so have absent actions `null`."""
-    plan, acls, groups, internal = preview.topics, preview.acls, preview.groups, preview.internal
-    return {
-        "flow": preview.flow.name,
-        "engine": preview.engine and vars(preview.engine),
-        "copying": terms_json(preview.flow) if preview.flow.copied else None,
-        "refused": None if preview.refusal is None else str(preview.refusal),
-        "code": None if preview.refusal is None else preview.refusal.code,
-        "exit_code": preview.exit_code,
-        "warning": preview.warning or None,
-        "problems": list(preview.problems),
-        "waiting": list(preview.waiting),
-        "changes": changes(preview),
-        "topics": [_topic(preview, each) for each in plan.copied],
-        "dead_letters": plan.dead_letters and vars(plan.dead_letters),
-        "skipped": [{"topic": each.name, "reason": each.reason, "wanted": each.wanted} for each in plan.skipped],
-        "matchless": matchless(preview),
-        "matchless_groups": matchless_in_groups(preview),
-        "configs": None if preview.configs is None else _config_objects(preview),
-        "acls": acls
-        and {
-            "create": [vars(each) for each in acls.create],
-            "delete": [vars(each) for each in acls.delete],
-            "skipped": [{**vars(each.acl), "reason": each.reason} for each in acls.skipped],
-        },
-        "groups": None if groups is None else [vars(each) for each in groups],
-        "internal_topics": None if internal is None else [vars(each) for each in internal],
-        "silent": dict(preview.silent),
-    }
-
-
-def _topic(preview: FlowPreview, topic: CopiedTopic) -> Dict[str, object]:
-    create, remote = topic.create, preview.facts.target_topics.get(topic.remote_topic)
-    return {
-        "topic": topic.source.name,
-        "topic_id": topic.source.topic_id,
-        "partitions": topic.partitions,
-        "remote_topic": topic.remote_topic,
-        "remote_topic_id": topic.remote_topic_id,
-        "remote_partitions": remote and remote.partitions,
-        "create": create and {"replication_factor": create.replication_factor, "configs": dict(create.configs)},
-        "grow_to": topic.grow_to,
-        "notes": list(topic.notes),
-    }
-
-
-def _config_objects(preview: FlowPreview) -> List[Dict[str, object]]:
-    return [
-        {
-            "remote_topic": topic,
-            "config": each.key,
-            "action": each.action,
-            "from": each.remote_value,
-            "to": each.new_value if each.action == "set" else None,
-            "source_value": each.source_value,
-            "reason": each.reason,
-        }
-        for topic, found in (preview.configs or {}).items()
-        for each in found
-    ]

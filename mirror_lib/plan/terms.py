@@ -1,8 +1,8 @@
-"""Formats the settings of a flow's copy in one line or document: tasks, cycle length, limits."""
+"""Formats the settings of a flow's copy in one line: tasks, cycle length, limits."""
 
 from __future__ import annotations
 
-from typing import Dict, Optional
+from typing import Optional
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.text import counted, size
@@ -13,6 +13,8 @@ COPIES_NOTHING = "copies nothing: copy.enabled is false"
 def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
     """One line; `slots` is how many tasks Spark runs at a time, where that is known. `repeatable`: whether the flow
     makes the same of the same records each time, without which it is at least once."""
+    if not flow.copied:
+        return COPIES_NOTHING
     rate = flow.max_bytes_per_second
     tasks = counted(flow.tasks_max, "task")
     parts = [
@@ -22,13 +24,3 @@ def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool =
         f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}",
     ]
     return " · ".join(parts)
-
-
-def terms_json(flow: ReplicationFlow) -> Dict[str, object]:
-    return {
-        "tasks_max": flow.tasks_max,
-        "batch_max_seconds": flow.batch_max_seconds,
-        "max_bytes_per_second": flow.max_bytes_per_second,
-        "delivery": flow.delivery,
-        "isolation_level": flow.isolation_level,
-    }

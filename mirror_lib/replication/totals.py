@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
-from typing import Collection, Dict, Iterable, List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Collection, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import MirrorError
 from mirror_lib.replication.messages import PartitionReport, TaskReport
-from mirror_lib.text import aligned, counted, grouped, size
+from mirror_lib.text import Column, counted, grouped, size, table_lines
 
 
 @dataclass(frozen=True)
 class TopicTotal:
     """One topic's copy in a run. `seconds` is the longest copy time of one of its partitions."""
+
+    DERIVED: ClassVar[Sequence[str]] = ("records_per_second",)
 
     topic: str
     remote_topic: str
@@ -22,13 +24,17 @@ class TopicTotal:
     bytes: int
     seconds: float
 
+    @property
+    def records_per_second(self) -> float:
+        return round(self.records / self.seconds, 1) if self.seconds > 0 else 0.0
+
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is None if everything was copied. `recovered`: records found on the target that the
-    ledger did not have. `filtered`: see `Totals`. At the end of a bounded run `note` has the names in `topics` and
-    `groups` that the source lacks, and the patterns without a topic if nothing was copied; `waiting` has sentences on
-    offsets that wait for an open transaction."""
+    """How a flow ended. `error` is `None` if everything was copied. `recovered`: records found on the target that the
+    ledger did not have. `filtered` records were dropped by the flow's change, `None` if they are not counted. At the
+    end of a bounded run `note` has the names in `topics` and `groups` that the source lacks, and the patterns without a
+    topic if nothing was copied; `waiting` has sentences on offsets that wait for an open transaction."""
 
     flow: str
     records: int
@@ -102,28 +108,24 @@ def counted_as_copied(report: TaskReport, seconds: float) -> TaskReport:
     )
 
 
+TOTALS = (
+    Column("Topic", lambda each: each.topic),
+    Column("Remote topic", lambda each: each.remote_topic),
+    Column("Partitions", lambda each: each.partitions, grouped),
+    Column("Records", lambda each: each.records, grouped),
+    Column("Bytes", lambda each: each.bytes, size),
+    Column("Seconds", lambda each: each.seconds, "{:.2f}".format),
+    Column("Records/s", lambda each: round(each.records_per_second), grouped),
+)
+
+
 def total_lines(
     flow: str, topics: Iterable[TopicTotal], columns: Optional[int] = None, filtered: Optional[int] = None
 ) -> List[str]:
     """The closing table of a run, for a terminal of `columns` columns."""
-    rows: List[Tuple[str, ...]] = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "BYTES", "SECONDS", "RECORDS/S")]
-    rows += [_row(each) for each in topics]
     more = [] if filtered is None else [filtered_words(filtered)]
-    return [flow, *aligned(rows, range(2, 7), columns), *more]
+    return [flow, *table_lines(TOTALS, topics, columns), *more]
 
 
 def filtered_words(filtered: int) -> str:
     return f"{counted(filtered, 'record')} {'was' if filtered == 1 else 'were'} read and filtered out"
-
-
-def total_json(total: TopicTotal) -> Dict[str, object]:
-    return {**asdict(total), "records_per_second": round(_rate(total), 1)}
-
-
-def _row(total: TopicTotal) -> Tuple[str, ...]:
-    numbers = (str(total.partitions), grouped(total.records), size(total.bytes), f"{total.seconds:.2f}")
-    return (total.topic, total.remote_topic, *numbers, grouped(round(_rate(total))))
-
-
-def _rate(total: TopicTotal) -> float:
-    return total.records / total.seconds if total.seconds > 0 else 0.0

@@ -280,8 +280,7 @@ class FlowStatus(Partitions):
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `run`: the one that started
     last. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
     which are not in `partitions`. `unread`: sentences on what could not be read. `matchless`: names that the source
-    lacks. `incidents` and `runs` are those of 30 days, the last one last, `verifications` all; each is `None` where its
-    table could not be read."""
+    lacks. `incidents` are those of 30 days, the last one last; `None` where their table could not be read."""
 
     DERIVED: ClassVar[Sequence[str]] = (
         *("state", "lag", "lag_seconds", "kept_seconds", "kept_bytes", "eta_seconds", "problems", "verified"),
@@ -300,6 +299,7 @@ class FlowStatus(Partitions):
     cutover: Optional[CutoverStatus] = None
     leaderless: Tuple[str, ...] = ()
     matchless: Tuple[Matchless, ...] = ()
+    # As `incidents`; verifications are all that there are.
     runs: Optional[Tuple[RunStatus, ...]] = field(default=(), metadata=UNPRINTED)
     verifications: Optional[Tuple[VerifyStatus, ...]] = field(default=(), metadata=UNPRINTED)
 

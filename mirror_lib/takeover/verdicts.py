@@ -6,8 +6,8 @@ Pure but for the logs, which `PartitionLogs` reads as they are asked for.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Callable, ClassVar, List, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
@@ -15,7 +15,7 @@ from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.takeover.origin import KeptPosition, restarts_of
 from mirror_lib.takeover.walk import MOST_ALIKE, Ambiguous, PartitionLogs, Proven, Restarts, Unproven
-from mirror_lib.text import Column, counted, table_lines
+from mirror_lib.text import UNPRINTED, Column, counted, table_lines
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
 # How much farther back each search for a place to begin looks than the one before.
@@ -51,13 +51,20 @@ class Verdict:
     has records before `runs` that were not compared.
     """
 
+    DERIVED: ClassVar[Sequence[str]] = ("compared",)
+
     action: str
     reason: str = ""
     resumes_at: Optional[Position] = None
-    runs: Tuple[Run, ...] = ()
+    runs: Tuple[Run, ...] = field(default=(), metadata=UNPRINTED)
     tail: int = 0
     doubled: int = 0
     older: bool = False
+
+    @property
+    def compared(self) -> int:
+        """How many records of the remote log were compared with their source records and are in the ledger's map."""
+        return sum(run.record_count for run in self.runs)
 
 
 def decide(known: Known, logs: PartitionLogs) -> Verdict:
@@ -307,57 +314,35 @@ def takeover_lines(decided: Sequence[PartitionTakeover], columns: Optional[int] 
         return ["the flow copies no topic that is on the target"]
     counts = Counter(each.verdict.action for each in decided)
     listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-    return [*table_lines(_TABLE, decided, columns), f"{counted(len(decided), 'partition')}: {listed}"]
+    table = table_lines(PARTITIONS, decided, columns)
+    return [*table, f"{counted(len(decided), 'partition')}: {listed}"]
 
 
-def _number(title: str, get: Callable[[PartitionTakeover], Optional[int]]) -> Column:
-    return Column(title, get, "{}".format)
+def _taken(number: Callable[[Verdict], Optional[int]]) -> Callable[[PartitionTakeover], Optional[int]]:
+    """Only of a partition to take over."""
+    return lambda each: number(each.verdict) if each.verdict.action == TAKE_OVER else None
 
 
-def _of_taken(title: str, get: Callable[[PartitionTakeover], int]) -> Column:
-    return _number(title, lambda each: get(each) if each.verdict.action == TAKE_OVER else None)
+def _resumes(name: str) -> Callable[[PartitionTakeover], Optional[int]]:
+    return lambda each: getattr(each.verdict.resumes_at, name, None)
 
 
 def _words(each: PartitionTakeover) -> str:
     verdict = each.verdict
     words = f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action
-    return f"{words}; earlier records of the remote log are not compared" if verdict.older else words
+    return words + ("; earlier records of the remote log are not compared" if verdict.older else "")
 
 
-def compared(verdict: Verdict) -> int:
-    """How many records of the remote log were compared with their source records and are in the ledger's map."""
-    return sum(run.record_count for run in verdict.runs)
-
-
-_TABLE = (
+NUMBER = "{}".format
+PARTITIONS = (
     Column("Topic", lambda each: each.key.source_topic),
-    _number("Partition", lambda each: each.key.partition),
-    _number("Kept", lambda each: each.kept_offset),
-    _of_taken("Uncommitted", lambda each: each.verdict.tail),
-    _of_taken("Doubled", lambda each: each.verdict.doubled),
-    _of_taken("Resumes at", lambda each: each.resumes_at.upstream_offset),
+    Column("Partition", lambda each: each.key.partition, NUMBER),
+    Column("Kept", lambda each: each.kept_offset, NUMBER),
+    Column("Uncommitted", _taken(lambda verdict: verdict.tail), NUMBER),
+    Column("Doubled", _taken(lambda verdict: verdict.doubled), NUMBER),
+    Column("Resumes at", _resumes("upstream_offset"), NUMBER),
     Column("Remote topic", lambda each: each.remote_topic),
-    _of_taken("Offset", lambda each: each.resumes_at.downstream_offset),
-    _of_taken("Compared", lambda each: compared(each.verdict)),
+    Column("Offset", _resumes("downstream_offset"), NUMBER),
+    Column("Compared", _taken(lambda verdict: verdict.compared), NUMBER),
     Column("Verdict", _words),
 )
-
-
-def takeover_json(each: PartitionTakeover) -> Dict[str, object]:
-    """One row as a JSON document, with null for what is not there."""
-    verdict, at = each.verdict, each.verdict.resumes_at
-    return {
-        "topic": each.key.source_topic,
-        "partition": each.key.partition,
-        "remote_topic": each.remote_topic,
-        "taken_from": each.taken_from,
-        "kept_offset": each.kept_offset,
-        "upstream_offset": at and at.upstream_offset,
-        "downstream_offset": at and at.downstream_offset,
-        "tail_records": verdict.tail,
-        "doubled_records": verdict.doubled,
-        "compared_records": compared(verdict),
-        "older_records": verdict.older,
-        "verdict": verdict.action,
-        "reason": verdict.reason,
-    }

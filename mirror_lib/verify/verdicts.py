@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import LeftOut, Verification
-from mirror_lib.text import aligned, counted, grouped
+from mirror_lib.text import Column, counted, grouped, table_lines
 from mirror_lib.verify.ranges import CopiedRange, Scope
 
 EQUAL = "equal"
@@ -72,6 +72,8 @@ class PartitionVerdict:
 class TopicVerdict:
     """The verdict on one topic and its remote topic."""
 
+    DERIVED: ClassVar[Sequence[str]] = ("records", "not_copied", "verdict")
+
     topic: str
     remote_topic: str
     partitions: Tuple[PartitionVerdict, ...]
@@ -107,7 +109,10 @@ class TopicVerdict:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The verdicts on the copied topics of a flow. `waiting`: sentences on offsets that wait for open transactions."""
+    """The verdicts on the copied topics of a flow. `equal`: nothing differs, and everything that the file and the scope
+    ask for was compared. `waiting`: sentences on offsets that wait for open transactions."""
+
+    DERIVED: ClassVar[Sequence[str]] = ("equal",)
 
     flow: str
     topics: Tuple[TopicVerdict, ...]
@@ -188,14 +193,19 @@ def by_the_rule(kind: str, detail: str) -> Tuple[str, str]:
     return kind, detail
 
 
+TOPICS = (
+    Column("Topic", lambda each: each.topic),
+    Column("Remote topic", lambda each: each.remote_topic),
+    Column("Partitions", lambda each: len(each.partitions), grouped),
+    Column("Records", lambda each: each.records, grouped),
+    Column("Not copied", lambda each: each.not_copied, grouped),
+    Column("Verdict", lambda each: each.verdict),
+)
+
+
 def report_lines(report: VerifyReport, columns: Optional[int] = None) -> List[str]:
     """`columns`: the width of the terminal."""
-    rows = [("TOPIC", "REMOTE TOPIC", "PARTITIONS", "RECORDS", "NOT COPIED", "VERDICT")]
-    for topic in report.topics:
-        left = "-" if topic.not_copied is None else grouped(topic.not_copied)
-        counts = (str(len(topic.partitions)), grouped(topic.records), left)
-        rows.append((topic.topic, topic.remote_topic, *counts, topic.verdict))
-    lines = aligned(rows, {2, 3, 4}, columns)
+    lines = table_lines(TOPICS, report.topics, columns)
     for topic in report.topics:
         lines += [f"{topic.topic}-{d.partition}: {_sentence(d)}" for d in topic.differences]
     for topic in report.topics:
@@ -240,33 +250,6 @@ def compared_words(report: VerifyReport, scope: Scope) -> str:
     before = sum(partition.before_start for topic in report.topics for partition in topic.partitions)
     words += [f"{counted(before, 'source offset')} before the start not copied"] if before else []
     return ", ".join([scope.words, *words] if scope.since is not None or not words else words)
-
-
-def report_json(report: VerifyReport) -> Dict[str, object]:
-    topics = [_topic_json(topic) for topic in report.topics]
-    return {"flow": report.flow, "equal": report.equal, "topics": topics, "waiting": report.waiting}
-
-
-def _topic_json(topic: TopicVerdict) -> Dict[str, object]:
-    return {
-        "topic": topic.topic,
-        "remote_topic": topic.remote_topic,
-        "partitions": len(topic.partitions),
-        "records": topic.records,
-        "not_copied": topic.not_copied,
-        "verdict": topic.verdict,
-        "differences": [dict(vars(difference)) for difference in topic.differences],
-        "unknown": [
-            {"partition": partition.partition, "reason": reason}
-            for partition in topic.partitions
-            for reason in partition.unknown
-        ],
-        "left_out": [
-            {"partition": each.partition, "offsets": each.left_out.offsets, "ranges": each.left_out.ranges}
-            for each in topic.partitions
-            if each.left_out is not None
-        ],
-    }
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class PlainRun:
     def outages(self) -> List[Dict[str, Any]]:
         """Its documents of outages."""
         found = map(json.loads, self._documents.read_text().splitlines() if self._documents.exists() else ())
-        return [each["outage"] for each in found if "outage" in each]
+        return [each for each in found if "since" in each]
 
 
 def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, side: str, pause: bool = False) -> None:

@@ -72,11 +72,11 @@ def test_target_without_transactions_is_refused_by_plan_and_run_unless_at_least_
 
     with without_requests(target_cluster.port, {ADD_PARTITIONS, END_TXN}) as server:
         refused = planned(server)
-        assert (refused["exit_code"], refused["code"]) == (3, "MIR-305") and "EndTxn" in refused["refused"]
+        assert (refused["exit_code"], refused["code"]) == (3, "MIR-305") and "EndTxn" in refused["refusal"]
         asked = planned(server, delivery="at-least-once")
         assert asked["exit_code"] == 0 and "EndTxn" in asked["warning"]
     whole = planned(target_cluster.bootstrap)
-    assert (whole["exit_code"], whole["warning"]) == (0, None)
+    assert (whole["exit_code"], whole["warning"]) == (0, "")
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_rule_on_topics_and_groups_that_do_not_exist_is_named(mirrored: Mirrored
     absent = f"; {mirrored.alias} has no such topic now"
     assert shown("plan", config, "--topic", "hr.people") == f"{flow}: topic hr.people: not copied: {reason}{absent}\n"
     nobody = json.loads(shown("plan", config, "--group", f"{team}-absent", "--json"))
-    assert (nobody["exists"], nobody["taken"], nobody["key"]) == (False, False, None)
+    assert (nobody["exists"], nobody["taken"], nobody["key"]) == (False, False, "")
     assert nobody["verdict"] == "not translated: no committed offset on a topic that is copied"
     other = json.loads(shown("plan", config, "--group", "hr-app", "--json"))
     assert (other["key"], other["verdict"]) == (

@@ -178,8 +178,8 @@ def test_topic_without_describe_configs_is_named_and_the_others_are_copied(pair:
     config = CONFIG.replace("[orders]", '["one[.].*"]').replace("sync.topic.configs.enabled: false", "tasks.max: 1")
     config = config.replace("    commit.source.group: KafkaMirror\n", "").replace("true", "false")
     planned = json.loads(pair.mirror("plan", "--json", state="one", config=config, expected=1).splitlines()[0])
-    assert [each["topic"] for each in planned["topics"]] == ["one.orders", "one.there"]
-    assert [each["topic"] for each in planned["skipped"] if each["wanted"]] == ["one.closed"]
+    assert [each["source"]["name"] for each in planned["topics"]["copied"]] == ["one.orders", "one.there"]
+    assert [each["name"] for each in planned["topics"]["skipped"] if each["wanted"]] == ["one.closed"]
     output = pair.mirror("run", "--once", state="one", config=config, expected=1)
     last = output.strip().splitlines()[-1]
     assert "MIR-205" in last and "one.closed" in last and "DescribeConfigs" in last

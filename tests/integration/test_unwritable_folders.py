@@ -45,7 +45,7 @@ def test_plan_names_the_state_folder_and_ends_as_the_run_would(
     flow.state_address = str(flow.directory / "file" / "state")
     assert main(["plan", str(flow.config), "--json"]) == EXIT_REFUSED
     document = json.loads(capsys.readouterr().out)
-    assert flow.state_address in document["refused"] and document["changes"], "the plan is shown all the same"
+    assert flow.state_address in document["refusal"] and document["changes"], "the plan is shown all the same"
     flow.state_address = ""
     assert main(["plan", str(flow.config)]) == EXIT_OK
     assert not flow.state.exists()

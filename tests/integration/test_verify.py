@@ -5,6 +5,7 @@ Both logs are filled by hand and the ledger gets what a copier would have report
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass, replace
@@ -24,10 +25,11 @@ from mirror_lib.facts import TopicDescription
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
+from mirror_lib.text import as_json
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import FlowComparison
 from mirror_lib.verify.ranges import EVERYTHING, Scope
-from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_json, report_lines
+from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_lines
 from tests.lab.brokers import KafkaBroker
 from tests.lab.murmur2 import partition_of_key
 
@@ -317,11 +319,10 @@ def test_the_report_is_red_as_a_whole_and_says_the_same_as_lines_and_as_json(pla
     assert len({line.rindex(" ") for line in lines[: len(CASES) + 1]}) == 1
     said = "verify.swapped-0: swapped at upstream offset 3 and downstream offset 3"
     assert any(line.startswith(said) for line in lines)
-    topics = report_json(planted)["topics"]
-    assert isinstance(topics, list)
+    topics = json.loads(as_json(planted))["topics"]
     (swapped,) = [topic for topic in topics if topic["topic"] == "verify.swapped"]
-    assert (swapped["verdict"], swapped["partitions"], swapped["records"]) == ("differs", 2, 10)
-    assert swapped["differences"][0]["kind"] == "swapped"
+    assert (swapped["verdict"], len(swapped["partitions"]), swapped["records"]) == ("differs", 2, 10)
+    assert "swapped" in [each["difference"]["kind"] for each in swapped["partitions"] if each["difference"]]
 
 
 def delete_before(bootstrap: str, topic: str, offset: int) -> None:

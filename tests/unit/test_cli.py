@@ -250,13 +250,14 @@ def test_reports_go_to_the_file_and_as_lines_to_standard_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from mirror_lib.commands.output import json_to, watcher
-    from mirror_lib.control.service import ControlReport, control_json, control_line
+    from mirror_lib.control.service import ControlReport, control_line
 
     file = tmp_path / "out.json"
     file.write_text("of an earlier run\n")
     with json_to(str(file)):
-        watcher(True, control_line, control_json)(ControlReport("A->B", 1))
-    assert [json.loads(line) for line in file.read_text().splitlines()] == [control_json(ControlReport("A->B", 1))]
+        watcher(True, control_line)(ControlReport("A->B", 1))
+    (document,) = map(json.loads, file.read_text().splitlines())
+    assert document == {**vars(ControlReport("A->B", 1)), "problems": []}
     shown, line = capsys.readouterr(), control_line(ControlReport("A->B", 1)) + "\n"
     assert shown.out == "" and re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d " + re.escape(line), shown.err)
 

@@ -18,7 +18,6 @@ from mirror_lib.control.service import (
     ControlReport,
     Duty,
     LastClusters,
-    control_json,
     control_line,
     pause_after,
 )
@@ -97,10 +96,8 @@ def test_pair_that_is_asked_by_name_has_heartbeats_also_where_no_flow_reads_them
     assert beating == {"A->B": ["B->A", "C->B"], "C->A": ["C->B"]}, "A's are written by the run that reads A"
 
 
-def test_line_and_json_say_what_was_changed_and_what_stands_in_the_way() -> None:
+def test_line_says_what_was_changed_and_what_stands_in_the_way() -> None:
     report = ControlReport("A->B", 1, 2, 3, 4, ("B is away",))
-    counts = {"topic_configs": 1, "acls_created": 2, "acls_deleted": 3, "heartbeats": 4, "problems": ["B is away"]}
-    assert control_json(report) == {"flow": "A->B", "control": counts}
     assert "B is away" in control_line(report)
 
 

@@ -22,7 +22,7 @@ from mirror_lib.groups.decisions import (
     not_moved,
 )
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.report import plan_json, plan_lines, summary, would
+from mirror_lib.groups.report import plan_lines, planned_offset, summary, would
 from mirror_lib.groups.survey import Pair, Survey, pairs_of
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.ledger.records import GroupOffset, PartitionKey
@@ -49,7 +49,7 @@ def decided(moves: Optional[Dict[Tuple[str, str, str, int], GroupOffset]] = None
 
 def shown(decision: Decision) -> List[str]:
     """The cells of its row from its offset on."""
-    return plan_lines([Outcome(decision, would(decision))])[1].split()[2:]
+    return plan_lines([planned_offset(Outcome(decision, would(decision)))])[1].split()[2:]
 
 
 def test_group_that_is_absent_on_the_other_side_is_written() -> None:
@@ -114,10 +114,11 @@ def test_only_a_partition_that_was_taken_over_in_part_holds_groups_before_its_fi
 def test_plan_says_where_metadata_is_dropped_or_was() -> None:
     grown: Dict[str, Any] = {"ends": {HERE: 120}}
     dropped = decided(**grown)
-    assert dropped.move("B").metadata == "" and plan_json(Outcome(dropped, would(dropped)))["metadata_dropped"]
+    assert dropped.move("B").metadata == "" and planned_offset(Outcome(dropped, would(dropped))).metadata_dropped
     before = replace(dropped, translation=replace(dropped.translation, verdict="before first copied record"))
-    assert plan_lines([Outcome(before, "")])[1].endswith("earlier records are not copied, metadata dropped")
-    header, line = plan_lines([Outcome(dropped, would(dropped))])
+    (_, line) = plan_lines([planned_offset(Outcome(before, ""))])
+    assert line.endswith("earlier records are not copied, metadata dropped")
+    header, line = plan_lines([planned_offset(Outcome(dropped, would(dropped)))])
     assert header.split()[-1] == "REMARK" and line.endswith("metadata dropped")
     grown["groups"] = {"billing": EMPTY}
     for metadata, lost in (("", True), ("m", False)):
@@ -150,7 +151,7 @@ def test_summary_counts_positions_by_verdict() -> None:
     moves = [Outcome(each, would(each)) for each in (decided(), ahead, decided())]
     assert summary(moves) == "3 positions: 2 exact, 1 held"
     assert summary(moves[:1]) == "1 position: 1 exact"
-    assert plan_json(moves[1])["verdict"] == "held: ahead of the ledger by 1"
+    assert planned_offset(moves[1]).verdict == "held: ahead of the ledger by 1"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_group_of_a_repartitioning_flow_is_told_with_the_way_out_and_not_moved(
     decisions = decide(found, Known(FlowMaps({}), {}, "B", direction), PositionsAhead())
     assert {each.translation.verdict for each in decisions} == {"repartitioned"}
     assert shown(decisions[1])[:2] == ["40", there] and shown(decisions[1])[-2:] == ["repartitioned", "none"]
-    row = plan_json(Outcome(decisions[1], "none"))
-    assert (row["to_topic"], row["to_partition"], row["to_offset"]) == (there, None, None)
+    row = planned_offset(Outcome(decisions[1], "none"))
+    assert (row.to_topic, row.to_partition, row.to_offset) == (there, None, None)
     (sentence,) = not_moved(decisions)
     assert "--to-datetime" in sentence and "groups.exclude" in sentence

@@ -23,14 +23,13 @@ from mirror_lib.plan.idle import change_of
 from mirror_lib.plan.preview import (
     FlowPreview,
     GroupFacts,
-    changes,
     engine_plan,
-    matchless,
     plan_groups,
     plan_internal_topics,
     preview,
 )
-from mirror_lib.plan.render import preview_json, preview_lines
+from mirror_lib.plan.render import preview_lines
+from mirror_lib.text import as_json
 from mirror_lib.topics.matchless import is_name, matchless_patterns, matchless_words, selected_in_vain
 
 OFFSET = CommittedOffset(5)
@@ -156,7 +155,7 @@ def test_where_nothing_would_change_nothing_is_announced() -> None:
     source = FakeCluster("A", topics(orders=1), {"orders": same}, offsets={"g": {("orders", 0): OFFSET}})
     target = FakeCluster("B", topics(A__orders=1, A__checkpoints__internal=1), {"A.orders": same})
     found = previewed(source, target)
-    assert not any(changes(found).values()) and preview_lines(found)[-1].startswith("A->B: nothing would change")
+    assert not any(found.changes.values()) and preview_lines(found)[-1].startswith("A->B: nothing would change")
 
 
 def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
@@ -178,10 +177,10 @@ def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
 def test_names_and_patterns_that_match_no_topic_are_told() -> None:
     """A misspelt name would otherwise be seen only by what is missing."""
     found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", {}), topics=("orders", "ordres", "pay.*"))
-    assert matchless(found) == ["ordres", "pay.*"] == preview_json(found)["matchless"]
+    assert found.matchless == ["ordres", "pay.*"]
     told = "        2  matches no topic of A  `ordres` (did you mean orders?), `pay.*`"
     assert told in preview_lines(found)
-    words = matchless_words(found.flow, "topics", matchless(found), ["orders"])
+    words = matchless_words(found.flow, "topics", found.matchless, ["orders"])
     assert words == "no topic of A matches `ordres` (did you mean orders?), `pay.*`"
 
 
@@ -206,7 +205,7 @@ def test_only_names_are_reported_once_records_are_copied_and_a_dot_makes_no_patt
     source = FakeCluster("A", topics(orders=1), offsets={"billing": {("orders", 0): OFFSET}})
     given = {"topics": ("orders", "orders.v1", "pay.*"), "groups": ("biling", "audit.*"), "places": {"groups": "f:3"}}
     found = previewed(source, FakeCluster("B", {}), **given)
-    assert preview_json(found)["matchless_groups"] == ["biling"]
+    assert found.matchless_groups == ["biling"]
     (told,) = [line for line in preview_lines(found) if "matches no group of A" in line]
     assert "`biling`" in told and told.endswith("billing?)")
     syncing = flow(**given, sync_group_offsets_interval=60.0)
@@ -222,7 +221,7 @@ def test_topics_that_cannot_be_copied_stand_out() -> None:
     why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
     assert f"  !  orders   {why}" in preview_lines(found)
     assert preview_lines(found)[-1].endswith("it copies 0 topics; 1 topic cannot be copied")
-    assert (preview_json(found)["exit_code"], preview_json(example())["exit_code"]) == (1, 0)
+    assert (found.exit_code, example().exit_code) == (1, 0)
 
 
 def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:
@@ -243,21 +242,25 @@ class Fails:
 
 
 def test_the_plan_as_json_is_complete() -> None:
-    found = json.loads(json.dumps(preview_json(example())))
-    assert [(each["topic"], each["remote_partitions"], each["grow_to"]) for each in found["topics"]] == [
-        ("grows", 1, 12), ("orders", None, None), ("there", 1, None),
+    found = json.loads(as_json(example()))
+    assert (found["flow"], "facts" in found, found["exit_code"]) == ("A->B", False, 0)
+    copied = found["topics"]["copied"]
+    assert [(each["source"]["name"], each["grow_to"]) for each in copied] == [
+        ("grows", 12), ("orders", None), ("there", None),
     ]  # fmt: skip
-    assert found["topics"][1]["create"]["configs"]["cleanup.policy"] == "compact"
-    assert found["skipped"] == [{"topic": "x.replica", "reason": "excluded by `x.*`", "wanted": False}]
-    assert [(each["config"], each["from"], each["to"], each["action"]) for each in found["configs"]] == [
-        ("retention.ms", "2", "1", "set"),
-    ]  # fmt: skip
+    assert copied[1]["create"]["configs"]["cleanup.policy"] == "compact"
+    (skipped,) = found["topics"]["skipped"]
+    assert (skipped["name"], skipped["reason"], skipped["wanted"]) == ("x.replica", "excluded by `x.*`", False)
+    ((config,),) = (each for each in found["configs"].values() if each)
+    assert (config["key"], config["remote_value"], config["source_value"], config["action"]) == (
+        "retention.ms", "2", "1", "set",
+    )  # fmt: skip
     assert [each["topic"] for each in found["acls"]["create"]] == ["A.orders"]
-    assert found["acls"]["skipped"][0]["operation"] == "WRITE"
+    assert found["acls"]["skipped"][0]["acl"]["operation"] == "WRITE"
     assert {each["group"]: each["status"] for each in found["groups"]} == {
         "billing": "translated", "busy": "left alone", "other": "skipped",
     }  # fmt: skip
-    assert [each["action"] for each in found["internal_topics"]] == ["create", "off"]
+    assert [each["action"] for each in found["internal"]] == ["create", "off"]
     assert found["silent"] == {}
 
 
@@ -367,7 +370,7 @@ class Odd:
 def test_rule_that_decides_about_a_group_is_named(name: str, settings: Dict[str, Any], said: str) -> None:
     found = decided_group(example(**settings), name)
     assert found.line() == f"A->B: group {name}: {said}"
-    assert found.document()["taken"] == said.startswith("translated")
+    assert found.taken == said.startswith("translated")
 
 
 # --- internal topics ---------------------------------------------------------------------------------------------
@@ -457,9 +460,9 @@ def test_a_flow_that_will_be_refused_says_why_and_one_that_changes_nothing_has_n
 def test_a_dead_letter_topic_that_is_missing_is_announced() -> None:
     clusters: Any = (FakeCluster("A", topics(orders=4)), FakeCluster("B", {}))
     found = preview(flow(change=RecordChange(dead_letter_topic="dead")), clusters[0], clusters[1])
-    assert changes(found)["topics created"] == 2
+    assert found.changes["topics created"] == 2
     assert any(line.split()[:5] == ["+", "dead", "letters", "dead", "4"] for line in preview_lines(found))
-    assert preview_json(found)["dead_letters"]
+    assert json.loads(as_json(found))["topics"]["dead_letters"]["name"] == "dead"
 
 
 def test_refusal_and_warning_of_the_target_are_shown_and_in_the_document() -> None:
@@ -468,7 +471,5 @@ def test_refusal_and_warning_of_the_target_are_shown_and_in_the_document() -> No
         "! refused: too old (set this)",
         "! warning: weaker",
     ]
-    document = preview_json(found)
-    assert (document["refused"], document["warning"]) == ("too old (set this)", "weaker")
-    document = preview_json(example())
-    assert (document["refused"], document["warning"]) == (None, None)
+    document = json.loads(as_json(found))
+    assert (document["refusal"], document["warning"]) == ("too old (set this)", "weaker")

@@ -9,8 +9,9 @@ import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
 from mirror_lib.groups.moves import REFUSED, Undo, plan_undo
-from mirror_lib.groups.report import undo_json, undo_lines
+from mirror_lib.groups.report import UNDONE, undone_offset
 from mirror_lib.ledger.records import GroupOffset
+from mirror_lib.text import document_of, table_lines
 
 ORDERS = ("A.orders", 0)
 EMPTY = ConsumerGroup("billing", "Empty", True, ())
@@ -104,11 +105,11 @@ def test_groups_are_undone_each_by_itself() -> None:
 
 def test_table_and_json_say_what_happens_to_each() -> None:
     undos = [undo([move(None, 10)], 10), undo([move(5, 10)], 11)]
-    assert [line.split() for line in undo_lines(undos)[1:]] == [
+    assert [line.split() for line in table_lines(UNDONE, map(undone_offset, undos))[1:]] == [
         ["billing", "A.orders", "0", "10", "none", "put", "back"],
         ["billing", "A.orders", "0", "11", "-", "another", "client", "committed", "since:", "left", "unchanged"],
     ]
-    assert undo_json(replace(undos[0], done="refused: why")) == {
+    assert document_of(undone_offset(replace(undos[0], done="refused: why"))) == {
         "cluster": "B",
         "group": "billing",
         "topic": "A.orders",

@@ -39,10 +39,10 @@ from mirror_lib.takeover.verdicts import (
     decide,
     decide_known,
     moved,
-    takeover_json,
     takeover_lines,
 )
 from mirror_lib.takeover.walk import LONGEST_GAP, PartitionLogs, Restarts, Unproven
+from mirror_lib.text import as_json
 from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
@@ -556,6 +556,6 @@ def test_report_has_a_line_for_each_partition_and_the_same_as_json() -> None:
         for number, verdict in enumerate(verdicts)
     ]
     assert len(takeover_lines(decided)) == 5 and "1 refused, 1 take over" in takeover_lines(decided)[-1]
-    first, second, _ = (takeover_json(each) for each in decided)
-    assert (first["upstream_offset"], first["downstream_offset"], first["compared_records"]) == (31, 39, 31)
-    assert (second["verdict"], second["reason"]) == (REFUSED, verdicts[1].reason)
+    first, second, _ = (each["verdict"] for each in json.loads(as_json(decided)))
+    assert (first["resumes_at"], first["compared"]) == ({"upstream_offset": 31, "downstream_offset": 39}, 31)
+    assert (second["action"], second["reason"]) == (REFUSED, verdicts[1].reason)

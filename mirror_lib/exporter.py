@@ -38,11 +38,11 @@ from mirror_lib.config.document import config_error
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.settings import METRICS_HOST, METRICS_PORT, METRICS_TEXTFILE
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import ConfigError
+from mirror_lib.errors import ConfigError, MirrorError
+from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import COPYING, RATE_LIMITED, WAITING, FlowMetrics, TopicMetrics
 from mirror_lib.progress import Outage
-from mirror_lib.retention_watch import END_SECONDS, ReadRetention, RetentionWatch
-from mirror_lib.threads import repeated, running
+from mirror_lib.threads import repeated
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,9 @@ STATES = (STARTING, *_STATES.values(), LIMITED, OTHER)
 
 # How often the textfile is written. Prometheus reads it at most once per scrape of node_exporter.
 TEXTFILE_SECONDS = 10.0
+# How often the driver reads how long the source keeps what is not copied. A read fetches a record of each partition: of
+# a flow with more partitions with lag, the first by name are read. One that waits for a cluster does not delay the end.
+RETENTION_SECONDS, PARTITIONS_READ, END_SECONDS = 60.0, 2000, 2.0
 _NOTHING_COPIED = "Nothing was copied"
 
 
@@ -235,6 +238,41 @@ class FlowSeries:
                 yield Value(TOPIC_RETENTION, labels, retention[name])
 
 
+NextOffsets = Mapping[TopicPartition, int]
+# Reads from the source for how many seconds it keeps the next records of each topic.
+ReadRetention = Callable[[ReplicationFlow, NextOffsets], Mapping[str, float]]
+
+
+class RetentionWatch:
+    """How long the source keeps what each flow has not copied, as of the last `read_all`."""
+
+    def __init__(self, read: ReadRetention) -> None:
+        self._read = read
+        self._lagging: Dict[str, Tuple[ReplicationFlow, NextOffsets]] = {}
+        self._left: Dict[str, Mapping[str, float]] = {}
+
+    def update(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
+        """Record the next offset to copy of each source partition with more to copy. Does no I/O."""
+        self._lagging[flow.name] = (flow, next_offsets)
+
+    def left(self, flow: str) -> Mapping[str, float]:
+        """Seconds by source topic. A topic without lag or without retention has none, nor has one after a failed
+        read."""
+        return self._left.get(flow, {})
+
+    def read_all(self) -> None:
+        for flow, next_offsets in list(self._lagging.values()):
+            found: Mapping[str, float] = {}
+            try:
+                if next_offsets:
+                    found = self._read(flow, dict(sorted(next_offsets.items())[:PARTITIONS_READ]))
+            except MirrorError as error:
+                log.info("%s: the time to retention is unknown: %s", flow.name, error)
+            except Exception as error:  # a failed metric must not end the copy
+                log.warning("%s: the time to retention is unknown: %s: %s", flow.name, type(error).__name__, error)
+            self._left[flow.name] = found
+
+
 def state_of(snapshot: FlowMetrics) -> str:
     limited = LIMITED if snapshot.waiting.startswith(RATE_LIMITED) else OTHER
     return _STATES.get(snapshot.waiting, limited)
@@ -308,7 +346,8 @@ class Exporter:
                 raise self._refused(METRICS_TEXTFILE, f"{path} cannot be written: {why}. {_NOTHING_COPIED}") from None
             self._writing.enter_context(repeated(TEXTFILE_SECONDS, "metrics textfile", self._try_to_write))
         if self._registry is not None:
-            self._writing.enter_context(running([self._retention], END_SECONDS))
+            watching = repeated(RETENTION_SECONDS, "retention", self._retention.read_all, END_SECONDS)
+            self._writing.enter_context(watching)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -90,13 +90,16 @@ def running(threads: Sequence[Repeating], patience: Optional[float] = None) -> I
 
 
 @contextmanager
-def repeated(seconds: float, name: str, call: Callable[[], None]) -> Iterator[None]:
-    """Call `call` every `seconds` while the block runs, first after that time. No call runs after the block."""
+def repeated(
+    seconds: float, name: str, call: Callable[[], None], patience: Optional[float] = None
+) -> Iterator[None]:
+    """Call `call` every `seconds` while the block runs, first after that time. The end of the block waits for a call
+    that runs, at most for `patience` seconds."""
 
     def turns() -> Generator[float, None, None]:
         while True:
             yield seconds
             call()
 
-    with running([Repeating(name, turns())]):
+    with running([Repeating(name, turns())], patience):
         yield

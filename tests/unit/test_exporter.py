@@ -16,18 +16,16 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from mirror_lib import __version__, exporter, retention_watch
+from mirror_lib import __version__, exporter
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_USAGE, ClusterError, ConfigError
-from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, Value, registry_of, state_of
+from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, RetentionWatch, Value, registry_of, state_of
 from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, by_topic
 from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.task_plans import rate_limited
-from mirror_lib.retention_watch import RetentionWatch
-from mirror_lib.threads import running
 from tests.lab.one_flow import until
 from tests.unit.configs import FLOW, read, refusal
 
@@ -352,14 +350,7 @@ def test_wrong_settings_are_refused_with_their_line(line: str, words: str, tmp_p
     assert words in said and said.endswith("(mirror.yaml:11)")
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention_watch, "WAKE_SECONDS", 0.01)
-    monkeypatch.setattr(retention_watch, "READ_SECONDS", 0.01)
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_read_that_fails_is_followed_by_others() -> None:
+def test_a_read_that_fails_is_followed_by_others_and_a_flow_without_lag_is_not_read() -> None:
     asked: List[Mapping[TopicPartition, int]] = []
     failures: List[Exception] = [ClusterError("no broker answers"), ValueError("unforeseen")]
 
@@ -370,27 +361,12 @@ def test_a_read_that_fails_is_followed_by_others() -> None:
         return {"orders": 5.0}
 
     watch = RetentionWatch(read)
-    with running([watch]):
-        watch.update(AB, {("orders", 0): 7})
-        until(lambda: watch.left("A->B") == {"orders": 5.0}, 30)
-    assert asked[0] == {("orders", 0): 7} and failures == []
-
-
-@pytest.mark.usefixtures("soon")
-def test_a_flow_without_lag_is_not_read_and_its_last_time_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads: List[str] = []
-
-    def read(flow: ReplicationFlow, next_offsets: Mapping[TopicPartition, int]) -> Dict[str, float]:
-        reads.append(flow.name)
-        return {"orders": 5.0}
-
-    monkeypatch.setattr(retention_watch, "VALID_SECONDS", 0.2)
-    watch = RetentionWatch(read)
-    with running([watch]):
-        watch.update(AB, {("orders", 0): 7})
-        until(lambda: bool(watch.left("A->B")), 30)
-        watch.update(AB, {})
-        until(lambda: not watch.left("A->B"), 30)
-        count = len(reads)
-        until(lambda: not watch.left("A->B"), 30)
-        assert len(reads) - count <= 1
+    watch.update(AB, {("orders", 0): 7})
+    found = []
+    for _ in range(3):
+        watch.read_all()
+        found.append(watch.left("A->B"))
+    assert found == [{}, {}, {"orders": 5.0}] and asked == [{("orders", 0): 7}] * 3
+    watch.update(AB, {})
+    watch.read_all()
+    assert watch.left("A->B") == {} and len(asked) == 3

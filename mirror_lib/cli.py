@@ -23,7 +23,6 @@ from mirror_lib.commands import (
     groups,
     mm1,
     plan,
-    position,
     report,
     run,
     status,
@@ -177,7 +176,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, status, report, doctor, plan, verify, groups, cutover, position, mm1, takeover):
+    for command in (run, status, report, doctor, plan, verify, groups, cutover, mm1, takeover):
         command.add(commands)
     explain = add_plain(commands, "help", "explain a code such as MIR-304, or list all codes")
     explain.add_argument(

@@ -5,15 +5,24 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, FrozenSet, Sequence
 
+from mirror_lib import __version__
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_result
-from mirror_lib.commands.status import exit_code
-from mirror_lib.config.model import MirrorConfig
+from mirror_lib.commands.status import FLOWS_AT_ONCE, exit_code
+from mirror_lib.config.loader import read_document, with_values
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
 from mirror_lib.exporter import write_whole
 from mirror_lib.text import size
+
+if TYPE_CHECKING:
+    from mirror_lib.report.page import FlowReport
 
 PAGE = "mirror-report.html"
 EPILOG = """\
@@ -34,13 +43,18 @@ def add(commands: Commands) -> None:
 
 
 def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.report.page import page
-    from mirror_lib.report.read import hidden_settings, mirror_report
+    from mirror_lib.report.page import MirrorReport, page
+    from mirror_lib.report.settings import shown_state
 
     flows = copied_flows(arguments, config)
     if not flows:
         raise ConfigError("no flow copies records: there is nothing to report", "set copy.enabled: true for a flow")
-    found = mirror_report(config, flows, arguments.config, hidden_settings(arguments.config))
+    files = tuple((path, sha256_of(path)) for path in arguments.config)
+    hidden = hidden_settings(arguments.config)
+    with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="report") as pool:
+        reports = tuple(pool.map(partial(_flow, config, hidden), flows))
+    state = shown_state(config.state, hidden)
+    found = MirrorReport(config.name, time.time(), __version__, state, config.trigger, reports, files)
     content = page(found).encode()
     write_page(arguments.output, content)
     digest = hashlib.sha256(content).hexdigest()
@@ -49,6 +63,30 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     lines = [*(f"{flow}: {state}" for flow, state in states.items()), *lines]
     print_result(arguments, {"page": arguments.output, "sha256": digest, "bytes": len(content), "flows": states}, lines)
     return exit_code([each.status for each in found.flows])
+
+
+def _flow(config: MirrorConfig, hidden: FrozenSet[str], flow: ReplicationFlow) -> FlowReport:
+    from mirror_lib.report.page import FlowReport
+    from mirror_lib.report.settings import changed_settings, cluster_facts
+    from mirror_lib.status.read import flow_state
+
+    clusters = (cluster_facts(flow.source, "consumer"), cluster_facts(flow.target, "producer"))
+    return FlowReport(flow_state(config, flow), clusters, changed_settings(flow, hidden))
+
+
+def hidden_settings(paths: Sequence[str]) -> FrozenSet[str]:
+    """The places (`file:line`) of values that come from a reference such as `${env:NAME}`, and the keys of those that
+    are for the whole file. They may be secret."""
+    entries = [each for each in with_values(read_document(paths), os.environ)[0].entries if each.hidden]
+    return frozenset([*(each.place for each in entries), *(each.key for each in entries if not each.scope)])
+
+
+def sha256_of(path: str) -> str:
+    """The hash of the file's bytes, as `sha256sum` prints it. Raises `ConfigError`."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}", path) from None
 
 
 def write_page(output: str, content: bytes) -> None:

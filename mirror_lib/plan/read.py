@@ -20,7 +20,7 @@ from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
 from mirror_lib.replication.copy_ranges import Found, Range, first_range, refuse_other_mode, starts_of
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import FlowStatus, Problem, of_the_data, unsized
-from mirror_lib.status.read import partitions_of
+from mirror_lib.status.read import ledger_of, partitions_of
 from mirror_lib.takeover.signs import OtherWriter, other_writer_by_tables
 from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
@@ -38,57 +38,39 @@ def flow_preview(
         with clusters_of(flow) as (source, target):
             delivery = settled(flow, target.missing_for_fence())
             found = preview(delivery.flow, source, target, config, made_acls, engine)
-            waiting = open_transactions(flow, source, found.topics.sources())
-            leaderless = tuple(map(name_of, found.topics.leaderless()))
-            status = FlowStatus(flow.name, time.time(), True, leaderless=leaderless)
-            problems = _problems(config, status, found, source)
-            other = _other_writer(config, found.flow, source, target)
-            found, recorded = _with_state(config, found, source, target, other)
+            waiting, leaderless = open_transactions(flow, source, found.topics.sources()), found.topics.leaderless()
+            state = FlowStatus(flow.name, time.time(), True, leaderless=tuple(map(name_of, leaderless)))
+            found = replace(
+                found,
+                warning=delivery.warning,
+                refusal=delivery.refusal,
+                problems=tuple(of_the_data(state)),
+                waiting=tuple(each.sentence(state.at) for each in waiting),
+            )
+            return _with_tables(config, found, state, source, target)
     except MirrorError:
         raise
     except Exception as error:
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
-    sentences = tuple(each.sentence(status.at) for each in waiting)
-    refusal = delivery.refusal or recorded
-    warning = "; ".join(filter(None, [delivery.warning, "" if refusal else other.warning(flow.name)]))
-    return replace(found, warning=warning, refusal=refusal, problems=tuple(problems), waiting=sentences)
 
 
-def _other_writer(
-    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster
-) -> OtherWriter:
-    """What a run would find of another replication tool; nothing where the ledger cannot be read without Spark."""
-    try:
-        return other_writer_by_tables(config, flow, source, target) if flow.copied else OtherWriter()
-    except (ConfigError, StateError) as error:
-        log.info("%s: whether another tool still writes is not checked: %s", flow.name, error)
-        return OtherWriter()
-
-
-def _problems(config: MirrorConfig, status: FlowStatus, found: FlowPreview, source: KafkaCluster) -> List[Problem]:
-    """What `mirror status` says of these topics; without what only the ledger shows where it cannot be read without
-    Spark. `status` has what the clusters show."""
-    try:
-        partitions = partitions_of(found.flow, found.topics, source, TableReader(config.state), status.at)
-    except (ConfigError, StateError) as error:
-        log.info("%s: retention is not compared with the copy: %s", found.flow.name, error)
-        partitions = ()
-    unknown, remedy = unsized(partitions), f"grant Describe on the cluster {source.alias}"
-    more = [Problem("retention", unknown, remedy)] if unknown else []
-    return [*of_the_data(replace(status, partitions=partitions)), *more]
-
-
-def _with_state(
-    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster, other: OtherWriter
-) -> Tuple[FlowPreview, Optional[RefusedError]]:
-    """The plan with the starts of its topics, and why a run would be refused, by the tables `runs` and `offset_syncs`:
-    another cluster, another partitioning mode, another tool that still writes, or a partition whose start is not
-    proven. `found` and `None` where the tables cannot be read without Spark."""
+def _with_tables(
+    config: MirrorConfig, found: FlowPreview, state: FlowStatus, source: KafkaCluster, target: KafkaCluster
+) -> FlowPreview:
+    """The plan with what the tables show: problems, the starts of its topics, and why a run would be refused: another
+    cluster, another partitioning mode, another tool that still writes, or a partition whose start is not proven.
+    `found` where the tables cannot be read without Spark."""
     flow = found.flow
     try:
         reader = TableReader(config.state)
+        partitions = partitions_of(flow, found.topics, source, ledger_of(reader, flow), state.at)
+        unknown, remedy = unsized(partitions), f"grant Describe on the cluster {source.alias}"
+        problems = of_the_data(replace(state, partitions=partitions))
+        problems += [Problem("retention", unknown, remedy)] if unknown else []
+        found = replace(found, problems=tuple(problems))
+        other = other_writer_by_tables(config, flow, source, target) if flow.copied else OtherWriter()
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, reader.last_clusters(flow.name))
         pairs = [
@@ -104,10 +86,12 @@ def _with_state(
             copied = with_starts(flow, found.topics.copied, source, target, reader, config.state)
             found = replace(found, topics=replace(found.topics, copied=copied))
     except RefusedError as error:
-        return found, error
+        return replace(found, refusal=found.refusal or error)
     except (ConfigError, StateError) as error:
         log.info("%s: the plan is not compared with the state: %s", flow.name, error)
-    return found, None
+        return found
+    warning = "" if found.refusal else other.warning(flow.name)
+    return replace(found, warning="; ".join(filter(None, [found.warning, warning])))
 
 
 def with_starts(

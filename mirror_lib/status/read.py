@@ -72,7 +72,7 @@ Moves = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class _Ledger:
+class Ledger:
     """Where the copy of each partition resumes. `table`: all rows, `None` before the first."""
 
     positions: Mapping[Tuple[str, str, str, int], Tuple[int, int, Any]]
@@ -85,9 +85,10 @@ class _Ledger:
         return records_since(self.table, datetime.fromtimestamp(since, timezone.utc)) / (now - since) or None
 
 
-def _ledger(reader: TableReader, flow: ReplicationFlow) -> _Ledger:
+def ledger_of(reader: TableReader, flow: ReplicationFlow) -> Ledger:
+    """Raises `StateError`."""
     table = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
-    return _Ledger({}, {}) if table is None else _Ledger(last_positions(table), last_ranges(table), table)
+    return Ledger({}, {}) if table is None else Ledger(last_positions(table), last_ranges(table), table)
 
 
 def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = True) -> FlowStatus:
@@ -114,7 +115,7 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
         sides = [*([flow.source] if with_source else []), flow.target]
         asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in sides]
-        ledger: Optional[_Ledger] = part(lambda: _ledger(reader, flow))
+        ledger: Optional[Ledger] = part(lambda: ledger_of(reader, flow))
         runs, events, moves = rows("runs", RUN_COLUMNS), rows("events", EVENT_COLUMNS), rows("group_offsets", _MOVE)
         *sources, target = (part(each.result) for each in asked)
         source: Optional[KafkaCluster] = sources[0] if with_source else None
@@ -124,12 +125,11 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
     try:
         plan: Optional[TopicPlan] = None
         if ledger is not None and source is not None and target is not None:
-            found = part(lambda: _of_topics(config, flow, source, target, ledger, now))
-            plan = found and found[1]
+            plan = part(lambda: plan_flow(flow, source, target, config.flows))
             if plan is not None:
                 status = replace(
                     status,
-                    partitions=found[0],
+                    partitions=part(lambda: partitions_of(flow, plan, source, ledger, now)) or (),
                     blocked={each.name: each.reason for each in plan.blocked},
                     leaderless=tuple(map(name_of, plan.leaderless())),
                     transactions=part(lambda: open_transactions(flow, source, plan.sources())) or (),
@@ -198,7 +198,7 @@ def or_killed(run: RunStatus) -> RunStatus:
     return run if run.ended is not None else replace(run, killed=died_here(run.driver))
 
 
-def _with_rate(run: RunStatus, ledger: Optional[_Ledger], now: float) -> RunStatus:
+def _with_rate(run: RunStatus, ledger: Optional[Ledger], now: float) -> RunStatus:
     """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
     if ledger is None or run.records_per_second or not run.running:
         return run
@@ -227,23 +227,10 @@ def _unix(at: Any) -> float:
     return at.timestamp()
 
 
-def _of_topics(
-    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, ledger: _Ledger, now: float
-) -> Tuple[Tuple[PartitionStatus, ...], TopicPlan]:
-    plan = plan_flow(flow, source, target, config.flows)
-    return _partitions(flow, plan, source, ledger, now), plan
-
-
 def partitions_of(
-    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, reader: TableReader, now: float
+    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, ledger: Ledger, now: float
 ) -> Tuple[PartitionStatus, ...]:
-    """The partitions of a plan, by the ledger that `reader` reads. Raises `StateError`, `ClusterError`."""
-    return _partitions(flow, plan, source, _ledger(reader, flow), now)
-
-
-def _partitions(
-    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, ledger: _Ledger, now: float
-) -> Tuple[PartitionStatus, ...]:
+    """The partitions of a plan, by the ledger. Raises `ClusterError`."""
     places = [(topic, number) for topic in plan.copied if topic.counted for number in topic.led]
     logs = source.offsets([(topic.source.name, number) for topic, number in places], flow.isolation_level)
     bare = [
@@ -290,7 +277,7 @@ def _kept(
     return tuple(map(found, bare))
 
 
-def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger: _Ledger) -> PartitionStatus:
+def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger: Ledger) -> PartitionStatus:
     name, source_id = topic.source.name, topic.source.topic_id
     at: Optional[Tuple[int, Any]] = ledger.ranges.get((source_id, name, number))
     exact = ledger.positions.get((source_id, topic.remote_topic_id, name, number))
@@ -328,7 +315,7 @@ def _groups(
     source: Optional[KafkaCluster],
     target: KafkaCluster,
     reader: TableReader,
-    ledger: _Ledger,
+    ledger: Ledger,
     moves: Moves,
     plan: Optional[TopicPlan],
 ) -> Tuple[GroupStatus, ...]:

@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.commands.report import write_page
+from mirror_lib.commands.report import hidden_settings, sha256_of, write_page
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
 from mirror_lib.ledger.events import incident_row, verification_row
@@ -25,7 +25,6 @@ from mirror_lib.ledger.records import DATA_LOST, TOPIC_ADDED, Incident, Verifica
 from mirror_lib.ledger.tables import EVENTS
 from mirror_lib.report.charts import BARS, METRICS, Bar, bars
 from mirror_lib.report.page import MirrorReport, page, shown
-from mirror_lib.report.read import hidden_settings, sha256_of
 from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
 from mirror_lib.status.facts import HISTORY_SECONDS, FlowStatus, runs_of
 from mirror_lib.status.read import with_history
@@ -417,7 +416,7 @@ def test_without_the_extra_the_command_names_what_to_install(
 
 
 def test_report_starts_no_spark() -> None:
-    program = "import sys, mirror_lib.report.read, mirror_lib.report.page; print('pyspark' in sys.modules)"
+    program = "import sys, mirror_lib.status.read, mirror_lib.report.page; print('pyspark' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     assert ran.stdout.strip() == "False"
 

@@ -224,7 +224,7 @@ def test_runs_come_from_the_rows_of_the_table() -> None:
         {**row("alive", 25.0), "run_id": "without a start"},
         {**row("started", 1.0), "run_id": "old"},
     ]
-    (run,) = with_history(FlowStatus("A->B", 5.0 + HISTORY_SECONDS, True), rows, (), ()).runs or ()
+    (run,) = with_history(FlowStatus("A->B", 5.0 + HISTORY_SECONDS, True), rows, ()).runs or ()
     assert len(runs_of(rows, NOW)) == 2
     assert (run.started, run.ended, run.outcome, run.driver) == (10.0, 30.0, "ok", "etl-3 process 7")
     assert [(each.records, each.bytes, each.lag_records) for each in run.signs] == [

@@ -111,10 +111,8 @@ class FlowTakeover:
         partitions = list(self._partitions())
         self._name_uncopied(left, partitions)
         ranges = self._ranges(partitions)
-        known = [each for each in partitions if each.key in in_ledger]
-        verdicts = {each.key: Verdict(KNOWN) for each in known if not self._has_more(each, in_ledger[each.key], ranges)}
-        undecided = [each for each in partitions if each.key not in verdicts]
-        verdicts.update(self._decided(undecided, left, ranges, in_ledger))
+        verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger}
+        verdicts.update(self._decided(partitions, left, ranges, in_ledger))
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
         verdicts = self._still_true(partitions, verdicts, ranges, left)
         return [self._takeover(each, left, verdicts.get(each.key, UNLISTED)) for each in partitions]
@@ -183,13 +181,6 @@ class FlowTakeover:
             "stable": self._target.offsets([each.remote for each in partitions], "read_committed"),
         }
 
-    def _has_more(self, each: _Partition, at: Position, ranges: Mapping[str, Ranges]) -> bool:
-        """Whether the remote log has records after `at` that can be compared with the source: not what a flow changes.
-        """
-        remote = ranges["stable"].get(each.remote)
-        listed = remote is not None and each.source in ranges["source"] and self.flow.change is None
-        return listed and remote is not None and remote.end > at.downstream_offset
-
     def _decided(
         self,
         partitions: Sequence[_Partition],
@@ -219,12 +210,16 @@ class FlowTakeover:
         source: LogClient,
         target: LogClient,
     ) -> Verdict:
+        stable_end = ranges["stable"][each.remote].end
+        # What a flow changes cannot be compared with the source.
+        if resumes_at is not None and (self.flow.change or stable_end <= resumes_at.downstream_offset):
+            return Verdict(KNOWN)
         known = Known(
             left.positions.get(each.source),
             left.syncs.get(each.source, ()),
             ranges["source"][each.source],
             ranges["remote"][each.remote],
-            ranges["stable"][each.remote].end,
+            stable_end,
             self._compare,
         )
 

@@ -296,7 +296,9 @@ def _same_bytes(entries: Iterator[Entry], body: bytes, start: int, until: int) -
         if header is not None:
             if header.base_offset >= until:
                 return
-            if not is_data or body not in decompress(header.codec, checked_payload(raw, header)):
+            payload = checked_payload(raw, header) if is_data else b""
+            # A batch that compaction emptied is a bare header.
+            if not payload or body not in decompress(header.codec, payload):
                 continue
         for record in read_records(raw):
             if record.offset >= until:

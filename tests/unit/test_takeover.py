@@ -241,6 +241,13 @@ def test_where_compaction_took_older_originals_the_comparison_begins_nearer() ->
     assert verdict.resumes_at == Position(395, 395) and verdict.runs[0].upstream_offset > 384
 
 
+def test_search_reads_batches_of_any_codec_and_those_that_compaction_emptied() -> None:
+    case = Copied(source_of(100), [(0, 90)]).without_syncs()
+    case.source = [replace(batch, codec=1 + batch.base % 4) for batch in case.source]
+    case.source[80:84] = [batch.without({batch.base}) for batch in case.source[80:84]]
+    assert_true(case, decide(case.known(88, compare=6), case))
+
+
 def test_target_that_stamps_its_records_keeps_only_their_bytes() -> None:
     case = Copied(source_of(100), [(0, 90)]).without_syncs()
     stamped = [replace(batch, attributes=LOG_APPEND_TIME, appended_at=NOON + 77) for batch in case.remote]

@@ -45,19 +45,12 @@ class Connector:
     begins; where it is another's, that of its class."""
 
     kind: str
-    entries: Tuple[Entry, ...]
+    entries: Mapping[str, Entry]
     place: str
 
-    def entry(self, key: str) -> Optional[Entry]:
-        return next((entry for entry in self.entries if entry.key == key), None)
-
     def text(self, key: str, default: str = "") -> str:
-        entry = self.entry(key)
+        entry = self.entries.get(key)
         return default if entry is None else entry.text.strip()
-
-    def shown(self, key: str) -> str:
-        entry = self.entry(key)
-        return "" if entry is None else entry.shown
 
 
 def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
@@ -72,24 +65,21 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
 
 def connector_of_properties(found: Sequence[Entry], path: str) -> Optional[Connector]:
     """The connector of a standalone worker's file, or `None` where the file is no connector's."""
-    keys = {one.key for one in found}
+    entries = {one.key: one for one in found}
     # A file with clusters and their flows is a dedicated MirrorMaker's, whatever else stands in it.
-    if CLASS not in keys or ("clusters" in keys and any("->" in key for key in keys)):
+    if CLASS not in entries or ("clusters" in entries and any("->" in key for key in entries)):
         return None
-    return _connector(_last(found), path)
+    return _connector(entries, path)
 
 
 def worker_of_properties(content: bytes, path: str) -> Tuple[Entry, ...]:
     """The keys of a standalone worker's own file. Raises `ConfigError` where the file is something else."""
     found = [] if path.lower().endswith((".yaml", ".yml")) else read_properties(content, path)
-    if not any(one.key == _SERVERS for one in found) or any(one.key == "clusters" for one in found):
+    entries = {one.key: one for one in found}
+    if _SERVERS not in entries or "clusters" in entries:
         sentence = "several files go together only where each holds connectors or is their worker's; this one does not"
         raise config_error(sentence, path)
-    return tuple(_last(found))
-
-
-def _last(found: Sequence[Entry]) -> List[Entry]:
-    return list({one.key: one for one in found}.values())
+    return tuple(entries.values())
 
 
 def _parsed(content: bytes, path: str) -> Optional[yaml.Node]:
@@ -143,8 +133,8 @@ def _configs(node: Optional[yaml.Node], path: str) -> Iterator[yaml.Node]:
         yield node
 
 
-def _entries(node: yaml.Node, path: str) -> List[Entry]:
-    entries = []
+def _entries(node: yaml.Node, path: str) -> Mapping[str, Entry]:
+    entries = {}
     for key, (place, value) in _map(node, path).items():
         if not isinstance(value, yaml.ScalarNode):
             raise config_error(f"{key} must be one text", place)
@@ -152,18 +142,18 @@ def _entries(node: yaml.Node, path: str) -> List[Entry]:
         if value.style is not None or value.value != "null":
             # JSON's escapes are UTF-16; each is a character to YAML.
             text = value.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            entries.append(Entry("", key, text, place))
+            entries[key] = Entry("", key, text, place)
     return entries
 
 
-def _connector(entries: List[Entry], path: str) -> Connector:
-    given = next((entry for entry in entries if entry.key == CLASS), None)
-    if given is None:
-        raise config_error(f"the connector has no {CLASS}", entries[0].place if entries else path)
+def _connector(entries: Mapping[str, Entry], path: str) -> Connector:
+    begins = next((entry.place for entry in entries.values()), path)
+    if CLASS not in entries:
+        raise config_error(f"the connector has no {CLASS}", begins)
     # Connect also takes the class without its package, and that without its last word.
-    name = given.text.strip().rpartition(".")[2]
+    name = entries[CLASS].text.strip().rpartition(".")[2]
     kind = next((kind for kind in KINDS if name in (kind, kind[: -len("Connector")])), OTHER)
-    return Connector(kind, tuple(entries), given.place if kind == OTHER else entries[0].place)
+    return Connector(kind, entries, entries[CLASS].place if kind == OTHER else begins)
 
 
 _ALIASES = {"source": "source.cluster.alias", "target": "target.cluster.alias"}
@@ -198,7 +188,7 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
     """
     others = [connector for connector in connectors if connector.kind == OTHER]
     if len(others) == len(connectors):
-        sentence = f"{CLASS} {others[0].shown(CLASS)} is not MirrorMaker's; only {', '.join(KINDS)} are read"
+        sentence = f"{CLASS} {others[0].entries[CLASS].shown} is not MirrorMaker's; only {', '.join(KINDS)} are read"
         if "Replicator" in others[0].text(CLASS):
             sentence += f"; for a {SOURCE} write src.kafka. as source.cluster., dest.kafka. as target.cluster."
         raise config_error(sentence, others[0].place)
@@ -219,12 +209,12 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
         entries += _entries_of_flow("->".join(pair), given, beats_alone, whole_file)
     for entry in (entry for worker in workers for entry in worker):
         # A worker's converter is for the connectors that have none of their own, its providers for all of them.
-        alone = entry.key in CONVERTERS and not all(each.entry(entry.key) for each in connectors if each.kind == SOURCE)
+        own = (entry.key in each.entries for each in connectors if each.kind == SOURCE)
+        alone = entry.key in CONVERTERS and not all(own)
         counts = alone or entry.key.startswith("config.providers")
         entries.append(entry if counts else replace(entry, ignored="it is the worker's"))
-    for connector in others:
-        ignored = f"{connector.shown(CLASS)} is not MirrorMaker's connector"
-        entries += [replace(entry, ignored=ignored) for entry in connector.entries if entry.key == CLASS]
+    for named in (connector.entries[CLASS] for connector in others):
+        entries.append(replace(named, ignored=f"{named.shown} is not MirrorMaker's connector"))
     aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
     return Document(path, CONNECT, aliases, (*whole_file.values(), *entries))
 
@@ -236,7 +226,7 @@ def _is_on(connector: Connector) -> bool:
 
 
 def _pair(connector: Connector) -> Pair:
-    if connector.entry(_ALIASES["source"]) is None:
+    if _ALIASES["source"] not in connector.entries:
         raise config_error(f"{connector.kind} has no {_ALIASES['source']}; name the source cluster", connector.place)
     # A blank one counts in names of topics alone.
     return connector.text(_ALIASES["source"]) or "source", connector.text(_ALIASES["target"]) or _DEFAULT_TARGET
@@ -249,7 +239,7 @@ def _entries_of_flow(
     taken = {entry.key: entry for entry in _switches(scope, connectors, beats_alone)}
     switched = frozenset(taken)
     for connector in (connectors[kind] for kind in KINDS if kind in connectors):
-        for bare in (*connector.entries, *_policy_by_default(connector, connectors)):
+        for bare in (*connector.entries.values(), *_policy_by_default(connector, connectors)):
             entry = replace(bare, scope=scope)
             if bare.key in _IDENTIFIES or bare.key in switched:
                 continue
@@ -284,16 +274,16 @@ def _switches(scope: str, connectors: Mapping[str, Connector], beats_alone: bool
         words[EMIT_HEARTBEATS] = "true"
     words.update({key: "false" for kind, keys in _PARTS.items() if kind not in on for key in keys})
     yield from (Entry(scope, key, word, first.place) for key, word in words.items())
-    alias = first.entry(_ALIASES["source"])
-    if alias is not None and not alias.text.strip():
+    alias = first.entries[_ALIASES["source"]]
+    if not alias.text.strip():
         yield replace(alias, scope=scope, value="")
 
 
 def _policy_by_default(connector: Connector, connectors: Mapping[str, Connector]) -> Iterator[Entry]:
     """The defaults of what names topics, where only the other one of the two connectors that name topics gives it."""
-    if connector.kind != HEARTBEAT:
-        given = [each for kind, each in connectors.items() if kind != HEARTBEAT]
-        for key in (each for each in _POLICY if connector.entry(each) is None and any(x.entry(each) for x in given)):
+    given = {key for kind, each in connectors.items() if kind != HEARTBEAT for key in each.entries}
+    for key in _POLICY if connector.kind != HEARTBEAT else ():
+        if key in given and key not in connector.entries:
             yield Entry("", key, BY_NAME[key].default, connector.place)
 
 
@@ -301,7 +291,7 @@ def _same_topics(source: Connector, entry: Entry, translates: bool) -> bool:
     """Whether the checkpoint connector's topics, in `entry`, are the source connector's. Groups are translated on the
     source connector's, so it may have more; fewer cannot be had. Raises `ConfigError`."""
     key = _current(entry)
-    given = next((each for each in source.entries if _current(each) == key), None)
+    given = next((each for each in source.entries.values() if _current(each) == key), None)
     default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
     theirs, ours = set(items(default if given is None else given.text)), set(items(entry.text))
     more = ours == {default} if key == "topics" else ours <= theirs

@@ -147,8 +147,8 @@ class Keys:
             self._refuse_or_leave(entry, f"is not a setting{mirrormakers}{'; ' if advice else ''}{advice}")
             return
         self.corrected.append(f"{entry.written} should be {name} and is read as that ({entry.place})")
-        if entry.key.lower().endswith(".ms") and name.endswith(".seconds"):
-            entry = replace(entry, value=_in_seconds(entry))
+        if entry.key.lower().endswith(".ms") and name.endswith(".seconds") and entry.text.strip().isdecimal():
+            entry = replace(entry, value=f"{int(entry.text) / 1000:g}")
         row = unused(name)
         if row is None:
             self._add_setting(BY_NAME[name], entry)
@@ -213,24 +213,15 @@ def value_of(setting: Setting, entry: Optional[Entry]) -> Any:
 
 
 def _slip_of(entry: Entry, names: Iterable[str]) -> Optional[str]:
-    """The setting of `names` that the key is a slip of: the same number of words, each alike, and it takes the value.
-    No name is better than one that means something else."""
+    """The setting of `names` that the key is a slip of: the same number of words, each alike. No name is better than
+    one that means something else."""
     # `topics.whitelist` is said of MirrorMaker 1's option, and read by no MirrorMaker 2.
     key = re.sub(r"s?\.whitelist$", "s", entry.key.lower())
     for name in difflib.get_close_matches(key, list(names), n=5, cutoff=0.75):
         pairs = [*zip_longest(_WORDS.split(key), _WORDS.split(name), fillvalue="")]
-        alike = all(difflib.SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in pairs)
-        if alike and _takes(BY_NAME[name], entry):
+        if all(difflib.SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in pairs):
             return name
     return None
-
-
-def _takes(setting: Setting, entry: Entry) -> bool:
-    try:
-        setting.kind.parse(entry.value)
-    except ValueError:
-        return "${" in entry.text
-    return True
 
 
 def _meant(key: str) -> Optional[str]:
@@ -240,10 +231,3 @@ def _meant(key: str) -> Optional[str]:
         return lower
     slips = (OTHER_NAMES.get(lower, lower), lower + ".enabled", re.sub(r"\.ms$", ".seconds", lower))
     return next((slip for slip in slips if slip in BY_NAME), None)
-
-
-def _in_seconds(entry: Entry) -> str:
-    text = entry.text.strip()
-    if not re.fullmatch(r"\d{1,12}", text):
-        raise config_error(f"{entry.written} must be a whole number of milliseconds, not {entry.shown}", entry.place)
-    return f"{int(text) / 1000:g}"

@@ -249,9 +249,9 @@ NAMELESS = ("zzz", "source.bootstrap.servers", "A->B.replication.enabled", "inte
 OF_OTHERS = ("A->B.offset-syncs.topic.partitions", "A->B.MirrorHeartbeat.enabled", "checkpoints.topic.location")
 
 
-@pytest.mark.parametrize("line", [*(f"{key} = true" for key in (*NAMELESS, *OF_OTHERS)), "taks.max = many"])
-def test_no_name_is_better_than_one_that_means_something_else(tmp_path: Path, line: str) -> None:
-    (sentence,) = read(tmp_path, f"{FLOW}{line}\n").idle
+@pytest.mark.parametrize("key", [*NAMELESS, *OF_OTHERS])
+def test_no_name_is_better_than_one_that_means_something_else(tmp_path: Path, key: str) -> None:
+    (sentence,) = read(tmp_path, f"{FLOW}{key} = true\n").idle
     assert "did you mean" not in sentence
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Collection, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, TopicMetrics
-from mirror_lib.text import DAY, HOUR, counted, duration, grouped, size
+from mirror_lib.text import DAY, counted, duration, grouped, size
 
 # Rates are averages over this time, or over the last cycle if that was longer.
 WINDOW_SECONDS = 30.0
@@ -24,7 +24,6 @@ LONGEST_FORECAST_SECONDS = 100 * DAY
 MOST_TOPICS, OLD_REPORT_SECONDS = 10, 60.0
 # A cluster is reported as unreachable when its checks have failed for this long. An election takes less.
 OUTAGE_SECONDS = 5.0
-MINUTE = 60
 # Records of an open transaction may wait behind the last one: the closing lines and `mirror status` name them.
 CAUGHT_UP = "all committed records copied"
 
@@ -186,9 +185,9 @@ class Outage:
 
 
 def outage_line(outage: Outage) -> str:
-    """`A->B source unreachable since 14:03:11`, and later `A->B source back after 1 min 20 s`."""
+    """`A->B source unreachable since 14:03:11`, and later `A->B source back after 80 s`."""
     over = outage.seconds
-    words = _unreachable(outage) if over is None else f"{outage.side} back after {_lasted(over)}"
+    words = _unreachable(outage) if over is None else f"{outage.side} back after {duration(over)}"
     return f"{outage.flow} {words}"
 
 
@@ -196,19 +195,12 @@ def _unreachable(outage: Outage) -> str:
     return f"{outage.side} unreachable since {time.strftime('%H:%M:%S', time.localtime(outage.since))}"
 
 
-def _lasted(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), MINUTE)
-    if seconds >= 2 * HOUR:
-        return rough(seconds)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 def status_line(progress: FlowProgress) -> str:
     """`A->B copying · 20,088 records/s, 5.1 MB/s · lag 1,204 records, 3.1 s · ETA 45 s`."""
     metrics, left = progress.metrics, progress.seconds_left(progress.at)
     parts = [f"{metrics.flow} {_activity(progress)}", _rate_words(*progress.rates(progress.at)), *_lag_words(metrics)]
     if left is not None:
-        parts.append(f"ETA {rough(left)}")
+        parts.append(f"ETA {duration(left)}")
     parts += _stopped_too(progress)
     if metrics.recovered:
         parts.append(f"{counted(metrics.recovered, 'record')} found on the target")
@@ -222,19 +214,6 @@ def is_news(progress: FlowProgress, shown: Optional[FlowProgress]) -> bool:
         return True
     seconds = LAGGING_LINE_SECONDS if progress.lagging else STEADY_LINE_SECONDS
     return progress.at - shown.at >= seconds
-
-
-def rough(seconds: float) -> str:
-    """A forecast in one or two units: `45 s`, `12 min`, `3 h 20 min`, `2 days 4 h`."""
-    if seconds < 2 * MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * HOUR:
-        return f"{seconds / MINUTE:.0f} min"
-    if seconds < 2 * DAY:
-        hours, rest = divmod(round(seconds / MINUTE), MINUTE)
-        return f"{hours} h {rest} min"
-    days, rest = divmod(round(seconds / HOUR), 24)
-    return f"{days} days {rest} h"
 
 
 def per_second(rate: float) -> str:
@@ -334,7 +313,7 @@ def _flow_lines(
     records, nbytes = progress.rates(now)
     age = duration(metrics.behind_seconds) if metrics.behind_seconds is not None and progress.lag else ""
     rates = (per_second(records), size(nbytes))
-    cells = (name, *rates, grouped(progress.lag), age, "" if left is None else rough(left))
+    cells = (name, *rates, grouped(progress.lag), age, "" if left is None else duration(left))
     alarm = metrics.stopped or away
     state = _cut(f"  {_bar(progress.done)}{away or _state(progress, now, over)}", columns)
     return [Line(_row(cells, _FLOW_WIDTHS, columns)), Line(state, ALARM if alarm else FAINT)]
@@ -346,7 +325,7 @@ def _state(progress: FlowProgress, now: float, over: bool) -> str:
         activity = WAITING
     words = [activity, *_stopped_too(progress), *_hindrances(progress)]
     if now - progress.at > OLD_REPORT_SECONDS:
-        words.append(f"last report {rough(now - progress.at)} ago")
+        words.append(f"last report {duration(now - progress.at)} ago")
     return " · ".join(words)
 
 

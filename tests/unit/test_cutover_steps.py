@@ -112,5 +112,5 @@ def test_not_copied_counts_from_what_the_source_still_holds(
 
 def test_lines_for_people() -> None:
     assert writers_line({"a": 10, "b": 5000}, 2.0) == "b (2,500 records/s), a (5 records/s)"
-    assert budget_line(1000, 100.0, 10.0, 5000).startswith("time: about 90.0 s: 10.0 s of silence, 10.0 s to copy")
+    assert budget_line(1000, 100.0, 10.0, 5000).startswith("time: about 90 s: 10 s of silence, 10 s to copy")
     assert "unknown rate" in budget_line(1000, None, 10.0, 5000)

@@ -109,7 +109,7 @@ def test_heading_and_overview_show_each_flow_by_colour_and_word() -> None:
     assert "What to do: mirror plan CONFIG" in problem.text
     first, second = root.table("flow")
     assert first == [
-        *("primary->backup", "healthy", "3", "6", "60", "10 min", "5.0 days", "1", "1"),
+        *("primary->backup", "healthy", "3", "6", "60", "10 min", "5 days", "1", "1"),
         "equal, 2026-11-18 10:06:40",
     ]
     assert second[:2] == ["backup->primary", "degraded"]
@@ -118,8 +118,8 @@ def test_heading_and_overview_show_each_flow_by_colour_and_word() -> None:
 def test_topics_are_listed_by_lag_and_partitions_below_them() -> None:
     root = parsed(mirror_report([flow_report()]))
     assert root.table("topic") == [
-        ["topic-2", "primary.topic-2", "2", "99.6 %", "40", "10 min", "5.0 days", "0"],
-        ["topic-1", "primary.topic-1", "2", "99.8 %", "20", "10 min", "5.0 days", "0"],
+        ["topic-2", "primary.topic-2", "2", "99.6 %", "40", "10 min", "5 days", "0"],
+        ["topic-1", "primary.topic-1", "2", "99.8 %", "20", "10 min", "5 days", "0"],
         ["topic-0", "primary.topic-0", "2", "all", "0", "-", "-", "-"],
     ]
     grid = next(each for each in root.all("div") if each.attributes.get("data-table") == "topic")
@@ -127,7 +127,7 @@ def test_topics_are_listed_by_lag_and_partitions_below_them() -> None:
     assert sorts == [None, None, None, "99.6", None, "600.0", "432000.0", None]
     details = root.one("details")
     assert details.one("summary").text == "6 partitions"
-    times = ["10 min", "5.0 days", "2026-11-18 11:06:35"]
+    times = ["10 min", "5 days", "2026-11-18 11:06:35"]
     of_2 = [each for each in details.table("partition") if each[0].startswith("topic-2")]
     assert of_2 == [[f"topic-2-{n}", "0", "4,980", "5,000", "20", *times] for n in (0, 1)]
 
@@ -178,7 +178,7 @@ def test_charts_show_rates_and_lags_of_each_interval() -> None:
     assert len(titles) == 11 + 5
     assert titles[0] == "2026-11-18 06:06:40 to 2026-11-18 06:09:40: 100 records/s"
     assert chart_titles(root, 1)[0] == "2026-11-18 06:06:40 to 2026-11-18 06:09:40: 1,000 offsets"
-    assert chart_titles(root, 2)[-1] == "2026-11-18 11:02:00 to 2026-11-18 11:05:00: 10.0 s"
+    assert chart_titles(root, 2)[-1] == "2026-11-18 11:02:00 to 2026-11-18 11:05:00: 10 s"
     assert {"0", "100", "08:00"} <= {each.text for each in figures[0].all("text")}
 
 

@@ -17,17 +17,17 @@ AS_IT_IS = "all"
 
 @dataclass(frozen=True)
 class Change:
-    """`flow` are lines of our flow, `transforms` MirrorMaker's settings. `rule` is how `Digest.java` makes of a source
-    record what ours has to write, `rule_of_mm2` what MirrorMaker has to. One record in `one_in` is copied."""
+    """`flow` are settings of our flow, `transforms` MirrorMaker's. `rule` is how `Digest.java` makes of a source record
+    what ours has to write, `rule_of_mm2` what MirrorMaker has to. One record in `one_in` is copied."""
 
-    flow: str
+    flow: Mapping[str, str]
     transforms: Mapping[str, str] = field(default_factory=dict)
     rule: str = AS_IT_IS
     rule_of_mm2: str = AS_IT_IS
     one_in: int = 1
 
 
-SELECT_ALL = Change('select: "*"')
+SELECT_ALL = Change({"select": '"*"'})
 
 _KEEPS_PLACED = {
     "transforms": "keep",
@@ -43,7 +43,7 @@ _IN_BYTES = f"contains(value, cast('{PLACED}' as binary))"
 
 
 def _filter(where: str) -> Change:
-    return Change(f'where: "{where}"', _KEEPS_PLACED, rule="placed", rule_of_mm2="placed", one_in=ONE_IN)
+    return Change({"where": f'"{where}"'}, _KEEPS_PLACED, rule="placed", rule_of_mm2="placed", one_in=ONE_IN)
 
 
 # Equal results, unlike work: there the header says what here is looked for in the JSON.
@@ -56,6 +56,6 @@ FILTER_BY_HEADER = _filter(f"exists(headers, header -> header.key = '{PLACED_HEA
 # MaskField wants a struct or a map, so MirrorMaker copies the records as they are: the field stays readable there.
 _CUSTOMER = r'"customer": "[^"]*"'
 MASK = Change(
-    "select: |-\n      *, regexp_replace(cast(value as string), '" + _CUSTOMER + "', '\"customer\": \"***\"') as value",
+    {"select": f"|-\n      *, regexp_replace(cast(value as string), '{_CUSTOMER}', '\"customer\": \"***\"') as value"},
     rule="masked",
 )

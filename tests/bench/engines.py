@@ -15,6 +15,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping
 from tests.bench.cases import Case
 from tests.lab.brokers import JARS, KafkaBroker, die_with_parent, java_command
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.flow_lab import write_config
 from tests.lab.mirrormaker import MirrorMaker
 
 TASKS = 2
@@ -24,20 +25,6 @@ JVM = ["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPe
 JVM += ["-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"]
 BROKER_JVM = [*JVM, "-Xms1g", "-Xmx1g"]
 MIRRORMAKER_JVM = [*JVM, "-Xms256m", "-Xmx2g"]
-
-CONFIG = """\
-clusters:
-  {alias}: {{bootstrap.servers: "{source}"}}
-  target: {{bootstrap.servers: "{target}"}}
-flows:
-  {alias}->target:
-    topics: ["{topic}"]
-    tasks.max: {tasks}
-    replication.factor: 1
-    {changes}
-state: {state}
-trigger: availableNow
-"""
 
 
 @dataclass(frozen=True)
@@ -65,29 +52,21 @@ Engine = Callable[[Copy], ContextManager[Process]]
 
 def mirror(copy: Copy) -> ContextManager[Process]:
     """The main job, which copies record batches."""
-    return _mirror(copy, "engine: batches")
+    return _mirror(copy, {"engine": "batches"})
 
 
 def rows(copy: Copy) -> ContextManager[Process]:
     """The main job through Spark's rows, which stay as they are where the case changes nothing."""
-    return _mirror(copy, "engine: records" if copy.case.change is None else copy.case.change.flow)
+    return _mirror(copy, {"engine": "records"} if copy.case.change is None else copy.case.change.flow)
 
 
 @contextmanager
-def _mirror(copy: Copy, changes: str) -> Iterator[Process]:
+def _mirror(copy: Copy, changes: Mapping[str, str]) -> Iterator[Process]:
     """Through spark-submit, all records that are there, then it ends. Java as Spark starts it."""
-    config = copy.folder / "mirror.yaml"
-    config.write_text(
-        CONFIG.format(
-            alias=copy.alias,
-            source=copy.source,
-            target=copy.target.bootstrap,
-            topic=copy.case.name.replace(".", "[.]"),
-            tasks=TASKS,
-            changes=changes,
-            state=copy.folder / "state",
-        )
-    )
+    servers, topics = {copy.alias: copy.source, "target": copy.target.bootstrap}, copy.case.name.replace(".", "[.]")
+    flow = {"topics": f'["{topics}"]', "tasks.max": TASKS, "replication.factor": 1, **changes}
+    ends = {"state": copy.folder / "state", "trigger": "availableNow"}
+    config = write_config(copy.folder / "mirror.yaml", "mirror", servers, [f"{copy.alias}->target"], flow, **ends)
     command = ["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"]
     with launched(command, copy.folder, submit_environment()) as process:
         yield process

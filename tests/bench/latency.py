@@ -25,6 +25,7 @@ from tests.bench.processes import SessionMeter
 from tests.bench.scale import BROKERS, PARTITIONS_OF_A_TOPIC, create
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
 from tests.lab.checkout import CACHE, ROOT, LabError
+from tests.lab.flow_lab import write_config
 from tests.lab.mirrormaker import MirrorMaker
 
 PARTITIONS = 4
@@ -35,20 +36,6 @@ WARM_UP_SECONDS = 15
 PATIENCE_SECONDS = 120.0
 STEADY_SECONDS = 1.0
 QUANTILES = ((0.5, "P50"), (0.9, "P90"), (0.99, "P99"), (0.999, "P99.9"), (1.0, "MAX"))
-
-CONFIG = """\
-clusters:
-  source: {{bootstrap.servers: "{source}"}}
-  target: {{bootstrap.servers: "{target}"}}
-flows:
-  source->target:
-    topics: ["{topic}", "load[.].*"]
-    tasks.max: {tasks}
-    replication.factor: 1
-    emit.heartbeats.enabled: false
-state: {state}
-trigger: 1 second
-"""
 
 
 def run() -> int:
@@ -146,9 +133,11 @@ def client(arguments: Sequence[object]) -> subprocess.Popen[str]:
 @contextlib.contextmanager
 def mirror(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> Iterator[Any]:
     """The main job through spark-submit, in continuous mode, Java as Spark starts it."""
-    config = folder / "mirror.yaml"
-    names = {"source": source.bootstrap, "target": target.bootstrap, "topic": topic.replace(".", "[.]")}
-    config.write_text(CONFIG.format(**names, tasks=TASKS, state=folder / "state"))
+    servers = {"source": source.bootstrap, "target": target.bootstrap}
+    topics = f'["{topic.replace(".", "[.]")}", "load[.].*"]'
+    flow = {"topics": topics, "tasks.max": TASKS, "replication.factor": 1, "emit.heartbeats.enabled": "false"}
+    ends = {"state": folder / "state", "trigger": "1 second"}
+    config = write_config(folder / "mirror.yaml", "mirror", servers, ["source->target"], flow, **ends)
     command = ["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"]
     with launched(command, folder, submit_environment()) as process:
         yield process

@@ -1,6 +1,6 @@
 """`make bench-scale`: what a driver costs as partitions grow, and a run as its backlog grows. Every copy is counted.
 
-Figures of one machine go to .cache/bench/scale.json (seconds, MiB) and to the charts growth-NAME.json next to it.
+Figures of one machine go to .cache/bench/scale.json (seconds, MiB) and to the charts growth-NAME.svg next to it.
 SIZES=100,1000: only these numbers of partitions; the rest stays as it was measured before.
 """
 
@@ -15,13 +15,13 @@ import tempfile
 import threading
 import time
 import uuid
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from matplotlib.figure import Figure
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.loader import load
@@ -33,9 +33,9 @@ from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.java import JARS_DIR
 from mirror_lib.spark.session import open_session
 from mirror_lib.text import aligned, grouped
-from tests.bench.plot import Chart
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.flow_lab import write_config
 
 FILE = CACHE / "bench" / "scale.json"
 PARTITIONS_OF_A_TOPIC = 5
@@ -46,34 +46,13 @@ ROUNDS = 5
 # Thousands of partitions have small index files here, or the brokers' folders grow by gigabytes.
 BROKERS = {"log.index.size.max.bytes": "65536"}
 
-# Of each table: columns, title, words.
+# Of each table: title and columns.
 CHARTS = {
-    "partitions": (
-        ("idle batch", "a record each", "to a record readable"),
-        "What a batch costs as partitions grow",
-        "Seconds of one batch of a flow with two tasks: with nothing to do, with a record in each partition, and from "
-        "the beginning of the batch until an outside client can read its only record. Medians of five.",
-    ),
-    "backlog": (
-        ("batch", "alongside it"),
-        "What a batch costs as its backlog grows",
-        "Records of 100 B in 20 partitions, two tasks. The lower line is what is not copying: planning, Spark, ledger.",
-    ),
+    "partitions": ("What a batch costs as partitions grow", ("idle batch", "a record each", "to a record readable")),
+    # The lower line is what is not copying: planning, Spark, ledger.
+    "backlog": ("What a batch costs as its backlog grows", ("batch", "alongside it")),
 }
-
-CONFIG = """\
-clusters:
-  primary: {{bootstrap.servers: "{source}"}}
-  backup: {{bootstrap.servers: "{target}"}}
-flows:
-  primary->backup:
-    topics: ["load.*"]
-    tasks.max: 2
-    replication.factor: 1
-    emit.heartbeats.enabled: false
-state: {state}
-trigger: availableNow
-"""
+FLOW = {"topics": '["load.*"]', "tasks.max": 2, "replication.factor": 1, "emit.heartbeats.enabled": "false"}
 
 
 def run() -> int:
@@ -86,8 +65,7 @@ def run() -> int:
         tables[what] = sorted([*others, row], key=lambda each: each[what])
         FILE.write_text(json.dumps(tables, indent=1))
     for what, rows in tables.items():
-        chart = chart_of(what, rows)
-        (FILE.parent / f"growth-{chart.name}.json").write_text(json.dumps(asdict(chart)))
+        draw(what, rows)
         print("\n" + "\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])))
     print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}")
     return 0
@@ -100,11 +78,16 @@ def chosen(sizes: Optional[str]) -> List[Tuple[str, int]]:
     return [*(("partitions", size) for size in SIZES), *(("backlog", size) for size in BACKLOGS)]
 
 
-def chart_of(what: str, rows: Sequence[Mapping[str, float]]) -> Chart:
-    """The picture of a table, for `tests.bench.plot`."""
-    columns, title, text = CHARTS[what]
-    series = {column: [(row[what], row[column]) for row in rows] for column in columns}
-    return Chart(what, title, what, "seconds", series, f"`make bench-scale`. {text}")
+def draw(what: str, rows: Sequence[Mapping[str, float]]) -> None:
+    """The picture of a table. Both axes begin at 0, so that what looks flat is flat."""
+    title, columns = CHARTS[what]
+    figure = Figure(figsize=(6.4, 3.6), layout="tight")
+    axes = figure.subplots()
+    for column in columns:
+        axes.plot([row[what] for row in rows], [row[column] for row in rows], marker="o", label=column)
+    axes.set(title=title, xlabel=what, ylabel="seconds", xlim=(0, None), ylim=(0, None))
+    axes.legend()
+    figure.savefig(FILE.parent / f"growth-{what}.svg")
 
 
 def _cell(value: float) -> str:
@@ -118,9 +101,9 @@ def on_new_brokers(what: str, size: int) -> Mapping[str, float]:
     ) as (source, target):
         partitions = size if what == "partitions" else BACKLOG_PARTITIONS
         create(source, partitions // PARTITIONS_OF_A_TOPIC)
-        config = Path(folder) / "mirror.yaml"
-        places = {"source": source.bootstrap, "target": target.bootstrap, "state": Path(folder) / "state"}
-        config.write_text(CONFIG.format(**places))
+        servers, own = {"primary": source.bootstrap, "backup": target.bootstrap}, Path(folder)
+        ends = {"state": own / "state", "trigger": "availableNow"}
+        config = write_config(own / "mirror.yaml", "mirror", servers, ["primary->backup"], FLOW, **ends)
         plans = {} if what == "backlog" else {"plan": plan_seconds(config)}
         figures = json.loads(in_a_process("tests.bench.scale", what, str(config), str(size)))
         again = {} if what == "backlog" else {"plan again": plan_seconds(config)}

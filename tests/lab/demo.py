@@ -26,6 +26,7 @@ from mirror_lib.text import grouped, size
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
+from tests.lab.flow_lab import write_config
 from tests.lab.group_lab import Read, faults_of_move, read_on
 from tests.lab.jvm import quick_spark
 
@@ -34,20 +35,6 @@ NEEDED_BYTES = 1_000_000_000
 STOPPED = 130
 # A consumer group that reads these, stops after so many records and resumes on the other cluster.
 GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
-
-CONFIG = """\
-clusters:
-  {source}: {{bootstrap.servers: "{source_bootstrap}"}}
-  {target}: {{bootstrap.servers: "{target_bootstrap}"}}
-flows:
-  {source}->{target}:
-    topics: [".*"]
-    topics.exclude: ["mm2.*\\\\.internal", ".*\\\\.replica", "__.*", {excluded}]
-    tasks.max: 2
-    replication.factor: 1
-state: {state}
-trigger: availableNow
-"""
 
 
 @dataclass
@@ -91,15 +78,11 @@ class Demo:
         return code
 
     def write_config(self) -> None:
-        text = CONFIG.format(
-            source=SOURCE,
-            target=TARGET,
-            source_bootstrap=self.brokers[0].bootstrap,
-            target_bootstrap=self.brokers[1].bootstrap,
-            excluded=", ".join(f'"{pattern}"' for pattern in dataset.EXCLUDED),
-            state=self.directory / "state",
-        )
-        self.config.write_text(text)
+        excluded = json.dumps([r"mm2.*\.internal", r".*\.replica", "__.*", *dataset.EXCLUDED])
+        flow = {"topics": '[".*"]', "topics.exclude": excluded, "tasks.max": 2, "replication.factor": 1}
+        servers = {broker.name: broker.bootstrap for broker in self.brokers}
+        ends = {"state": self.directory / "state", "trigger": "availableNow"}
+        write_config(self.config, "mirror", servers, [f"{SOURCE}->{TARGET}"], flow, **ends)
 
     def mirror(self) -> None:
         """Run the main job as a user does, and show its status lines."""

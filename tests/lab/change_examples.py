@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Sequence
 
 import yaml
 
@@ -13,8 +13,6 @@ from tests.lab.checkout import ROOT
 from tests.lab.examples import EXAMPLES
 
 CHANGES = sorted((EXAMPLES / "changes").glob("*.yaml"))
-
-
 PAGE = ROOT / "docs" / "run" / "transform.md"
 
 
@@ -45,8 +43,3 @@ def joined(files: Sequence[Path], servers: Sequence[str], folder: Path) -> Path:
     path = folder / "mirror.yaml"
     path.write_text(yaml.safe_dump({**config, "state": str(folder / "state")}), encoding="utf-8")
     return path
-
-
-def stems() -> List[str]:
-    """What the examples are called."""
-    return [file.stem for file in CHANGES]

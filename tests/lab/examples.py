@@ -9,8 +9,6 @@ from typing import List, Sequence
 from tests.lab.checkout import ROOT
 
 EXAMPLES = ROOT / "conf" / "examples"
-# What makes one configuration each. MirrorMaker 1's are command lines and are tested with that command.
-MM2_EXAMPLES = sorted([*(EXAMPLES / "hdinsight").glob("*.properties"), *(EXAMPLES / "dzone").glob("*.properties")])
 CONNECTORS = [EXAMPLES / "connect" / f"mm2-{part}-connector.json" for part in ("source", "checkpoint", "heartbeat")]
 
 

@@ -7,9 +7,11 @@ from typing import Any, Dict, List
 
 import pytest
 
+from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.policy import remote_topic
+from tests.lab.examples import EXAMPLES
 from tests.unit.configs import CLUSTERS, FLOW, fields, read, refusal
 
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
@@ -19,41 +21,9 @@ def warnings(config: MirrorConfig) -> str:
     return "\n".join(config.warnings)
 
 
-# Two published guides: both directions, quoted lists, a capital, milliseconds where seconds are due; and older names.
-AZURE = """
-clusters = primary-kafka-cluster, secondary-kafka-cluster
-primary-kafka-cluster.bootstrap.servers = wn0-src-kafka.bx.internal.net:9092,wn1-src-kafka.bx.internal.net:9092\x20
-secondary-kafka-cluster.bootstrap.servers = wn0-dest-kafka.bx.internal.net:9092,wn1-dest-kafka.bx.internal.net:9092\x20
-primary-kafka-cluster->secondary-kafka-cluster.enabled = true
-secondary-kafka-cluster->primary-kafka-cluster.enabled = true
-primary-kafka-cluster->secondary-kafka-cluster.topics = .*
-groups=.*
-emit.checkpoints.enabled = true\x20
-primary-kafka-cluster->secondary-kafka-cluster.sync.group.offsets.enabled=true\x20
-primary-kafka-cluster->secondary-kafka-cluster.sync.group.offsets.interval.ms=30000\x20
-topics.blacklist="*.internal,__.*"
-Replication.factor=3
-offset-syncs.topic.replication.factor=3
-status.storage.replication.factor=3
-"""
-DZONE = """
-clusters = source, target
-source.bootstrap.servers = kafka-source:9092
-target.bootstrap.servers = kafka-target:9092
-source.config.storage.replication.factor = 1
-source->target.enabled = true
-target->source.enabled = false
-heartbeats.topic.replication.factor = 1
-topics = .*
-replication.factor = 1
-refresh.topics.interval.seconds = 30
-topics.blacklist = .*[\\-\\.]internal, .*\\.replica, __consumer_offsets
-source->target.emit.heartbeats.enabled = true
-"""
-
-
-def test_files_of_two_guides_load_as_their_texts_mean_them(tmp_path: Path) -> None:
-    config = read(tmp_path, AZURE)
+def test_files_of_two_guides_load_as_their_texts_mean_them() -> None:
+    """Both directions, quoted lists, a capital, milliseconds where seconds are due; and older names."""
+    config = load(str(EXAMPLES / "hdinsight" / "both-ways-with-groups.properties"), {})
     assert [flow.name.count("primary-kafka-cluster->") for flow in config.flows] == [1, 0]
     there = {"topics_exclude": (".*.internal", "__.*"), "replication_factor": 3, "sync_group_offsets_interval": 30.0}
     assert fields(config, there) == there and config.flows[0].source.bootstrap_servers.endswith(":9092")
@@ -62,7 +32,7 @@ def test_files_of_two_guides_load_as_their_texts_mean_them(tmp_path: Path) -> No
     # Java drops a single backslash, so the pattern's dot matches any character there too.
     excluded = (".*[-.]internal", ".*.replica", "__consumer_offsets")
     only = {"topics_exclude": excluded, "refresh_topics_interval": 30.0, "replication_factor": 1}
-    config = read(tmp_path, DZONE)
+    config = load(str(EXAMPLES / "dzone" / "active-passive.properties"), {})
     assert fields(config, only) == only and [flow.name for flow in config.flows] == ["source->target"]
 
 
@@ -80,6 +50,7 @@ DEFAULTS = {
     [
         ("", DEFAULTS, ""),
         ("A->B.replication.factor = 3\nreplication.factor = 1", {"replication_factor": 3}, ""),
+        ("topics = a,b\x20", {"topics": ("a", "b")}, ""),
         ("topics = a\ntopics = b", {"topics": ("b",)}, "topics is given twice"),
         ("A.consumer.isolation.level = read_uncommitted", {"isolation_level": "read_uncommitted"}, ""),
         ("B.consumer.isolation.level = read_uncommitted", {"isolation_level": "read_committed"}, ""),

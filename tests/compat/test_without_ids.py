@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Iterator, Tuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tests.lab.one_flow import OneFlow, until
@@ -56,9 +55,7 @@ def test_topic_that_is_the_same_goes_on_over_gaps_in_its_log(sites: Sites, spark
 
 
 def recreate(flow: OneFlow, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
-    admin.delete_topics([flow.topic])[flow.topic].result(30)
-    until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
+    flow.source.delete_topic(flow.topic)
     flow.partitions, flow.written = partitions, 0
     until(lambda: created(flow), what="the deletion to end")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_OK
@@ -194,8 +193,7 @@ def test_checkpoint_of_spark_that_is_ahead_of_the_ledger_hides_no_record(flow: O
     flow.fill(30)
     assert flow.code(spark) == ""
     shutil.rmtree(flow.state / "offset_syncs")
-    admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
-    admin.delete_topics([flow.remote_topic])[flow.remote_topic].result(30)
+    flow.target.delete_topic(flow.remote_topic)
     flow.trigger = "1 second"
     with flow.running(spark):
         until(flow.all_copied, 40)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Dict, Iterator, Mapping, Sequence, Set, Tuple
+from typing import Dict, Iterator, Mapping, Sequence, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -38,7 +38,7 @@ def sites(both: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: S
     yield both
     for broker in both:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for future in admin.delete_topics(sorted(topics_of(broker))).values():
+        for future in admin.delete_topics(sorted(broker.topics)).values():
             future.result(30)
 
 
@@ -50,15 +50,9 @@ def run(files: Sequence[Path], sites: Sites, *options: str) -> None:
 
 def plan(files: Sequence[Path], sites: Sites) -> None:
     """`mirror plan FILES`, which changes neither cluster."""
-    before = [topics_of(broker) for broker in sites]
+    before = [broker.topics for broker in sites]
     assert main(["plan", *filled_in(files, [broker.bootstrap for broker in sites], Path.cwd())]) == 0
-    assert [topics_of(broker) for broker in sites] == before
-
-
-def topics_of(broker: KafkaBroker) -> Set[str]:
-    """Every topic but the broker's own."""
-    names = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
-    return {name for name in names if not name.startswith("__")}
+    assert [broker.topics for broker in sites] == before
 
 
 def fill(broker: KafkaBroker, topic: str, count: int = 20, partitions: int = 0, **configs: str) -> str:
@@ -99,8 +93,8 @@ def test_hdinsight_one_way_prefixes_topics_and_leaves_internal_ones(sites: Sites
     plan([EXAMPLES / "hdinsight" / "one-way.properties"], sites)
     run([EXAMPLES / "hdinsight" / "one-way.properties"], sites)
     assert_copied(source, "TestMirrorMakerTopic", destination, "source.TestMirrorMakerTopic")
-    assert "source.app.internal" not in topics_of(destination)
-    assert not {name for name in topics_of(source) if name.startswith("destination.")}
+    assert "source.app.internal" not in destination.topics
+    assert not {name for name in source.topics if name.startswith("destination.")}
 
 
 def test_hdinsight_both_ways_a_group_goes_on_where_it_left(sites: Sites) -> None:
@@ -117,7 +111,7 @@ def test_hdinsight_both_ways_a_group_goes_on_where_it_left(sites: Sites) -> None
     fill(primary, topic, 5)
     run(files, sites)
     assert count_of(read_on(secondary, "my-group", [remote])) == 5
-    assert not {name for site in sites for name in topics_of(site) if name.count("-kafka-cluster.") > 1}
+    assert not {name for site in sites for name in site.topics if name.count("-kafka-cluster.") > 1}
 
 
 @pytest.mark.long
@@ -134,10 +128,10 @@ def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> 
         assert_copied(source, topic, target, f"source.{topic}")
         assert len(read_topic(target, f"source.{topic}")) == partitions
     assert configs_of(target, "source.compacted_topic_1")["cleanup.policy"] == "compact"
-    assert not {name for name in topics_of(source) if name.startswith("target.")}
+    assert not {name for name in source.topics if name.startswith("target.")}
     # "A heartbeat topic on each side", and the copy of the source's.
-    assert "heartbeats" in topics_of(source)
-    assert {"heartbeats", "source.heartbeats"} <= topics_of(target)
+    assert "heartbeats" in source.topics
+    assert {"heartbeats", "source.heartbeats"} <= target.topics
     assert {key for log in read_topic(target, "source.checkpoints.internal").values() for key in log}
 
 
@@ -149,7 +143,7 @@ def test_dzone_active_active_copies_both_ways(sites: Sites) -> None:
     run([EXAMPLES / "dzone" / "active-active.properties"], sites)
     assert_copied(source, "topic_1", target, "source.topic_1")
     assert_copied(target, "topic_2", source, "target.topic_2")
-    records = {name for site in sites for name in topics_of(site) if "topic_" in name}
+    records = {name for site in sites for name in site.topics if "topic_" in name}
     assert records == {"topic_1", "topic_2", "source.topic_1", "target.topic_2"}
 
 
@@ -165,7 +159,7 @@ def test_mirrormaker_1_command_for_all_topics_copies_each_under_its_name(sites: 
         Path(file.name).write_text(text.replace("TARGET_BROKERS", target.bootstrap))
     command = shlex.split((folder / "all-topics.sh").read_text().splitlines()[-1])
     assert main([*command[1:], "--once", "--state", str(Path.cwd() / "state")]) == 0
-    assert topics_of(target) == set(topics)
+    assert target.topics == set(topics)
     for topic in topics:
         assert_copied(source, topic, target, topic)
 
@@ -179,8 +173,8 @@ def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
     run(CONNECTORS, sites)
     assert_copied(source, "foo", target, "emrsource.foo")
     assert_copied(source, "foo-2", target, "emrsource.foo-2")
-    assert "emrsource.bar-foo" not in topics_of(target)
-    assert "heartbeats" in topics_of(target)
+    assert "emrsource.bar-foo" not in target.topics
+    assert "heartbeats" in target.topics
     # What `curl …/status` is for.
     assert main(["verify", *filled_in(CONNECTORS, [broker.bootstrap for broker in sites], Path.cwd())]) == 0
     assert {key for log in read_topic(target, "emrsource.checkpoints.internal").values() for key in log}
@@ -193,12 +187,12 @@ def test_the_checkpoint_connector_alone_translates_what_the_source_connector_alo
     assert count_of(read_on(source, "app", ["foo"])) == 20
     plan(CONNECTORS[1:2], sites)
     run(CONNECTORS[1:2], sites)
-    assert topics_of(target) == {"emrsource.checkpoints.internal"}
+    assert target.topics == {"emrsource.checkpoints.internal"}
     assert not read_topic(target, "emrsource.checkpoints.internal")[0]  # nothing is copied yet
     run(CONNECTORS[:1], sites)
     fill(source, "foo", 5)
     run(CONNECTORS[1:2], sites)
-    assert topics_of(target) == {"emrsource.foo", "emrsource.checkpoints.internal"}
+    assert target.topics == {"emrsource.foo", "emrsource.checkpoints.internal"}
     copies = read_topic(target, "emrsource.foo")[0]
     assert len(copies) == 20
     (found,) = [
@@ -226,9 +220,9 @@ def test_connectors_that_copy_nothing_go_on_alone_until_they_are_stopped(sites: 
     run(CONNECTORS[:1], sites)
     paths = filled_in(CONNECTORS[1:], [broker.bootstrap for broker in sites], Path.cwd())
     with driver(["-m", "mirror_lib.cli", "run", *paths]) as running:
-        until(lambda: "heartbeats" in topics_of(target), 60)
+        until(lambda: "heartbeats" in target.topics, 60)
         commit(source, "app", "foo", 10)
-        until(lambda: "emrsource.checkpoints.internal" in topics_of(target), 60)
+        until(lambda: "emrsource.checkpoints.internal" in target.topics, 60)
         assert running.process.poll() is None
         running.process.terminate()
         assert running.wait(30) == 0

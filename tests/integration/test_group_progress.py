@@ -8,7 +8,6 @@ import signal
 from typing import Callable, Dict, Iterator
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
@@ -18,7 +17,7 @@ from mirror_lib.kafka.group_progress import GroupProgress
 from tests.integration.conftest import Ground
 from tests.lab.crash import Driver, driver
 from tests.lab.flow_lab import FlowLab, values
-from tests.lab.group_lab import member
+from tests.lab.group_lab import member, offsets
 from tests.lab.one_flow import until
 
 
@@ -32,11 +31,7 @@ def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
 
 def committed(lab: FlowLab) -> Dict[int, int]:
     """What the lab's group has committed of the topic that is kept, by partition."""
-    consumer = Consumer({"bootstrap.servers": lab.source.bootstrap, "group.id": lab.name})
-    asked = [TopicPartition(f"{lab.name}.kept", number) for number in (0, 1)]
-    found = consumer.committed(asked, timeout=30)
-    consumer.close()
-    return {each.partition: each.offset for each in found if each.offset >= 0}
+    return offsets(lab.source, lab.name, f"{lab.name}.kept", 2)
 
 
 def test_what_was_taken_back_of_a_deleted_topic_is_not_committed_with_the_rest(lab: FlowLab) -> None:
@@ -47,7 +42,7 @@ def test_what_was_taken_back_of_a_deleted_topic_is_not_committed_with_the_rest(l
         with GroupProgress(source, flow) as progress:
             progress.commit({(gone, 0): CommittedOffset(5), (kept, 0): CommittedOffset(1)})
             assert committed(lab) == {0: 1}
-            lab.delete(lab.source, gone)
+            lab.source.delete_topic(gone)
             progress.withdraw({(gone, 0): CommittedOffset(5)})
             progress.offer({(kept, 0): CommittedOffset(7)})
             until(lambda: committed(lab) == {0: 7})
@@ -68,7 +63,7 @@ def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(
         until(lambda: committed(lab).get(0) == 50)
         lab.write("gone", values(50, "more"))
         until(lambda: len(lab.remote_values("gone")) == 100)
-        lab.delete(lab.source, f"{lab.name}.gone")
+        lab.source.delete_topic(f"{lab.name}.gone")
         for number in range(2, 5):
             lab.write("kept", values(50, f"part {number}"))
             until(lambda count=50 * number: committed(lab).get(0) == count)  # type: ignore[misc]

@@ -466,7 +466,7 @@ def test_rows_of_a_source_topic_that_was_created_anew_say_nothing_about_the_new_
     lab.copy()
     read_on(lab.source, group, [topic], 30)
     assert lab.translate() == {(group, "orders", 0): "exact"}
-    lab.delete(lab.source, topic)
+    lab.source.delete_topic(topic)
     lab.create("orders")
     lab.write("orders", values(20, "new"))
     first = of_topic(read_on(lab.source, group, [topic], 5), topic)
@@ -487,7 +487,7 @@ def test_rows_of_a_remote_topic_that_was_created_anew_say_nothing_about_the_new_
     key, unseen = (group, "orders", 0), (group, "unseen", 0)
     missing = f"untranslatable: {lab.remote('unseen')}-0 does not exist yet"
     assert lab.translate() == {key: "exact", unseen: missing}
-    lab.delete(lab.target, lab.remote("orders"))
+    lab.target.delete_topic(lab.remote("orders"))
     assert lab.translate()[key] == f"untranslatable: {lab.remote('orders')}-0 does not exist yet"
     lab.copy()
     assert lab.translate()[key] == "exact"
@@ -503,7 +503,7 @@ def test_offset_of_a_remote_topic_that_was_created_anew_since_the_decision_is_no
     first = of_topic(read_on(lab.source, group, [topic], 80), topic)
     with lab.translation() as life:
         decisions = life.decide(life.survey())
-        lab.delete(lab.target, lab.remote("orders"))
+        lab.target.delete_topic(lab.remote("orders"))
         # Shorter than the old one: there the old offset lies behind what was not read.
         lab.expire("orders", 60)
         lab.copy()

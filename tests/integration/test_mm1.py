@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Callable, Dict, List
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.flow_lab import FlowLab, values
-from tests.lab.group_lab import commit, member
+from tests.lab.group_lab import commit, member, offsets
 from tests.lab.mm1_lab import Mm1Lab
 from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
@@ -42,10 +41,7 @@ def write(lab: Mm1Lab) -> Write:
 
 def committed(lab: Mm1Lab) -> Dict[int, int]:
     """What the group has committed on the source, by partition."""
-    consumer = Consumer({"bootstrap.servers": lab.source.bootstrap, "group.id": lab.group})
-    found = consumer.committed([TopicPartition(lab.topic, number) for number in (0, 1)], timeout=30)
-    consumer.close()
-    return {each.partition: each.offset for each in found if each.offset >= 0}
+    return offsets(lab.source, lab.group, lab.topic, 2)
 
 
 def test_position_of_an_old_mirrormaker_is_gone_on_from_and_survives_a_lost_ledger(lab: Mm1Lab, write: Write) -> None:

@@ -181,15 +181,10 @@ def test_an_identity_flow_onto_the_same_cluster_is_refused(source: KafkaCluster)
 
 
 def test_a_recreated_topic_has_another_id(target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names) -> None:
-    from confluent_kafka.admin import AdminClient
-
     name = topic_name("orders")
     target.create_topics([NewTopic(name, 1, 1)])
     first = target.topics()[name].topic_id
-    client = AdminClient({"bootstrap.servers": target_cluster.bootstrap})
-    client.delete_topics([name])[name].result(20)
-    while name in target.topics():
-        time.sleep(0.05)
+    target_cluster.delete_topic(name)
     target.create_topics([NewTopic(name, 1, 1)])
     assert target.topics()[name].topic_id not in ("", first)
 

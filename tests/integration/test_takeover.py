@@ -324,7 +324,7 @@ def believe_kept_positions(lab: GroupLab) -> None:
 def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab, tmp_path: Path) -> None:
     lab = made((left.source, left.target), left.spark, tmp_path / "refused", "foreign", "emptied", "idle")
     lab.write_to(lab.target, lab.remote("foreign"), [b"a stranger's"])
-    lab.delete(lab.target, lab.remote("emptied"))
+    lab.target.delete_topic(lab.remote("emptied"))
     lab.target.create_topic(lab.remote("emptied"))
     origin = ["--from", AS_CONNECT, "--connector", "MirrorSourceConnector", "--worker-group", "source-mm2"]
     done = subprocess.run(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from tests.lab.one_flow import NewFlow, OneFlow, until
+from tests.lab.one_flow import NewFlow, OneFlow
 
 LATEST = {"consumer.auto.offset.reset": "latest"}
 
@@ -88,9 +87,7 @@ def test_re_created_topic_is_refused_with_the_partitions_that_the_old_one_lacked
 ) -> None:
     flow.fill(40)
     assert flow.code(spark) == ""
-    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
-    admin.delete_topics([flow.topic])[flow.topic].result(30)
-    until(lambda: flow.topic not in admin.list_topics(timeout=10).topics)
+    flow.source.delete_topic(flow.topic)
     flow.source.create_topic(flow.topic, 3, retention_ms="-1")
     flow.partitions, flow.written = 3, 0
     flow.fill(60)

@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -213,6 +213,19 @@ class KafkaBroker:
         while self._leaderless(admin, name, partitions):
             time.sleep(0.02)
         return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until the broker does not list it any more."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([name])[name].result(30)
+        while name in admin.list_topics(timeout=10).topics:
+            time.sleep(0.05)
+
+    @property
+    def topics(self) -> Set[str]:
+        """Names of all topics but Kafka's own."""
+        names = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=10).topics
+        return {name for name in names if not name.startswith("__")}
 
     def write(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
         """Append records; `options` are librdkafka's, `_` for `.`: `batch_num_messages=1` makes a batch of each."""

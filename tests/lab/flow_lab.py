@@ -165,13 +165,6 @@ class FlowLab:
         cut = len(self.name) + 1
         return [(r["kind"], r["topic"][cut:], r["partition"], r["from_offset"], r["until_offset"]) for r in rows]
 
-    def delete(self, broker: KafkaBroker, topic: str) -> None:
-        """Delete a topic and wait until no one sees it any more."""
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.delete_topics([topic])[topic].result(30)
-        while topic in admin.list_topics(timeout=10).topics:
-            threading.Event().wait(0.05)
-
     def grow(self, stem: str, partitions: int) -> None:
         """Add partitions to a topic of the source."""
         topic = f"{self.name}.{stem}"

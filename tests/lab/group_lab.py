@@ -114,6 +114,11 @@ def committed(broker: KafkaBroker, group: str, partitions: Mapping[str, int]) ->
     return {tuple(at): (each.offset, each.metadata or "") for at, each in found.items() if each is not None}
 
 
+def offsets(broker: KafkaBroker, group: str, topic: str, partitions: int = 1) -> Dict[int, int]:
+    """The committed offsets by partition; none is left out."""
+    return {number: at for (_, number), (at, _) in committed(broker, group, {topic: partitions}).items()}
+
+
 class Move(NamedTuple):
     """A row of the audit table; `topic` is without the lab's name."""
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Optional, Tuple
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
@@ -120,9 +119,7 @@ class OneFlow:
 
     def create_source_anew(self, records: int) -> None:
         """Another topic of the name, with so many records in each partition."""
-        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
-        admin.delete_topics([self.topic])[self.topic].result(30)
-        until(lambda: self.topic not in admin.list_topics(timeout=10).topics)
+        self.source.delete_topic(self.topic)
         self.source.create_topic(self.topic, self.partitions, retention_ms="-1")
         self.fill(records)
 
@@ -153,8 +150,7 @@ class OneFlow:
         return self.copies() == self.everything
 
     def has_remote_topic(self) -> bool:
-        admin = AdminClient({"bootstrap.servers": self.target.bootstrap})
-        return self.remote_topic in admin.list_topics(timeout=10).topics
+        return self.remote_topic in self.target.topics
 
     def copies(self) -> int:
         """Records on the remote log by now, whatever they are; 0 while there is none."""

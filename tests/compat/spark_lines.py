@@ -1,8 +1,8 @@
 """`python -m tests.compat.spark_lines [LINE...]`: the same tests on each Spark line, and a table of what they showed.
 
-Each line has an environment of its own, `.venv-sparkLINE`, made by tests/lab/setup.sh. `.cache/compat/spark.json` keeps
-the result of each line's last run, `.cache/compat/spark.md` shows them. Ends with
-1 where a test failed, or a line could not be set up; one whose Python the machine lacks is left out, but not in CI.
+Each line has an environment of its own, `.venv-sparkLINE`, made by tests/lab/setup.sh. `.cache/compat/spark.md` shows
+the results of the run. Ends with 1 where a test failed, or a line could not be set up; one whose Python the machine
+lacks is left out, but not in CI.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
@@ -149,23 +149,6 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
-def kept() -> Dict[str, Line]:
-    """The last result of each line."""
-    file = FOLDER / "spark.json"
-    stored = json.loads(file.read_text()) if file.is_file() else {}
-    return {
-        spark: Line(**{**line, "checks": {name: Count(**count) for name, count in line["checks"].items()}})
-        for spark, line in stored.items()
-    }
-
-
-def _with_others(line: Line, before: Optional[Line]) -> Line:
-    """The line with checks of an earlier run of the same day and versions that were not run again."""
-    if before is None or (before.date, before.versions) != (line.date, line.versions):
-        return line
-    return replace(line, checks={**before.checks, **line.checks})
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the lines, or all. In the environment `CHECKS="copy state"` names checks, `QUICK=1` takes a few tests of each
     but the unit tests."""
@@ -179,10 +162,7 @@ def main(arguments: Sequence[str]) -> int:
     results = []
     for spark in arguments or LINES:
         results.append(run_line(spark, {name: CHECKS[name] for name in wanted}, quick))
-        every = kept()
-        every[spark] = _with_others(results[-1], every.get(spark))
-        (FOLDER / "spark.json").write_text(json.dumps({key: asdict(every[key]) for key in LINES if key in every}))
-        (FOLDER / "spark.md").write_text(table([every[key] for key in LINES if key in every]))
+        (FOLDER / "spark.md").write_text(table(results))
     for line in results:
         for name, count in line.checks.items():
             print(f"compat: Spark {line.spark}: {name}: {count}", *count.failed, sep="\n  ")

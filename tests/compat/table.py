@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import datetime, timezone
 from typing import Dict, List, NamedTuple, Tuple
@@ -10,6 +9,7 @@ from typing import Dict, List, NamedTuple, Tuple
 from tests.lab.checkout import CACHE, LabError
 
 FOLDER = CACHE / "compat"
+CELLS = {None: "not run", True: "yes", False: "**no**"}
 CHECKS = ("kill and resume", "verify equal", "read equal", "plan", "groups", "heartbeats", "MirrorClient")
 
 Side = Tuple[str, int]
@@ -67,22 +67,17 @@ class Table:
     """What was found in one run, by row and check."""
 
     def __init__(self) -> None:
-        self._found: Dict[Row, Dict[str, Tuple[bool, float]]] = {}
+        self._found: Dict[Row, Dict[str, bool]] = {}
 
-    def note(self, row: Row, check: str, passed: bool, seconds: float) -> None:
+    def note(self, row: Row, check: str, passed: bool) -> None:
         """One check ended."""
-        self._found.setdefault(row, {})[check] = (passed, seconds)
+        self._found.setdefault(row, {})[check] = passed
 
     def write(self) -> None:
-        """Print the table and keep it: brokers.md as it is printed, brokers.json with seconds."""
+        """Print the table and keep it."""
         FOLDER.mkdir(parents=True, exist_ok=True)
         text = self.markdown()
         (FOLDER / "brokers.md").write_text(text, encoding="utf-8")
-        rows = {
-            str(row): {name: {"passed": ok, "seconds": round(seconds)} for name, (ok, seconds) in found.items()}
-            for row, found in self._found.items()
-        }
-        (FOLDER / "brokers.json").write_text(json.dumps(rows, indent=2), encoding="utf-8")
         print(f"\n{text}")
 
     def markdown(self) -> str:
@@ -90,7 +85,7 @@ class Table:
         head = ["source", "target", *CHECKS]
         lines = [f"Run on {datetime.now(timezone.utc):%d %B %Y}.", "", _line(head), _line(["---"] * len(head))]
         for row, found in self._found.items():
-            cells = [_cell(found.get(check)) for check in CHECKS]
+            cells = [CELLS[found.get(check)] for check in CHECKS]
             lines.append(_line([_side(row.source), _side(row.target), *cells]))
         return "\n".join(lines) + "\n"
 
@@ -102,9 +97,3 @@ def _line(cells: List[str]) -> str:
 def _side(side: Side) -> str:
     version, brokers = side
     return version if brokers == 1 else f"{version}, {brokers} brokers"
-
-
-def _cell(found: object) -> str:
-    if not isinstance(found, tuple):
-        return "not run"
-    return "yes" if found[0] else "**no**"

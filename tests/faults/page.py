@@ -1,5 +1,5 @@
-"""`python -m tests.faults.page [OUTCOMES.jsonl ...]`: makes `docs/project/guarantees.md` of the outcomes of `make
-faults` and `make soak`.
+"""`python -m tests.faults.page [OUTCOMES.jsonl ...]`: writes the outcomes of `make faults` and `make soak` into
+`docs/project/guarantees.md`.
 
 `tests/faults/outcomes.jsonl` has the last outcome of each case and engine; the ones of the named files replace them
 there.
@@ -18,7 +18,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from mirror_lib.text import grouped
 from tests.faults.cases import CASES, Case
 from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
-from tests.faults.scene import WHOLE_SECONDS
 from tests.lab.checkout import ROOT
 
 Found = Mapping[Tuple[str, str], Mapping[str, Any]]
@@ -31,66 +30,21 @@ WIDTH = 120
 ENGINES = (Mirror.name, MirrorMaker2.name, MirrorMaker2ExactlyOnce.name)
 WRONG = ("lost", "unseen", "doubled", "reordered", "foreign", "changed")
 
-HEAD = """\
-# Guarantees
-
-Outcomes of `make faults`: a replicator copies {rate} records a second between two clusters of three
-brokers. A case fails if its fault came before the first record.
-
-```
-make faults                                       # this mirror
-make faults ENGINES="mirror mm2 mm2-exactly-once" # and MirrorMaker 2
-make faults CASES="zombie lines-cut" SEED=7       # two cases, with a seed
-make soak HOURS=1                                 # random faults
-python -m tests.faults.page .cache/faults/outcomes.jsonl
-```
-
-## Limits of the promises
-
-[concepts.md](../start/concepts.md#what-is-promised) has the promises. If the mirror cannot keep one, it ends with exit
-code 3, and the table `events` has topic, partition and offsets. It does not promise that
-
-- the records of one source transaction become visible at once;
-- both sides have equal offsets: `offset_syncs` has the exact map;
-- it notices records that the source acknowledged and then lost;
-- a partition resumes if DeleteRecords and a kill come within seconds after a copy, before the ledger commit: the next
-  start refuses it;
-- a run continues if its own InitProducerId request arrives seconds late (`requests-late`): it ends with exit code 3,
-  without loss or duplicates, and the next start resumes.
-
-## Verdicts
-
-A checker without product code reads both sides at both isolation levels. A cell has both verdicts if they differ. The
-checker ignores records that the source lost.
-
-- *exact*: no record was lost, doubled, changed or out of order.
-- *lost*: the record is missing, and a later record of the partition was copied.
-- *missed*: a group that moves to the target would skip the record.
-- *incomplete*: acknowledged records were missing {minutes} minutes after the fault.
-- Seconds in brackets: from the last fault's end until a reader has every record acknowledged by then. Other tests ran
-  at the same time, so these are upper bounds.
-
-Network faults last 30 s. MirrorMaker 2 runs in dedicated mode at its defaults, with three replicas and
-`read_committed`. The column *exactly-once* adds `exactly.once.source.support` and
-`dedicated.mode.enable.internal.rest`.
-
-Outcomes of {days}, on the machine of the [benchmarks](benchmarks.md).
-"""
+# The results begin here; what stands before is written by hand, but for the days of the outcomes.
+RESULTS = "## Compared with MirrorMaker 2"
 
 # One of the brokers of a cluster, in the name of a fault.
 BROKER = re.compile(r"\b(source|target)-\d(, the controller)?")
 
 
-def page(found: Found) -> str:
-    """The whole page."""
-    from tests.faults.load import PER_SECOND
-
+def page(text: str, found: Found) -> str:
+    """The whole page, of its present text."""
     days = sorted({outcome["day"] for outcome in found.values()})
     first_and_last = " to ".join(dict.fromkeys((days[0], days[-1])))
-    lines = [HEAD.format(rate=PER_SECOND, minutes=f"{WHOLE_SECONDS / 60:.0f}", days=first_and_last)]
+    head = text[: text.index(RESULTS)]
+    lines = [re.sub(r"(?<=\nOutcomes of )\d[^,]*", first_and_last, head) + RESULTS, ""]
     beside = [each for each in CASES.values() if each.mm2 and (each.name, Mirror.name) in found]
     alone = [each for each in CASES.values() if not each.mm2 and (each.name, Mirror.name) in found]
-    lines += ["## Compared with MirrorMaker 2", ""]
     lines += table(("fault", "this mirror", "MirrorMaker 2", "exactly-once"), beside, ENGINES, found)
     lines += ["", "## Faults of this mirror alone", ""]
     lines += table(("fault", "this mirror"), alone, ENGINES[:1], found)
@@ -174,7 +128,7 @@ def write(files: Sequence[Path]) -> None:
     """Keep what is new in these files, and make the page of all."""
     found = loaded([KEPT, *files])
     KEPT.write_text("".join(json.dumps(found[each], sort_keys=True) + "\n" for each in sorted(found)))
-    PAGE.write_text(page(found))
+    PAGE.write_text(page(PAGE.read_text(), found))
 
 
 if __name__ == "__main__":

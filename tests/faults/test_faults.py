@@ -130,4 +130,5 @@ def test_every_case_has_a_title_of_its_own() -> None:
 
 
 def test_the_page_is_what_its_generator_makes_of_the_kept_outcomes() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(loaded([KEPT])), "run python -m tests.faults.page"
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page(text, loaded([KEPT])), "run python -m tests.faults.page"

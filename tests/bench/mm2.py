@@ -13,27 +13,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Sequence
 
+from mirror_lib.text import grouped, size
 from tests.bench.cases import Case, chosen
 from tests.bench.digests import Reader
 from tests.bench.engines import BROKER_JVM, COMPARED, COMPARED_CHANGING, ENGINES, compiled
+from tests.bench.page import NAMES, page
 from tests.bench.results import FILE, Results, Run, loaded, save, this_machine
 from tests.bench.rounds import LogPosition, run_case
-from tests.bench.table import line_of, table
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.far_proxy import far
 from tests.lab.ports import free_ports
 
 ONE_WAY_MS = 25
-# The scale: the first of these that takes part.
-PAIRED = ("tuned", "loop")
 WARM_UP = Case("warm.up", "", 500_000, 200)
 # Removed topics must not fill the disk while others are measured.
 PROPERTIES = {"log.segment.delete.delay.ms": "1000"}
 
 
 def run() -> int:
-    """Every chosen case; the table of all that the file has of them is printed at the end."""
+    """Every chosen case; what the page says of them is printed at the end."""
     cases = chosen(os.environ.get("CASES", "").split(), bool(os.environ.get("BIG")))
     engines = os.environ.get("ENGINES", "").split()
     unknown = sorted(set(engines) - set(ENGINES))
@@ -45,8 +44,7 @@ def run() -> int:
         run_case(here, WARM_UP, ["loop"], 1, lambda _: None)
         for case in cases:
             measure(here, case, taking_part(case, engines), int(os.environ.get("ROUNDS") or 5), file)
-    shown = engines or COMPARED
-    print(f"\n{table(loaded(file), cases, next(each for each in (*PAIRED, *shown) if each in shown))}\n\n{file}")
+    print(f"\n{page(loaded(file), cases)}\n{file}")
     return 0
 
 
@@ -67,6 +65,16 @@ def measure(here: LogPosition, case: Case, engines: Sequence[str], rounds: int, 
 
     run_case(here, case, engines, rounds, noted)
     save(found[0], file)
+
+
+def line_of(run: Run) -> str:
+    """One copy, as soon as it is done."""
+    figures = run.figures
+    return (
+        f"{run.case} · round {run.round} · {NAMES[run.engine]}: {grouped(round(figures.steady_rate))} records/s, "
+        f"CPU {figures.steady_cpu:.2f} s per million, brokers {figures.steady_broker_cpu:.2f}, "
+        f"{size(figures.peak_bytes)}, last record after {figures.last_seconds:.1f} s · equal"
+    )
 
 
 @contextmanager

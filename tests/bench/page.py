@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from pathlib import Path
 from textwrap import fill
-from typing import Iterable, Iterator, Optional, Sequence
+from typing import Callable, Iterable, Iterator, Optional, Sequence
 
 from mirror_lib.text import grouped, size
-from tests.bench.cases import CASES, STEADY, WHOLE, Case
-from tests.bench.figures import Spread, short, spread
+from tests.bench.cases import CASES, STEADY, Case
+from tests.bench.figures import Spread, ratios, short, spread
 from tests.bench.results import Results, Run, loaded
-from tests.bench.table import NAMES, cpu_ratio, median, ratio
 
+NAMES = {
+    "mirror": "this mirror",
+    "mm2": "MirrorMaker 2",
+    "tuned": "MirrorMaker 2, tuned",
+    "loop": "Java loop",
+    "rows": "engine records",
+}
 CPU_TARGET = 0.25
 WIDTH = 120
 # Facts about the machine whose values need no name.
 BARE = ("processor", "memory", "system")
 
 
-def page(results: Results) -> str:
-    """The lines that have figures, in the page's order."""
-    measured = [case for case in CASES if results.of(case.name, case.ours)]
+def page(results: Results, cases: Sequence[Case] = CASES) -> str:
+    """The lines that have figures of these cases, in the page's order."""
+    measured = [case for case in cases if results.of(case.name, case.ours)]
     parts = [_machine(results), "\n", *_lines(_throughput(results, measured))]
     parts += [f"\n{_cpu_targets(results, measured)}\n{_memory(results, measured)}\n\n"]
     return "".join([*parts, *_lines(_scale(results, measured))])
@@ -44,29 +51,47 @@ def _throughput(results: Results, cases: Sequence[Case]) -> Iterator[Sequence[st
             case.what,
             _rate(ours),
             _rate(theirs),
-            str(ratio(results, case, case.ours, STEADY) or ""),
-            str(ratio(results, case, case.ours, WHOLE) or ""),
+            str(_ratio(results, case, case.ours, _steady) or ""),
+            str(_ratio(results, case, case.ours, _whole) or ""),
             f"{_cpu(ours)}/{_cpu(theirs)}",
             str(_cpu_ratio(results, case) or ""),
             _verdict(results, case),
         )
 
 
+def _ratio(results: Results, case: Case, engine: str, figure: Callable[[Run], float]) -> Optional[Spread]:
+    """The engine's figure to tuned MirrorMaker 2's, over the rounds that have both."""
+    ours, theirs = (
+        {number: figure(run) for number, run in results.of(case.name, each).items()} for each in (engine, "tuned")
+    )
+    return spread(ratios(ours, theirs))
+
+
+def _steady(run: Run) -> float:
+    return run.figures.steady_rate
+
+
+def _whole(run: Run) -> float:
+    return run.figures.whole_rate
+
+
 def _rate(runs: Sequence[Run]) -> str:
-    return grouped(int(round(median(runs, "steady_rate"), -2))) if runs else ""
+    return grouped(int(round(statistics.median(map(_steady, runs)), -2))) if runs else ""
 
 
 def _cpu(runs: Sequence[Run]) -> str:
-    return short(median(runs, "steady_cpu")) if runs else "-"
+    return short(statistics.median(run.figures.steady_cpu for run in runs)) if runs else "-"
 
 
 def _cpu_ratio(results: Results, case: Case) -> Optional[Spread]:
     """Only of cases that a target of CPU is for: whole record batches, long enough for a steady state."""
-    return cpu_ratio(results, case, "mirror") if case.fast_path and case.judged == STEADY else None
+    if not case.fast_path or case.judged != STEADY:
+        return None
+    return _ratio(results, case, "mirror", lambda run: run.figures.steady_cpu)
 
 
 def _verdict(results: Results, case: Case) -> str:
-    found = ratio(results, case, case.ours, case.judged)
+    found = _ratio(results, case, case.ours, _steady if case.judged == STEADY else _whole)
     if case.target is None or found is None:
         return ""
     wanted = f"{'' if case.judged == STEADY else '*whole* '}{short(case.target)}"
@@ -75,6 +100,8 @@ def _verdict(results: Results, case: Case) -> str:
 
 def _cpu_targets(results: Results, cases: Sequence[Case]) -> str:
     found = {case.what: each for case in cases for each in [_cpu_ratio(results, case)] if each is not None}
+    if not found:
+        return ""
     missed = [f"{what} ({each})" for what, each in found.items() if each.median > CPU_TARGET]
     verdict = f"missed by {', '.join(missed)}" if missed else "met"
     others = f", met by the other {len(found) - len(missed)} cases" if missed else ""
@@ -100,7 +127,7 @@ def _scale(results: Results, cases: Sequence[Case]) -> Iterator[Sequence[str]]:
         for engine in ("mm2", "loop"):
             runs = list(results.of(case.name, engine).values())
             if runs:
-                found = ratio(results, case, engine, STEADY)
+                found = _ratio(results, case, engine, _steady)
                 yield (case.what, NAMES[engine], _rate(runs), str(found or ""), _cpu(runs))
 
 

@@ -22,7 +22,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.progress import FlowProgress, after, is_news, status_line
-from mirror_lib.text import grouped, size
+from mirror_lib.text import aligned, grouped, size
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
@@ -219,29 +219,15 @@ def started(arguments: Sequence[str], errors: Any, **environment: str) -> Iterat
 
 
 def table(topics: Sequence[Dict[str, Any]], rates: Mapping[str, float], rate: float) -> str:
-    """Aligned columns, one row a topic and one for all, whose rate counts the fixed cost of the passes too."""
-    head = ["topic", "partitions", "records", "records/s", "verified"]
-    rows = [
-        [
-            t["topic"],
-            str(t["partitions"]),
-            grouped(t["records"]),
-            grouped(round(rates.get(t["topic"], 0.0))),
-            t["verdict"],
-        ]
-        for t in topics
-    ]
-    sums = [sum(t[name] for t in topics) for name in ("partitions", "records")]
+    """One row a topic and one for all, whose rate counts the fixed cost of the passes too."""
+    rows = [["topic", "partitions", "records", "records/s", "verified"]]
+    for t in topics:
+        speed = grouped(round(rates.get(t["topic"], 0.0)))
+        rows.append([t["topic"], str(t["partitions"]), grouped(t["records"]), speed, t["verdict"]])
+    partitions, records = (sum(t[name] for t in topics) for name in ("partitions", "records"))
     equal = sum(t["verdict"] == "equal" for t in topics)
-    total = ["all", str(sums[0]), grouped(sums[1]), grouped(round(rate)), f"{equal} of {len(topics)}"]
-    widths = [max(len(row[i]) for row in (head, *rows, total)) for i in range(len(head))]
-    rule = ["-" * width for width in widths]
-    return "\n".join(aligned(row, widths) for row in (head, rule, *rows, rule, total))
-
-
-def aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [cell.rjust(width) if 0 < i < 4 else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths))]
-    return "  ".join(cells).rstrip()
+    rows.append(["all", str(partitions), grouped(records), grouped(round(rate)), f"{equal} of {len(topics)}"])
+    return "\n".join(aligned(rows, right=(1, 2, 3)))
 
 
 def one_line(error: BaseException) -> Optional[str]:

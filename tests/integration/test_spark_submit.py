@@ -67,9 +67,7 @@ def value_of(command: List[str], option: str) -> str:
     ("version", "scala", "connector", "delta"),
     [
         ("3.3.4", "2.12", "spark-sql-kafka-0-10_2.12:3.3.4", "io.delta:delta-core_2.12:2.3.0"),
-        ("3.4.4", "2.12", "spark-sql-kafka-0-10_2.12:3.4.4", "io.delta:delta-core_2.12:2.4.0"),
         ("3.5.1-amzn-0", "2.12", "spark-sql-kafka-0-10_2.12:3.5.1", "io.delta:delta-spark_2.12:3.3.2"),
-        ("4.1.1", "2.13", "spark-sql-kafka-0-10_2.13:4.1.1", "io.delta:delta-spark_4.1_2.13:4.1.0"),
         ("4.2.0", "2.13", "spark-sql-kafka-0-10_2.13:4.2.0", "io.delta:delta-spark_4.2_2.13:4.4.0"),
     ],
 )

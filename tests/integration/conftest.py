@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Tuple
 
 import pytest
 
-from tests.lab.brokers import KafkaBroker
+from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import NewFlow, OneFlow
 
 if TYPE_CHECKING:
@@ -38,6 +38,24 @@ def handlers_of_signals() -> Iterator[None]:
 def ground(source_cluster: KafkaBroker, target_cluster: KafkaBroker, spark: SparkSession, tmp_path: Path) -> Ground:
     """What a lab stands on: source, target, Spark, and a folder of this test alone."""
     return source_cluster, target_cluster, spark, tmp_path
+
+
+@pytest.fixture(scope="module")
+def shared_ground(
+    source_cluster: KafkaBroker,
+    target_cluster: KafkaBroker,
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Ground:
+    """The same for a lab that all tests of a file share."""
+    return source_cluster, target_cluster, spark, tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
+    """Two clusters of the file alone, which may kill them, and find there only what it made."""
+    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
+        yield brokers
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.takeover.origin import may_copy
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit
 from tests.lab.job_lab import JobLab
@@ -25,13 +25,6 @@ MM2S = {
     alias: {f"mm2-{kind}.{alias}.internal" for kind in ("offsets", "status", "configs")}
     for alias in ("source", "target")
 }
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """Two clusters of this file alone: both tools copy whatever they find there."""
-    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
-        yield brokers
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
 from tests.integration.conftest import Ground
@@ -53,15 +52,10 @@ def fill(source: KafkaBroker, target: KafkaBroker) -> dataset.OpenTransaction:
 
 
 @pytest.fixture(scope="module")
-def hard_cases(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Tuple[FlowLab, dataset.OpenTransaction]]:
+def hard_cases(shared_ground: Ground) -> Iterator[Tuple[FlowLab, dataset.OpenTransaction]]:
     """The data set, copied in one run while a transaction is open."""
-    transaction = fill(source_cluster, target_cluster)
-    made = FlowLab(source_cluster, target_cluster, spark, tmp_path_factory.mktemp("hard"), "hard-cases")
+    transaction = fill(*shared_ground[:2])
+    made = FlowLab(*shared_ground, "hard-cases")
     made.settings["topics"] = json.dumps(list(HARD))
     made.copy()
     yield made, transaction

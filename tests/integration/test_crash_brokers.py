@@ -7,31 +7,24 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Iterator, List
+from typing import List
 
 import pytest
 
 from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.replication.messages import NO_END
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, stopped_process, until
 from tests.lab.one_lane import LaneProcess, standing_still, task_plans
 from tests.lab.quotas import quota
 
 
-@pytest.fixture(scope="module")
-def own_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """A source and a target that may be killed."""
-    with clusters(["mortal-source", "mortal-target"], tmp_path_factory.mktemp("brokers")) as brokers:
-        yield brokers
-
-
 @pytest.mark.parametrize("killed", [pytest.param(0, id="source", marks=pytest.mark.long), pytest.param(1, id="target")])
 def test_copy_is_exact_after_a_broker_killed_and_restarted(
-    own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path, killed: int
+    pair: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path, killed: int
 ) -> None:
-    flow = new_flow("broker", source=own_clusters[0], target=own_clusters[1])
+    flow = new_flow("broker", source=pair[0], target=pair[1])
     flow.fill(400)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
@@ -39,9 +32,9 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     lane = LaneProcess(plan, tmp_path, point)
     try:
         pid = stopped_process(tmp_path / "stopped")
-        own_clusters[killed].kill()
+        pair[killed].kill()
         os.kill(pid, signal.SIGCONT)
-        own_clusters[killed].restart()
+        pair[killed].restart()
         report = lane.report()
     finally:
         lane.end()
@@ -56,9 +49,9 @@ def test_copy_is_exact_after_a_broker_killed_and_restarted(
     ids=["known", "between-two-fetches", "where-brokers-tell-no-ids"],
 )
 def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_only_where_topics_have_no_ids(
-    own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path, known: bool, broken: bool
+    pair: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path, known: bool, broken: bool
 ) -> None:
-    flow = new_flow("again", source=own_clusters[0], target=own_clusters[1], partitions=1)
+    flow = new_flow("again", source=pair[0], target=pair[1], partitions=1)
     flow.fill(400)
     flow.create_remote_topic()
     (plan,) = task_plans(flow)
@@ -83,9 +76,9 @@ def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_o
 
 @pytest.mark.long
 def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
-    own_clusters: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path
+    pair: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path
 ) -> None:
-    flow = new_flow("quota", source=own_clusters[0], target=own_clusters[1], partitions=1)
+    flow = new_flow("quota", source=pair[0], target=pair[1], partitions=1)
     flow.written = 48  # more than is fetched before the lane stands still
     large = (b"%02d" % number + b"x" * 900_000 for number in range(flow.written))
     flow.source.write(flow.topic, *large, batch_num_messages=1)

@@ -31,13 +31,6 @@ WRITING_THE_LEDGER = "mirror_lib.ledger.offset_syncs:OffsetSyncTable.append"
 MARKER = 1
 
 
-@pytest.fixture(scope="module")
-def own_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """A source, and a target whose disk is tampered with."""
-    with clusters(["sound-source", "torn-target"], tmp_path_factory.mktemp("brokers")) as brokers:
-        yield brokers
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     """A disk of 96 MB, whose folder is new and empty."""
@@ -50,8 +43,8 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.fixture
-def flow(own_clusters: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path) -> OneFlow:
-    flow = OneFlow(own_clusters[0], own_clusters[1], topic_name("disk"), tmp_path)
+def flow(pair: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Path) -> OneFlow:
+    flow = OneFlow(pair[0], pair[1], topic_name("disk"), tmp_path)
     flow.fill(400)
     return flow
 
@@ -149,14 +142,14 @@ def test_power_cut_amid_a_run_is_said_and_the_next_run_copies_again_what_it_took
 
 def test_copy_goes_on_where_a_full_disk_ended_the_target(
     spark: SparkSession,
-    own_clusters: List[KafkaBroker],
+    pair: List[KafkaBroker],
     topic_name: Callable[[str], str],
     small_disk: SmallDisk,
     tmp_path: Path,
 ) -> None:
     (tmp_path / "brokers").symlink_to(small_disk.path)
     with clusters(["full-target"], tmp_path / "brokers") as (target,):
-        flow = OneFlow(own_clusters[0], target, topic_name("full"), tmp_path)
+        flow = OneFlow(pair[0], target, topic_name("full"), tmp_path)
         flow.fill(6000)
         small_disk.fill(leave=1_000_000)
         with flow.running(spark) as outcomes:
@@ -172,12 +165,12 @@ def test_copy_goes_on_where_a_full_disk_ended_the_target(
 
 def test_state_that_cannot_be_written_is_said_and_the_next_run_enters_what_was_copied(
     spark: SparkSession,
-    own_clusters: List[KafkaBroker],
+    pair: List[KafkaBroker],
     topic_name: Callable[[str], str],
     small_disk: SmallDisk,
     tmp_path: Path,
 ) -> None:
-    flow = OneFlow(own_clusters[0], own_clusters[1], topic_name("state"), small_disk.directory)
+    flow = OneFlow(pair[0], pair[1], topic_name("state"), small_disk.directory)
     flow.fill(400)
     (small_disk.path / "mirror.yaml").write_text(flow.config.read_text())
     mirror = small_disk.python([*MIRROR, str(small_disk.directory / "mirror.yaml")])

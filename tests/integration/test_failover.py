@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Iterator, List
+from typing import List
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab, values
 
 GROUPS = {"sync.group.offsets.enabled": "true", "groups": "[billing]", "groups.simple": "include"}
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """Two clusters of this file alone: one of them dies."""
-    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
-        yield brokers
 
 
 def test_groups_and_topics_of_a_dead_source_are_told_from_the_target_and_the_tables(

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.groups.position_formats import read_positions, render
 from mirror_lib.groups.positions import translate_positions
+from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit
@@ -25,14 +26,9 @@ Groups = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> GroupLab:
+def lab(shared_ground: Ground) -> GroupLab:
     """`orders`, two partitions, one with gaps, copied whole in two runs."""
-    made = GroupLab(source_cluster, target_cluster, spark, tmp_path_factory.mktemp("commands"), "commands")
+    made = GroupLab(*shared_ground, "commands")
     made.settings["groups"] = f'["{made.name}.*"]'
     made.create("orders", 2)
     made.create("uncopied")

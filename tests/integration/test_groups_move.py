@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -18,7 +18,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.event_tables import EventTable
 from tests.lab import dataset
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import (
     CLASSIC,
@@ -38,13 +38,6 @@ from tests.lab.segments import batch_starts, cut_tail, last_segment
 
 HARD = ("bulk", "json.zstd", "transactions", "compacted", "tiny.batches", "trimmed")
 CUTS = ("early", "end", "late")
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """Two clusters of this file alone: the data set's topics have fixed names."""
-    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
-        yield brokers
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
 import pytest
-from pyspark.sql import SparkSession
 
 from mirror_lib.commands.groups import roll_back
 from mirror_lib.config.loader import load
@@ -18,7 +17,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MirrorRun
 from mirror_lib.ledger.runs import RunTable
-from tests.lab.brokers import KafkaBroker
+from tests.integration.conftest import Ground
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, commit_with_note, member
 
@@ -27,14 +26,9 @@ Groups = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> GroupLab:
+def lab(shared_ground: Ground) -> GroupLab:
     """`orders`, copied whole. The tests have groups of their own."""
-    made = GroupLab(source_cluster, target_cluster, spark, tmp_path_factory.mktemp("undo"), "undo")
+    made = GroupLab(*shared_ground, "undo")
     made.settings["groups.simple"] = "include"
     made.create("orders")
     made.write("orders", values(100))

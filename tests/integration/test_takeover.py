@@ -30,7 +30,7 @@ from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.verify.flow import FlowComparison
 from tests.lab import dataset
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit
@@ -44,13 +44,6 @@ AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
 STILL = ("idle", "foreign", "emptied")
 # Groups whose offsets MirrorMaker commits on the target.
 SYNCED, OTHER = f"{NAME} synced", f"{NAME} synced once"
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]]:
-    """Two clusters of this file alone: MirrorMaker keeps its own topics there."""
-    with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
-        yield brokers
 
 
 @dataclass

@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, List, Mapping
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -240,15 +240,10 @@ def test_two_jobs_at_once_end_where_one_does(lab: JobLab) -> None:
     assert lab.pass_once().committed == 0
 
 
-def submitted(lab: JobLab, *options: str) -> subprocess.Popen[str]:
+def submitted(lab: JobLab) -> subprocess.Popen[str]:
     command = ["./spark-submit.sh", "--conf", "spark.driver.memory=512m", "jobs/translate_offsets.py", str(lab.config)]
-    return subprocess.Popen(
-        [*command, "--json", *options],
-        env={**os.environ, **quick_spark(interpreted=False), "MIRROR_VENV": sys.prefix},
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    env = {**os.environ, **quick_spark(interpreted=False), "MIRROR_VENV": sys.prefix}
+    return subprocess.Popen([*command, "--json"], env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.long
@@ -331,37 +326,26 @@ def test_one_pass_looks_at_every_group_where_the_ledger_has_nothing_new_or_nothi
     assert lab.pass_once().committed == 0
 
 
-def end_submitted(lab: JobLab, hanging: Optional[KafkaBroker] = None) -> None:
-    """Submit the job and end it by SIGTERM once it has moved a group; `hanging` stops answering before that."""
-    lab.create("orders")
-    lab.write("orders", values(100))
-    lab.copy()
-    lab.trigger = "1 second"
-    at(lab, lab.name, 25)
-    with submitted(lab) as running:
-        until(lambda: lab.done(lab.name) == 25, 120)
-        if hanging is not None:
-            hanging.pause()
-            threading.Event().wait(2)
-        try:
-            running.send_signal(signal.SIGTERM)
-            assert running.wait(30) == 0
-        finally:
-            if hanging is not None:
-                hanging.resume()
-
-
-@pytest.mark.long
-def test_submitted_job_ends_well_within_thirty_seconds_of_sigterm(make_lab: MakeLab) -> None:
-    end_submitted(make_lab())
-
-
 @pytest.mark.long
 def test_submitted_job_ends_within_thirty_seconds_of_sigterm_though_the_target_hangs(
     make_lab: MakeLab, tmp_path: Path
 ) -> None:
     with clusters(["target"], tmp_path) as (target,):
-        end_submitted(make_lab(target=target), hanging=target)
+        lab = make_lab(target=target)
+        lab.create("orders")
+        lab.write("orders", values(100))
+        lab.copy()
+        lab.trigger = "1 second"
+        at(lab, lab.name, 25)
+        with submitted(lab) as running:
+            until(lambda: lab.done(lab.name) == 25, 120)
+            target.pause()
+            threading.Event().wait(2)
+            try:
+                running.send_signal(signal.SIGTERM)
+                assert running.wait(30) == 0
+            finally:
+                target.resume()
 
 
 @pytest.mark.long

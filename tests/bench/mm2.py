@@ -22,7 +22,7 @@ from tests.bench.results import FILE, Results, Run, loaded, save, this_machine
 from tests.bench.rounds import LogPosition, run_case
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import CACHE, LabError
-from tests.lab.far_proxy import far
+from tests.lab.far_proxy import far, two_listeners
 from tests.lab.ports import free_ports
 
 ONE_WAY_MS = 25
@@ -81,13 +81,7 @@ def line_of(run: Run) -> str:
 def stand(folder: Path) -> Iterator[LogPosition]:
     """Two brokers as Kafka's scripts start them, the source with a second listener behind a proxy that delays."""
     near, source_controller, behind, proxy, target, target_controller = free_ports(6)
-    two_listeners = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{source_controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{proxy}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-    }
-    properties = ({**PROPERTIES, **two_listeners}, PROPERTIES)
+    properties = ({**PROPERTIES, **two_listeners(near, behind, proxy, source_controller)}, PROPERTIES)
     ports = ((near, source_controller), (target, target_controller))
     brokers = {
         name: KafkaBroker(name, folder / name, *own, properties=more, java_options=BROKER_JVM)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -18,6 +18,7 @@ from kafka import KafkaAdminClient
 
 from tests.faults.proxy import HEALTHY, FaultProxy, Trouble
 from tests.lab.brokers import KafkaBroker, start_together
+from tests.lab.far_proxy import two_listeners
 from tests.lab.one_flow import until
 from tests.lab.ports import free_ports
 
@@ -31,8 +32,6 @@ SETTINGS = {
     "transaction.state.log.min.isr": "2",
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "inter.broker.listener.name": "PLAINTEXT",
     # Kafka's own, longer than the lab's: six brokers share two cores with what is judged, and one that waits for a core
     # must not be taken for dead.
     "broker.session.timeout.ms": "9000",
@@ -127,16 +126,11 @@ class Cluster:
 
 
 @contextmanager
-def three_brokers(
-    names: Sequence[str], directory: Path, seed: int, properties: Optional[Mapping[str, str]] = None
-) -> Iterator[List[Cluster]]:
+def three_brokers(names: Sequence[str], directory: Path, seed: int) -> Iterator[List[Cluster]]:
     """A cluster a name, started side by side; gone when the block is left."""
     # One draw for all of them: two draws may give the same port.
     ports = free_ports(4 * NODES * len(names))
-    made = [
-        _planned(name, directory / name, ports[4 * NODES * at : 4 * NODES * (at + 1)], properties or {})
-        for at, name in enumerate(names)
-    ]
+    made = [_planned(name, directory / name, ports[4 * NODES * at :][: 4 * NODES]) for at, name in enumerate(names)]
     start_together([broker for brokers, _ in made for broker in brokers])
     found: List[Cluster] = []
     try:
@@ -153,9 +147,7 @@ def three_brokers(
                 broker.kill()
 
 
-def _planned(
-    name: str, directory: Path, ports: Sequence[int], properties: Mapping[str, str]
-) -> Tuple[List[KafkaBroker], List[Tuple[int, int]]]:
+def _planned(name: str, directory: Path, ports: Sequence[int]) -> Tuple[List[KafkaBroker], List[Tuple[int, int]]]:
     """The three, not started yet, and of each the port of its proxy with the port that lies behind it."""
     near, behind, proxy, controllers = (ports[at::4] for at in range(4))
     voters = ",".join(f"{at + 1}@127.0.0.1:{port}" for at, port in enumerate(controllers))
@@ -163,12 +155,9 @@ def _planned(
     for at in range(NODES):
         settings = {
             **SETTINGS,
+            **two_listeners(near[at], behind[at], proxy[at], controllers[at]),
             "node.id": str(at + 1),
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://127.0.0.1:{near[at]},FAR://127.0.0.1:{behind[at]}"
-            f",CONTROLLER://127.0.0.1:{controllers[at]}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{near[at]},FAR://127.0.0.1:{proxy[at]}",
-            **properties,
         }
         broker = KafkaBroker(f"{name}-{at + 1}", directory / str(at + 1), near[at], controllers[at], settings)
         brokers.append(broker if at == 0 else replace(broker, cluster_id=brokers[0].cluster_id))

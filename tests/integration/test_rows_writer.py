@@ -37,11 +37,9 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return flow
 
 
-def attempt(
-    flow: OneFlow, spark: SparkSession, plan: RowsPlan, retried: bool = False, at_once: int = 50, **change: str
-) -> RowsReport:
+def attempt(flow: OneFlow, spark: SparkSession, plan: RowsPlan, retried: bool = False, **change: str) -> RowsReport:
     """One attempt of one task at the rows of a plan."""
-    return RowWriter(plan, 0, retried).run(arrow_of(rows_of(flow, spark, plan, **change), at_once))
+    return RowWriter(plan, 0, retried).run(arrow_of(rows_of(flow, spark, plan, **change), 50))
 
 
 def stopped(report: RowsReport) -> List[str]:

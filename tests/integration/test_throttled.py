@@ -18,7 +18,7 @@ from mirror_lib.kafka.connection import LogClient, Network
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker
-from tests.lab.far_proxy import far
+from tests.lab.far_proxy import far, two_listeners
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import task_plans
 from tests.lab.ports import free_ports
@@ -74,13 +74,8 @@ RECORD_BYTES = 900_000
 @pytest.mark.long
 def test_records_arrive_over_a_narrow_line(new_flow: NewFlow, tmp_path: Path) -> None:
     near, controller, behind, proxy = free_ports(4)
-    two_listeners = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{proxy}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-    }
-    source = KafkaBroker("narrow", tmp_path / "narrow", near, controller, two_listeners)
+    properties = two_listeners(near, behind, proxy, controller)
+    source = KafkaBroker("narrow", tmp_path / "narrow", near, controller, properties)
     try:
         source.start()
         flow = new_flow("narrow", source=source, partitions=1)

@@ -20,9 +20,9 @@ def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
     return FlowLab(*ground, topic_name("time"))
 
 
-def recreate_source(lab: FlowLab, stem: str = "orders") -> None:
-    lab.source.delete_topic(f"{lab.name}.{stem}")
-    lab.create(stem)
+def recreate_source(lab: FlowLab) -> None:
+    lab.source.delete_topic(f"{lab.name}.orders")
+    lab.create("orders")
 
 
 def test_running_flow_follows_new_topics_and_new_partitions(

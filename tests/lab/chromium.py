@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -75,15 +74,6 @@ class Page:
         """The text of every element that matches."""
         found: List[str] = self.ask(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")
         return found
-
-    def prefer(self, scheme: str) -> None:
-        """`light` or `dark`."""
-        self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def screenshot(self, path: Path, width: int = 1200, height: int = 1600) -> None:
-        """The upper part of the page as PNG."""
-        self._send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        path.write_bytes(base64.b64decode(self._send("Page.captureScreenshot")["data"]))
 
     def _send(self, method: str, **parameters: Any) -> Dict[str, Any]:
         self._number += 1

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from contextlib import contextmanager
-from typing import Deque, Iterator, Tuple
+from typing import Deque, Dict, Iterator, Tuple
 
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT, LabError
@@ -92,6 +92,16 @@ def serve(port: int, broker_port: int, delay: float, rate: int = 0) -> None:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             Wire(client, broker, delay, rate)
             Wire(broker, client, delay, rate)
+
+
+def two_listeners(near: int, behind: int, port: int, controller: int) -> Dict[str, str]:
+    """Properties of a broker that listens at `near`, and at `behind` for those who come through the proxy at `port`."""
+    return {
+        "listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
 
 
 @contextmanager

@@ -106,10 +106,10 @@ def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
     assert passed_over
 
 
-def asked_of(pace: FetchSchedule, brought: int, answer_seconds: float, until: float = 1.0) -> int:
-    """How often a broker is asked until then, whose answers take so long and bring so much."""
+def asked_of(pace: FetchSchedule, brought: int, answer_seconds: float) -> int:
+    """How often a broker is asked in a second, whose answers take so long and bring so much."""
     now, count = 0.0, 0
-    while now < until:
+    while now < 1.0:
         wait = pace.wait(1, now)
         if not wait:
             pace.asked(1, now)

@@ -37,8 +37,8 @@ def wrapper(offset: int, magic: int, codec: int, inner: bytes, timestamp: int = 
     return message(offset, magic, codec | attributes, (timestamp, None, compress(codec, inner)))
 
 
-def inner_of(offsets: Sequence[int], magic: int, rows: Sequence[Row] = ROWS) -> bytes:
-    return b"".join(message(offset, magic, 0, row) for offset, row in zip(offsets, rows))
+def inner_of(offsets: Sequence[int], magic: int) -> bytes:
+    return b"".join(message(offset, magic, 0, row) for offset, row in zip(offsets, ROWS))
 
 
 def read(data: bytes) -> List[Record]:

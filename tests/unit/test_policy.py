@@ -1,4 +1,4 @@
-"""None"""
+"""Which topics a flow copies, and under which names: policies, filters, loops, patterns that both languages read."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit
 from tests.lab.job_lab import JobLab
 from tests.lab.jvm import quick_spark
+from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import stopped_process, until
 from tests.lab.takeover_lab import Takeover
 
@@ -388,15 +389,12 @@ def test_mirror_run_that_refuses_to_copy_ends_and_does_not_go_on_translating(lab
     config = lab.loaded("1 second")
     elsewhere = replace(config.flows[0].source, properties=config.flows[0].target.properties)
     flow = replace(config.flows[0], source=elsewhere)
-    outcomes: List[FlowOutcome] = []
 
-    def run() -> None:
+    def run(_: threading.Event) -> List[FlowOutcome]:
         stop = threading.Event()
         with BackgroundTranslation(config, [flow], lab.spark, lab.reports.append, stop):
-            outcomes.extend(run_flows(config, [flow], lab.spark, lab.seen.append, stop))
+            return list(run_flows(config, [flow], lab.spark, lab.seen.append, stop))
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
+    with meanwhile(run) as outcomes:
+        pass
     assert isinstance(outcomes[0].error, RefusedError)

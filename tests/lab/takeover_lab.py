@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Sequence
+from typing import ContextManager, Dict, List, Mapping, Sequence
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -20,6 +19,7 @@ from mirror_lib.takeover.verdicts import PartitionTakeover
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import NOON
 from tests.lab.group_lab import GroupLab
+from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import LogRecord
 
 ALL = 1_000_000
@@ -37,12 +37,10 @@ def made(pair: Sequence[KafkaBroker], spark: SparkSession, directory: Path, *ste
     return lab
 
 
-@contextmanager
-def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
+def busy(broker: KafkaBroker, topics: Sequence[str]) -> ContextManager[List[None]]:
     """A client writes to two partitions of each topic all the time, about a thousand records a second."""
-    stop = threading.Event()
 
-    def write() -> None:
+    def write(stop: threading.Event) -> List[None]:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "log_level": 0})
         number = 0
         while not stop.wait(0.02):
@@ -53,14 +51,9 @@ def busy(broker: KafkaBroker, topics: Sequence[str]) -> Iterator[None]:
                     producer.produce(topic, value, key, number % 2, timestamp=NOON + number, headers=[("n", key)])
             producer.poll(0)
         producer.flush(30)
+        return []
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(60)
+    return meanwhile(write)
 
 
 class Takeover:

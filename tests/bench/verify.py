@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from tests.bench.cases import Case, chosen
 from tests.bench.fill import fill
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import CACHE, LabError
-from tests.lab.flow_lab import QUIET
+from tests.lab.flow_lab import QUIET, write_config
 from tests.lab.submitted import environment
 
 
@@ -34,11 +33,10 @@ def seconds_of(*words: str) -> float:
 def measured(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path) -> List[str]:
     """A row of the table: records per second of both commands, each with its start."""
     fill(source, case)
-    config = folder / f"{case.name}.yaml"
-    addresses = {"A": {"bootstrap.servers": source.bootstrap}, "B": {"bootstrap.servers": target.bootstrap}}
+    addresses = {"A": source.bootstrap, "B": target.bootstrap}
     flow = {"topics": [case.name], "replication.factor": 1, "consumer.isolation.level": case.isolation, **QUIET}
-    state = str(folder / f"state-{case.name}")
-    config.write_text(json.dumps({"clusters": addresses, "flows": {"A->B": flow}, "state": state}))
+    state = folder / f"state-{case.name}"
+    config = write_config(folder / f"{case.name}.yaml", case.name, addresses, ["A->B"], flow, state=state)
     copied, compared = seconds_of("run", str(config), "--once"), seconds_of("verify", str(config))
     rates = [case.records / seconds for seconds in (copied, compared)]
     return [case.name, *(grouped(round(rate)) for rate in rates), f"{rates[1] / rates[0]:.2f}"]

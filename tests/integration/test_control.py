@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -26,6 +26,7 @@ from mirror_lib.plan.preview import preview
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
 from tests.lab.readers import read_topic
+from tests.unit.test_topic_acl_sync import Book
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,22 +120,6 @@ def test_excluded_config_set_by_hand_survives_and_another_returns_to_the_sources
 def guarded(lab_directory: Path) -> Iterator[GuardedBroker]:
     with guarded_cluster(lab_directory) as broker:
         yield broker
-
-
-class Book:
-    """Remembers as the table does, for tests that are about the brokers."""
-
-    def __init__(self) -> None:
-        self.acls: List[AclBinding] = []
-
-    def made(self, flow: str) -> FrozenSet[AclBinding]:
-        return frozenset(self.acls)
-
-    def created(self, flow: str, acls: Any) -> None:
-        self.acls += acls
-
-    def given_up(self, flow: str, acls: Any) -> None:
-        self.acls = [acl for acl in self.acls if acl not in acls]
 
 
 def no_run(flow: str) -> None:

@@ -20,10 +20,11 @@ from typing import Dict, List, NamedTuple, Sequence
 from confluent_kafka import Producer
 
 from mirror_lib.text import aligned
-from tests.bench.engines import BROKER_JVM, CONFIG, submit_environment
+from tests.bench.engines import BROKER_JVM, submit_environment
 from tests.bench.observer import RemoteTopic
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
 from tests.lab.checkout import CACHE, ROOT, LabError
+from tests.lab.flow_lab import write_config
 
 RECORDS, PARTITIONS = 1000, 2
 RUNS = ("first", "second", "nothing to copy")
@@ -54,10 +55,10 @@ def run() -> int:
             (own / "events").mkdir(parents=True)
             topic = f"events.{number}"
             source.create_topic(topic, PARTITIONS)
-            config = own / "mirror.yaml"
-            names = {"alias": "source", "source": source.bootstrap, "target": target.bootstrap}
-            own_settings = {"topic": topic, "tasks": 1, "changes": "", "state": own / "state"}
-            config.write_text(CONFIG.format(**names, **own_settings))
+            servers = {"source": source.bootstrap, "target": target.bootstrap}
+            flow = {"topics": f'["{topic}"]', "tasks.max": 1, "replication.factor": 1}
+            ends = {"state": own / "state", "trigger": "availableNow"}
+            config = write_config(own / "mirror.yaml", "mirror", servers, ["source->target"], flow, **ends)
             for name in RUNS:
                 if name != RUNS[-1]:
                     _fill(source, topic)

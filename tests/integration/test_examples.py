@@ -209,7 +209,7 @@ def test_the_heartbeat_connector_alone_writes_heartbeats(sites: Sites) -> None:
     fill(source, "foo", partitions=1)
     plan(CONNECTORS[2:], sites)
     run(CONNECTORS[2:], sites)
-    assert topics_of(target) == {"heartbeats"} and topics_of(source) == {"foo"}
+    assert target.topics == {"heartbeats"} and source.topics == {"foo"}
     assert len(read_topic(target, "heartbeats")[0]) == 1
 
 
@@ -235,4 +235,4 @@ def test_the_source_connector_alone_copies_and_tells_nothing(sites: Sites) -> No
     fill(source, "foo", partitions=1)
     run(CONNECTORS[:1], sites)
     assert_copied(source, "foo", target, "emrsource.foo")
-    assert topics_of(target) == {"emrsource.foo"}
+    assert target.topics == {"emrsource.foo"}

@@ -198,11 +198,11 @@ def test_formatters_print_what_was_told(lab: JobLab, chain: List[KafkaBroker]) -
 def test_source_is_only_read(lab: JobLab) -> None:
     lab.create("orders")
     lab.write("orders", values(30))
-    before = set(topics_of(lab.source))
+    before = set(lab.source.topics)
     lab.copy()
     commit(lab.source, lab.name, lab.topic("orders"), 12)
     assert lab.pass_once().checkpoints == 1
-    assert set(topics_of(lab.source)) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
+    assert set(lab.source.topics) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
 
 
 def test_checkpoints_rise_over_restarts_and_fall_only_where_a_group_was_reset(lab: JobLab) -> None:

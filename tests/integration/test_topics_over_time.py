@@ -152,7 +152,7 @@ def test_remote_topic_that_was_deleted_is_filled_again_from_the_start(lab: FlowL
     lab.create("orders")
     lab.write("orders", values(50))
     lab.copy()
-    lab.delete(lab.target, lab.remote("orders"))
+    lab.target.delete_topic(lab.remote("orders"))
     lab.copy()
     assert lab.differences("orders") == []
     assert lab.incidents() == [("topic recreated", "orders", 0, 0, 50)]

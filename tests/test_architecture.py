@@ -31,7 +31,7 @@ ONLY_IN: Dict[str, Tuple[str, ...]] = {
 WITHOUT_SPARK = (
     *("errors", "facts", "text", "metrics", "progress", "screen", "exporter", "config", "kafka", "topics", "plan"),
     *("control", "status", "doctor.checks", "cutover.steps", "cutover.gates"),
-    "ledger.records",
+    *("ledger.records", "ledger.events", "ledger.reductions"),
     *("groups.map", "groups.translation", "groups.mm2_format", "groups.position_formats"),
     *("takeover.origin", "takeover.walk", "takeover.verdicts"),
     *("replication.lane", "replication.copier", "replication.partition", "replication.copy_ranges"),

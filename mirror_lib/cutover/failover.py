@@ -8,7 +8,8 @@ from typing import Any, Dict, List, Optional, Tuple
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.ledger.table_reader import TableReader, last_commits
+from mirror_lib.ledger.reductions import last_commits
+from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.status.facts import GroupStatus
 from mirror_lib.status.read import flow_state, timed
 from mirror_lib.status.render import GROUP

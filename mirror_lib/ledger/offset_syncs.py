@@ -27,9 +27,9 @@ from mirror_lib.ledger.records import (
     RangePositions,
     TopicPair,
 )
+from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
 from mirror_lib.ledger.run_rows import RunRows, Value, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
-from mirror_lib.ledger.table_reader import POSITION_COLUMNS, last_positions
 from mirror_lib.ledger.tables import OFFSET_SYNCS, PARTITION_KEY, partition_key
 from mirror_lib.spark.jobs import shipped
 from mirror_lib.threads import BackgroundCall

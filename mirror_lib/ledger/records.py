@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import ClassVar, FrozenSet, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, ClassVar, FrozenSet, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
@@ -213,6 +213,19 @@ class MirrorRun:
     @property
     def clusters(self) -> Tuple[str, str]:
         return self.source_cluster_id, self.target_cluster_id
+
+
+RUN_COLUMNS = ("kind", "outcome", "at", *MirrorRun.__dataclass_fields__)
+
+
+def latest_run(rows: Sequence[Mapping[str, Any]]) -> Tuple[Optional[MirrorRun], bool]:
+    """The run of a flow that started last, by the flow's rows with RUN_COLUMNS; and whether it recorded the outcome
+    `ok`: nothing to recover."""
+    last = max((row for row in rows if row["kind"] == "started"), key=lambda row: row["at"], default=None)
+    if last is None:
+        return None, False
+    ended_well = any(row["run_id"] == last["run_id"] and row["outcome"] == "ok" for row in rows)
+    return MirrorRun(**{name: last[name] for name in MirrorRun.__dataclass_fields__}), ended_well
 
 
 def same_clusters(flow: str, now: Tuple[str, str], before: Optional[Tuple[str, str]]) -> None:

@@ -14,9 +14,11 @@ from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import (
     DAY_SECONDS,
     DEAD_SECONDS,
+    RUN_COLUMNS,
     SIGN_SECONDS,
     MirrorRun,
     Progress,
+    latest_run,
     same_clusters,
 )
 from mirror_lib.ledger.tables import RUNS
@@ -24,7 +26,7 @@ from mirror_lib.run_lock import died_here, this_driver
 
 # Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
-_FACTS = ("run_id", "flow", "tasks_max", "delivery", "source_cluster_id", "target_cluster_id", "checkpoint")
+_FACTS = tuple(MirrorRun.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,7 @@ class RunTable:
             same_clusters(flow, now, last.clusters)
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
-        """`latest`, and whether that run recorded the outcome `ok`: nothing to recover."""
-        rows = self._rows(flow, ("kind", "outcome", "at", *_FACTS))
-        starts = [row for row in rows if row["kind"] == "started"]
-        if not starts:
-            return None, False
-        last = max(starts, key=lambda row: float(row["at"].timestamp()))
-        ended_well = any(row["run_id"] == last["run_id"] and row["outcome"] == "ok" for row in rows)
-        return MirrorRun(**{name: last[name] for name in _FACTS}), ended_well
+        return latest_run(self._rows(flow, RUN_COLUMNS))
 
     def _rows(self, flow: str, columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         read = self._table.rows_without_spark(columns, flow)

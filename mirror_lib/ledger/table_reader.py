@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
-from mirror_lib.ledger.records import PartitionKey, TopicPair
+from mirror_lib.ledger.records import RUN_COLUMNS, PartitionKey, TopicPair, latest_run
 from mirror_lib.ledger.tables import EVENTS, SINCE, partition_key
 from mirror_lib.text import without_logins
 
@@ -23,13 +22,6 @@ _SCHEMES = {"file": "", "dbfs": "/dbfs", "s3n": "s3://", "s3a": "s3://"}
 _UNREADABLE = ("wasb", "wasbs", "adl", "hdfs", "viewfs")
 # If one of these is set, a path without a scheme may not be on a local disk, by Hadoop's configuration.
 _HADOOPS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
-
-
-# What `last_positions` and `last_ranges` need of `offset_syncs`.
-POSITION_COLUMNS = (
-    *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
-    *("record_count", "committed_at", "remote_partition", "upstream_until"),
-)
 
 
 class TableRows(NamedTuple):
@@ -131,12 +123,8 @@ class TableReader:
 
     def last_clusters(self, flow: str) -> Optional[Tuple[str, str]]:
         """The ids of source and target at the last start of `flow`; `None` before the first."""
-        rows = self.rows("runs", ("kind", "at", "source_cluster_id", "target_cluster_id"), flow)
-        starts = [row for row in rows if row["kind"] == "started"]
-        if not starts:
-            return None
-        last = max(starts, key=lambda row: row["at"])
-        return last["source_cluster_id"], last["target_cluster_id"]
+        last, _ = latest_run(self.rows("runs", RUN_COLUMNS, flow))
+        return None if last is None else last.clusters
 
     def copied(self, flow: str) -> Tuple[Set[PartitionKey], Set[TopicPair]]:
         """The partitions of `flow` in the ledger with their numbers kept, and its topics that were repartitioned."""
@@ -209,61 +197,3 @@ def local_refusal(state: str, environ: Mapping[str, str]) -> Optional[RefusedErr
     if not os.access(path, os.W_OK | os.X_OK):
         return unwritable(state, f"this user cannot write the folder {path}")
     return None
-
-
-def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:
-    """By source topic id, remote topic id, source topic and partition: the upstream and the downstream offset at which
-    the copy resumes, and the row's commit time. `table` has the columns of `offset_syncs`.
-
-    If several rows end at one downstream offset, the latest commit counts: a truncated source resumes from a lower
-    offset.
-    """
-    import pyarrow.compute as pc
-
-    keys = ["source_topic_id", "remote_topic_id", "source_topic", "partition"]
-    plain = pc.and_(pc.is_null(table["remote_partition"]), pc.is_null(table["upstream_until"]))
-    table = table.filter(plain)
-    table = table.append_column("downstream", pc.add(table["downstream_offset"], table["record_count"]))
-    table = table.append_column("upstream", pc.add(table["upstream_offset"], table["record_count"]))
-    # Reduces a ledger of millions of rows to a few rows of each partition before Python reads them.
-    last = table.group_by(keys).aggregate([("downstream", "max")])
-    ends = table.select([*keys, "downstream", "upstream", "committed_at"])
-    kept = ends.join(last, [*keys, "downstream"], [*keys, "downstream_max"], join_type="inner")
-    found: Dict[Tuple[str, str, str, int], Tuple[int, int, Any]] = {}
-    for row in kept.to_pylist():
-        key = (row[keys[0]], row[keys[1]], row[keys[2]], row[keys[3]])
-        new = (row["upstream"], row["downstream"], row["committed_at"])
-        old: Optional[Tuple[int, int, Any]] = found.get(key)
-        if old is None or (new[2], new[0]) > (old[2], old[0]):
-            found[key] = new
-    return found
-
-
-def last_commits(table: Any) -> List[Dict[str, Any]]:
-    """`source_topic, remote_topic, remote_topic_id, committed_at` of each remote topic's last row."""
-    keys = ["source_topic", "remote_topic", "remote_topic_id"]
-    last = table.group_by(keys).aggregate([("committed_at", "max")])
-    return [{**row, "committed_at": row["committed_at_max"]} for row in last.to_pylist()]
-
-
-def records_since(table: Any, since: datetime) -> int:
-    """The number of records in ledger rows committed since then. Compaction may have joined rows with older ones."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    moment = pa.scalar(since, table["committed_at"].type)
-    return int(pc.sum(table.filter(pc.greater_equal(table["committed_at"], moment))["record_count"]).as_py() or 0)
-
-
-def last_ranges(table: Any) -> Dict[Tuple[str, str, int], Tuple[int, Any]]:
-    """By source topic id, source topic and partition of a flow that repartitions: the upstream offset at which the copy
-    resumes, and the last row's commit time."""
-    import pyarrow.compute as pc
-
-    ranges = table.filter(pc.and_(pc.is_valid(table["upstream_until"]), pc.greater_equal(table["partition"], 0)))
-    keys = ["source_topic_id", "source_topic", "partition"]
-    last = ranges.group_by(keys).aggregate([("upstream_until", "max"), ("committed_at", "max")])
-    return {
-        (row[keys[0]], row[keys[1]], row[keys[2]]): (row["upstream_until_max"], row["committed_at_max"])
-        for row in last.to_pylist()
-    }

@@ -17,7 +17,8 @@ from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import same_clusters
-from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, local_folder
+from mirror_lib.ledger.reductions import POSITION_COLUMNS
+from mirror_lib.ledger.table_reader import TableReader, local_folder
 from mirror_lib.plan.preview import NOT_KNOWN, UNSEEN, FlowPreview, preview
 from mirror_lib.plan.read import ranges_of
 from mirror_lib.replication.copy_ranges import Range

@@ -15,7 +15,8 @@ from mirror_lib.facts import AclBinding, Cluster, FlowCluster, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
-from mirror_lib.ledger.table_reader import POSITION_COLUMNS, TableReader, last_positions, named_folder
+from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
+from mirror_lib.ledger.table_reader import TableReader, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
 from mirror_lib.replication.copy_ranges import Found, Range, first_range, refuse_other_mode, starts_of
 from mirror_lib.replication.messages import CopiedPartition

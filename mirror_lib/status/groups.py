@@ -34,7 +34,7 @@ def group_decisions(
     moves: Sequence[Mapping[str, Any]],
 ) -> Tuple[Survey, List[Decision]]:
     """The groups' positions, and what the mirror would decide now about each. `ledger` is the pyarrow table of the
-    flow's rows or `None`, `moves` are the flow's rows of `group_offsets`. Raises `ClusterError`, `StateError`,
+    flow's rows or `None`, `moves` what `moves_of` returns. Raises `ClusterError`, `StateError`,
     `BatchError`."""
     pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), TO_DOWNSTREAM)
     found = survey(pairs, group_names(flow, source), source, target)

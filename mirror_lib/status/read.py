@@ -23,14 +23,15 @@ from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
 from mirror_lib.ledger.records import CUTOVER_STEP, VERIFIED
-from mirror_lib.ledger.table_reader import (
+from mirror_lib.ledger.reductions import (
+    MOVE_COLUMNS,
     POSITION_COLUMNS,
-    STEPS,
-    TableReader,
     last_positions,
     last_ranges,
+    recent_moves,
     records_since,
 )
+from mirror_lib.ledger.table_reader import STEPS, TableReader
 from mirror_lib.run_lock import died_here
 from mirror_lib.status.facts import (
     HISTORY_SECONDS,
@@ -63,10 +64,6 @@ RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storag
 RUN_COLUMNS = (
     *("run_id", "kind", "outcome", "records", "bytes", "at", "driver"),
     *("lag_records", "lag_seconds", "filtered"),
-)
-_MOVE = (
-    *("cluster", "group", "topic", "partition", "verdict", "action", "at"),
-    *("append_number", "previous_offset", "new_offset", "from_offset"),
 )
 Moves = Sequence[Mapping[str, Any]]
 
@@ -116,7 +113,8 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
         sides = [*([flow.source] if with_source else []), flow.target]
         asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in sides]
         ledger: Optional[Ledger] = part(lambda: ledger_of(reader, flow))
-        runs, events, moves = rows("runs", RUN_COLUMNS), rows("events", EVENT_COLUMNS), rows("group_offsets", _MOVE)
+        runs, events = rows("runs", RUN_COLUMNS), rows("events", EVENT_COLUMNS)
+        moves = None if ledger is None else part(lambda: moves_of(reader, flow))
         *sources, target = (part(each.result) for each in asked)
         source: Optional[KafkaCluster] = sources[0] if with_source else None
     status = with_history(status, runs, events)
@@ -183,8 +181,9 @@ def last_run(reader: TableReader, flow: ReplicationFlow) -> Optional[RunStatus]:
 
 
 def moves_of(reader: TableReader, flow: ReplicationFlow) -> Moves:
-    """The rows of the flow in `group_offsets`. Raises `StateError`."""
-    return timed(reader.rows("group_offsets", _MOVE, flow.name))
+    """What `recent_moves` returns of the flow. Raises `StateError`."""
+    table = reader.arrow("group_offsets", MOVE_COLUMNS, flow.name)
+    return [] if table is None else timed(recent_moves(table))
 
 
 def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:

@@ -1,0 +1,93 @@
+"""Reduces rows of the tables, as pyarrow tables, to those that count: from millions to a few a partition. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Dict, List, Sequence, Tuple
+
+from mirror_lib.ledger.records import RACE_SECONDS
+from mirror_lib.ledger.tables import PARTITION_KEY
+
+# What `last_positions` and `last_ranges` need of `offset_syncs`.
+POSITION_COLUMNS = (
+    *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
+    *("record_count", "committed_at", "remote_partition", "upstream_until"),
+)
+# What `recent_moves` needs of `group_offsets`.
+MOVE_COLUMNS = (
+    *("cluster", "group", "topic", "partition", "action", "verdict", "at"),
+    *("append_number", "previous_offset", "new_offset", "from_offset"),
+)
+
+
+def last_rows(table: Any, keys: Sequence[str], *order: str) -> Any:
+    """The rows of each combination of `keys` that are last by the columns `order`."""
+    for name in order:
+        last = table.group_by(list(keys)).aggregate([(name, "max")])
+        table = table.join(last, [*keys, name], [*keys, f"{name}_max"], join_type="inner")
+    return table
+
+
+def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:
+    """By source topic id, remote topic id, source topic and partition: the upstream and the downstream offset at which
+    the copy resumes, and the row's commit time. `table` has the columns of `offset_syncs`.
+
+    If several rows end at one downstream offset, the latest commit counts: a truncated source resumes from a lower
+    offset.
+    """
+    import pyarrow.compute as pc
+
+    plain = pc.and_(pc.is_null(table["remote_partition"]), pc.is_null(table["upstream_until"]))
+    table = table.filter(plain)
+    table = table.append_column("downstream", pc.add(table["downstream_offset"], table["record_count"]))
+    table = table.append_column("upstream", pc.add(table["upstream_offset"], table["record_count"]))
+    ends = table.select([*PARTITION_KEY, "downstream", "upstream", "committed_at"])
+    last = last_rows(ends, PARTITION_KEY, "downstream", "committed_at", "upstream")
+    return {
+        (row["source_topic_id"], row["remote_topic_id"], row["source_topic"], row["partition"]): (
+            *(row["upstream"], row["downstream"]),
+            row["committed_at"],
+        )
+        for row in last.to_pylist()
+    }
+
+
+def recent_moves(table: Any) -> List[Dict[str, Any]]:
+    """Of each cluster, group, topic and partition the last offset commit and the last rollback, and those of the
+    RACE_SECONDS before."""
+    import pyarrow.compute as pc
+
+    place = list(MOVE_COLUMNS[:5])
+    table = table.join(table.group_by(place).aggregate([("at", "max")]), place, join_type="inner")
+    since = pc.subtract(table["at_max"], timedelta(seconds=RACE_SECONDS))
+    return list(table.filter(pc.greater_equal(table["at"], since)).select(MOVE_COLUMNS).to_pylist())
+
+
+def last_commits(table: Any) -> List[Dict[str, Any]]:
+    """`source_topic, remote_topic, remote_topic_id, committed_at` of each remote topic's last row."""
+    keys = ["source_topic", "remote_topic", "remote_topic_id"]
+    last = table.group_by(keys).aggregate([("committed_at", "max")])
+    return [{**row, "committed_at": row["committed_at_max"]} for row in last.to_pylist()]
+
+
+def records_since(table: Any, since: datetime) -> int:
+    """The number of records in ledger rows committed since then. Compaction may have joined rows with older ones."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    moment = pa.scalar(since, table["committed_at"].type)
+    return int(pc.sum(table.filter(pc.greater_equal(table["committed_at"], moment))["record_count"]).as_py() or 0)
+
+
+def last_ranges(table: Any) -> Dict[Tuple[str, str, int], Tuple[int, Any]]:
+    """By source topic id, source topic and partition of a flow that repartitions: the upstream offset at which the copy
+    resumes, and the last row's commit time."""
+    import pyarrow.compute as pc
+
+    ranges = table.filter(pc.and_(pc.is_valid(table["upstream_until"]), pc.greater_equal(table["partition"], 0)))
+    keys = ["source_topic_id", "source_topic", "partition"]
+    last = ranges.group_by(keys).aggregate([("upstream_until", "max"), ("committed_at", "max")])
+    return {
+        (row[keys[0]], row[keys[1]], row[keys[2]]): (row["upstream_until_max"], row["committed_at_max"])
+        for row in last.to_pylist()
+    }

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError
-from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable
+from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.offset_syncs import IS_RANGE
 from mirror_lib.ledger.tables import COPIED_PARTITION, OFFSET_SYNCS, TableSchema
 from mirror_lib.log_lines import of_this_flow
@@ -196,11 +196,10 @@ class LedgerCompaction(TableCompaction):
         at = _EPOCH + timedelta(microseconds=found.since)
         since = f"flow = {text_literal(self._flow)} AND {OFFSET_SYNCS.stamp} >= TIMESTAMP '{at}'"
         # Delta reads and replaces rows of one version, and refuses the commit if another process wrote meanwhile.
-        options = {"replaceWhere": since, COMMIT_NAME: f"{self._flow} compaction"}
         with self.table.explained("merge"):
             merged = _merged(_gathered(rows.where(since), found))
             ready = merged.select(*(column.name for column in OFFSET_SYNCS.columns))
-            writer = ready.write.format("delta").mode("overwrite").options(**options)
+            writer = ready.write.format("delta").mode("overwrite").option("replaceWhere", since)
             self.table.change(lambda: writer.save(self.table.path))
         log.info("%s: %d files of %s were merged", self._flow, found.files, OFFSET_SYNCS.name)
 

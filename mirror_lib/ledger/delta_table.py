@@ -38,9 +38,6 @@ from mirror_lib.spark.session import active, cloned
 log = logging.getLogger(__name__)
 
 
-# Delta's writer option that adds a text to the commit. Delta's own transaction ids (`txnVersion`) would also work, but
-# a look-up reads the table's whole state: measured, five times the time of an append.
-COMMIT_NAME = "userMetadata"
 TABLE_PROPERTIES = {
     # Delta's default is every 10 commits: with one commit a second, every tenth would wait for a checkpoint.
     "delta.checkpointInterval": "100",
@@ -153,7 +150,6 @@ class StateTable:
     def __init__(self, spark: SparkSession, state: str, schema: TableSchema) -> None:
         self._spark = own_session(spark)
         self._schema = schema
-        self._last_name: Optional[str] = None
         self._counted = False
         # The columns that the table lacks; `None` until its first read.
         self._lacks: Optional[List[Column]] = None
@@ -330,7 +326,7 @@ class StateTable:
 
     def make(self) -> None:
         with self.explained("create"):
-            self._created_with(self._stamped([]), {})
+            self._created_with(self._stamped([]))
 
     def delta(self) -> DeltaTable:
         with self.explained("open"):
@@ -386,32 +382,26 @@ class StateTable:
             if DeltaTable.isDeltaTable(self._spark, self.path):
                 DeltaTable.forPath(cloned(self._spark, _FEW_TASKS), self.path).vacuum()
 
-    def append(self, rows: Sequence[Tuple[object, ...]], options: Mapping[str, str]) -> None:
+    def append(self, rows: Sequence[Tuple[object, ...]]) -> None:
         """Add `rows` in one commit and one file; values are in the order of the columns, without the stamp.
 
-        `options` go to the Delta writer. With a COMMIT_NAME, consecutive calls with that name append once. Without rows
-        there is no commit. Raises StateError if the write fails.
+        Without rows there is no commit. Raises StateError if the write fails.
         """
         if rows:
-            self._append(lambda: self._stamped(rows), options)
+            self._append(lambda: self._stamped(rows))
             log.debug("%d rows appended to %s", len(rows), self.path)
 
-    def append_made(self, made: Rows, options: Mapping[str, str]) -> None:
-        self._append(lambda: self._with_stamp(made(self._columns(), _now())), options)
+    def append_made(self, made: Rows) -> None:
+        self._append(lambda: self._with_stamp(made(self._columns(), _now())))
 
-    def _append(self, made: Callable[[], DataFrame], options: Mapping[str, str]) -> None:
-        name = options.get(COMMIT_NAME)
+    def _append(self, made: Callable[[], DataFrame]) -> None:
         with self.explained("write to"):
-            # Only a name that was tried before can be in the log: no other process uses the names of this run.
-            if name is not None and name == self._last_name and self._has_commit(name):
-                return
-            self._last_name = name
             stamped = made()
-            if not self._created_with(stamped, options):
+            if not self._created_with(stamped):
                 self._migrate()
                 with self._alone:
                     pass  # a change that Delta refused once comes first
-                stamped.write.format("delta").mode("append").options(**options).save(self.path)
+                stamped.write.format("delta").mode("append").save(self.path)
 
     def add_absent(self, rows: Sequence[Tuple[object, ...]], keys: Sequence[str]) -> None:
         """Add the `rows` whose values of `keys` are not in the table, in one commit.
@@ -455,13 +445,7 @@ class StateTable:
                 raise ConflictError(f"{what}: {said}", "another process changed the table at that moment") from error
             raise StateError(f"{what}: {said}", memory_hint(said) or UNREADABLE) from error
 
-    def _has_commit(self, name: str) -> bool:
-        if not DeltaTable.isDeltaTable(self._spark, self.path):
-            return False
-        commits = DeltaTable.forPath(self._spark, self.path).history()
-        return bool(commits.where(F.col("userMetadata") == name).limit(1).collect())
-
-    def _created_with(self, rows: DataFrame, options: Mapping[str, str]) -> bool:
+    def _created_with(self, rows: DataFrame) -> bool:
         """Create the table with its first rows, in one commit. False if it exists already."""
         # Delta's table builder needs a commit of its own, twice the time of an append. It also permanently refuses a
         # folder in which a driver died, or the disk was full, before the first commit.
@@ -469,9 +453,9 @@ class StateTable:
             if self._exists():
                 self._found = True
                 return False
-            given = {**table_properties(self._spark.version), **options}
+            writer = self._described(rows).write.format("delta").options(**table_properties(self._spark.version))
             try:
-                self._described(rows).write.format("delta").mode("append").options(**given).save(self.path)
+                writer.mode("append").save(self.path)
             except Exception as error:
                 # Two drivers may create the table at the same time. The second one's next append finds it, even if
                 # Delta's view of the folder was outdated.

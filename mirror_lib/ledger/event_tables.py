@@ -48,7 +48,7 @@ class EventTable:
         self._table.exists()
 
     def add_incidents(self, flow: str, incidents: Sequence[Incident], *, run_id: str, batch_id: int) -> None:
-        self._table.append([events.incident_row(flow, run_id, batch_id, each) for each in incidents], {})
+        self._table.append([events.incident_row(flow, run_id, batch_id, each) for each in incidents])
         self._has_incidents = True
 
     def merge_files(self) -> None:
@@ -59,17 +59,17 @@ class EventTable:
     def add_takeovers(self, flow: str, rows: Sequence[TakeoverRow], *, run_id: str) -> None:
         """Call it before the ledger's append. After a crash between the two in the other order, the ledger would count
         as complete."""
-        self._table.append([events.takeover_row(flow, run_id, row) for row in rows], {})
+        self._table.append([events.takeover_row(flow, run_id, row) for row in rows])
 
     def add_producers(self, flow: str, ids: Sequence[Tuple[int, int]], *, run_id: str) -> None:
         """Lanes and their producer ids. Call it before the first append with an id."""
-        self._table.append([events.producer_row(flow, run_id, lane, each) for lane, each in ids], {})
+        self._table.append([events.producer_row(flow, run_id, lane, each) for lane, each in ids])
 
     def add_verification(self, found: Verification) -> None:
-        self._table.append([events.verification_row(found)], {})
+        self._table.append([events.verification_row(found)])
 
     def add_cutover_step(self, step: CutoverStep) -> None:
-        self._table.append([events.cutover_row(step)], {})
+        self._table.append([events.cutover_row(step)])
 
     def incomplete(self, flow: str) -> FrozenSet[PartitionKey]:
         return events.incomplete(self._of_kind(flow, TAKEN_OVER))
@@ -126,7 +126,7 @@ class TopicAclTable:
         self._record(flow, GIVEN_UP, acls)
 
     def _record(self, flow: str, action: str, acls: Sequence[AclBinding]) -> None:
-        self._table.append([(flow, action, *astuple(acl)) for acl in acls], {})
+        self._table.append([(flow, action, *astuple(acl)) for acl in acls])
 
 
 def _found(table: StateTable, flow: str, query: Callable[[DataFrame], DataFrame]) -> List[Row]:

@@ -62,10 +62,7 @@ class GroupOffsetTable:
         """
         # A crash after this leaves rows of offset commits that were not made. They are harmless: the next cycle and a
         # rollback read the offset that the group has committed.
-        self._table.append(
-            [(flow, run_id, append_number, number, *_of_move(row)) for number, row in enumerate(rows)],
-            {},
-        )
+        self._table.append([(flow, run_id, append_number, number, *_of_move(row)) for number, row in enumerate(rows)])
 
     def latest(self, flow: str) -> Mapping[MoveKey, GroupOffset]:
         """The last offset commit of each cluster, group, topic and partition. Empty before the first append.

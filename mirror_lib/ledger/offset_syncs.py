@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.delta_table import COMMIT_NAME, StateTable, own_session
+from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import (
     NO_PARTITION,
@@ -71,21 +71,13 @@ class OffsetSyncTable:
         runs: Sequence[LedgerRuns] = (),
         *,
         run_id: str,
-        append_number: int,
         query_id: str,
         batch_id: int,
     ) -> None:
-        """Add `rows` and the rows of `runs` in one commit.
-
-        A repeated call with the last `append_number` adds nothing if that commit exists. `run_id` is new for every run,
-        `append_number` counts 0, 1, 2… in it. These two are the commit's name, not Spark's query and batch id: a
-        replayed batch is planned again from the ledger and may copy other ranges. Under the same query and batch id its
-        rows would then be dropped silently.
-        """
-        name = {COMMIT_NAME: f"{flow} {run_id} {append_number}"}
+        """Add `rows` and the rows of `runs` in one commit."""
         if len(rows) + sum(map(len, runs)) <= ROWS_IN_A_PLAN:
             single = (*rows, *(row for each in runs for row in each.rows()))
-            self._table.append([_values(flow, row, run_id, query_id, batch_id) for row in single], name)
+            self._table.append([_values(flow, row, run_id, query_id, batch_id) for row in single])
             return
         same: Dict[str, Value] = {"flow": flow, "run_id": run_id}
         same.update(query_id=query_id, batch_id=batch_id)
@@ -95,7 +87,7 @@ class OffsetSyncTable:
             def made(columns: Sequence[Tuple[str, str]], stamp: int) -> DataFrame:
                 return run_rows(self._spark, columns, NUMBERS, held, {**same, OFFSET_SYNCS.stamp: stamp})
 
-            self._table.append_made(made, name)
+            self._table.append_made(made)
 
     def begin(
         self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, query_id: str, batch_id: int

@@ -69,7 +69,7 @@ class RunTable:
     ) -> None:
         facts = (run.run_id, run.flow, kind, *(getattr(run, name) for name in _FACTS[2:]), outcome)
         records, size, *rest = (None,) * 5 if at is None else astuple(at)
-        self._table.append([(*facts, records, size, this_driver(), *rest)], {})
+        self._table.append([(*facts, records, size, this_driver(), *rest)])
 
     def drop_old_signs(self, flow: str, days: int) -> None:
         """Of the flow's signs of life older than an hour, keep one an hour for so many days, and delete the others.

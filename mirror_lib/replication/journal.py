@@ -51,7 +51,7 @@ class BatchRef:
 
 
 class Journal:
-    """One flow's rows in one process. Each append is one commit, and repeating it adds nothing.
+    """One flow's rows in one process. Each append is one commit.
 
     Rows appended `in_background` are in the ledger before anything else is written. If that append fails, the next
     caller gets the error. The ledger is read in a separate thread from construction on: the first read of a Delta table
@@ -68,7 +68,6 @@ class Journal:
         self._ledger = OffsetSyncTable(spark, state)
         self._events = EventTable(spark, state)
         self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
-        self._appends = 0
         self.wrote = False  # whether a row of the ledger was written
         self._positions = BackgroundCall(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._ranges = BackgroundCall(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
@@ -180,15 +179,14 @@ class Journal:
                 self.written()
             return
         self.written()
-        number, self._appends = self._appends, self._appends + 1
         if in_background:
-            self._background = BackgroundCall(f"{self._flow} ledger", lambda: self._append(rows, batch, runs, number))
+            self._background = BackgroundCall(f"{self._flow} ledger", lambda: self._append(rows, batch, runs))
         else:
-            self._append(rows, batch, runs, number)
+            self._append(rows, batch, runs)
 
-    def _append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns], number: int) -> None:
+    def _append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: Sequence[LedgerRuns]) -> None:
         with self._writing():
-            self._ledger.append(self._flow, rows, runs, append_number=number, run_id=self.run_id, **vars(batch))
+            self._ledger.append(self._flow, rows, runs, run_id=self.run_id, **vars(batch))
         self.wrote = True
         self._upkeep.committed()
 

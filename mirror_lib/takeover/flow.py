@@ -131,7 +131,6 @@ class FlowTakeover:
             self.flow.name,
             [row for each in going for row in _ledger_rows(each)],
             run_id=self.run_id,
-            append_number=0,
             query_id="",
             batch_id=-1,
         )

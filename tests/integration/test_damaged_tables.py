@@ -38,7 +38,7 @@ def state(whole: Path, tmp_path: Path) -> Path:
 def append(spark: SparkSession, state: Path, number: int) -> None:
     row = LedgerRow("orders", "A.orders", 0, "s", "r", number * 10, number * 10, 10)
     OffsetSyncTable(spark, str(state)).append(
-        FLOW, [row], run_id="run", append_number=number, query_id="q", batch_id=number
+        FLOW, [row], run_id="run", query_id="q", batch_id=number
     )
 
 

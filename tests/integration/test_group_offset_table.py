@@ -70,8 +70,8 @@ def ledger_rows(triples: Sequence[Triple], key: PartitionKey = KEY) -> List[Ledg
 
 def ledger(spark: SparkSession, state: str, *commits: Sequence[LedgerRow], run_id: str = "run-1") -> OffsetSyncTable:
     table = OffsetSyncTable(spark, state)
-    for number, rows in enumerate(commits):
-        table.append(FLOW, rows, run_id=run_id, append_number=number, query_id="", batch_id=-1)
+    for rows in commits:
+        table.append(FLOW, rows, run_id=run_id, query_id="", batch_id=-1)
     return table
 
 
@@ -197,7 +197,7 @@ def test_triples_join_what_continues_and_keep_each_partition_and_topic_id_apart(
         ledger_rows([(10, 10, 5), (0, 0, 10), (20, 16, 5)]) + ledger_rows([(0, 500, 3)], old),
         ledger_rows([(25, 21, 5), (15, 15, 0)]) + ledger_rows([(7, 7, 1)], second),
     )
-    table.append("backup->primary", ledger_rows([(0, 0, 9)]), run_id="r", append_number=0, query_id="", batch_id=-1)
+    table.append("backup->primary", ledger_rows([(0, 0, 9)]), run_id="r", query_id="", batch_id=-1)
 
     assert table.triples(FLOW) == {
         KEY: array("q", [0, 0, 15, 20, 16, 10]),

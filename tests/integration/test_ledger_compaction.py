@@ -51,11 +51,9 @@ class Ledger:
         self.table = OffsetSyncTable(spark, state)
         self.compaction = LedgerCompaction(spark, state, FLOW)
         self.run_id = uuid.uuid4().hex
-        self.appends = 0
 
     def append(self, *rows: LedgerRow, flow: str = FLOW) -> None:
-        self.table.append(flow, rows, run_id=self.run_id, append_number=self.appends, query_id="q", batch_id=0)
-        self.appends += 1
+        self.table.append(flow, rows, run_id=self.run_id, query_id="q", batch_id=0)
 
     def choice(self) -> Choice:
         found = self.compaction.due(2)

@@ -1,4 +1,4 @@
-"""The Delta tables under `state:` on real Spark and Delta: append once, positions, voiding, a million rows."""
+"""The Delta tables under `state:` on real Spark and Delta: appends, positions, voiding, a million rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple, cast
 
 import pytest
 from delta.tables import DeltaTable
@@ -52,14 +52,9 @@ class Ledger:
     def __init__(self, spark: SparkSession, state: str) -> None:
         self.table = OffsetSyncTable(spark, state)
         self.run_id = uuid.uuid4().hex
-        self.appends = 0
 
-    def append(self, *rows: LedgerRow, flow: str = FLOW) -> None:
-        self.append_as(self.appends, rows, flow=flow)
-        self.appends += 1
-
-    def append_as(self, number: int, rows: Sequence[LedgerRow], flow: str = FLOW, batch_id: int = 0) -> None:
-        self.table.append(flow, rows, run_id=self.run_id, append_number=number, query_id="q", batch_id=batch_id)
+    def append(self, *rows: LedgerRow, flow: str = FLOW, batch_id: int = 0) -> None:
+        self.table.append(flow, rows, run_id=self.run_id, query_id="q", batch_id=batch_id)
 
     def runs(self, key: PartitionKey = KEY) -> List[Tuple[int, ...]]:
         return list(PartitionMap.of_flat(self.table.triples(FLOW)[key]))
@@ -209,14 +204,6 @@ def test_settings_for_the_tables_reach_no_other_query(spark: SparkSession, ledge
     assert own_session(spark) is own_session(spark)
 
 
-def test_a_retried_append_is_taken_once(ledger: Ledger, spark: SparkSession) -> None:
-    for _ in range(3):
-        ledger.append_as(0, [row(0, 0, 10)])
-
-    assert ledger.table.triples(FLOW) == {KEY: array("q", (0, 0, 10))}
-    assert spark.read.format("delta").load(ledger.table.path).count() == 1
-
-
 def test_a_table_is_seen_that_was_looked_for_before_its_first_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Another driver makes it: for a moment it is a folder with an empty log."""
     Ledger(spark, str(tmp_path / "other")).append(row(0, 0, 10))
@@ -228,10 +215,10 @@ def test_a_table_is_seen_that_was_looked_for_before_its_first_commit(spark: Spar
 
 
 def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: SparkSession, state: str) -> None:
-    Ledger(spark, state).append_as(0, [row(0, 0, 10)], batch_id=7)
+    Ledger(spark, state).append(row(0, 0, 10), batch_id=7)
     second_life = Ledger(spark, state)
 
-    second_life.append_as(0, [row(10, 10, 5)], batch_id=7)
+    second_life.append(row(10, 10, 5), batch_id=7)
 
     assert second_life.table.positions(FLOW)[KEY] == Position(15, 15)
 
@@ -242,10 +229,7 @@ def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Le
     flat = {number: array("q", (n for i in range(gaps) for n in (10 * i + number, i, 1))) for number in range(2)}
     runs = [LedgerRuns(row(0, 0, 0, partition=number), own.tobytes()) for number, own in flat.items()]
     idle, lying = row(40, 30, 0, partition=2), os.listdir(str(spark.sparkContext._temp_dir))
-    for _ in range(2):  # and one that is tried again is dropped
-        ledger.table.append(
-            FLOW, [idle], runs, run_id=ledger.run_id, append_number=0, query_id="query", batch_id=7
-        )
+    ledger.table.append(FLOW, [idle], runs, run_id=ledger.run_id, query_id="query", batch_id=7)
 
     # Spark keeps a file of a large closure until the driver ends.
     assert os.listdir(str(spark.sparkContext._temp_dir)) == lying
@@ -258,14 +242,6 @@ def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Le
         rows.count()
     )
     assert rows.select("run_id").distinct().collect() == [Row(run_id=ledger.run_id)]
-
-
-def test_under_one_commit_name_other_rows_would_be_dropped(ledger: Ledger) -> None:
-    """The control: this is what query id and batch id as the name would do to a replayed batch."""
-    ledger.append_as(0, [row(0, 0, 10)])
-    ledger.append_as(0, [row(10, 10, 5)])
-
-    assert ledger.table.positions(FLOW)[KEY] == Position(10, 10)
 
 
 def test_runs_come_merged_and_in_order(ledger: Ledger) -> None:

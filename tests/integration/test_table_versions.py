@@ -30,7 +30,7 @@ SECOND = replace(FIRST, columns=(*FIRST.columns, Column("reason", "string", "why
 @pytest.fixture
 def state(spark: SparkSession, tmp_path: Path) -> str:
     """A state folder whose table the first release wrote."""
-    StateTable(spark, str(tmp_path), FIRST).append([("A->B",)], {})
+    StateTable(spark, str(tmp_path), FIRST).append([("A->B",)])
     return str(tmp_path)
 
 
@@ -57,13 +57,13 @@ def test_first_write_of_the_newer_release_migrates_it_and_the_older_one_is_refus
     spark: SparkSession, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     new = StateTable(spark, state, SECOND)
-    new.append(given(("B->A", "because")), {})
+    new.append(given(("B->A", "because")))
     assert notes(new) == [("A->B", None), ("B->A", "because")]
     assert notes(StateTable(spark, state, SECOND)) == notes(new)
     assert [each.levelname for each in caplog.records] == ["WARNING"] and "reason" in caplog.text
     written = commits(state)
     older = StateTable(spark, state, FIRST)
-    for refused in (older.rows, lambda: older.append([("C->D",)], {}), lambda: older.add_absent([("C->D",)], ["flow"])):
+    for refused in (older.rows, lambda: older.append([("C->D",)]), lambda: older.add_absent([("C->D",)], ["flow"])):
         with pytest.raises(RefusedError, match="version 2"):
             refused()
     assert commits(state) == written
@@ -78,7 +78,7 @@ def test_two_flows_of_a_driver_that_begin_at_once_migrate_it_once(spark: SparkSe
     tables = [StateTable(spark, state, SECOND) for _ in range(4)]
     assert [notes(table) for table in tables] == [[("A->B", None)]] * 4  # each has seen the older columns
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: tables[number].append(given((f"B{number}->A", "new")), {}), range(4)))
+        list(pool.map(lambda number: tables[number].append(given((f"B{number}->A", "new"))), range(4)))
     assert len(notes(tables[0])) == 5 and commits(state) == 1 + 1 + 4
 
 
@@ -140,7 +140,7 @@ def earlier(name: str) -> TableSchema:
 def before(spark: SparkSession, tmp_path: Path) -> str:
     """A state folder of the release before `events`."""
     for name, (_, row) in EARLIER.items():
-        StateTable(spark, str(tmp_path), earlier(name)).append([row], {})
+        StateTable(spark, str(tmp_path), earlier(name)).append([row])
     return str(tmp_path)
 
 

@@ -310,7 +310,7 @@ def believe_kept_positions(lab: GroupLab) -> None:
         for number in range(topic.partitions)
     ]
     ledger = OffsetSyncTable(lab.spark, config.state)
-    ledger.append(flow.name, rows, run_id="control", append_number=0, query_id="", batch_id=-1)
+    ledger.append(flow.name, rows, run_id="control", query_id="", batch_id=-1)
 
 
 @pytest.mark.long

@@ -161,7 +161,6 @@ class Lab:
         )
         self.source, self.target = KafkaCluster(self.flow.source), KafkaCluster(self.flow.target)
         self.ledger = OffsetSyncTable(spark, str(state))
-        self.appends = 0
 
     def create(
         self, bootstrap: str, names: Sequence[str], config: Optional[Dict[str, str]] = None, partitions: int = 2
@@ -200,10 +199,7 @@ class Lab:
         self.append(rows)
 
     def append(self, rows: Sequence[LedgerRow]) -> None:
-        self.ledger.append(
-            self.flow.name, rows, run_id="by hand", append_number=self.appends, query_id="", batch_id=-1
-        )
-        self.appends += 1
+        self.ledger.append(self.flow.name, rows, run_id="by hand", query_id="", batch_id=-1)
 
     def copied(self, names: Sequence[str]) -> List[CopiedTopic]:
         sources, remotes = self.source.topics(), self.target.topics()

@@ -57,8 +57,6 @@ TABLE_PROPERTIES = {
 CLASSIC_CHECKPOINTS = {"delta.checkpointPolicy": "classic"}
 # The column that a table gets when another one replaces it, of a version that the earlier release does not know.
 REPLACED_BY = "replaced"
-# Makes rows from names and types of all columns and the value of the stamp column, a bigint (Unix µs).
-Rows = Callable[[Sequence[Tuple[str, str]], int], DataFrame]
 # Attempts of a change that conflicts with other commits.
 CHANGES = 5
 # By a table's path. While a flow of this driver creates the table, Delta already treats the folder as a table, but
@@ -102,14 +100,14 @@ def table_properties(spark_version: str) -> Mapping[str, str]:
     return {**TABLE_PROPERTIES, **(CLASSIC_CHECKPOINTS if (major, minor) >= (3, 5) else {})}
 
 
-def _now() -> int:
+def now_micros() -> int:
     """Unix µs."""
     return time.time_ns() // 1000
 
 
 def seconds_ago(seconds: float) -> str:
     """The time before so many seconds, by this driver's clock, as an SQL expression."""
-    return f"timestamp_micros({_now() - round(seconds * 1e6)})"
+    return f"timestamp_micros({now_micros() - round(seconds * 1e6)})"
 
 
 def _refused_for_another(error: Exception) -> bool:
@@ -391,8 +389,9 @@ class StateTable:
             self._append(lambda: self._stamped(rows))
             log.debug("%d rows appended to %s", len(rows), self.path)
 
-    def append_made(self, made: Rows) -> None:
-        self._append(lambda: self._with_stamp(made(self._columns(), _now())))
+    def append_frame(self, rows: DataFrame) -> None:
+        """The same for rows with `written_columns`."""
+        self._append(lambda: self._with_stamp(rows))
 
     def _append(self, made: Callable[[], DataFrame]) -> None:
         with self.explained("write to"):
@@ -417,10 +416,12 @@ class StateTable:
     def _stamped(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
         # Not Spark's `current_timestamp`: its value becomes part of the generated Java code, so that every commit would
         # compile its own.
-        now = _now()
-        return self._with_stamp(local_rows(self._spark, self._columns(), [(*row, now) for row in rows]))
+        now = now_micros()
+        return self._with_stamp(local_rows(self._spark, self.written_columns, [(*row, now) for row in rows]))
 
-    def _columns(self) -> Sequence[Tuple[str, str]]:
+    @property
+    def written_columns(self) -> Sequence[Tuple[str, str]]:
+        """Names and types, with the stamp in Unix µs."""
         return [*self._schema.given(), (self._schema.stamp, "bigint")]
 
     def _with_stamp(self, rows: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.delta_table import StateTable, own_session
+from mirror_lib.ledger.delta_table import StateTable, now_micros, own_session
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import (
     NO_PARTITION,
@@ -28,7 +28,7 @@ from mirror_lib.ledger.records import (
     TopicPair,
 )
 from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
-from mirror_lib.ledger.run_rows import RunRows, Value, run_rows
+from mirror_lib.ledger.run_rows import RunRows, Value, packed, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
 from mirror_lib.ledger.tables import OFFSET_SYNCS, PARTITION_KEY, partition_key
 from mirror_lib.spark.jobs import shipped
@@ -79,15 +79,12 @@ class OffsetSyncTable:
             single = (*rows, *(row for each in runs for row in each.rows()))
             self._table.append([_values(flow, row, run_id, query_id, batch_id) for row in single])
             return
-        same: Dict[str, Value] = {"flow": flow, "run_id": run_id}
-        same.update(query_id=query_id, batch_id=batch_id)
+        same: Dict[str, Value] = {"flow": flow, "run_id": run_id, "query_id": query_id, "batch_id": batch_id}
         given = [RunRows(_same(each.like), each.flat) for each in (*runs, *map(_alone, rows))]
-        with self._table.explained("write to"), shipped(self._spark, given) as held:
-
-            def made(columns: Sequence[Tuple[str, str]], stamp: int) -> DataFrame:
-                return run_rows(self._spark, columns, NUMBERS, held, {**same, OFFSET_SYNCS.stamp: stamp})
-
-            self._table.append_made(made)
+        columns = self._table.written_columns
+        stream = packed(columns, NUMBERS, given, {**same, OFFSET_SYNCS.stamp: now_micros()})
+        with self._table.explained("write to"), shipped(self._spark, stream) as held:
+            self._table.append_frame(run_rows(self._spark, columns, held))
 
     def begin(
         self, flow: str, rows: Sequence[LedgerRow], *, run_id: str, query_id: str, batch_id: int

@@ -1,14 +1,14 @@
 """Makes a DataFrame of many rows of integers with one Python worker of Spark.
 
 As text in a plan (`local_rows`) a ledger row takes some kilobytes of Java's heap, so a few hundred thousand rows fill
-it. Here rows are sent as integers and arrive as Arrow columns.
+it. Here rows are sent as a stream of Arrow, with each repeated value once.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 50_000
 TYPES = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
 
 Value = Union[str, int, None]
-Batches = Iterable[pa.RecordBatch]
+Columns = Sequence[Tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -32,54 +32,42 @@ class RunRows:
     flat: bytes
 
 
-def run_rows(
-    spark: SparkSession,
-    columns: Sequence[Tuple[str, str]],
-    numbers: Sequence[str],
-    given: Shipped[Sequence[RunRows]],
-    same: Optional[Mapping[str, Value]] = None,
-) -> DataFrame:
-    """A DataFrame with `columns` (name, Spark SQL type: one of TYPES), for use inside the context of `given`.
+def packed(
+    columns: Columns, numbers: Sequence[str], given: Sequence[RunRows], same: Optional[Mapping[str, Value]] = None
+) -> bytes:
+    """The rows of `given` under `columns` (name, Spark SQL type: one of TYPES).
 
-    `numbers` are the columns in `flat`, in that order; `same` has values of all rows."""
-    ddl = ", ".join(f"{name} {type_name}" for name, type_name in columns)
-
-    def make(ones: Batches) -> Iterator[pa.RecordBatch]:
-        for _ in ones:  # one row, which triggers the output
-            for part in parts(given.value, 8 * len(numbers)):
-                yield _batch(columns, numbers, part, same or {})
-
-    return spark.range(0, 1, 1, 1).mapInArrow(make, ddl)
-
-
-def parts(given: Sequence[RunRows], row_bytes: int, at_once: int = ROWS_AT_ONCE) -> Iterator[List[RunRows]]:
-    part: List[RunRows] = []
-    rows_left = at_once
-    for rows in given:
-        left = memoryview(rows.flat)
-        while left:
-            taken = left[: rows_left * row_bytes]
-            part.append(RunRows(rows.same, bytes(taken)))
-            left, rows_left = left[len(taken) :], rows_left - len(taken) // row_bytes
-            if not rows_left:
-                yield part
-                part, rows_left = [], at_once
-    if part:
-        yield part
-
-
-def _batch(
-    columns: Sequence[Tuple[str, str]], numbers: Sequence[str], part: Sequence[RunRows], same: Mapping[str, Value]
-) -> pa.RecordBatch:
-    width, flat = len(numbers), array("q", b"".join(rows.flat for rows in part))
+    `numbers` are the columns in `flat`, of type bigint and in that order; `same` has values of all rows."""
+    width, flat = len(numbers), array("q", b"".join(rows.flat for rows in given))
     own = {name: flat[number::width] for number, name in enumerate(numbers)}
-    sizes = (len(rows.flat) // (8 * width) for rows in part)
-    which = pa.concat_arrays([pa.repeat(number, size) for number, size in enumerate(sizes)])
-    reported = [{**same, **rows.same} for rows in part]
+    sizes = (len(rows.flat) // (8 * width) for rows in given)
+    which = pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int32()), size) for number, size in enumerate(sizes)])
+    shared = [{**(same or {}), **rows.same} for rows in given]
     arrays = [
-        pa.array(own[name], TYPES[kind])
+        pa.Array.from_buffers(pa.int64(), len(own[name]), [None, pa.py_buffer(own[name])])
         if name in own
-        else pa.array([values[name] for values in reported], TYPES[kind]).take(which)
+        else pa.DictionaryArray.from_arrays(which, pa.array([values[name] for values in shared], TYPES[kind]))
         for name, kind in columns
     ]
-    return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in columns])
+    table, sink = pa.table(arrays, names=[name for name, _ in columns]), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write_table(table, ROWS_AT_ONCE)
+    packed_rows: bytes = sink.getvalue().to_pybytes()
+    return packed_rows
+
+
+def unpacked(stream: bytes) -> Iterator[pa.RecordBatch]:
+    for batch in pa.ipc.open_stream(stream):
+        whole = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in batch.columns]
+        yield pa.RecordBatch.from_arrays(whole, names=batch.schema.names)
+
+
+def run_rows(spark: SparkSession, columns: Columns, given: Shipped[bytes]) -> DataFrame:
+    """A DataFrame of what was `packed` with `columns`, for use inside the context of `given`."""
+    ddl = ", ".join(f"{name} {type_name}" for name, type_name in columns)
+
+    def make(ones: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in ones:  # one row, which triggers the output
+            yield from unpacked(given.value)
+
+    return spark.range(0, 1, 1, 1).mapInArrow(make, ddl)

@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirror_lib.ledger.run_rows import RunRows, run_rows
+from mirror_lib.ledger.run_rows import RunRows, packed, run_rows
 from mirror_lib.spark.jobs import local_rows, shipped
 from mirror_lib.verify.digests import FIELD_HASHES, DigestReader, Slice
 from mirror_lib.verify.ranges import CopiedPartition, CopiedRange
@@ -110,8 +110,8 @@ def run_frame(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> Iterato
         RunRows({"slot": slot}, array("q", chain.from_iterable(copied.runs.complete_runs())).tobytes())
         for slot, copied in ranges.items()
     ]
-    with shipped(spark, given) as held:
-        yield run_rows(spark, _RUN_COLUMNS, _NUMBERS, held)
+    with shipped(spark, packed(_RUN_COLUMNS, _NUMBERS, given)) as held:
+        yield run_rows(spark, _RUN_COLUMNS, held)
 
 
 def _number_of_runs(ranges: Mapping[int, CopiedRange]) -> int:

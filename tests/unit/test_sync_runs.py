@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from typing import Dict, List, Tuple
+from itertools import chain
+from typing import List, Tuple
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import LedgerRow, LedgerRuns, Position
-from mirror_lib.ledger.run_rows import RunRows, parts
+from mirror_lib.ledger.run_rows import RunRows, packed, unpacked
 
-ROW = 24
+COLUMNS = (("place", "int"), ("topic", "string"), ("up", "bigint"), ("down", "bigint"), ("run", "string"))
 
 
 def runs_of(*syncs: Tuple[int, int, int]) -> Runs:
@@ -47,14 +49,14 @@ def test_ledger_rows_of_a_partition_say_where_the_last_of_them_ends() -> None:
     assert (len(runs), runs.end) == (2, Position(25, 16))
 
 
-@given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 7))
-def test_rows_on_their_way_are_cut_into_parts_without_one_lost_or_moved(sizes: List[int], at_once: int) -> None:
-    flats = [array("q", range(3 * size)).tobytes() for size in sizes]
-    given = [RunRows({"topic": str(number)}, flat) for number, flat in enumerate(flats)]
-    found = list(parts(given, ROW, at_once))
-    assert all(sum(len(rows.flat) for rows in part) == ROW * at_once for part in found[:-1])
-    whole: Dict[str, bytes] = {}
-    for rows in (rows for part in found for rows in part):
-        topic = str(rows.same["topic"])
-        whole[topic] = whole.get(topic, b"") + rows.flat
-    assert whole == {str(rows.same["topic"]): rows.flat for rows in given if rows.flat}
+@given(st.lists(st.lists(st.tuples(offsets, offsets), max_size=12), min_size=1, max_size=8), st.integers(1, 7))
+def test_rows_on_their_way_are_neither_lost_nor_moved(runs: List[List[Tuple[int, int]]], at_once: int) -> None:
+    same = [{"topic": None if number == 3 else f"topic-{number % 5}", "place": number % 2} for number in range(8)]
+    sent = [RunRows(own, array("q", chain.from_iterable(run)).tobytes()) for own, run in zip(same, runs)]
+    with patch("mirror_lib.ledger.run_rows.ROWS_AT_ONCE", at_once):
+        batches = list(unpacked(packed(COLUMNS, ("up", "down"), sent, {"run": "r"})))
+    assert all(batch.num_rows == at_once for batch in batches[:-1])
+    assert {str(kind) for batch in batches for kind in batch.schema.types} <= {"int32", "string", "int64"}
+    found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    rows = [(own["place"], own["topic"], up, down, "r") for own, run in zip(same, runs) for up, down in run]
+    assert found == rows

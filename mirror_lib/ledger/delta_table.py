@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from functools import reduce
 from importlib import import_module
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
@@ -189,7 +189,20 @@ class StateTable:
         with self.explained("read"):
             return query(rows).collect()
 
-    def rows_without_spark(self, columns: Sequence[str], flow: str) -> Optional[TableRows]:
+    def of_flow(self, flow: str, columns: Sequence[str], kinds: Sequence[str] = ()) -> List[Dict[str, Any]]:
+        """The rows of `flow`, of these `kinds` if any, as `TableReader.rows` returns them; Spark reads them where that
+        cannot."""
+        read = self.rows_without_spark(columns, flow, kinds)
+        if read is not None:
+            return [] if read.rows is None else list(read.rows.to_pylist())
+        of_kinds = F.col("kind").isin(*kinds) if kinds else F.lit(True)
+        own = (F.col("flow") == flow) & of_kinds
+        found = self.collected(lambda rows: rows.where(own).select(*columns), made_elsewhere=True)
+        return [row.asDict() for row in found]
+
+    def rows_without_spark(
+        self, columns: Sequence[str], flow: str, kinds: Sequence[str] = ()
+    ) -> Optional[TableRows]:
         """The current rows of `flow`, for the start of a run: the first read of a table by Spark takes seconds.
 
         `None` if the table is not on a disk of this machine, is large, has vanished, or cannot be read so: then Spark
@@ -197,14 +210,14 @@ class StateTable:
         with self.explained("read"):
             try:
                 folder = on_local_disk(self._spark, self.path)
-                found = None if folder is None else read_table(folder, columns, flow, LARGE_TABLE)
+                found = None if folder is None else read_table(folder, columns, flow, kinds, LARGE_TABLE)
             except StateError:
                 raise
             except Exception as error:
                 log.debug("%s is read by Spark: %s", self.path, cause_of(error))
                 return None
             if found is None or found.rows is None:
-                return None if self._found else found
+                return None if self._found or self._schema.replaced else found
             lacking(self._schema, found.since, self.path)
             self._found = True
             return found

@@ -6,15 +6,16 @@ Every method raises StateError if its read or write fails.
 from __future__ import annotations
 
 from dataclasses import astuple, fields
-from typing import Callable, Dict, FrozenSet, List, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Sequence, Tuple
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import AclBinding, TopicPartition
 from mirror_lib.ledger import events
 from mirror_lib.ledger.compaction import FILES_TO_MERGE
 from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.ledger.events import EVENT_COLUMNS
 from mirror_lib.ledger.records import (
     CUTOVER_STEP,
     OFFSETS_SKIPPED,
@@ -72,19 +73,20 @@ class EventTable:
         self._table.append([events.cutover_row(step)])
 
     def incomplete(self, flow: str) -> FrozenSet[PartitionKey]:
-        return events.incomplete(self._of_kind(flow, TAKEN_OVER))
+        return events.incomplete(self._table.of_flow(flow, EVENT_COLUMNS, [TAKEN_OVER]))
 
     def producer_ids(self, flow: str) -> Dict[int, FrozenSet[int]]:
-        return events.producer_ids(self._of_kind(flow, PRODUCER_ID))
+        return events.producer_ids(self._table.of_flow(flow, EVENT_COLUMNS, [PRODUCER_ID]))
 
     def cutover_steps(self, flow: str) -> List[CutoverStep]:
-        found = events.facts_of(self._of_kind(flow, CUTOVER_STEP), CUTOVER_STEP)
+        found = events.facts_of(self._table.of_flow(flow, EVENT_COLUMNS, [CUTOVER_STEP]), CUTOVER_STEP)
         return [CutoverStep(*(facts[each.name] for each in fields(CutoverStep))) for facts in found]
 
     def left_out(self, flow: str) -> Dict[TopicPartition, LeftOut]:
         """The offsets that `on.error: skip` skipped, by partition, since a topic's last re-creation."""
 
-        def query(own: DataFrame) -> DataFrame:
+        def query(rows: DataFrame) -> DataFrame:
+            own = rows.where(F.col("flow") == flow)
             recreated = own.where(F.col("kind") == TOPIC_RECREATED).groupBy("topic").agg(F.max("at").alias("since"))
             skipped = own.where(F.col("kind") == OFFSETS_SKIPPED).join(recreated, "topic", "left")
             # After a crash a range may be recorded twice.
@@ -96,11 +98,8 @@ class EventTable:
 
         return {
             (row["topic"], row["partition"]): LeftOut(row["offsets"], tuple((a, b) for a, b in row["ranges"]))
-            for row in _found(self._table, flow, query)
+            for row in self._table.collected(query, made_elsewhere=True)
         }
-
-    def _of_kind(self, flow: str, kind: str) -> List[Row]:
-        return _found(self._table, flow, lambda own: own.where(F.col("kind") == kind))
 
 
 class TopicAclTable:
@@ -111,12 +110,9 @@ class TopicAclTable:
 
     def made(self, flow: str) -> FrozenSet[AclBinding]:
         """The ACLs that the flow created and has not given up since."""
-
-        def query(own: DataFrame) -> DataFrame:
-            last = own.groupBy(*_OF_ACL).agg(F.max_by("action", "at").alias("action"))
-            return last.where(F.col("action") == CREATED)
-
-        return frozenset(AclBinding(*(row[name] for name in _OF_ACL)) for row in _found(self._table, flow, query))
+        rows = sorted(self._table.of_flow(flow, (*_OF_ACL, "action", "at")), key=lambda row: row["at"])
+        last = {AclBinding(*(row[name] for name in _OF_ACL)): row["action"] for row in rows}
+        return frozenset(acl for acl, action in last.items() if action == CREATED)
 
     def created(self, flow: str, acls: Sequence[AclBinding]) -> None:
         self._record(flow, CREATED, acls)
@@ -127,7 +123,3 @@ class TopicAclTable:
 
     def _record(self, flow: str, action: str, acls: Sequence[AclBinding]) -> None:
         self._table.append([(flow, action, *astuple(acl)) for acl in acls])
-
-
-def _found(table: StateTable, flow: str, query: Callable[[DataFrame], DataFrame]) -> List[Row]:
-    return table.collected(lambda rows: query(rows.where(F.col("flow") == flow)), made_elsewhere=True)

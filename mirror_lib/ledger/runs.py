@@ -6,7 +6,7 @@ import time
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import is_due
@@ -87,7 +87,7 @@ class RunTable:
         clock; the first start first."""
         runs: Dict[Tuple[str, str], List[Mapping[str, Any]]] = {}
         for flow in flows:
-            for row in self._rows(flow, ("run_id", "kind", "at", "driver")):
+            for row in self._table.of_flow(flow, ("run_id", "kind", "at", "driver")):
                 runs.setdefault((flow, row["run_id"]), []).append(row)
         found = []
         for (flow, run_id), rows in runs.items():
@@ -116,13 +116,4 @@ class RunTable:
             same_clusters(flow, now, last.clusters)
 
     def latest_with_end(self, flow: str) -> Tuple[Optional[MirrorRun], bool]:
-        return latest_run(self._rows(flow, RUN_COLUMNS))
-
-    def _rows(self, flow: str, columns: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-        read = self._table.rows_without_spark(columns, flow)
-        if read is not None:
-            return [] if read.rows is None else read.rows.to_pylist()
-        def query(rows: DataFrame) -> DataFrame:
-            return rows.where(F.col("flow") == flow).select(*columns)
-
-        return [row.asDict() for row in self._table.collected(query, made_elsewhere=True)]
+        return latest_run(self._table.of_flow(flow, RUN_COLUMNS))

@@ -35,10 +35,12 @@ class TableRows(NamedTuple):
 STEPS = "docs/fix/state.md"
 
 
-def read_table(path: str, columns: Sequence[str], flow: str, most_bytes: float = math.inf) -> TableRows:
-    """The rows of `flow` in the table in folder `path`; values of a missing column are null. Raises what deltalake
-    raises, `ImportError` without it, `ValueError` if the table's files have more than `most_bytes`, and the error of
-    `refuse_lost_lines`."""
+def read_table(
+    path: str, columns: Sequence[str], flow: str, kinds: Sequence[str] = (), most_bytes: float = math.inf
+) -> TableRows:
+    """The rows of `flow` in the table in folder `path`, of these `kinds` if any; values of a missing column are null.
+    Raises what deltalake raises, `ImportError` without it, `ValueError` if the table's files have more than
+    `most_bytes`, and the error of `refuse_lost_lines`."""
     import deltalake
     import pyarrow as pa
 
@@ -51,7 +53,8 @@ def read_table(path: str, columns: Sequence[str], flow: str, most_bytes: float =
         raise ValueError(f"{path} is large")
     since = {field.name: int((field.metadata or {}).get(SINCE, 1)) for field in delta.schema().fields}
     wanted = [name for name in columns if name in since]
-    found = delta.to_pyarrow_table(columns=wanted, filters=[("flow", "=", flow)])
+    of_kinds = [("kind", "in", list(kinds))] if kinds else []
+    found = delta.to_pyarrow_table(columns=wanted, filters=[("flow", "=", flow), *of_kinds])
     for name in columns:
         if name not in since:
             found = found.append_column(name, pa.nulls(found.num_rows))
@@ -92,19 +95,19 @@ class TableReader:
             ) from None
         self._root = place_of(state)
 
-    def rows(self, table: str, columns: Sequence[str], flow: str) -> List[Dict[str, Any]]:
+    def rows(self, table: str, columns: Sequence[str], flow: str, kinds: Sequence[str] = ()) -> List[Dict[str, Any]]:
         """The rows of `flow`; none if the table does not exist. Values of a missing column are None.
 
         Raises `StateError` if the table cannot be read.
         """
-        found = self.arrow(table, columns, flow)
+        found = self.arrow(table, columns, flow, kinds)
         return [] if found is None else found.to_pylist()
 
-    def arrow(self, table: str, columns: Sequence[str], flow: str) -> Any:
+    def arrow(self, table: str, columns: Sequence[str], flow: str, kinds: Sequence[str] = ()) -> Any:
         """The same as a pyarrow table; `None` if the table does not exist."""
         path = f"{self._root}/{table}"
         try:
-            found = read_table(path, columns, flow).rows
+            found = read_table(path, columns, flow, kinds).rows
             if found is None and table == EVENTS.name:
                 self._refuse_replaced(flow)
             return found

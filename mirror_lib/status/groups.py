@@ -17,7 +17,7 @@ from mirror_lib.groups.translation import FOREIGN, TO_DOWNSTREAM, TranslationRul
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.events import EVENT_COLUMNS, incomplete
 from mirror_lib.ledger.intervals import Numbers
-from mirror_lib.ledger.records import RACE_SECONDS, GroupOffset, MoveKey, PartitionKey
+from mirror_lib.ledger.records import RACE_SECONDS, TAKEN_OVER, GroupOffset, MoveKey, PartitionKey
 from mirror_lib.ledger.table_reader import TableReader
 
 _PARTITION_KEY = tuple(PartitionKey.__dataclass_fields__)
@@ -39,7 +39,7 @@ def group_decisions(
     pairs = pairs_of(flow, config.flows, source.topics(), target.topics(), TO_DOWNSTREAM)
     found = survey(pairs, group_names(flow, source), source, target)
     keys = {pairs[at].key for offsets in found.positions.values() for at in offsets}
-    maps = FlowMaps(_triples(ledger, keys), incomplete(reader.rows("events", EVENT_COLUMNS, flow.name)))
+    maps = FlowMaps(_triples(ledger, keys), incomplete(reader.rows("events", EVENT_COLUMNS, flow.name, [TAKEN_OVER])))
     pass_markers(maps, needed_offsets(maps, found, TO_DOWNSTREAM), flow.target)
     rules = TranslationRules(simple_groups=flow.groups_simple, shared=flow.shared_remote_topics)
     known = Known(maps, _last(moves), flow.target.alias, rules=rules, raced=_raced(moves))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from datetime import timedelta
 from typing import AbstractSet, Any, Dict, List, Mapping, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -42,7 +41,7 @@ def group_decisions(
     maps = FlowMaps(_triples(ledger, keys), incomplete(reader.rows("events", EVENT_COLUMNS, flow.name, [TAKEN_OVER])))
     pass_markers(maps, needed_offsets(maps, found, TO_DOWNSTREAM), flow.target)
     rules = TranslationRules(simple_groups=flow.groups_simple, shared=flow.shared_remote_topics)
-    known = Known(maps, _last(moves), flow.target.alias, rules=rules, raced=_raced(moves))
+    known = Known(maps, _last(moves), flow.target.alias, rules=rules, raced=raced(moves))
     decisions = decide(found, known, PositionsAhead())
     if rules.shared or any(each.translation.verdict == FOREIGN for each in decisions):
         decisions = decide(found, replace(known, synced=synced_offsets(flow)), PositionsAhead())
@@ -77,10 +76,10 @@ def _last(moves: Sequence[Mapping[str, Any]]) -> Mapping[MoveKey, GroupOffset]:
     return last
 
 
-def _raced(moves: Sequence[Mapping[str, Any]]) -> AbstractSet[Tuple[MoveKey, int]]:
-    """As `GroupOffsetTable.lately`."""
+def raced(moves: Sequence[Mapping[str, Any]]) -> AbstractSet[Tuple[MoveKey, int]]:
+    """As `GroupOffsetTable.lately`. The times of `moves` are Unix seconds."""
     by_place: Dict[MoveKey, List[Mapping[str, Any]]] = {}
     for row in moves:
         by_place.setdefault((row["cluster"], row["group"], row["topic"], row["partition"]), []).append(row)
-    since = {place: max(row["at"] for row in own) - timedelta(seconds=RACE_SECONDS) for place, own in by_place.items()}
+    since = {place: max(row["at"] for row in own) - RACE_SECONDS for place, own in by_place.items()}
     return {(place, row["new_offset"]) for place, own in by_place.items() for row in own if row["at"] >= since[place]}

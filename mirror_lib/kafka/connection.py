@@ -222,19 +222,21 @@ class LogClient:
 
         Raises `ClusterError`: a sentence that begins with "cannot" and `asked`, or names the missing `right`. Raises
         `LoginError` if no broker accepts the login."""
-        pause = FIRST_PAUSE
+        pause, here = FIRST_PAUSE, f"{self.alias}: "
         while True:
             try:
                 return attempt()
             except AuthorizationError as error:
-                raise ClusterError(f"{self.alias}: not allowed to {asked}", f"grant {right}", code="MIR-203") from error
+                raise ClusterError(f"{here}not allowed to {asked}", f"grant {right}", code="MIR-203") from error
             except KafkaError as error:
                 refused = self.refused()
                 if refused is not None:
-                    raise LoginError(f"{self.alias}: cannot {asked}: {refused}", LOGIN_HINT) from error
+                    raise LoginError(f"{here}cannot {asked}: {refused}", LOGIN_HINT) from error
                 if not error.retriable or self.stop.is_set() or time.monotonic() + pause > deadline:
                     hint = "check that the brokers are up and can be reached" if error.retriable else None
-                    raise ClusterError(f"{self.alias}: cannot {asked}: {_said(error)}", hint) from error
+                    said = str(error if error.args else getattr(error, "message", error))  # Kafka's name of the error
+                    said = said[len(here) :] if said.startswith(here) else said
+                    raise ClusterError(f"{here}cannot {asked}: {said}", hint) from error
             self.stop.wait(pause)
             pause = min(PAUSE_GROWTH * pause, LONGEST_PAUSE)
 
@@ -387,12 +389,6 @@ class LogClient:
 
     def close(self) -> None:
         self._manager.close()
-
-
-def _said(error: KafkaError) -> str:
-    """Why a request failed: Kafka's name of the error, if that is all that is known."""
-    why = error.__cause__ if isinstance(error, Disconnected) and error.__cause__ else error
-    return str(why if why.args else getattr(why, "message", why))
 
 
 def metadata_request(topics: Optional[Iterable[str]], **fields: Any) -> Any:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
-from kafka.errors import KafkaError
+from kafka.errors import InvalidTopicError, KafkaError, LeaderNotAvailableError, TopicAuthorizationFailedError
 from kafka.protocol.metadata import FindCoordinatorResponse
 
 from mirror_lib.errors import ClusterError
@@ -105,6 +105,31 @@ def test_only_what_fails_is_sent_again_until_all_are_answered_and_moved_coordina
 def test_one_that_keeps_failing_to_the_deadline_is_an_error_for_all() -> None:
     with pytest.raises(ClusterError, match="CONCURRENT_TRANSACTIONS"):
         _SideBySide(Lines({"a": [0], "b": [51]}), 0.0)({"a": "a", "b": "b"})
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence", "attempts"),
+    [
+        (LeaderNotAvailableError(), "MIR-201", "target: cannot list topics: LEADER_NOT_AVAILABLE", 2),
+        (NO_ANSWER, "MIR-201", "target: cannot list topics: no answer", 2),
+        (InvalidTopicError("a name"), "MIR-201", "InvalidTopicError: a name", 1),
+        (TopicAuthorizationFailedError(), "MIR-203", "target: not allowed to list topics", 1),
+    ],
+)
+def test_only_an_error_that_may_pass_is_asked_again_and_none_after_a_stop(
+    error: KafkaError, code: str, sentence: str, attempts: int
+) -> None:
+    client, asked = Brokers(True), []
+
+    def attempt() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            client.stop.set()
+        raise error
+
+    with pytest.raises(ClusterError) as raised:
+        client.ask("list topics", "Describe on the topics", attempt, time.monotonic() + 60)
+    assert (raised.value.code, len(asked)) == (code, attempts) and sentence in raised.value.message
 
 
 AT = ("orders", 0)

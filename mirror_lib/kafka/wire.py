@@ -32,7 +32,7 @@ from kafka.net.sasl.gssapi import SaslMechanismGSSAPI
 from kafka.net.sasl.scram import SaslMechanismScram
 from kafka.net.selector import KernelEvent, NetworkSelector, TaskState
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
-from kafka.protocol.api_header import ResponseHeader
+from kafka.protocol.api_header import RequestHeader, ResponseHeader
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.data_container import DataContainer
 from kafka.protocol.parser import KafkaProtocol
@@ -465,33 +465,23 @@ class FetchAnswer(DataContainer):  # type: ignore[misc]  # kafka-python has no t
         return answer
 
 
-class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
-    """The library's Fetch request, but its response is a `FetchAnswer`."""
-
-    def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:
-        super().with_header(correlation_id=correlation_id, client_id=client_id)
-        self._header: Any = _Header(self._header, self.API_VERSION)
-
-
-class _Header:
-    """A request's header; the library parses the response with it."""
-
-    def __init__(self, header: Any, version: int) -> None:
-        self._header = header
-        self._version = version
-        self.correlation_id = header.correlation_id
-
-    def encode(self, flexible: bool = False) -> Any:
-        return self._header.encode(flexible=flexible)
+class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
+    """The header of a Fetch request; the library parses the response with what it gives."""
 
     def get_response_class(self) -> _Header:
         return self
 
     def parse_header(self, frame: Any) -> Any:
-        return ResponseHeader.decode(frame, flexible=FetchResponse.flexible_version_q(self._version))
+        return ResponseHeader.decode(frame, flexible=FetchResponse.flexible_version_q(self.request_api_version))
 
     def decode(self, frame: Any) -> Any:
-        return FetchAnswer.read(frame.read(), self._version)
+        return FetchAnswer.read(frame.read(), self.request_api_version)
+
+
+class FetchRequestOfViews(FetchRequest, init=False):  # type: ignore[misc, call-arg]  # kafka-python has no types
+    """The library's Fetch request, but its response is a `FetchAnswer`."""
+
+    header_class = _Header
 
 
 class KerberosMechanism(SaslMechanismGSSAPI):  # type: ignore[misc]  # kafka-python has no types

@@ -38,7 +38,7 @@ INHERITED: Dict[type, Iterable[str]] = {
     BrokerConnection: ("_maybe_throttle", "_request_timed_out"),
     BrokerConnections: ("_backoff", "_build_transport", "_conns", "_net"),
     FetchAnswer: ("_struct",),
-    FetchRequestOfViews: ("_header",),
+    FetchRequestOfViews: (),
     FrameProtocol: ("_max_frame_size", "_process_response"),
     KerberosMechanism: ("_client_ctx", "_is_authenticated", "_is_done", "_next_token"),
     ScramMechanism: ("_state",),

@@ -14,7 +14,7 @@ from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint, encode_c
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, key_and_value, one_header
 from mirror_lib.kafka.connection import chunks
-from mirror_lib.kafka.reencoder import Record
+from mirror_lib.kafka.record_batch import Record
 from mirror_lib.topics.policy import checkpoints_topics, policy_for
 
 RECORDS_AT_ONCE = 10_000

@@ -24,8 +24,8 @@ from mirror_lib.kafka.fencing import idempotent_producer
 from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
-from mirror_lib.kafka.record_batch import Producer, decode_bytes, encode_varint, next_sequence
-from mirror_lib.kafka.reencoder import NO_HEADERS, Record, build_batches, read_records
+from mirror_lib.kafka.record_batch import Producer, Record, decode_bytes, encode_varint, next_sequence
+from mirror_lib.kafka.reencoder import NO_HEADERS, build_batches, read_records
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ MAX_SEQUENCE = 0x7FFFFFFF
 
 _LOG_OVERHEAD = 12  # base offset and length, which the length does not count
 _MIN_LEGACY_SIZE = 14  # of a magic 0 entry: CRC, magic, attributes, key length, value length
-MAGIC_AT = 16
+MAGIC_AT = 16  # of an entry's format version: 0, 1 or 2
 _CRC_FROM = 21
 
 _ENTRY = struct.Struct(">qi")
@@ -141,11 +141,6 @@ def split_entries(data: Buffer) -> Iterator[Tuple[memoryview, Optional[BatchHead
             yield entry, tuple.__new__(BatchHeader, _HEADER.unpack_from(entry))
         else:
             yield entry, read_header(entry)
-
-
-def magic_of(entry: Buffer) -> int:
-    """Format version of any entry that `split_batches` yields: 0, 1 or 2."""
-    return entry[MAGIC_AT]
 
 
 def read_header(batch: Buffer) -> BatchHeader:

@@ -28,7 +28,6 @@ from mirror_lib.kafka.record_batch import (
     checked_payload,
     decode_varint,
     encode_varint,
-    magic_of,
     new_batch,
     next_sequence,
     read_header,
@@ -137,8 +136,6 @@ def _field(content: Optional[bytes]) -> bytes:
     return (SMALL_VARINTS[length] if length < SMALL else encode_varint(length)) + content
 
 
-__all__ = ["Outgoing", "Record", "RecordTooLarge", "build_batches", "cut", "read_batches", "read_records"]
-
 # Maximum bytes of a record without its body: length 5, attributes 1, timestamp delta 10, offset delta 5.
 RECORD_OVERHEAD = 21
 # A part compresses worse than the whole; the margin avoids a second split.
@@ -186,7 +183,7 @@ def read_records(batch: Buffer) -> List[Record]:
     Under LogAppendTime all records have the batch's timestamp. Raises BatchError for a corrupt entry, an unknown codec,
     or a control batch.
     """
-    if magic_of(batch) < 2:
+    if batch[MAGIC_AT] < 2:
         return read_messages(batch)
     return read_batches([(batch, read_header(batch))])
 

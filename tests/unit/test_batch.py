@@ -17,7 +17,6 @@ from mirror_lib.kafka.record_batch import (
     TRANSACTIONAL,
     checked_payload,
     decode_bytes,
-    magic_of,
     next_sequence,
     read_header,
     rehead,
@@ -74,7 +73,7 @@ def test_split_refuses_a_length_that_no_batch_has() -> None:
 def test_header_says_what_the_builder_was_told() -> None:
     batch = built(ROWS, codec=4, offset=70, producer_id=9, producer_epoch=3, base_sequence=11, transactional=True)
     header = read_header(batch)
-    assert (magic_of(batch), header.codec, header.record_count) == (2, 4, 5)
+    assert (header.magic, header.codec, header.record_count) == (2, 4, 5)
     assert (header.base_offset, header.last_offset, header.next_offset) == (70, 74, 75)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 11)
     assert header.attributes & TRANSACTIONAL and header.contiguous and header.can_rehead

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.groups.mm2_format import Checkpoint, encode_checkpoint
 from mirror_lib.groups.mm2_topics import OURS, last_checkpoints, new_checkpoints, synced_by
-from mirror_lib.kafka.record_batch import encode_varint
-from mirror_lib.kafka.reencoder import NO_HEADERS, Record
+from mirror_lib.kafka.record_batch import Record, encode_varint
+from mirror_lib.kafka.reencoder import NO_HEADERS
 
 
 def checkpoint(upstream: int, downstream: int, metadata: str = "", group: str = "g") -> Checkpoint:

@@ -112,23 +112,24 @@ class Lanes(Generic[Part]):
             ends = self._log_ends(partitions)
         # Before the fence: its markers would fill the offsets of acknowledged records that a truncated log has lost.
         self._stop_at_lost_tails([each for each in partitions if each.stopped is None], ends)
+        going = [each for each in partitions if each.stopped is None]
         fresh = [
             each
-            for each in partitions
+            for each in going
             if each.lane not in self.producers or not each.continues(ends.get(each.remote, -1))
         ]
-        self._look([each for each in fresh if each.stopped is None], ends)
+        self._look(fresh, ends)
         # Where nothing is to be appended, a marker might take the place of what a log lost.
-        fenced = self._fence(_by_lane(each for each in fresh if each.stopped is None), deadline)
+        fresh = [each for each in fresh if each.stopped is None]
+        fenced = self._fence(_by_lane(fresh), deadline)
         self.held.update(fenced)
         self.producers.update(fenced)
         for each in partitions:
             if each.lane in fenced:
                 each.sequence = 0  # a new epoch counts from 0 in every partition
-        looking = [each for each in fresh if each.stopped is None]
-        for each in looking:
+        for each in fresh:
             each.fenced()
-        self._recover(looking)
+        self._recover(fresh)
         for each in partitions:
             if each.lane in self.producers:
                 each.start(self.producers[each.lane])

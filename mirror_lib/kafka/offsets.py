@@ -34,7 +34,6 @@ from mirror_lib.kafka.fetcher import (
     LATEST,
     READ_UNCOMMITTED,
     list_offsets_request,
-    log_ends,
 )
 from mirror_lib.kafka.log_reader import LogEntries, glances
 from mirror_lib.kafka.record_batch import Record
@@ -254,7 +253,7 @@ def _questions(isolation_level: str) -> Sequence[Question]:
     return [(EARLIEST, READ_UNCOMMITTED), (LATEST, ISOLATION[isolation_level])]
 
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS, PAUSE_SECONDS = 5.0, 0.1
 # Fits a usual batch. Larger ones are read one by one.
 FIRST_BYTES = 64 * 1024
 
@@ -280,24 +279,24 @@ def first_records(config: ClusterConfig, offsets: Mapping[TopicPartition, int]) 
     """The first record at or after each offset. Raises ClusterError if no broker answers."""
     if not offsets:
         return FirstRecords({}, frozenset())
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, waiting = time.monotonic() + PATIENCE_SECONDS, dict(offsets)
+    found: Dict[TopicPartition, Optional[Tuple[Record, bool]]] = {}
     with log_client(config, "consumer", deadline) as client:
-
-        def attempt() -> Mapping[TopicPartition, int]:
-            client.refresh_leaders(offsets, time.monotonic())
-            # Retention may have removed the records at earlier offsets.
-            starts = log_ends(client, offsets, timestamp=EARLIEST)
-            return {each: max(offsets[each], start) for each, start in starts.items()}
-
-        positions = client.ask("read records", "Read on the topics", attempt, deadline)
-        seen = glances(client, positions, READ_UNCOMMITTED, FIRST_BYTES)
-        found: Dict[TopicPartition, Optional[Tuple[Record, bool]]] = {}
-        for each, at in positions.items():
-            try:
-                if time.monotonic() < deadline:
-                    found[each] = _first_record(LogEntries(client, each, at, READ_UNCOMMITTED, seen.get(each)), at)
-            except (MirrorError, Disconnected) as error:
-                log.info("%s: no record of %s: %s", client.alias, name_of(each), error)
+        while waiting and time.monotonic() < deadline:
+            client.refresh_leaders(waiting, time.monotonic())
+            waiting = {each: at for each, at in waiting.items() if client.leader(each) is not None}
+            seen = glances(client, waiting, READ_UNCOMMITTED, FIRST_BYTES)
+            for each, at in list(waiting.items()):
+                try:
+                    if time.monotonic() < deadline:
+                        found[each] = _first_record(LogEntries(client, each, at, READ_UNCOMMITTED, seen.get(each)), at)
+                        del waiting[each]
+                except Disconnected as error:  # its leader has moved, perhaps
+                    log.info("%s", error)
+                except MirrorError as error:
+                    log.info("%s: no record of %s: %s", client.alias, name_of(each), error)
+                    del waiting[each]
+            time.sleep(PAUSE_SECONDS if waiting else 0)
     records = {each: one for each, one in found.items() if one is not None}
     return FirstRecords(
         {each: record for each, (record, _) in records.items()},

@@ -35,7 +35,7 @@ from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
-from mirror_lib.replication.journal import STOPPED, BatchRef, Journal
+from mirror_lib.replication.journal import NO_BATCH, STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import Stop
 from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots, warm_workers
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NO_BATCH = BatchRef("", -1)
 # SIGTERM must end the job within 30 s: a cycle ends by itself in `batch.max.seconds`, else its stage is cancelled.
 GRACE_SECONDS = 20.0
 STOP_SECONDS = 4.0
@@ -266,10 +265,10 @@ class FlowRun(SupervisedFlow):
         if not self._ends and (mirror.has_history() or not self._flow.starts_at_earliest):
             # Spark starts a batch only for new records; records that an earlier run left must not wait for one. And
             # `latest` means now: if it were looked up with the first record, it would be past that record.
-            self._copy(mirror, self._spark, NO_BATCH)
+            self._copy(mirror)
         self._await_batches(mirror, checkpoint, TAIL_TRIGGER if self._tails() else self._config.trigger)
         if self._ends and not self._stop.is_set():
-            self._copy(mirror, self._spark, NO_BATCH)
+            self._copy(mirror)
 
     def _rows(self, mirror: RowMirror, checkpoint: str) -> None:
         """Copy through Spark's rows, query after query. Each starts at the ledger's positions with a new checkpoint:
@@ -277,7 +276,7 @@ class FlowRun(SupervisedFlow):
         whole = number = 0
         while not self._stop.is_set():
             with self._busy:
-                reading = mirror.begin(NO_BATCH)
+                reading = mirror.begin()
             going = reading is not None and (mirror.behind() or not self._ends)
             if reading is not None and going:
                 whole += self._await_rows(mirror, reading, f"{checkpoint}-{number}")
@@ -319,14 +318,14 @@ class FlowRun(SupervisedFlow):
         return not over
 
     def _await_batches(self, mirror: FlowMirror, checkpoint: str, trigger: str) -> None:
-        def copy_batch(spark: SparkSession, query_id: str, batch_id: int) -> None:
+        def copy_batch(query_id: str, batch_id: int) -> None:
             before = self._totals.records
-            mirror.copy_batch(spark, BatchRef(query_id, batch_id), self._tails())
+            mirror.copy_batch(BatchRef(query_id, batch_id), self._tails())
             rows.add(query_id, self._totals.records - before)
 
         while mirror.leaderless() and not self._stop.is_set():
             # Spark's source asks for the offsets of all partitions, and fails after minutes if one has no leader.
-            self._copy(mirror, self._spark, NO_BATCH)
+            self._copy(mirror)
             if trigger == AVAILABLE_NOW:
                 return
             self._stop.wait(CHECK_SECONDS)
@@ -373,9 +372,9 @@ class FlowRun(SupervisedFlow):
     def _folder(self, checkpoint: str) -> str:
         return f"{self._config.state.rstrip('/')}/checkpoints/{self._flow.name.replace('->', '-')}/{checkpoint}"
 
-    def _copy(self, mirror: FlowMirror, spark: SparkSession, batch: BatchRef) -> None:
+    def _copy(self, mirror: FlowMirror) -> None:
         with self._busy:
-            mirror.copy_batch(spark, batch)
+            mirror.copy_batch(NO_BATCH)
 
     def _tails(self) -> int:
         """With how many flows it tails, itself included; 0 if not. Computed for each batch: executors come and go."""

@@ -26,7 +26,7 @@ from mirror_lib.replication.copy_ranges import (
     starts_of,
 )
 from mirror_lib.replication.flow_state import Commit, FlowState, Partitions
-from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.journal import Journal
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.replication.start_rules import unlike as records_unlike
 
@@ -96,23 +96,22 @@ class FlowDriver:
         self._group = group
         self.state = FlowState(flow, journal.positions())
         # What is copied and not yet appended to the ledger.
-        self._owed: Optional[Tuple[Commit, BatchRef]] = None
+        self._owed: Optional[Commit] = None
 
-    def begin(self, partitions: Partitions, batch: BatchRef) -> None:
+    def begin(self, partitions: Partitions) -> None:
         """Decide for every partition, and record what must be in the ledger before anything is copied. Raises
         `ClusterError`.
 
         A partition whose logs cannot be listed now is stopped; a later batch decides on it.
         """
         self._drop(partitions)
-        ranges = self._recorded(partitions, self._ranges(partitions), batch)
+        ranges = self._recorded(partitions, self._ranges(partitions))
         self._offer_begun(partitions, ranges)
         self.state.begin(partitions, ranges)
 
     def commit(
         self,
         commit: Commit,
-        batch: BatchRef,
         runs: Sequence[LedgerRuns] = (),
         incidents: Sequence[Incident] = (),
         *,
@@ -122,13 +121,12 @@ class FlowDriver:
         """Record `commit`, with more `runs` and `incidents`. Where the append to the ledger may wait it is done
         `in_background`, or `later` by `write_owed`."""
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
-        self._journal.note([*commit.incidents, *incidents], batch)
+        self._journal.note([*commit.incidents, *incidents])
         may_wait = commit.plain and self._group is None
         if later and may_wait:
-            self._owed = commit, batch
+            self._owed = commit
         else:
-            rows = commit.rows, batch, [*commit.runs, *runs]
-            self._journal.append(*rows, in_background=in_background and may_wait)
+            self._journal.append(commit.rows, [*commit.runs, *runs], in_background=in_background and may_wait)
         self.state.take(commit)
         if self._group is not None:
             self._group.offer(self._offers(self.state.copied, commit.moves))
@@ -137,14 +135,13 @@ class FlowDriver:
         """Begin to append, in a thread, what `commit` left for later. Call it before other writes to the ledger."""
         owed, self._owed = self._owed, None
         if owed is not None:
-            commit, batch = owed
-            self._journal.append(commit.rows, batch, commit.runs, in_background=True)
+            self._journal.append(owed.rows, owed.runs, in_background=True)
 
-    def pass_loss(self, key: PartitionKey, lost: Incident, at: Position, batch: BatchRef) -> None:
+    def pass_loss(self, key: PartitionKey, lost: Incident, at: Position) -> None:
         """Move a partition past a loss in its source's log."""
         # The incident first: a crash in between records it twice, and never moves past records silently.
-        self._journal.note([lost], batch)
-        self._journal.append([self.state.copied[key].position_row(at)], batch)
+        self._journal.note([lost])
+        self._journal.append([self.state.copied[key].position_row(at)])
         self.state.change(key, position=at)
 
     def _drop(self, partitions: Partitions) -> None:
@@ -231,18 +228,18 @@ class FlowDriver:
         known = self._journal.history(each.key, each.void_from) or (each.start, each.start.upstream_offset)
         return healed(self._flow, each, source, *known)
 
-    def _recorded(self, partitions: Partitions, ranges: Sequence[Range], batch: BatchRef) -> List[Range]:
+    def _recorded(self, partitions: Partitions, ranges: Sequence[Range]) -> List[Range]:
         going = [each for each in ranges if each.refused is None]
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
-        self._journal.note([each.incident for each in going if each.incident is not None], batch)
+        self._journal.note([each.incident for each in going if each.incident is not None])
         known: List[LedgerRow] = []
         first: List[LedgerRow] = []
         for each in (each for each in going if each.anchor):
             rows = first if self.state.of(each.key).position is None else known
             rows.append(partitions[each.key].position_row(each.start))
-        self._journal.append(known, batch)
+        self._journal.append(known)
         # Another driver may have started from another offset. Its start counts, as it may have copied from there on.
-        begun = self._journal.begin(first, batch)
+        begun = self._journal.begin(first)
         settled = [replace(each, start=begun[each.key]) if each.key in begun else each for each in ranges]
         for each in (each for each in settled if each.refused is None):
             if each.void_from is not None:

@@ -117,7 +117,7 @@ class Mirror(ABC):
 
     def __init__(self, context: FlowContext) -> None:
         self.flow = context.flow
-        self._name = context.config.name
+        self._name, self._spark = context.config.name, context.spark
         self._source, self._target = context.source, context.target
         self._journal = context.journal
         self._watcher = context.watcher
@@ -141,10 +141,10 @@ class Mirror(ABC):
         """One sentence for each selected topic that cannot be copied at present."""
         return [f"{each.name}: {each.reason}" for each in self._topics.plan.blocked]
 
-    def _refreshed(self, batch: BatchRef) -> Partitions:
+    def _refreshed(self) -> Partitions:
         """The partitions to copy, once the news about their topics are recorded."""
         partitions = self._topics.refresh()
-        self._journal.note(self._topics.take_news(self._journal.topics), batch)
+        self._journal.note(self._topics.take_news(self._journal.topics))
         return partitions
 
     def _count(self, reports: Sequence[TaskReport], filtered: Optional[int] = None) -> None:
@@ -175,7 +175,7 @@ class FlowMirror(Mirror):
         # Until a first stage has passed, records that come between two stages wait several times as long.
         self._is_cold = True
         # The last stage, and how long it took, until its metrics are given out.
-        self._unshown: Optional[Tuple[Commit, BatchRef, float]] = None
+        self._unshown: Optional[Tuple[Commit, float]] = None
 
     def stopped(self) -> Sequence[Stop]:
         return self._state.stopped()
@@ -185,68 +185,67 @@ class FlowMirror(Mirror):
         pattern = re.compile(subscribe_pattern(self.flow))
         return any(each.leaderless and pattern.fullmatch(each.name) for each in self._source.topics().values())
 
-    def copy_batch(self, spark: SparkSession, batch: BatchRef, tailing: int = 0) -> None:
+    def copy_batch(self, batch: BatchRef, tailing: int = 0) -> None:
         """Copy until every partition has reached the end that its source had when this was called. If the flow is one
         of `tailing` flows, then copy new records until the run stops, or has too few task slots.
 
         Raises `FencedError` if another driver fenced this one, `ClusterError` if a cluster stays unavailable.
         """
+        self._journal.batch = batch
         self._in_background = self._in_background or tailing > 0
-        self._catch_up(spark, batch)
+        self._catch_up()
         again = Every(LEFT_OUT_SECONDS)
         while tailing and not self._stop.is_set():
             todo = [replace(each, end=NO_END) for each in self._state.going()]
-            tasks = tail_tasks(most_slots(spark), tailing, self.flow.tasks_max)
+            tasks = tail_tasks(most_slots(self._spark), tailing, self.flow.tasks_max)
             steady = False
             if todo and tasks:
-                steady = self._tail(spark, todo, batch, tailing, tasks)
+                steady = self._tail(todo, tailing, tasks)
             elif not todo and self._state.some_may_resume():
                 self._journal.written()
                 self._stop.wait(LEFT_OUT_SECONDS)
             else:
                 break  # the trigger brings what comes
             if not self._stop.is_set() and (not steady or (self._state.some_may_resume() and again.due())):
-                self._catch_up(spark, batch)
+                self._catch_up()
         self._write_owed()
         self._journal.written()  # nothing may come for long
 
-    def _catch_up(self, spark: SparkSession, batch: BatchRef) -> None:
+    def _catch_up(self) -> None:
         self._write_owed()
-        self._driver.begin(self._refreshed(batch), batch)
+        self._driver.begin(self._refreshed())
         idle_cycles = cycles = 0
         while not self._stop.is_set():
             todo = self._state.todo()
             if not todo:
                 break
             cycles += 1
-            idle_cycles = 0 if self._cycle(spark, todo, batch) else idle_cycles + 1
+            idle_cycles = 0 if self._cycle(todo) else idle_cycles + 1
             self._state.resize(self._topics.partitions)
             if idle_cycles >= STUCK_CYCLES:
                 raise ClusterError(f"{self.flow.name}: no progress in {idle_cycles} cycles", "see the executors' logs")
         if not cycles:
-            self._show([], {}, batch, 0.0)
+            self._show([], {}, 0.0)
 
-    def _cycle(self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef) -> bool:
+    def _cycle(self, todo: Sequence[Range]) -> bool:
         """Run one cycle over every lane with records to copy; False if no position moved."""
         started, began = time.monotonic(), time.time()
         flow = self.flow
         if flow.max_bytes_per_second is not None:
             # The share of a task that waits for a slot would stay unused.
-            flow = replace(flow, tasks_max=min(flow.tasks_max, max(1, task_slots(spark))))
-        with named(spark, self._job_name("copy")):
-            reports = self._learned(run_tasks(spark, self._plans(flow, todo, began)))
+            flow = replace(flow, tasks_max=min(flow.tasks_max, max(1, task_slots(self._spark))))
+        with named(self._spark, self._job_name("copy")):
+            reports = self._learned(run_tasks(self._spark, self._plans(flow, todo, began)))
         commit = self._state.apply(reports, began)
-        self._driver.commit(commit, batch, in_background=self._in_background)
+        self._driver.commit(commit, in_background=self._in_background)
         self._count(reports)
         lag = self._state.lag(None if self._endless else [each.key for each in todo])
-        self._show(reports, lag, batch, time.monotonic() - started)
+        self._show(reports, lag, time.monotonic() - started)
         end_if_lost(self.flow.name, commit)
         # A flow that a rate or a quota delayed is not stuck.
         return bool(commit.runs or commit.moves) or any(report.was_held for report in reports)
 
-    def _tail(
-        self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef, tailing: int, tasks: int
-    ) -> bool:
+    def _tail(self, todo: Sequence[Range], tailing: int, tasks: int) -> bool:
         """Run one stage that copies new records for the flow's `tail.seconds`, the first one less. True if the next one
         may follow at once.
 
@@ -260,7 +259,7 @@ class FlowMirror(Mirror):
         plans = [replace(plan, tails=True, max_seconds=seconds) for plan in plans]
         # A later look might hold up the next stage.
         last_look = started + max(seconds / 2, seconds - COMMIT_SECONDS)
-        stage = CancellableStage(spark, plans, self._job_name("tail"))
+        stage = CancellableStage(self._spark, plans, self._job_name("tail"))
         while not stage.wait(CHECK_SECONDS):
             if time.monotonic() - started >= COMMIT_SECONDS:
                 self._write_owed()
@@ -276,7 +275,7 @@ class FlowMirror(Mirror):
         except ClusterError as error:
             self._state.let_go(plans)
             if self._stop.is_set():
-                self._close(spark, todo, batch, time.monotonic() - started)
+                self._close(todo, time.monotonic() - started)
                 return False
             self._failed_tails += 1
             if self._failed_tails >= STUCK_CYCLES:
@@ -289,25 +288,25 @@ class FlowMirror(Mirror):
         copied = self._state.copied
         reports = judged_by_topics(reports, copied, self._topics.partitions)
         commit = self._state.apply(reports, began)
-        self._driver.commit(commit, batch, later=most_slots(spark) > tasks * tailing)
+        self._driver.commit(commit, later=most_slots(self._spark) > tasks * tailing)
         self._count(reports)
-        self._unshown = commit, batch, time.monotonic() - started
+        self._unshown = commit, time.monotonic() - started
         if not commit.plain:
             self._write_owed()
         end_if_lost(self.flow.name, commit)
         steady = commit.plain and self._topics.partitions == copied
         return steady and not falls_behind(tasks, self.flow.tasks_max, reports)
 
-    def _close(self, spark: SparkSession, todo: Sequence[Range], batch: BatchRef, seconds: float) -> None:
+    def _close(self, todo: Sequence[Range], seconds: float) -> None:
         """After the run's end cancelled a stage of `seconds`: fence its lanes, and commit what it appended."""
         began = time.time()
         plans = [replace(plan, max_seconds=0.0) for plan in self._plans(self.flow, todo, began)]
-        with named(spark, self._job_name("close")):
-            reports = self._learned(run_tasks(spark, plans))
+        with named(self._spark, self._job_name("close")):
+            reports = self._learned(run_tasks(self._spark, plans))
         commit = self._state.apply([counted_as_copied(report, seconds) for report in reports], began)
-        self._driver.commit(commit, batch)
+        self._driver.commit(commit)
         self._count(commit.reports)
-        self._show(commit.reports, self._state.lag(), batch, seconds)
+        self._show(commit.reports, self._state.lag(), seconds)
         end_if_lost(self.flow.name, commit)
 
     def _job_name(self, what: str) -> str:
@@ -329,11 +328,11 @@ class FlowMirror(Mirror):
         self._driver.write_owed()
         unshown, self._unshown = self._unshown, None
         if unshown is not None:
-            commit, batch, seconds = unshown
-            self._show(commit.reports, self._state.lag(), batch, seconds)
+            commit, seconds = unshown
+            self._show(commit.reports, self._state.lag(), seconds)
 
-    def _show(self, reports: Sequence[TaskReport], lag: Lag, batch: BatchRef, seconds: float) -> None:
+    def _show(self, reports: Sequence[TaskReport], lag: Lag, seconds: float) -> None:
         held_seconds = max((report.held_seconds for report in reports), default=0.0)
         held = rate_limited(self.flow.max_bytes_per_second, held_seconds, seconds)
         name, uncounted = self.flow.name, self._topics.plan.uncounted
-        self._watch(metrics_of(name, batch.batch_id, reports, lag, seconds, uncounted), held)
+        self._watch(metrics_of(name, self._journal.batch.batch_id, reports, lag, seconds, uncounted), held)

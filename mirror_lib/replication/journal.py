@@ -50,12 +50,16 @@ class BatchRef:
     batch_id: int
 
 
+NO_BATCH = BatchRef("", -1)
+
+
 class Journal:
     """One flow's rows in one process. Each append is one commit.
 
     Rows appended `in_background` are in the ledger before anything else is written. If that append fails, the next
     caller gets the error. The ledger is read in a separate thread from construction on: the first read of a Delta table
-    in a process takes seconds. `folder` is the state folder for messages. Signs of life are kept for `history_days`.
+    in a process takes seconds. `folder` is the state folder for messages, and `batch` what is recorded belongs to. Signs
+    of life are kept for `history_days`.
     """
 
     def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str, history_days: int) -> None:
@@ -63,6 +67,7 @@ class Journal:
         self._flow = flow
         self.run_id = run_id
         self._history_days = history_days
+        self.batch = NO_BATCH
         self.folder = named_folder(state)
         self._runs = RunTable(spark, state)
         self._ledger = OffsetSyncTable(spark, state)
@@ -163,12 +168,7 @@ class Journal:
         return self._ledger.dead_letters_at(self._flow, remote_topic, remote_topic_id)
 
     def append(
-        self,
-        rows: Sequence[LedgerRow],
-        batch: BatchRef,
-        runs: Sequence[LedgerRuns] = (),
-        *,
-        in_background: bool = False,
+        self, rows: Sequence[LedgerRow], runs: Sequence[LedgerRuns] = (), *, in_background: bool = False
     ) -> None:
         """Add rows, and the rows of `runs`, to the ledger in one commit; nothing for none.
 
@@ -179,6 +179,7 @@ class Journal:
                 self.written()
             return
         self.written()
+        batch = self.batch
         if in_background:
             self._background = BackgroundCall(f"{self._flow} ledger", lambda: self._append(rows, batch, runs))
         else:
@@ -194,20 +195,20 @@ class Journal:
         """Wait for running upkeep of the tables, at most `seconds` for each, unless `ended` returns True."""
         self._upkeep.wait(seconds, ended)
 
-    def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
+    def begin(self, rows: Sequence[LedgerRow]) -> Mapping[PartitionKey, Position]:
         """Add the first rows of partitions that another driver has not begun. Return each partition's position in the
         ledger; empty for no rows."""
         if not rows:
             return {}
         self.written()
         with self._writing():
-            return self._ledger.begin(self._flow, rows, run_id=self.run_id, **vars(batch))
+            return self._ledger.begin(self._flow, rows, run_id=self.run_id, **vars(self.batch))
 
-    def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
+    def note(self, incidents: Sequence[Incident]) -> None:
         if incidents:
             self.written()
             with self._writing():
-                self._events.add_incidents(self._flow, incidents, run_id=self.run_id, batch_id=batch.batch_id)
+                self._events.add_incidents(self._flow, incidents, run_id=self.run_id, batch_id=self.batch.batch_id)
             log_events(self._flow, incidents)
 
     def producer_ids(self) -> Mapping[int, FrozenSet[int]]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     # Not at run time: Spark 3.3 has no such module.
     from pyspark.sql.streaming.query import StreamingQuery
 
-CopyBatch = Callable[[SparkSession, str, int], None]
+CopyBatch = Callable[[str, int], None]
 CopyRows = Callable[[DataFrame, str, int], None]
 
 # Fetch sizes of a consumer of rows, unless the file sets them. With Kafka's defaults, 1 MB of a partition and 500
@@ -44,7 +44,7 @@ FETCH = {
 def start_query(
     spark: SparkSession, flow: ReplicationFlow, checkpoint_location: str, trigger: str, copy_batch: CopyBatch
 ) -> StreamingQuery:
-    """Start the flow's query. `copy_batch` gets the batch's session, the query's id and the batch id.
+    """Start the flow's query. `copy_batch` gets the query's id and the batch id.
 
     Raises `StateError` if its checkpoint cannot be created, and `SparkEndedError`.
     """
@@ -52,7 +52,7 @@ def start_query(
 
     def copy(batch: DataFrame, query_id: str, batch_id: int) -> None:
         # The batch only signals new records; the ledger decides what to copy. The batch's rows are not read.
-        copy_batch(batch.sparkSession, query_id, batch_id)
+        copy_batch(query_id, batch_id)
 
     return _started(spark, flow, options, checkpoint_location, trigger, copy)
 

@@ -14,7 +14,6 @@ from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import Lag, end_if_lost
-from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport, nothing_copied
 from mirror_lib.replication.reconcile import left_the_log, loss_hint
 from mirror_lib.rows.mirror import RowMirror
@@ -42,20 +41,20 @@ class KeptMirror(RowMirror):
     def _lag(self) -> Lag:
         return self._state.lag()
 
-    def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
-        self._driver.begin(self._partitions, batch)
+    def _begin(self) -> Mapping[TopicPartition, int]:
+        self._driver.begin(self._partitions)
         for each in self._state.going():
             if each.log_start > each.start.upstream_offset:
-                self._pass_loss(each, batch)
+                self._pass_loss(each)
         return {each.source: each.start.upstream_offset for each in self._state.going()}
 
-    def _pass_loss(self, each: Range, batch: BatchRef) -> None:
+    def _pass_loss(self, each: Range) -> None:
         """Record the loss of a partition whose source log starts past the end of its copy. Records of an interrupted
         attempt in that range are still found by their origins."""
         at, reason = each.start, left_the_log(each.source, each.start.upstream_offset, each.log_start)
         if self.flow.on_data_loss == "continue":
             lost = Incident(DATA_LOST, *each.source, at.upstream_offset, each.log_start, reason)
-            self._driver.pass_loss(each.key, lost, Position(each.log_start, at.downstream_offset), batch)
+            self._driver.pass_loss(each.key, lost, Position(each.log_start, at.downstream_offset))
         else:
             reason = f"{reason}; {loss_hint(each.key.source_topic)}"
             self._state.stop(each.key, Stop(reason, "MIR-310", refused=True))
@@ -98,20 +97,18 @@ class KeptMirror(RowMirror):
         # `coalesce` is a narrow dependency: the rows of a source partition stay together and in order.
         return rows.coalesce(self.flow.tasks_max)
 
-    def _settle(
-        self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
-    ) -> None:
+    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float, filtered: Optional[int]) -> None:
         reports = recheck_size_limits(self.flow.name, self._topics, self._reports(found, ranges, seconds))
         self._state.resize(self._topics.partitions)
         commit = self._state.apply(reports)
         skipped = [each for report in found for each in report.incidents]
         dead_letters = [lane for report in found for lane in report.lanes if self._is_dead(lane.remote)]
-        self._driver.commit(commit, batch, self._dead_letter_runs(dead_letters), skipped, in_background=True)
+        self._driver.commit(commit, self._dead_letter_runs(dead_letters), skipped, in_background=True)
         for lane in dead_letters:
             if lane.source is not None:
                 place = _dead_letter_place(self._copied(lane.source).key, lane.remote[1])
                 self._dead_letters_at[place] = lane.part.downstream_offset
-        self._show(found, batch, seconds, filtered)
+        self._show(found, seconds, filtered)
         end_if_lost(self.flow.name, commit)
 
     def _dead_letter_runs(self, dead_letters: Sequence[LaneReport]) -> List[LedgerRuns]:

@@ -26,7 +26,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import TokenBucket
 from mirror_lib.replication.flow import FlowContext, Mirror
 from mirror_lib.replication.flow_state import Lag, Partitions, fenced, metrics_of
-from mirror_lib.replication.journal import BatchRef
+from mirror_lib.replication.journal import NO_BATCH, BatchRef
 from mirror_lib.replication.messages import TaskReport, nothing_copied
 from mirror_lib.replication.tail import LEFT_OUT_SECONDS
 from mirror_lib.replication.task_plans import LaneState, rate_limited
@@ -165,13 +165,14 @@ class RowMirror(Mirror):
         if not self._change.provenance:
             log.warning(AT_LEAST_ONCE, flow.name)
 
-    def begin(self, batch: BatchRef) -> Optional[Reading]:
+    def begin(self) -> Optional[Reading]:
         """Read both clusters and decide where each partition resumes. Returns what the flow's query must read, or
         `None` if every partition is stopped. All prerequisites of the copy are then in the ledger."""
-        self._partitions = self._refreshed(batch)
+        self._journal.batch = NO_BATCH
+        self._partitions = self._refreshed()
         self._begun_at = time.monotonic()
         self._look_up_counts()
-        starts = self._begin(batch)
+        starts = self._begin()
         if not starts:
             return None
         self._read_to = dict(starts)
@@ -206,6 +207,7 @@ class RowMirror(Mirror):
         """Write the rows of a micro-batch, which ends before the offsets `ends`. `rows_read`: how many rows Spark has
         read in it, in all its stages. Raises `FencedError` if another driver fenced this one, `ClusterError` if a
         cluster stays unavailable, `MirrorError` if a record stops the flow."""
+        self._journal.batch = batch
         self._quota.wait(self._stop)
         read = {source: (self._read_to[source], end) for source, end in ends.items()}
         self._read_to.update(ends)
@@ -224,7 +226,7 @@ class RowMirror(Mirror):
                 filtered = self._filtered(read_before, rows_read(), found)
                 # A further stage reads all rows of the micro-batch again.
                 new = None if filtered is None else filtered - counted
-                self._settle(found, ranges, batch, time.monotonic() - mono, new)
+                self._settle(found, ranges, time.monotonic() - mono, new)
                 counted = filtered or 0
                 deadline = time.monotonic() + PATIENCE_SECONDS
                 ranges = self._ranges(ends)
@@ -244,13 +246,14 @@ class RowMirror(Mirror):
 
     def show_end(self) -> None:
         """Show the flow's metrics. Call it when the query has ended, or there was nothing to read."""
-        self._show([], BatchRef("", -1), 0.0)
+        self._journal.batch = NO_BATCH
+        self._show([], 0.0)
 
     @abstractmethod
     def _lag(self) -> Lag: ...
 
     @abstractmethod
-    def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]: ...
+    def _begin(self) -> Mapping[TopicPartition, int]: ...
 
     @abstractmethod
     def _left_out(self) -> bool:
@@ -268,9 +271,7 @@ class RowMirror(Mirror):
     def _lanes(self, ranges: Ranges) -> List[LaneTask]: ...
 
     @abstractmethod
-    def _settle(
-        self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
-    ) -> None:
+    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float, filtered: Optional[int]) -> None:
         """Record the results of a stage whose tasks have all completed. `filtered`: see `FlowMetrics`."""
 
     @abstractmethod
@@ -297,9 +298,7 @@ class RowMirror(Mirror):
             seconds=seconds,
         )
 
-    def _show(
-        self, found: Sequence[RowsReport], batch: BatchRef, seconds: float, filtered: Optional[int] = None
-    ) -> None:
+    def _show(self, found: Sequence[RowsReport], seconds: float, filtered: Optional[int] = None) -> None:
         """Add the reports of a stage to the run's totals, and show the flow's metrics. `filtered`: see
         `FlowMetrics`."""
         reports = [self._task_report(report, seconds) for report in found]
@@ -308,7 +307,7 @@ class RowMirror(Mirror):
         for topic, number, at in (each for report in found for lane in report.lanes for each in lane.newest):
             newest[(topic, number)] = max(at, newest.get((topic, number), -1))
         name, uncounted = self.flow.name, self._topics.plan.uncounted
-        metrics = metrics_of(name, batch.batch_id, reports, self._lag(), seconds, uncounted, newest)
+        metrics = metrics_of(name, self._journal.batch.batch_id, reports, self._lag(), seconds, uncounted, newest)
         self._watch(replace(metrics, filtered=filtered), self._quota.word(seconds))
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:

@@ -19,7 +19,6 @@ from mirror_lib.replication.copy_ranges import Start
 from mirror_lib.replication.driver import starting_logs
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import Lag, unlisted
-from mirror_lib.replication.journal import BatchRef
 from mirror_lib.replication.messages import CopiedPartition, Stop
 from mirror_lib.replication.reconcile import left_the_log
 from mirror_lib.replication.start_rules import (
@@ -150,7 +149,7 @@ class RepartitioningMirror(RowMirror):
     def _lag(self) -> Lag:
         return {source: (each.offset, each.end) for source, each in self._sources.items() if each.end is not None}
 
-    def _begin(self, batch: BatchRef) -> Mapping[TopicPartition, int]:
+    def _begin(self) -> Mapping[TopicPartition, int]:
         partitions = {each.source: each for each in self._partitions.values()}
         refuse_new_remote_topics(self._ledger, list(partitions.values()))
         known = {source: each.at for source, each in self._sources.items()}
@@ -163,17 +162,14 @@ class RepartitioningMirror(RowMirror):
             for source, at in begun.items()
             if source not in known
         }
-        self._anchor(begins, self._new_remotes(), batch)
+        self._anchor(begins, self._new_remotes())
         for source, each in self._sources.items():
             each.end = logs[source].end if source in logs else None
         self._offer()
         return {source: self._sources[source].offset for source in logs}
 
     def _anchor(
-        self,
-        sources: Mapping[TopicPartition, LogPosition],
-        remotes: Mapping[TopicPartition, LogPosition],
-        batch: BatchRef,
+        self, sources: Mapping[TopicPartition, LogPosition], remotes: Mapping[TopicPartition, LogPosition]
     ) -> None:
         """Record where these partitions start, before anything is copied: the next run starts there too."""
         self._sources.update(_states(sources))
@@ -186,7 +182,7 @@ class RepartitioningMirror(RowMirror):
             each.copied = feeding.get(topic, each.copied)
         rows = [self._source_row(source) for source in sources]
         rows += [self._remote_row(remote) for remote in remotes]
-        self._journal.append(rows, batch)
+        self._journal.append(rows)
 
     def _source_row(self, source: TopicPartition) -> LedgerRow:
         """The row of a source partition that advanced from its recorded position to the present one."""
@@ -263,9 +259,7 @@ class RepartitioningMirror(RowMirror):
         spread = rows.repartition(self.flow.tasks_max, *ORDER[:2])
         return spread.sortWithinPartitions(*ORDER)
 
-    def _settle(
-        self, found: Sequence[RowsReport], ranges: Ranges, batch: BatchRef, seconds: float, filtered: Optional[int]
-    ) -> None:
+    def _settle(self, found: Sequence[RowsReport], ranges: Ranges, seconds: float, filtered: Optional[int]) -> None:
         every = [lane for report in found for lane in report.lanes]
         for stop in (lane.part.stopped for lane in every):
             if stop is not None:
@@ -274,7 +268,7 @@ class RepartitioningMirror(RowMirror):
                 raise kind(f"{self.flow.name}: {stop}", hint, code=stop.code or "MIR-205")
         skipped = [each for report in found for each in report.incidents]
         skipped += [each for lane in every for each in lane.part.incidents]
-        self._journal.note(skipped, batch)
+        self._journal.note(skipped)
         for source, (_, end) in ranges.items():
             self._sources[source].move(end)
         for lane in (lane for lane in every if not self._is_dead(lane.remote)):
@@ -289,9 +283,9 @@ class RepartitioningMirror(RowMirror):
             rows = [*self._range_rows(), *self._dead_letter_rows(dead, ranges)]
             for each in (*self._sources.values(), *self._remotes.values()):
                 each.recorded, each.records = each.offset, 0
-            self._journal.append(rows, batch, in_background=self._group is None)
+            self._journal.append(rows, in_background=self._group is None)
             self._offer()
-        self._show(found, batch, seconds, filtered)
+        self._show(found, seconds, filtered)
 
     def _range_rows(self) -> Iterator[LedgerRow]:
         for source, each in self._sources.items():

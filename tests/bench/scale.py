@@ -164,7 +164,7 @@ class Driver:
     def batch(self) -> float:
         """Seconds of one batch, as Spark would call for it."""
         began = time.monotonic()
-        self.mirror.copy_batch(self.spark, BatchRef("", -1))
+        self.mirror.copy_batch(BatchRef("", -1))
         return time.monotonic() - began
 
     def check(self, records: int) -> None:

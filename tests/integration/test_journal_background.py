@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from mirror_lib.errors import StateError
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress
-from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.journal import Journal
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
-FLOW, BATCH = "primary->backup", BatchRef("", -1)
+FLOW = "primary->backup"
 KEY = PartitionKey("source-id", "remote-id", "orders", 0)
 
 
@@ -32,12 +32,12 @@ def test_what_is_appended_beside_is_there_before_anything_else_is_written(spark:
     journal, ledger = begun(spark, tmp_path / "state"), OffsetSyncTable(spark, str(tmp_path / "state"))
     found: List[int] = []
     for number in range(3):
-        journal.append([row(number * 10, 10)], BATCH, in_background=True)
-        journal.append([], BATCH)  # which waits for nothing
+        journal.append([row(number * 10, 10)], in_background=True)
+        journal.append([])  # which waits for nothing
         journal.forget_from(KEY, 10**6)  # which writes behind it
         found.append(ledger.positions(FLOW)[KEY].downstream_offset)
     assert found == [10, 20, 30]
-    journal.append([row(30, 5)], BATCH, in_background=True)
+    journal.append([row(30, 5)], in_background=True)
     assert journal.history(KEY, 33) == (Position(0, 0), 33)
 
 
@@ -47,10 +47,10 @@ def test_failure_of_what_is_appended_beside_is_told_by_whatever_comes_next(
 ) -> None:
     (tmp_path / "state").write_text("no folder")
     journal = begun(spark, tmp_path / "state")
-    journal.append([row(0, 10)], BATCH, in_background=True)
+    journal.append([row(0, 10)], in_background=True)
     run = MirrorRun(journal.run_id, FLOW, 1, "exactly-once", "A", "B", journal.run_id)
     calls = {
-        "append": lambda: journal.append([row(10, 10)], BATCH, in_background=True),
+        "append": lambda: journal.append([row(10, 10)], in_background=True),
         "run_ends": lambda: journal.run_ends(run, "ok", Progress(0, 0)),
         "written": journal.written,
     }

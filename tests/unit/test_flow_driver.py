@@ -14,12 +14,11 @@ from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Range, noted
 from mirror_lib.replication.driver import FlowDriver
-from mirror_lib.replication.journal import BatchRef, Journal
+from mirror_lib.replication.journal import Journal
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, nothing_copied
 
 ORDERS = CopiedPartition("orders", "A.orders", 0, "source-1", "remote-1", 1_000_000)
 KEY, STOOD = ORDERS.key, Position(200, 50)
-BATCH = BatchRef("", -1)
 
 
 class Logs:
@@ -57,13 +56,13 @@ class Rows:
     def positions(self) -> Mapping[PartitionKey, Position]:
         return {KEY: self._stood}
 
-    def note(self, incidents: Sequence[Incident], batch: BatchRef) -> None:
+    def note(self, incidents: Sequence[Incident]) -> None:
         pass
 
-    def append(self, rows: Sequence[LedgerRow], batch: BatchRef, runs: object = (), **how: bool) -> None:
+    def append(self, rows: Sequence[LedgerRow], runs: object = (), **how: bool) -> None:
         pass
 
-    def begin(self, rows: Sequence[LedgerRow], batch: BatchRef) -> Mapping[PartitionKey, Position]:
+    def begin(self, rows: Sequence[LedgerRow]) -> Mapping[PartitionKey, Position]:
         return {}
 
 
@@ -80,7 +79,7 @@ class Standing:
         self.driver.state.change(KEY, position=Position(210, 60))
 
     def decide(self) -> Range:
-        self.driver.begin({KEY: ORDERS}, BATCH)
+        self.driver.begin({KEY: ORDERS})
         decided = self.driver.state.of(KEY).range
         assert decided is not None
         return decided
@@ -123,7 +122,7 @@ def test_source_that_seems_to_be_cut_off_is_believed_only_where_all_brokers_agre
     standing.source.stale = OffsetRange(100, 150)
     assert standing.decide() == Range(KEY, Position(210, 60), 500)
     standing.source.silent = True
-    standing.driver.begin({KEY: ORDERS}, BATCH)
+    standing.driver.begin({KEY: ORDERS})
     assert [each.code for each in standing.driver.state.stopped()] == ["MIR-210"]
     standing.source.silent, standing.source.log = False, OffsetRange(100, 150)
     assert "it was truncated" in (standing.decide().refused or "")
@@ -136,10 +135,10 @@ NEW = CopiedPartition("payments", "A.payments", 0, "source-2", "remote-2", 1_000
 def test_partition_whose_leader_does_not_tell_where_a_time_is_begins_once_it_does_and_nowhere_else() -> None:
     source, target = Logs(100, 500), Logs(0, 0)
     driver = FlowDriver(BY_TIME, cast(FlowCluster, source), cast(Cluster, target), cast(Journal, Rows()))
-    driver.begin({NEW.key: NEW}, BATCH)
+    driver.begin({NEW.key: NEW})
     assert driver.state.going() == [] and driver.state.some_may_resume()
     source.of_time = {NEW.source: 300}
-    driver.begin({NEW.key: NEW}, BATCH)
+    driver.begin({NEW.key: NEW})
     (begun,) = driver.state.going()
     assert begun.start.upstream_offset == 300
 
@@ -186,14 +185,14 @@ def note(downstream: int, of: CopiedPartition = ORDERS) -> str:
 
 def moved(driver: FlowDriver, position: int, downstream: int) -> None:
     part = PartitionReport("orders", "A.orders", 0, position, downstream, 1, -1, records=1)
-    driver.commit(driver.state.apply([replace(nothing_copied(0), partitions=(part,))]), BATCH)
+    driver.commit(driver.state.apply([replace(nothing_copied(0), partitions=(part,))]))
 
 
 def test_start_that_only_this_ledger_has_is_committed_before_anything_is_copied(
     reporting: FlowDriver, group: Group
 ) -> None:
-    reporting.begin(BOTH, BATCH)
-    reporting.begin(BOTH, BATCH)
+    reporting.begin(BOTH)
+    reporting.begin(BOTH)
     moved(reporting, 210, 57)
     assert group.reported == [
         f"commit payments-0 500 {note(0, NEW)}",
@@ -205,11 +204,11 @@ def test_start_that_only_this_ledger_has_is_committed_before_anything_is_copied(
 def test_progress_of_a_partition_that_is_no_longer_copied_is_withdrawn_and_offered_again_if_it_returns(
     reporting: FlowDriver, group: Group
 ) -> None:
-    reporting.begin(BOTH, BATCH)
+    reporting.begin(BOTH)
     moved(reporting, 210, 57)
     group.reported.clear()
-    reporting.begin({NEW.key: NEW}, BATCH)
-    reporting.begin(BOTH, BATCH)
+    reporting.begin({NEW.key: NEW})
+    reporting.begin(BOTH)
     assert group.reported == [f"withdraw orders-0 210 {note(57)}", f"offer orders-0 210 {note(57)}"]
 
 
@@ -217,6 +216,6 @@ def test_progress_of_a_refused_partition_is_not_offered(group: Group) -> None:
     flow, source = replace(BY_TIME, start_position=None), Logs(201, 500)
     clusters = cast(FlowCluster, source), cast(Cluster, Logs(0, 0))
     driver = FlowDriver(flow, *clusters, cast(Journal, Rows(Position(600, 0))), group)
-    driver.begin({KEY: ORDERS}, BATCH)
+    driver.begin({KEY: ORDERS})
     assert [each.refused for each in driver.state.stopped()] == [True]
     assert group.reported == []

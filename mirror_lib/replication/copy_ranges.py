@@ -130,6 +130,7 @@ class Range:
     `code`: the code of the refusal, if the range is `refused`.
     `unrecorded`: set if the remote log has held records and the ledger has no rows of it. It is the reason to stop if
     both logs do not prove which records were copied.
+    `isolate_until`: records before this upstream offset are sent one by one.
     """
 
     key: PartitionKey
@@ -142,6 +143,7 @@ class Range:
     log_start: int = 0
     code: str = ""
     unrecorded: str = ""
+    isolate_until: int = -1
 
     @property
     def source(self) -> TopicPartition:

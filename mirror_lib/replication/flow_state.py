@@ -72,7 +72,7 @@ class PartitionState:
     def ahead(self) -> Range:
         """The rest of its range, from its position on. It must have both."""
         assert self.range is not None and self.position is not None
-        return replace(self.range, start=self.position)
+        return replace(self.range, start=self.position, isolate_until=self.isolate_until)
 
     @property
     def goes(self) -> bool:
@@ -233,7 +233,7 @@ class FlowState:
         lanes = {lane: state.current(began) for lane, state in self._lanes.items()}
         # Under a rate limit, or over a slow line, a cycle may reach few of many partitions.
         in_turn = sorted(todo, key=lambda each: self.partitions[each.key].served)
-        return plan_tasks(mirror, flow, self.copied, in_turn, lanes, lambda key: self.partitions[key].isolate_until)
+        return plan_tasks(mirror, flow, self.copied, in_turn, lanes)
 
     def apply(self, reports: Sequence[TaskReport], began: float = 0.0) -> Commit:
         """Compute the commit of a cycle that started at `began`, by the reports of its tasks. Pure: `take` updates the

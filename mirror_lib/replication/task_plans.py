@@ -108,7 +108,6 @@ def plan_tasks(
     partitions: Mapping[PartitionKey, CopiedPartition],
     todo: Sequence[Range],
     lanes: Mapping[int, LaneState],
-    isolate_until: Callable[[PartitionKey], int],
 ) -> List[TaskPlan]:
     """At most `tasks.max` plans. `lanes` are the lane states of earlier cycles; `name` is the mirror's. A task starts
     with the partitions that come first in `todo`."""
@@ -117,7 +116,7 @@ def plan_tasks(
     for each in todo:
         copied = partitions[each.key]
         lane = lane_of(copied.remote_topic, copied.partition)
-        tasks.append(_task(flow, copied, each, lanes.get(lane, LaneState()), isolate_until(each.key)))
+        tasks.append(_task(flow, copied, each, lanes.get(lane, LaneState())))
         # Partitions without an end weigh about the same.
         loads[lane] = loads.get(lane, 0) + 1 + each.behind
     task_of = tasks_of(loads, flow.tasks_max)
@@ -158,9 +157,7 @@ def _plan(
     )
 
 
-def _task(
-    flow: ReplicationFlow, copied: CopiedPartition, each: Range, lane: LaneState, isolate_until: int
-) -> PartitionTask:
+def _task(flow: ReplicationFlow, copied: CopiedPartition, each: Range, lane: LaneState) -> PartitionTask:
     return PartitionTask(
         **vars(copied),
         upstream_offset=each.start.upstream_offset,
@@ -168,7 +165,7 @@ def _task(
         end=each.end,
         sequence=lane.sequences.get(copied.remote),
         shared=flow.shared_remote_topics,
-        isolate_until=isolate_until,
+        isolate_until=each.isolate_until,
         log_start=each.log_start,
         unrecorded=each.unrecorded,
     )

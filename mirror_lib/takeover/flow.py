@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import OffsetRange, TopicPartition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS
 from mirror_lib.kafka.connection import Disconnected, LogClient
@@ -49,15 +49,16 @@ ATTEMPTS = 300
 
 UNLISTED = Verdict(REFUSED, "one of its clusters answers with no offsets of it; check that the partition has a leader")
 
-Ranges = Mapping[TopicPartition, OffsetRange]
-
 
 @dataclass(frozen=True)
 class _Partition:
-    """A partition that the flow copies and whose remote topic exists."""
+    """A partition that the flow copies and whose remote topic exists. `known` is `None` if a cluster does not list its
+    offsets, `resumes_at` if the ledger has no rows of it."""
 
     key: PartitionKey
     remote_topic: str
+    known: Optional[Known]
+    resumes_at: Optional[Position]
 
     @property
     def source(self) -> TopicPartition:
@@ -107,14 +108,13 @@ class FlowTakeover:
                 code="MIR-340",
             )
         left = self._left()
-        in_ledger = self._ledger.positions(self.flow.name)
-        partitions = list(self._partitions())
+        partitions = list(self._partitions(left))
         self._name_uncopied(left, partitions)
-        ranges = self._ranges(partitions)
-        verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.key in in_ledger}
-        verdicts.update(self._decided(partitions, left, ranges, in_ledger))
+        verdicts = {each.key: Verdict(KNOWN) for each in partitions if each.resumes_at is not None}
+        verdicts.update(self._decided(partitions))
         time.sleep(max(0.0, SETTLE_SECONDS - (time.monotonic() - began)))
-        verdicts = self._still_true(partitions, verdicts, ranges, left)
+        self._refuse_changes(left)
+        verdicts = self._still_true(partitions, verdicts)
         return [self._takeover(each, left, verdicts.get(each.key, UNLISTED)) for each in partitions]
 
     def execute(self, decided: Sequence[PartitionTakeover]) -> int:
@@ -157,14 +157,26 @@ class FlowTakeover:
     def _left(self) -> Left:
         return read_left(self._origin, self.flow, self._source, self._target)
 
-    def _partitions(self) -> Iterator[_Partition]:
-        there = self._target.topics()
+    def _partitions(self, left: Left) -> Iterator[_Partition]:
+        topics = self._target.topics()
         plan = plan_flow(self.flow, self._source, self._target, self._flows)
-        for topic in plan.copied:
-            partitions = there[topic.remote_topic].partitions if topic.remote_topic in there else 0
-            for number in range(min(topic.partitions, partitions)):
-                key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, number)
-                yield _Partition(key, topic.remote_topic)
+        pairs = {
+            ((topic.source.name, number), (topic.remote_topic, number)): topic
+            for topic in plan.copied
+            if topic.remote_topic in topics
+            for number in range(min(topic.partitions, topics[topic.remote_topic].partitions))
+        }
+        sources, remotes = [here for here, _ in pairs], [there for _, there in pairs]
+        ours = self._source.offsets(sources, "read_uncommitted")
+        theirs, stable = (self._target.offsets(remotes, level) for level in ("read_uncommitted", "read_committed"))
+        in_ledger = self._ledger.positions(self.flow.name)
+        for (here, there), topic in pairs.items():
+            known = None
+            if here in ours and there in theirs and there in stable:
+                kept, syncs = left.positions.get(here), left.syncs.get(here, ())
+                known = Known(kept, syncs, ours[here], theirs[there], stable[there].end, self._compare)
+            key = PartitionKey(topic.source.topic_id, topic.remote_topic_id, *here)
+            yield _Partition(key, topic.remote_topic, known, in_ledger.get(key))
 
     def _name_uncopied(self, left: Left, partitions: Sequence[_Partition]) -> None:
         copied = {each.key.source_topic for each in partitions}
@@ -173,54 +185,24 @@ class FlowTakeover:
             what = "%s: positions of topics that do not exist or are not copied by this flow: %s"
             log.warning(what, self.flow.name, some(others))
 
-    def _ranges(self, partitions: Sequence[_Partition]) -> Dict[str, Ranges]:
-        return {
-            "source": self._source.offsets([each.source for each in partitions], "read_uncommitted"),
-            "remote": self._target.offsets([each.remote for each in partitions], "read_uncommitted"),
-            "stable": self._target.offsets([each.remote for each in partitions], "read_committed"),
-        }
-
-    def _decided(
-        self,
-        partitions: Sequence[_Partition],
-        left: Left,
-        ranges: Mapping[str, Ranges],
-        in_ledger: Mapping[PartitionKey, Position],
-    ) -> Dict[PartitionKey, Verdict]:
+    def _decided(self, partitions: Sequence[_Partition]) -> Dict[PartitionKey, Verdict]:
         found: Dict[PartitionKey, Verdict] = {}
-        listed = [each for each in partitions if each.source in ranges["source"] and each.remote in ranges["stable"]]
-        pairs = [(each.source, each.remote) for each in listed]
+        listed = [(each, each.known) for each in partitions if each.known is not None]
+        pairs = [(each.source, each.remote) for each, _ in listed]
         with log_pairs(self.flow.source, self.flow.target, pairs, ATTEMPTS, ANSWER_SECONDS) as logs:
-            for each, pair in zip(listed, pairs):
-                decide_one = partial(self._decide, each, left, ranges, in_ledger.get(each.key))
+            for (each, known), pair in zip(listed, pairs):
                 try:
-                    found[each.key] = logs.read(pair, decide_one)
+                    found[each.key] = logs.read(pair, partial(self._decide, each, known))
                 except Disconnected as error:
                     found[each.key] = Verdict(REFUSED, f"its logs cannot be read: {error}")
                 log.info("%s: %s-%d: %s", self.flow.name, *each.source, found[each.key].action)
         return found
 
-    def _decide(
-        self,
-        each: _Partition,
-        left: Left,
-        ranges: Mapping[str, Ranges],
-        resumes_at: Optional[Position],
-        source: LogClient,
-        target: LogClient,
-    ) -> Verdict:
-        stable_end = ranges["stable"][each.remote].end
+    def _decide(self, each: _Partition, known: Known, source: LogClient, target: LogClient) -> Verdict:
+        resumes_at = each.resumes_at
         # What a flow changes cannot be compared with the source.
-        if resumes_at is not None and (self.flow.change or stable_end <= resumes_at.downstream_offset):
+        if resumes_at is not None and (self.flow.change or known.stable_end <= resumes_at.downstream_offset):
             return Verdict(KNOWN)
-        known = Known(
-            left.positions.get(each.source),
-            left.syncs.get(each.source, ()),
-            ranges["source"][each.source],
-            ranges["remote"][each.remote],
-            stable_end,
-            self._compare,
-        )
 
         def first_of(timestamp: int) -> int:
             return self._target.offsets_at([each.remote], timestamp, "read_uncommitted").get(each.remote, -1)
@@ -232,14 +214,7 @@ class FlowTakeover:
         )
         return decide(known, logs) if resumes_at is None else decide_known(resumes_at, logs)
 
-    def _still_true(
-        self,
-        partitions: Sequence[_Partition],
-        verdicts: Mapping[PartitionKey, Verdict],
-        before: Mapping[str, Ranges],
-        left: Left,
-    ) -> Dict[PartitionKey, Verdict]:
-        """The second check: a tool that still writes moves a log end or a stored position."""
+    def _refuse_changes(self, left: Left) -> None:
         kept = changed(left, self._left())
         if kept:
             raise RefusedError(
@@ -248,13 +223,18 @@ class FlowTakeover:
                 code="MIR-340",
             )
         refuse_live(self._origin, self.flow, self._source, self._target)
-        then = before["remote"]
-        now = self._target.offsets([each.remote for each in partitions if each.remote in then], "read_uncommitted")
-        ends = {each.key: (then[each.remote].end, now[each.remote].end) for each in partitions if each.remote in now}
-        unseen = {key for key, each in verdicts.items() if each.action == TAKE_OVER and key not in ends}
-        return {
-            key: UNLISTED if key in unseen else moved(each, *ends.get(key, (0, 0))) for key, each in verdicts.items()
-        }
+
+    def _still_true(
+        self, partitions: Sequence[_Partition], verdicts: Mapping[PartitionKey, Verdict]
+    ) -> Dict[PartitionKey, Verdict]:
+        """The second check: a tool that still writes moves a log end."""
+        now = self._target.offsets([each.remote for each in partitions], "read_uncommitted")
+        found = dict(verdicts)
+        for each in partitions:
+            if each.known is not None and found[each.key].action == TAKE_OVER:
+                end = now[each.remote].end if each.remote in now else None
+                found[each.key] = UNLISTED if end is None else moved(found[each.key], each.known.remote.end, end)
+        return found
 
     def _takeover(self, each: _Partition, left: Left, verdict: Verdict) -> PartitionTakeover:
         kept = left.positions.get(each.source)

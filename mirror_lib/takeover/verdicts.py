@@ -279,7 +279,7 @@ def _behind(runs: Sequence[Run], upstream_offset: int) -> int:
 
 def moved(verdict: Verdict, before: int, after: int) -> Verdict:
     """The verdict if the remote log's end moved from `before` to `after` meanwhile: another tool still writes to it."""
-    if verdict.action != TAKE_OVER or before == after:
+    if before == after:
         return verdict
     return replace(
         verdict,

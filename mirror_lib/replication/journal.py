@@ -58,8 +58,8 @@ class Journal:
 
     Rows appended `in_background` are in the ledger before anything else is written. If that append fails, the next
     caller gets the error. The ledger is read in a separate thread from construction on: the first read of a Delta table
-    in a process takes seconds. `folder` is the state folder for messages, and `batch` what is recorded belongs to. Signs
-    of life are kept for `history_days`.
+    in a process takes seconds. `folder` is the state folder for messages, and `batch` what is recorded belongs to.
+    Signs of life are kept for `history_days`.
     """
 
     def __init__(self, spark: SparkSession, state: str, flow: str, run_id: str, history_days: int) -> None:

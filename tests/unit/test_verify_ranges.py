@@ -1,9 +1,10 @@
-"""How much of a copy `mirror verify --since` compares."""
+"""The part of a partition to compare: as far as the ledger goes and both logs hold it, and from a time on."""
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import replace
+from itertools import chain
 from typing import Tuple
 
 import pytest
@@ -22,6 +23,69 @@ from mirror_lib.verify.verdicts import (
     TopicVerdict,
     with_none_in_scope,
 )
+
+
+def ranged(
+    *runs: Tuple[int, int, int],
+    source: Tuple[int, int] = (0, 100),
+    remote: Tuple[int, int] = (0, 100),
+    source_compacted: bool = False,
+    from_the_start: bool = True,
+) -> CopiedRange:
+    syncs = array("q", chain.from_iterable(runs))
+    logs = (OffsetRange(*source), OffsetRange(*remote))
+    return copied_range(
+        CopiedPartition(
+            *("orders", "a.orders", 0, syncs, *logs), source_compacted=source_compacted, from_the_start=from_the_start
+        )
+    )
+
+
+def test_the_range_is_what_the_ledger_speaks_of_and_the_heads_before_it() -> None:
+    found = ranged((5, 2, 10), (20, 13, 10))
+
+    assert (found.source.read_from, found.source.first, found.source.end, found.source.read_until) == (0, 5, 30, 30)
+    assert (found.remote.read_from, found.remote.first, found.remote.end, found.remote.read_until) == (0, 2, 23, 100)
+
+
+def test_range_ends_with_the_logs_and_begins_with_heads_where_the_remote_log_is_whole() -> None:
+    assert ranged((5, 2, 10), from_the_start=False).source.read_from == 5
+    assert ranged((5, 2, 10), remote=(1, 100)).source.read_from == 5
+    found = ranged((0, 0, 50), source=(0, 40), remote=(0, 30))
+    assert (found.source.read_until, found.remote.read_until) == (40, 30)
+    assert ranged((0, 0, 50), source_compacted=True).source.read_until == 100
+
+
+def test_both_logs_start_at_the_first_pair_that_both_still_hold() -> None:
+    found = ranged((0, 0, 10), (20, 10, 10), source=(4, 100), remote=(7, 100))
+
+    assert (found.source.read_from, found.remote.read_from) == (7, 7)
+    assert (found.expired_upstream, found.expired_downstream) == (4, 3)
+
+
+def test_behind_runs_that_expired_whole_both_logs_are_read_from_where_these_ended() -> None:
+    source = ranged((0, 0, 40), (60, 40, 40), source=(45, 100))
+    assert (source.source.read_from, source.source.first) == (45, 45)
+    assert (source.remote.read_from, source.remote.first) == (40, 40)
+    remote = ranged((0, 0, 40), (60, 45, 40), remote=(43, 100))
+    assert (remote.source.read_from, remote.remote.read_from) == (40, 43)
+    # What lay behind the last record that expired, before the first one that did not, may have been copied.
+    assert ranged((0, 0, 40), (60, 40, 40), source=(70, 100)).source.read_from == 70
+    # Nothing of it is left.
+    assert ranged((0, 0, 40), (60, 40, 40), source=(100, 100)).source.read_from == 100
+
+
+def test_logs_that_begin_behind_the_ledger_are_told_for_their_records_have_other_ranks() -> None:
+    assert ranged((0, 0, 50), source=(60, 100)).cut_behind and ranged((0, 0, 50), remote=(51, 100)).cut_behind
+    assert not ranged((0, 0, 50), source=(50, 100), remote=(50, 100)).cut_behind
+    assert not ranged((0, 0, 50), source=(0, 40)).cut_behind and not ranged(source=(60, 100)).cut_behind
+
+
+def test_a_ledger_that_contradicts_itself_is_no_map() -> None:
+    found = ranged((0, 0, 10), (5, 20, 1))
+
+    assert len(found.runs) == 0
+    assert "contradicts itself" in (found.contradiction or "")
 
 
 def copied(*runs: Tuple[int, int, int], since: int = 0, compacted: bool = False) -> CopiedRange:

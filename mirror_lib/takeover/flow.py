@@ -237,14 +237,8 @@ class FlowTakeover:
         return found
 
     def _takeover(self, each: _Partition, left: Left, verdict: Verdict) -> PartitionTakeover:
-        kept = left.positions.get(each.source)
-        return PartitionTakeover(
-            each.key,
-            each.remote_topic,
-            self._origin.described(self.flow),
-            None if kept is None else kept.next_offset,
-            verdict,
-        )
+        kept, origin = left.positions.get(each.source), self._origin.described(self.flow)
+        return PartitionTakeover(each.key, each.remote_topic, origin, kept, verdict)
 
 
 def _takeover_row(each: PartitionTakeover) -> TakeoverRow:

@@ -10,7 +10,7 @@ import json
 import logging
 import struct
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError, StateError
@@ -20,7 +20,6 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import whole_topic
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.copy_ranges import committed_by
-from mirror_lib.takeover.walk import Restarts
 from mirror_lib.topics.policy import offset_syncs_topics
 
 log = logging.getLogger(__name__)
@@ -28,48 +27,36 @@ log = logging.getLogger(__name__)
 # Of MirrorMaker's dedicated mode, where a connector has the name of its class.
 DEDICATED_CONNECTOR = "MirrorSourceConnector"
 STABLE = "Stable"
-# The latest stored positions at which a restart is looked for. Each costs a fetch where a record does not match.
-MOST_EARLIER = 300
 _PARTITION_FIELDS = {"cluster", "partition", "topic"}
 
 KeyValue = Tuple[Optional[bytes], Optional[bytes]]
 
 
-@dataclass(frozen=True)
-class KeptPosition:
-    """How far a partition was copied. `next_offset` is the first upstream offset that may not be copied. `earlier` are
-    the latest next offsets, as far as the topic still has them."""
-
-    next_offset: int
-    earlier: FrozenSet[int] = frozenset()
-
-
 def connect_positions(
     records: Iterable[KeyValue], cluster: str, connector: Optional[str] = None
-) -> Mapping[TopicPartition, KeptPosition]:
-    """Positions of the source `cluster` (an alias), from all records of a Connect offsets topic.
+) -> Mapping[TopicPartition, int]:
+    """The next upstream offsets of the source `cluster` (an alias), from all records of a Connect offsets topic.
 
     The records of a key are in the order in which they were written. If `connector` is given, only its records count.
     Raises `RefusedError` if several connectors store a position of one partition, or if an offset cannot be read.
     """
-    reported: Dict[TopicPartition, Dict[str, List[Optional[int]]]] = {}
+    reported: Dict[TopicPartition, Dict[str, Optional[int]]] = {}
     for key, value in records:
         found = _source_partition(key)
         if found is None or found[1] != cluster or connector not in (None, found[0]):
             continue
-        reported.setdefault(found[2], {}).setdefault(found[0], []).append(_offset(value, found[2]))
-    positions: Dict[TopicPartition, KeptPosition] = {}
+        reported.setdefault(found[2], {})[found[0]] = _offset(value, found[2])
+    positions: Dict[TopicPartition, int] = {}
     for partition, by_connector in reported.items():
-        kept = {name: offsets for name, offsets in by_connector.items() if offsets[-1] is not None}
+        kept = {name: offset for name, offset in by_connector.items() if offset is not None}
         if len(kept) > 1:
             raise RefusedError(
                 f"several connectors keep positions of {partition[0]}-{partition[1]}: {', '.join(sorted(kept))}",
                 "name the one that wrote to the remote topics with --connector",
                 code="MIR-341",
             )
-        for offsets in kept.values():
-            following = [offset + 1 for offset in offsets if offset is not None]
-            positions[partition] = KeptPosition(following[-1], frozenset(following[-MOST_EARLIER:]))
+        for offset in kept.values():
+            positions[partition] = offset + 1
     return positions
 
 
@@ -99,19 +86,6 @@ def _offset(value: Optional[bytes], partition: TopicPartition) -> Optional[int]:
         "something else writes to the offsets topic; name the right one with --from connect-topic=NAME",
         code="MIR-341",
     )
-
-
-def restarts_of(syncs: Sequence[Position], position: Optional[KeptPosition]) -> Restarts:
-    """Where the writer may have restarted: at `syncs`, in the order in which they were written, that go back, and at
-    stored positions."""
-    reported: Dict[int, Set[int]] = {}
-    newest = -1
-    for sync in syncs:
-        if sync.upstream_offset <= newest:
-            reported.setdefault(sync.downstream_offset, set()).add(sync.upstream_offset)
-        newest = sync.upstream_offset
-    kept = frozenset() if position is None else position.earlier | {position.next_offset}
-    return Restarts({at: frozenset(offsets) for at, offsets in reported.items()}, kept)
 
 
 def sync_histories(records: Iterable[KeyValue]) -> Mapping[TopicPartition, Sequence[Position]]:
@@ -162,9 +136,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class Left:
-    """The progress that the other tool stored: positions and offset syncs by source partition."""
+    """The progress that the other tool stored: the first upstream offset that may not be copied, and offset syncs, by
+    source partition."""
 
-    positions: Mapping[TopicPartition, KeptPosition] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     syncs: Mapping[TopicPartition, Sequence[Position]] = field(default_factory=dict)
 
 
@@ -262,7 +237,7 @@ def read_left(origin: Origin, flow: ReplicationFlow, source: KafkaCluster, targe
                 f"{flow.name}: group {origin.name} has no committed offsets on {source.alias}",
                 code="MIR-341",
             )
-        return Left({at: KeptPosition(each.offset) for at, each in offsets.items()})
+        return Left({at: each.offset for at, each in offsets.items()})
     topic = origin.offsets_topic(flow)
     found = target.topics().get(topic)
     if found is None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Callable, ClassVar, List, Optional, Sequence, Tuple
+from functools import cached_property
+from typing import Callable, ClassVar, Dict, List, Optional, Sequence, Set, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
-from mirror_lib.takeover.origin import KeptPosition, restarts_of
-from mirror_lib.takeover.walk import MOST_ALIKE, Ambiguous, PartitionLogs, Proven, Restarts, Unproven
+from mirror_lib.takeover.walk import MOST_ALIKE, Ambiguous, PartitionLogs, Proven, Reported, Unproven
 from mirror_lib.text import UNPRINTED, Column, counted, table_lines
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
@@ -32,14 +32,21 @@ class CopiedBefore(RefusedError):
 class Known:
     """What MirrorMaker stored of a partition. `source` and `remote` are the ranges of both logs as a `read_uncommitted`
     reader sees them. `stable_end` is the remote log's end without open transactions. `compare` records before the
-    position are compared too."""
+    position, the next upstream offset, are compared too."""
 
-    position: Optional[KeptPosition]
+    position: Optional[int]
     syncs: Sequence[Position]
     source: OffsetRange
     remote: OffsetRange
     stable_end: int
     compare: int
+
+    @cached_property
+    def reported(self) -> Reported:
+        found: Dict[int, Set[int]] = {}
+        for sync in self.syncs:
+            found.setdefault(sync.downstream_offset, set()).add(sync.upstream_offset)
+        return found
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def decide_known(position: Position, logs: PartitionLogs) -> Verdict:
     after it: then its run is refused as well, with MIR-313."""
     try:
         if logs.remote_record(position.downstream_offset) is not None:
-            logs.walk(position, Restarts({}), False)
+            logs.walk(position, {}, False)
     except RefusedError as error:
         at = f"the ledger resumes at offset {position.downstream_offset} of the remote log"
         return Verdict(REFUSED, f"{at}, but {error.message}: another tool wrote there; use an empty remote topic")
@@ -94,9 +101,9 @@ def _without_reading(known: Known) -> Optional[Verdict]:
     position, source, remote = known.position, known.source, known.remote
     if known.stable_end < remote.end:
         return Verdict(REFUSED, f"a transaction is open on the remote log from offset {known.stable_end} on; try later")
-    if position is not None and position.next_offset > source.end:
+    if position is not None and position > source.end:
         return Verdict(
-            REFUSED, f"the source's log ends at {source.end}, before the kept position {position.next_offset}"
+            REFUSED, f"the source's log ends at {source.end}, before the kept position {position}"
         )
     if remote.log_start < remote.end:
         return None
@@ -104,7 +111,7 @@ def _without_reading(known: Known) -> Optional[Verdict]:
         return Verdict(NOTHING, "never copied")
     if position is None:
         return Verdict(REFUSED, "no position is kept, and the remote log's records have expired")
-    return _of_empty_remote(position.next_offset, known)
+    return _of_empty_remote(position, known)
 
 
 def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
@@ -124,7 +131,7 @@ def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
 
 def _proven(known: Known, logs: PartitionLogs) -> Verdict:
     found = _walked(known, logs)
-    kept = None if known.position is None else known.position.next_offset
+    kept = known.position
     if kept is not None and kept > found.upstream_end:
         uncopied = logs.source_record(found.upstream_end)
         if uncopied is not None and uncopied.offset < kept:
@@ -146,20 +153,19 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
 
 def _walked(known: Known, logs: PartitionLogs) -> Proven:
     """The first walk that reaches the end of the remote log, or the last walk's failure if none does."""
-    restarts = restarts_of(known.syncs, known.position)
     anchors, failure = anchors_of_syncs(known), None  # type: Tuple[Sequence[Position], Optional[Unproven]]
     while anchors:
         try:
-            return _farthest(known, logs, logs.walk(anchors[0], restarts))
+            return _farthest(known, logs, logs.walk(anchors[0], known.reported))
         except CopiedBefore:
-            return _searched(known, logs, restarts)
+            return _searched(known, logs)
         except Unproven as error:
             failure = error
             at = max(error.downstream_offset, anchors[0].downstream_offset)
             anchors = [each for each in anchors if each.downstream_offset > at]
     if failure is not None:
         raise failure
-    return _searched(known, logs, restarts)
+    return _searched(known, logs)
 
 
 def anchors_of_syncs(known: Known) -> List[Position]:
@@ -177,27 +183,27 @@ def anchors_of_syncs(known: Known) -> List[Position]:
         for sync in known.syncs
         if source.log_start <= sync.upstream_offset < source.end
         and remote.log_start <= sync.downstream_offset < remote.end
-        and sync.upstream_offset <= kept.next_offset
+        and sync.upstream_offset <= kept
     ]
-    near = [sync for sync in usable if sync.upstream_offset >= kept.next_offset - known.compare]
-    far = kept.next_offset - _FARTHER * known.compare
+    near = [sync for sync in usable if sync.upstream_offset >= kept - known.compare]
+    far = kept - _FARTHER * known.compare
     return near or [sync for sync in usable[-1:] if sync.upstream_offset >= far]
 
 
-def _searched(known: Known, logs: PartitionLogs, restarts: Restarts) -> Proven:
+def _searched(known: Known, logs: PartitionLogs) -> Proven:
     """Without syncs: find the source record of an older remote record, and compare from there on."""
     if known.position is None:
         not_whole = "no position is kept, and one of the logs is not whole any more"
-        return _one_of(_first(known, logs), logs, restarts, not_whole)
+        return _one_of(_first(known, logs), known, logs, not_whole)
     failure: Optional[Unproven] = None
     earlier: Optional[CopiedBefore] = None
     for back in _distances(known):
-        guesses = _guesses(known, known.position.next_offset, logs, back)
+        guesses = _guesses(known, known.position, logs, back)
         # What lies farther back would meet the same failure again.
         if not guesses or (failure is not None and back > known.compare):
             continue
         try:
-            return _farthest(known, logs, _one_of(guesses, logs, restarts, ""))
+            return _farthest(known, logs, _one_of(guesses, known, logs, ""))
         except CopiedBefore as error:
             earlier = error  # farther back that process shows too
         except Unproven as error:
@@ -230,13 +236,13 @@ def _distances(known: Known) -> List[int]:
     return [back for back in (*near, *far) if back]
 
 
-def _one_of(guesses: Sequence[Position], logs: PartitionLogs, restarts: Restarts, why_none: str) -> Proven:
+def _one_of(guesses: Sequence[Position], known: Known, logs: PartitionLogs, why_none: str) -> Proven:
     """The walk that reaches the end. The failure if none does, or if two reach it differently."""
     found: List[Proven] = []
     failure: Optional[Unproven] = None
     for anchor in guesses:
         try:
-            found.append(logs.walk(anchor, restarts))
+            found.append(logs.walk(anchor, known.reported))
         except Ambiguous:
             raise  # the others' ends would prove nothing: this one may be the true one
         except Unproven as error:

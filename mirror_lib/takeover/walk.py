@@ -8,7 +8,7 @@ reads its source as `read_uncommitted` unless configured otherwise, so both are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Collection, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Collection, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.kafka.codecs import decompress
@@ -28,6 +28,9 @@ MOST_ALIKE = 200
 LONGEST_GAP = 100_000
 
 OpenSource = Callable[[int], Records]
+# The upstream offsets that offset syncs report of a downstream offset. A writer reports the first record of each of its
+# processes, so a restart without an offset sync is not looked for.
+Reported = Mapping[int, Collection[int]]
 
 
 class Unproven(RefusedError):
@@ -45,20 +48,6 @@ class Ambiguous(Unproven):
 
 
 @dataclass(frozen=True)
-class Restarts:
-    """Where a writer may have restarted. `reported` has upstream offsets by the downstream offset of the offset sync.
-    `anywhere` are stored positions, from which it may have restarted without an offset sync."""
-
-    reported: Mapping[int, FrozenSet[int]]
-    anywhere: FrozenSet[int] = frozenset()
-
-    def at(self, downstream_offset: int) -> Sequence[int]:
-        """The upstream offsets to try, the ones of the writer's offset syncs first."""
-        reported = self.reported.get(downstream_offset, frozenset())
-        return [*sorted(reported), *sorted(self.anywhere - reported)]
-
-
-@dataclass(frozen=True)
 class Proven:
     """A remote log from an anchor to its end. `runs` rise on both sides and hold each source record once.
 
@@ -71,13 +60,14 @@ class Proven:
 
 
 def walk(
-    open_source: OpenSource, remote: Records, anchor: Position, restarts: Restarts, of_one_record: bool = True
+    open_source: OpenSource, remote: Records, anchor: Position, reported: Reported, of_one_record: bool = True
 ) -> Proven:
     """Match every record of `remote` with its source record.
 
     `remote` starts at the anchor, whose two offsets are taken to be `of_one_record`; else the next records of both
     match. `open_source` gives the source's records from an upstream offset on. Raises `Unproven` at the first record
-    that is neither the source's next one nor the first one of a restart, and if there is nothing to compare.
+    that is neither the source's next one nor a reported one, `Ambiguous` if it may be both, and `Unproven` if there is
+    nothing to compare.
     """
     processes = [Runs()]
     source, expected = open_source(anchor.upstream_offset), anchor.downstream_offset
@@ -87,14 +77,18 @@ def walk(
             break
         missing = copy.offset - expected - remote.not_data
         original = _taken(source, copy, missing, remote.log_append_time)
-        if original is not None:
-            _refuse_another(open_source, restarts, original, copy, remote.log_append_time)
-        else:
-            restarted = _restarted(open_source, restarts.at(copy.offset), copy, remote.log_append_time)
-            if restarted is None:
+        offsets = reported.get(copy.offset, ())
+        other = None
+        if original is None or original.offset not in offsets:
+            other = _restarted(open_source, offsets, copy, remote.log_append_time)
+        if original is not None and other is not None:
+            both = f"may be the source's at offset {original.offset} or {other[1].offset}"
+            raise Ambiguous(copy.offset, f"{both}, which are alike: the writer began again")
+        if original is None:
+            if other is None:
                 upstream_offset = processes[-1].upstream_end if processes[-1] else anchor.upstream_offset
                 raise Unproven(copy.offset, _why_not(open_source(upstream_offset).record(), copy))
-            source, original = restarted
+            source, original = other
             _refuse_hole(open_source, processes, original, copy, missing)
             processes.append(Runs())
         if of_one_record and not any(processes) and original.offset != anchor.upstream_offset:
@@ -142,25 +136,12 @@ def _taken(source: Records, copy: Record, missing: int, log_append_time: bool) -
 def _restarted(
     open_source: OpenSource, offsets: Collection[int], copy: Record, log_append_time: bool
 ) -> Optional[Tuple[Records, Record]]:
-    for offset in offsets:
+    for offset in sorted(offsets):
         source = open_source(offset)
         record = source.record()
-        if record is not None and is_copy(record, copy, log_append_time):
+        if record is not None and record.offset == offset and is_copy(record, copy, log_append_time):
             return source, record
     return None
-
-
-def _refuse_another(
-    open_source: OpenSource, restarts: Restarts, original: Record, copy: Record, log_append_time: bool
-) -> None:
-    """Raise `Ambiguous` if the writer reported a restart at another record that equals the copy as well."""
-    reported = restarts.reported.get(copy.offset, frozenset())
-    if original.offset in reported:
-        return
-    other = _restarted(open_source, sorted(reported), copy, log_append_time)
-    if other is not None and other[1].offset != original.offset:
-        both = f"{original.offset} or {other[1].offset}"
-        raise Ambiguous(copy.offset, f"may be the source's at offset {both}, which are alike: the writer began again")
 
 
 def _refuse_hole(
@@ -241,7 +222,7 @@ class PartitionLogs:
         self._source, self._remote = source, remote
         self._first_of = first_of
 
-    def walk(self, anchor: Position, restarts: Restarts, of_one_record: bool = True) -> Proven:
+    def walk(self, anchor: Position, reported: Reported, of_one_record: bool = True) -> Proven:
         """Compare from the anchor, whose offsets are `of_one_record` or come before it, to the end of the remote log.
         Raises `Unproven` if neither isolation level fits."""
         failures: List[Unproven] = []
@@ -252,7 +233,7 @@ class PartitionLogs:
 
             remote = Records(self._remote(anchor.downstream_offset), anchor.downstream_offset)
             try:
-                return walk(open_source, remote, anchor, restarts, of_one_record)
+                return walk(open_source, remote, anchor, reported, of_one_record)
             except Unproven as error:
                 failures.append(error)
         raise max(failures, key=lambda each: (isinstance(each, Ambiguous), each.downstream_offset))

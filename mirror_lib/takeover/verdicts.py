@@ -42,9 +42,20 @@ class Known:
     compare: int
 
     @cached_property
+    def held_syncs(self) -> List[Position]:
+        """The offset syncs whose records both logs still have."""
+        source, remote = self.source, self.remote
+        return [
+            sync
+            for sync in self.syncs
+            if source.log_start <= sync.upstream_offset < source.end
+            and remote.log_start <= sync.downstream_offset < remote.end
+        ]
+
+    @cached_property
     def reported(self) -> Reported:
         found: Dict[int, Set[int]] = {}
-        for sync in self.syncs:
+        for sync in self.held_syncs:
             found.setdefault(sync.downstream_offset, set()).add(sync.upstream_offset)
         return found
 
@@ -171,20 +182,14 @@ def _walked(known: Known, logs: PartitionLogs) -> Proven:
 def anchors_of_syncs(known: Known) -> List[Position]:
     """Offset syncs at which a comparison can start, the one that covers most records first.
 
-    Only offset syncs that both logs still have, and not after the stored position: records before a walk count as
-    copied because the position says so. If none is as near as `compare` asks for, the nearest one before it; none if
-    that is far away. MirrorMaker up to 3.4.0 wrote an offset sync only when the distance of both logs changed.
+    None after the stored position: records before a walk count as copied because the position says so. If none is as
+    near as `compare` asks for, the nearest one before it; none if that is far away. MirrorMaker up to 3.4.0 wrote an
+    offset sync only when the distance of both logs changed.
     """
-    kept, source, remote = known.position, known.source, known.remote
+    kept = known.position
     if kept is None:
         return []
-    usable = [
-        sync
-        for sync in known.syncs
-        if source.log_start <= sync.upstream_offset < source.end
-        and remote.log_start <= sync.downstream_offset < remote.end
-        and sync.upstream_offset <= kept
-    ]
+    usable = [sync for sync in known.held_syncs if sync.upstream_offset <= kept]
     near = [sync for sync in usable if sync.upstream_offset >= kept - known.compare]
     far = kept - _FARTHER * known.compare
     return near or [sync for sync in usable[-1:] if sync.upstream_offset >= far]

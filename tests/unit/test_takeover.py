@@ -485,6 +485,7 @@ def test_comparison_begins_at_the_sync_that_covers_most_and_behind_no_kept_posit
     assert [each.upstream_offset for each in anchors_of_syncs(case.known(45, compare=1))] == [40]
     late = case.known(45, source=OffsetRange(40, 100))
     assert [each.upstream_offset for each in anchors_of_syncs(late)] == [40]
+    assert case.known(45, source=OffsetRange(40, 60)).reported == {40: {40}, 50: {50}}
 
 
 # --- what MirrorMaker keeps ---------------------------------------------------------------------------------------

@@ -198,8 +198,7 @@ def anchors_of_syncs(known: Known) -> List[Position]:
 def _searched(known: Known, logs: PartitionLogs) -> Proven:
     """Without syncs: find the source record of an older remote record, and compare from there on."""
     if known.position is None:
-        not_whole = "no position is kept, and one of the logs is not whole any more"
-        return _one_of(_first(known, logs), known, logs, not_whole)
+        return logs.walk(_first(known, logs), known.reported)
     failure: Optional[Unproven] = None
     earlier: Optional[CopiedBefore] = None
     for back in _distances(known):
@@ -208,7 +207,7 @@ def _searched(known: Known, logs: PartitionLogs) -> Proven:
         if not guesses or (failure is not None and back > known.compare):
             continue
         try:
-            return _farthest(known, logs, _one_of(guesses, known, logs, ""))
+            return _farthest(known, logs, _one_of(guesses, known, logs))
         except CopiedBefore as error:
             earlier = error  # farther back that process shows too
         except Unproven as error:
@@ -241,24 +240,24 @@ def _distances(known: Known) -> List[int]:
     return [back for back in (*near, *far) if back]
 
 
-def _one_of(guesses: Sequence[Position], known: Known, logs: PartitionLogs, why_none: str) -> Proven:
+def _one_of(guesses: Sequence[Position], known: Known, logs: PartitionLogs) -> Proven:
     """The walk that reaches the end. The failure if none does, or if two reach it differently."""
     found: List[Proven] = []
-    failure: Optional[Unproven] = None
+    failures: List[Unproven] = []
     for anchor in guesses:
         try:
             found.append(logs.walk(anchor, known.reported))
         except Ambiguous:
             raise  # the others' ends would prove nothing: this one may be the true one
         except Unproven as error:
-            failure = error
+            failures.append(error)
     if len({each.upstream_end for each in found}) > 1:
         raise RefusedError(
             "the end of the remote log could have been made from more than one place of the source",
             code="MIR-342",
         )
     if not found:
-        raise failure or RefusedError(why_none, code="MIR-342")
+        raise failures[-1]
     return found[0]
 
 
@@ -275,13 +274,13 @@ def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Po
     return [Position(offset, copy.offset) for offset in found]
 
 
-def _first(known: Known, logs: PartitionLogs) -> List[Position]:
+def _first(known: Known, logs: PartitionLogs) -> Position:
     """Without a stored position only a comparison of all records proves that none of the source is missing."""
     copy = logs.remote_record(known.remote.log_start)
     first = logs.source_record(known.source.log_start)
     if known.remote.log_start > 0 or copy is None or first is None:
-        return []
-    return [Position(first.offset, copy.offset)]
+        raise RefusedError("no position is kept, and one of the logs is not whole any more", code="MIR-342")
+    return Position(first.offset, copy.offset)
 
 
 def _behind(runs: Sequence[Run], upstream_offset: int) -> int:

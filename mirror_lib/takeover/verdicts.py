@@ -202,12 +202,12 @@ def _searched(known: Known, logs: PartitionLogs) -> Proven:
     failure: Optional[Unproven] = None
     earlier: Optional[CopiedBefore] = None
     for back in _distances(known):
+        if failure is not None and back > known.compare:
+            break  # what lies farther back would meet the same failure again
         guesses = _guesses(known, known.position, logs, back)
-        # What lies farther back would meet the same failure again.
-        if not guesses or (failure is not None and back > known.compare):
-            continue
         try:
-            return _farthest(known, logs, _one_of(guesses, known, logs))
+            if guesses:
+                return _farthest(known, logs, _one_of(guesses, known, logs))
         except CopiedBefore as error:
             earlier = error  # farther back that process shows too
         except Unproven as error:

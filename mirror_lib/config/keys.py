@@ -13,9 +13,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.document import MM2, YAML, Document, Entry, Errors, config_error, nearest
-from mirror_lib.config.mm2_reader import tidy
-from mirror_lib.config.record_change import CONDITION, SELECT_LIST
-from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, Unused, class_key, unused
+from mirror_lib.config.settings import BY_NAME, Unused, class_key, meant, unused
 from mirror_lib.config.values import FLOW, TOP, Setting
 
 # Client properties, and their starts, that mean something beyond Spark's own source.
@@ -41,8 +39,6 @@ _FLOW_PREFIXES = (
 )
 _BARE_CLIENT_KEY = re.compile(r"ssl\..*|sasl\..*|security\.protocol|bootstrap\.servers")
 _PROVIDER = re.compile(r"config\.providers(\.[\w-]+\.class)?")
-# Client properties whose values may hold '#', '//' and quotes of their own.
-_HOLDS_ANYTHING = re.compile(r"password|jaas|secret|keystore\.key|certificate|client\.id|\.url")
 _OWN_SIZES = "ignored: what copies keeps batches as they are, with sizes, waits and acknowledgements of its own"
 _WORDS = re.compile(r"[.-]")
 _OF_FLOWS = [name for name, setting in BY_NAME.items() if setting.level == FLOW]
@@ -67,7 +63,6 @@ class Keys:
         self.corrected: List[str] = []
         self.errors = Errors()
         for entry in document.entries:
-            self.corrected += (f"{remark} ({entry.place})" for remark in entry.remarks)
             with self.errors.kept():
                 self._add(entry)
         # A key under its right name beats an old or misspelt one, whichever comes first in the file.
@@ -107,6 +102,9 @@ class Keys:
     def _leave(self, why: str, entry: Entry) -> None:
         self.idle.append(f"{entry.written}: ignored: {why} ({entry.place})")
 
+    def _remark(self, entry: Entry) -> None:
+        self.corrected += (f"{remark} ({entry.place})" for remark in entry.remarks)
+
     def _add_setting(self, setting: Setting, entry: Entry, of_cluster: bool = False) -> None:
         if of_cluster:
             where = f"A->B.{setting.name}" if setting.level == FLOW else setting.name
@@ -117,7 +115,8 @@ class Keys:
             raise config_error(f"{setting.name} is for the whole file; write it without {entry.scope}", entry.place)
         else:
             kept = self.settings if setting.name == entry.key else self._renamed
-            kept[entry.scope, setting.name] = self._tidied(entry, setting)
+            kept[entry.scope, setting.name] = entry
+            self._remark(entry)
 
     def _add_unused(self, row: Unused, entry: Entry) -> None:
         if row.refuses(entry.text) or (self._strict and not row.accepted):
@@ -140,7 +139,7 @@ class Keys:
         return prefix.replace(".cluster.", "."), key
 
     def _add_renamed(self, entry: Entry) -> None:
-        name = _meant(entry.key)
+        name = meant(entry.key)
         if name is None:
             advice = self._advice(entry) or ("docs/reference/settings.md lists them all" if self._strict else "")
             mirrormakers = "" if self._strict else " of MirrorMaker either"
@@ -173,21 +172,12 @@ class Keys:
             self.idle.append(f"{entry.written} {sentence}{right} ({entry.place})")
         elif not reaches_the_copy(key):
             self.idle.append(f"{entry.written}: {_OWN_SIZES} ({entry.place})")
-        if not _HOLDS_ANYTHING.search(key):
-            entry = self._tidied(entry, BY_NAME["clusters"])
+        self._remark(entry)
         if key == "auto.offset.reset" and entry.text.strip() == "none" and not self._strict:
             fails = "is read as on.data.loss = fail: a lost offset stops its partition; a new one starts at earliest"
             self.corrected.append(f"{entry.written} = none {fails} ({entry.place})")
             entry = replace(entry, value="earliest")
         self.clients.setdefault((entry.scope, prefix), {})[key] = entry
-
-    def _tidied(self, entry: Entry, setting: Setting) -> Entry:
-        # In SQL a quote or a '#' is part of what is said.
-        if self._document.dialect != MM2 or setting.kind in (CONDITION, SELECT_LIST):
-            return entry
-        tidied, warnings = tidy(entry, setting)
-        self.corrected += warnings
-        return tidied
 
     def _advice(self, entry: Entry) -> str:
         aliases = self._document.aliases
@@ -222,12 +212,3 @@ def _slip_of(entry: Entry, names: Iterable[str]) -> Optional[str]:
         if all(difflib.SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in pairs):
             return name
     return None
-
-
-def _meant(key: str) -> Optional[str]:
-    """The setting that a key stands for: by an old name, a known slip, or in other capitals."""
-    lower = key.lower()
-    if unused(lower):
-        return lower
-    slips = (OTHER_NAMES.get(lower, lower), lower + ".enabled", re.sub(r"\.ms$", ".seconds", lower))
-    return next((slip for slip in slips if slip in BY_NAME), None)

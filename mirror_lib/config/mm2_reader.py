@@ -1,22 +1,25 @@
 """Reads a MirrorMaker 2 `.properties` file into a `Document`: each key is split into its scope and the rest.
 
-`tidy` removes trailing comments and quotes around a value, which such files often have, and warns of it.
+Comments after a value and quotes around it, which such files often have, are removed with a remark.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, Sequence, Tuple
 
 import javaproperties
 
 from mirror_lib.config.document import MM2, Document, Entry, config_error, read_properties, unlisted
-from mirror_lib.config.settings import BY_NAME, OTHER_NAMES
-from mirror_lib.config.values import PATTERNS, Setting, items
+from mirror_lib.config.record_change import CONDITION, SELECT_LIST
+from mirror_lib.config.settings import BY_NAME, class_key, meant
+from mirror_lib.config.values import PATTERNS, items
 
 # Kafka's own pages also write comments as `// …`.
 _COMMENT_AFTER = re.compile(r"((^|\s+)#|\s+//\s).*$", re.DOTALL)
+# Client properties whose values may hold '#', '//' and quotes of their own. In SQL these are part of what is said.
+_HOLDS_ANYTHING = re.compile(r"password|jaas|secret|keystore\.key|certificate|client\.id|\.url")
 _ALIAS_KEYS = ("source.cluster.alias", "target.cluster.alias")
 _QUOTED = re.compile(r"\s*([\"'])(.*)\1\s*", re.DOTALL)
 
@@ -32,7 +35,7 @@ def read_mm2(content: bytes, path: str) -> Document:
     for one in found:
         scope, ignored = _scope(one, aliases)
         key = one.key[len(scope) + 1 :] if scope else one.key
-        entry = _unfolded(replace(one, scope=scope, key=key, ignored=ignored))
+        entry = _tidied(replace(one, scope=scope, key=key, ignored=ignored))
         # A name that is given twice counts the second time, as java.util.Properties has it.
         if one.key in last:
             twice = f"{one.key} is given twice, first at {last[one.key].place}; the last counts"
@@ -41,41 +44,42 @@ def read_mm2(content: bytes, path: str) -> Document:
     return Document(path, MM2, aliases, tuple(last.values()))
 
 
-def _unfolded(entry: Entry) -> Entry:
-    """The entry without the comments that stand between the lines of a list: Java makes them part of its value."""
-    lines = entry.source.splitlines()
-    name = OTHER_NAMES.get(entry.key, entry.key)
-    if len(lines) < 2 or name not in BY_NAME or BY_NAME[name].kind is not PATTERNS:
+def _tidied(entry: Entry) -> Entry:
+    """The entry with its value as its writer meant it, and a remark for each thing that was put right."""
+    setting = BY_NAME.get(meant(entry.key) or "")
+    free = class_key(entry.key) is not None or (setting is None and _HOLDS_ANYTHING.search(entry.key))
+    if free or (setting is not None and setting.kind in (CONDITION, SELECT_LIST)):
         return entry
-    # Every line but the last one ends in the backslash that folds it.
-    folded = [*(line[:-1] for line in lines[:-1]), lines[-1]]
-    bare = [_COMMENT_AFTER.sub("", line) for line in folded]
-    if bare == folded:
-        return entry
-    remark = f"{entry.written}: comments between the lines of the list are left out"
-    return replace(entry, value=javaproperties.loads("\\\n".join(bare))[entry.written], remarks=(remark,))
-
-
-def tidy(entry: Entry, setting: Setting) -> Tuple[Entry, List[str]]:
-    """The entry with its value as its writer meant it, and a warning for each thing that was put right."""
-    warnings: List[str] = []
-    text = _COMMENT_AFTER.sub("", entry.text)
-    if text != entry.text:
-        mark = "#" if entry.text[len(text) :].lstrip().startswith("#") else "//"
-        read = f".properties has no comments after a value, but '{mark}' is read as one"
-        warnings.append(f"{entry.written}: {read} ({entry.place})")
+    is_list, remarks = setting is not None and setting.kind is PATTERNS, []
+    folded = _unfolded(entry) if is_list else entry.text
+    if folded != entry.text:
+        remarks.append("comments between the lines of the list are left out")
+    text = _COMMENT_AFTER.sub("", folded)
+    if text != folded:
+        mark = "#" if folded[len(text) :].lstrip().startswith("#") else "//"
+        remarks.append(f".properties has no comments after a value, but '{mark}' is read as one")
     quoted = _QUOTED.fullmatch(text)
-    if quoted is None:
-        return replace(entry, value=text), warnings
-    warnings.append(f"{entry.written}: quotes are part of a value in .properties; read without ({entry.place})")
-    if setting.kind is not PATTERNS:
-        return replace(entry, value=quoted.group(2)), warnings
-    unquoted = _unquoted(quoted.group(2))
-    # "*.internal" in quotes stands in published examples; Java takes the quote as what is repeated.
-    patterns = tuple(re.sub(r"^\*", ".*", each) for each in unquoted)
-    if patterns != unquoted:
-        warnings.append(f"{entry.written}: '*' at the start of a pattern is read as '.*' ({entry.place})")
-    return replace(entry, value=patterns), warnings
+    if quoted is not None:
+        text = quoted.group(2)
+        remarks.append("quotes are part of a value in .properties; read without")
+        if is_list:
+            # "*.internal" in quotes stands in published examples; Java takes the quote as what is repeated.
+            unquoted = _unquoted(text)
+            text = ",".join(re.sub(r"^\*", ".*", each) for each in unquoted)
+            if text != ",".join(unquoted):
+                remarks.append("'*' at the start of a pattern is read as '.*'")
+    return replace(entry, value=text, remarks=tuple(f"{entry.written}: {remark}" for remark in remarks))
+
+
+def _unfolded(entry: Entry) -> str:
+    """The value without the comments that stand between the lines of a list: Java makes them part of it."""
+    lines = entry.source.splitlines()
+    # Every line but the last one ends in the backslash that folds it.
+    folded = [*(line[:-1] for line in lines[:-1]), *lines[-1:]]
+    bare = [_COMMENT_AFTER.sub("", line) for line in folded]
+    if len(lines) < 2 or bare == folded:
+        return entry.text
+    return str(javaproperties.loads("\\\n".join(bare))[entry.written])
 
 
 def _unquoted(text: str) -> Tuple[str, ...]:
@@ -88,7 +92,7 @@ def _aliases(found: Sequence[Entry], path: str) -> Tuple[str, ...]:
         plain = any(one.key in ("bootstrap.servers", "zookeeper.connect", "zk.connect") for one in found)
         advice = "this looks like a client's file, as MirrorMaker 1 takes it; " if plain else ""
         raise config_error(f"no clusters are given; {advice}write clusters = A, B", path)
-    tidied, _ = tidy(given[-1], BY_NAME["clusters"])
+    tidied = _tidied(given[-1])
     aliases = _unquoted(tidied.text)
     if not aliases:
         sentence = "clusters names none; write clusters = A, B (a YAML file ends in .yaml or .yml)"

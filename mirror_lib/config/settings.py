@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Mapping, Optional, Tuple
@@ -37,6 +38,7 @@ OTHER_NAMES: Mapping[str, str] = {
     "sync.topics.configs.enabled": "sync.topic.configs.enabled",
     "sync.topics.acls.enabled": "sync.topic.acls.enabled",
 }
+
 
 @dataclass(frozen=True)
 class Unused:
@@ -110,6 +112,16 @@ UNUSED: Tuple[Unused, ...] = (
 
 def unused(key: str) -> Optional[Unused]:
     return next((row for row in UNUSED if row.covers(key)), None)
+
+
+def meant(key: str) -> Optional[str]:
+    """The setting, or the key without meaning, that a key stands for: as it is, by an old name, by a known slip, or in
+    other capitals."""
+    lower = key.lower()
+    if unused(lower):
+        return lower
+    slips = (OTHER_NAMES.get(lower, lower), lower + ".enabled", re.sub(r"\.ms$", ".seconds", lower))
+    return next((slip for slip in slips if slip in BY_NAME), None)
 
 
 # A key that continues one of these is for the class that is named there, and for it alone.

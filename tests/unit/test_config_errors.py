@@ -1,4 +1,4 @@
-"""Every error of a file is reported at once, in the order of its lines, and none that only follows from another."""
+"""What is wrong in a file is refused with its line: all at once, and nothing that only follows from another error."""
 
 from __future__ import annotations
 
@@ -11,8 +11,103 @@ import pytest
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
+from tests.unit.configs import CLUSTERS, FLOW, IN_YAML, MM2, YAML, refusal
 
-YAML = """\
+# Lines after FLOW, by what is said of them.
+IN_MM2 = {
+    "A->B.state = x": "state is for the whole file",
+    "tasks.max = many": "tasks.max must be a whole number from 1 on, not 'many' (mm2.properties:5)",
+    "tasks.max = 0": "tasks.max must be a whole number from 1 on, not '0'",
+    "replication.factor = 0": "or -1 for the broker's default, not '0'",
+    "A->B.refresh.topics.interval.seconds = 0": "must be a number of seconds above 0",
+    "A->B.refresh.topics.interval.ms = soon": "must be a number of seconds, not 'soon'",
+    "A->B.tail.seconds = 61": "must be at most 60 seconds",
+    "A->B.refresh.topics.enabled = yes": "must be true or false, not 'yes'",
+    "A.consumer.auto.offset.reset = newest": "must be earliest or latest",
+    "replication.policy.class = com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy": "Java cannot run here; take "
+    "IdentityReplicationPolicy, which does the same",
+    "replication.policy.class = com.example.Mine": "names a Java class, and Java cannot run here; take Default",
+    "topic.filter.class = com.example.Mine": "take DefaultTopicFilter, or a Python class of your own",
+    "replication.policy.separator = /": "characters that a topic name may have",
+    "topics = *": "topics has a pattern (item 1) that cannot be used: nothing to repeat at character 1; write '.*'",
+    "topics = ok, \\\\p{L}+": "(item 2) that cannot be used: bad escape",
+    "topics = [a-z&&[b]]": "Java and Python read differently",
+    "topics = a{1,3}": "commas split the list",
+    "topics = \\u12": "four hexadecimal digits (mm2.properties:5)",
+    "trigger = now and then": "must be availableNow or a time",
+    "A.bootstrap.servers = a:9092;c:9092": "must be a comma list of host:port",
+    "A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL": "cluster A: ssl.keystore.key needs "
+    "ssl.keystore.type = PEM (mm2.properties:5)",
+    "source.cluster.alias =": "would be called .orders",
+    "replication.policy.separator =\nB->A.enabled = true": "is blank, and B is copied on: records could",
+    # It is not what MirrorMaker ignores that is wrong.
+    "A->B.transforms = a\nA->B.transforms.a.type = X\nB->C.enabled = true\nzzz = 1": "A->B.transforms cannot",
+}
+# Lines of the flow A->B; the first is line 6.
+IN_A_FLOW = {
+    "topcs: x": "A->B.topcs is not a setting; did you mean A->B.topics? (mirror.yaml:6)",
+    "a: 1\n    a: 2": "a is given twice, first at mirror.yaml:6 (mirror.yaml:7)",
+    "tasks.max: 1\n    tasks: {max: 2}": "A->B.tasks.max is given twice",
+    "tasks.max: [1, 2]": "A->B.tasks.max must be one value, not a list",
+    "tasks.max:": "tasks.max has no value",
+    "topics: [a, [b]]": "topics must be a list of plain values",
+    "topics: *.internal": "quote a value that begins with * (mirror.yaml:6)",
+    "topics: &x a": "anchors are not used here",
+    "engine: batches\n    where: 'true'": "A->B.engine batches changes no records",
+    "engine: rows": "A->B.engine must be batches or records, not 'rows' (mirror.yaml:6)",
+    "partition.counts.differ: key": "counts.differ must be keep or refuse",
+    "transform: mask": "A->B.transform must be a Python function of your own, written module:function",
+    "partitioner: 0": "A->B.partitioner must be source, key or a number of partitions",
+    "rename: orders": "must be a list of TOPIC -> REMOTE TOPIC, and item 1 is none",
+    "rename: [a -> b, 'c ->']": "item 2 is none",
+    "rename: {a: b, c: [d, e.f]}": "item 2 gives c several, d, e",
+    "rename: ['a( -> b']": "has a pattern (item 1) that cannot be used",
+    "rename: ['a -> b$1']": "names group 1 in item 1, whose pattern has 0",
+    "rename: ['a -> b/c']": "has in item 1 a remote topic that is no legal topic name",
+    "rename: [a -> b, c -> __consumer_offsets]": "has in item 2 a remote topic that begins with __",
+    "provenance: perhaps": "A->B.provenance must be on or off, not 'perhaps'",
+}
+FILES = {
+    CLUSTERS: "no flow is enabled; write A->B.enabled = true (mm2.properties)",
+    CLUSTERS + "A->D.enabled = true\n": "names an unknown cluster, D; the clusters are A, B (mm2.properties:4)",
+    CLUSTERS + "A -> B.enabled = true\n": "write A->B without blanks (mm2.properties:4)",
+    FLOW.replace("A.bootstrap", "# for example A.bootstrap"): "cluster A has no bootstrap.servers; write "
+    "A.bootstrap.servers = host:port (mm2.properties:4)",
+    "bootstrap.servers=a:9092\ngroup.id=mirrorgroup\n": "MirrorMaker 1",
+    "clusters:\n  A: {}\n": "write clusters = A, B",
+    FLOW.replace("A", "us.west").replace("B", "us"): "an alias must not contain the separator '.'",
+}
+IN_YAML_FILES = {
+    IN_YAML + "topics: x\ntopics: y\n": "topics is given twice, first at mirror.yaml:6 (mirror.yaml:7)",
+    IN_YAML + "  A -> B: {}\n": "A->B.enabled is given twice, first at mirror.yaml:5 (mirror.yaml:6)",
+    IN_YAML + "  A->C: {}\n": "A->C names an unknown cluster, C; the clusters are A, B (mirror.yaml:6)",
+    IN_YAML + "  AB: {}\n": "flow AB must be written A->B (mirror.yaml:6)",
+    IN_YAML + "  A->A: {}\n": "A->A: source and target are the same cluster",
+    IN_YAML.replace("A: {", "A: {tasks.max: 2, "): "A.tasks.max is not a setting of a cluster; write A->B.",
+    IN_YAML + "x: [\n": "not valid YAML",
+    "clusters: [A, B]\n": "clusters must be a map, `key: value` on each line (mirror.yaml:1)",
+    "just text": "the file must be a map",
+    "": "no flow is enabled; list A->B under flows (mirror.yaml)",
+    IN_YAML.replace('{bootstrap.servers: "a:9092"}', ""): "cluster A has no bootstrap.servers",
+    IN_YAML + "? [a, b]\n: c\n": "a key must be plain text",
+    IN_YAML + "state: !!python/object/apply:os.system ['touch pwned']\n": "state must be one value",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        *((MM2, f"{FLOW}{line}\n", words) for line, words in IN_MM2.items()),
+        *((MM2, text, words) for text, words in FILES.items()),
+        *((YAML, f"{IN_YAML}    {lines}\n", words) for lines, words in IN_A_FLOW.items()),
+        *((YAML, text, words) for text, words in IN_YAML_FILES.items()),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, name: str, text: str, words: str) -> None:
+    assert words in refusal(tmp_path, text, name)
+
+
+SEVERAL_IN_YAML = """\
 clusters:
   primary:
     bootstrap.servers: localhost:9092
@@ -31,7 +126,7 @@ state: ./s
 state: ./t
 trigger:
 """
-MM2 = """\
+SEVERAL_IN_MM2 = """\
 clusters = A, B
 A.bootstrap.servers = localhost:9092
 B.bootstrap.servers = localhost
@@ -54,19 +149,19 @@ def lines_of(text: str, path: Path) -> List[int]:
 
 GOOD = "clusters: {A: {bootstrap.servers: 'h:1'}, B: {bootstrap.servers: 'h:2'}}\nflows: {A->B: {}}\n"
 # One cluster has no servers, and no error that causes it.
-UNCAUSED = YAML.replace("    bootstrap.server: localhost:9192\n", "    client.id: m\n").split("  primary->bakup")[0]
+UNCAUSED = SEVERAL_IN_YAML.replace("bootstrap.server: localhost:9192", "client.id: m").split("  primary->bakup")[0]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "lines"),
     [
         # The cluster without bootstrap.servers only follows from line 6.
-        ("a.yaml", YAML, [4, 6, 9, 10, 11, 12, 13, 16, 17]),
+        ("a.yaml", SEVERAL_IN_YAML, [4, 6, 9, 10, 11, 12, 13, 16, 17]),
         ("a.yaml", UNCAUSED, [4, 8, 9, 10, 11, 12]),
         ("a.yaml", GOOD + "topic: a\n", [3]),
         # MirrorMaker ignores lines 5 and 6.
-        ("a.properties", MM2, [3, 7, 8]),
-        ("a.properties", MM2.replace("localhost:9092", "localhost"), [2, 3, 7, 8]),
+        ("a.properties", SEVERAL_IN_MM2, [3, 7, 8]),
+        ("a.properties", SEVERAL_IN_MM2.replace("localhost:9092", "localhost"), [2, 3, 7, 8]),
     ],
 )
 def test_every_error_of_a_file_is_reported_with_its_line(
@@ -76,7 +171,7 @@ def test_every_error_of_a_file_is_reported_with_its_line(
 
 
 def test_each_error_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.yaml").write_text(YAML)
+    (tmp_path / "a.yaml").write_text(SEVERAL_IN_YAML)
     assert main(["plan", str(tmp_path / "a.yaml")]) == 2
     first, *listed = capsys.readouterr().err.splitlines()
     assert "9 errors" in first and len(listed) == 9 and all(line.startswith("    ") for line in listed)

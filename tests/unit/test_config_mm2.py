@@ -12,7 +12,7 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.policy import remote_topic
 from tests.lab.examples import EXAMPLES
-from tests.unit.configs import CLUSTERS, FLOW, fields, read, refusal
+from tests.unit.configs import CLUSTERS, FLOW, fields, read
 
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
@@ -117,61 +117,6 @@ def test_client_properties_reach_the_right_clients_with_mirrormakers_precedence(
     assert flow.source.admin["request.timeout.ms"] == "7000"
     assert "request.timeout.ms" not in flow.target.admin
     assert "A->B.consumer.fetch.max.bytes is overruled by A.consumer.fetch.max.bytes" in warnings(config)
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ("A->B.state = x", "state is for the whole file"),
-        ("tasks.max = many", "tasks.max must be a whole number from 1 on, not 'many' (mm2.properties:5)"),
-        ("tasks.max = 0", "tasks.max must be a whole number from 1 on, not '0'"),
-        ("replication.factor = 0", "or -1 for the broker's default, not '0'"),
-        ("A->B.refresh.topics.interval.seconds = 0", "must be a number of seconds above 0"),
-        ("A->B.tail.seconds = 61", "must be at most 60 seconds"),
-        ("A->B.refresh.topics.enabled = yes", "must be true or false, not 'yes'"),
-        ("A.consumer.auto.offset.reset = newest", "must be earliest or latest"),
-        ("use.defaults.from = both", "must be target or source"),
-        ("replication.policy.class = com.amazonaws.kafka.samples.CustomMM2ReplicationPolicy",
-            "Java cannot run here; take IdentityReplicationPolicy, which does the same"),
-        ("replication.policy.class = com.example.Mine", "names a Java class, and Java cannot run here; take Default"),
-        ("topic.filter.class = com.example.Mine", "take DefaultTopicFilter, or a Python class of your own"),
-        ("replication.policy.separator = /", "characters that a topic name may have"),
-        ("topics = *", "topics has a pattern (item 1) that cannot be used: nothing to repeat at character 1"),
-        ("topics = ok, \\\\p{L}+", "(item 2) that cannot be used: bad escape"),
-        ("topics = [a-z&&[b]]", "Java and Python read differently"),
-        ("topics = a{1,3}", "commas split the list"),
-        ("transforms = Filter", "transforms cannot be honoured"),
-        ("trigger = now and then", "must be availableNow or a time"),
-        ("A.bootstrap.servers = a:9092;c:9092", "must be a comma list of host:port"),
-        ("name = a/b", "characters that a topic name may have"),
-        ("A.security.protocol = TLS", "cluster A: security.protocol must be one of PLAINTEXT, SSL"),
-        ("A.consumer.ssl.keystore.key = x\nA.security.protocol = SSL", "ssl.keystore.type = PEM (mm2.properties:5)"),
-        ("topics = \\u12", "four hexadecimal digits (mm2.properties:5)"),
-        ("source.cluster.alias =", "would be called .orders"),
-        ("replication.policy.separator =\nB->A.enabled = true", "is blank, and B is copied on: records could"),
-        # It is not what MirrorMaker ignores that is wrong.
-        ("A->B.transforms = a\nA->B.transforms.a.type = X\nB->C.enabled = true\nzzz = 1", "A->B.transforms cannot"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, lines: str, words: str) -> None:
-    assert words in refusal(tmp_path, f"{FLOW}{lines}\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (CLUSTERS, "no flow is enabled; write A->B.enabled = true (mm2.properties)"),
-        (CLUSTERS + "A->D.enabled = true\n", "names an unknown cluster, D; the clusters are A, B (mm2.properties:4)"),
-        (CLUSTERS + "A -> B.enabled = true\n", "write A->B without blanks (mm2.properties:4)"),
-        (FLOW.replace("A.bootstrap", "# for example A.bootstrap"),
-            "cluster A has no bootstrap.servers; write A.bootstrap.servers = host:port (mm2.properties:4)"),
-        ("bootstrap.servers=a:9092\ngroup.id=mirrorgroup\n", "MirrorMaker 1"),
-        ("clusters:\n  A: {}\n", "write clusters = A, B"),
-        (FLOW.replace("A", "us.west").replace("B", "us"), "an alias must not contain the separator '.'"),
-    ],
-)  # fmt: skip
-def test_file_that_cannot_be_meant_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    assert words in refusal(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -305,29 +250,6 @@ def test_every_topology_of_several_clusters_is_read(flows: List[str], tmp_path: 
         assert (flow.source.bootstrap_servers, flow.target.bootstrap_servers) == (f"{source}:9092", f"{target}:9092")
         assert flow.topics == (("own.*",) if flow.name == flows[-1] else ("all.*",))
         assert flow.isolation_level == ("read_uncommitted" if flow.source.alias == "A" else "read_committed")
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "config.providers = env\nconfig.providers.env.class = {}EnvVarConfigProvider\n"
-        "config.providers.env.param.allowlist.pattern = .*\nA.ssl.key.password = ${env:PW}\n",
-        "config.providers=e,f\nconfig.providers.e.class={}EnvVarConfigProvider\nA.ssl.key.password=${e:PW}\n",
-        "config.providers=vars\nconfig.providers.vars.class={}EnvVarConfigProvider\nA.ssl.key.password=${vars::PW}\n",
-        "config.providers=file\nconfig.providers.file.class={}FileConfigProvider\n"
-        "config.providers.file.param.allowed.paths=/etc\nA.ssl.key.password=${file:PATH/s.properties:key}\n",
-        "config.providers=d\nconfig.providers.d.class={}DirectoryConfigProvider\nA.ssl.key.password=${d:PATH:one}\n",
-        "A.ssl.key.password = ${dir:PATH:one}\n",
-    ],
-)
-def test_secrets_come_from_kafkas_providers_by_any_name(lines: str, tmp_path: Path) -> None:
-    (tmp_path / "s.properties").write_text("key = secret\n")
-    (tmp_path / "one").write_text("secret")
-    text = lines.replace("{}", "org.apache.kafka.common.config.provider.").replace("PATH", str(tmp_path))
-    config = read(tmp_path, FLOW + text, environ={"PW": "secret"})
-    assert config.flows[0].source.properties["ssl.key.password"] == "secret"
-    assert "secret" not in (repr(config) + warnings(config)).replace(str(tmp_path), "")
-    assert all(".param." in sentence for sentence in config.idle)
 
 
 def test_an_alias_may_hold_dots_with_another_separator_and_be_the_start_of_a_bare_key(tmp_path: Path) -> None:

@@ -180,29 +180,3 @@ def test_heartbeats_are_left_out_of_changed_flows_and_named_mirrors_unless_asked
     assert read(tmp_path, IN_YAML + lines, YAML).flows[0].heartbeats_replication is copied
     asked = IN_YAML + "    heartbeats.replication.enabled: true\n" + lines
     assert read(tmp_path, asked, YAML).flows[0].heartbeats_replication
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ("    engine: batches\n    where: 'true'\n", "A->B.engine batches changes no records"),
-        ("    engine: rows\n", "A->B.engine must be batches or records, not 'rows' (mirror.yaml:6)"),
-        ("    partition.counts.differ: key\n", "counts.differ must be keep or refuse"),
-        ("    transform: mask\n", "A->B.transform must be a Python function of your own, written module:function"),
-        ("    partitioner: 0\n", "A->B.partitioner must be source, key or a number of partitions"),
-        ("    partitioner: round-robin\n", "must be source, key or a number of partitions"),
-        ("    rename: orders\n", "must be a list of TOPIC -> REMOTE TOPIC, and item 1 is none"),
-        ("    rename: [a -> b, 'c ->']\n", "item 2 is none"),
-        ("    rename: {a: b, c: [d, e.f]}\n", "item 2 gives c several, d, e"),
-        ("    rename: ['a( -> b']\n", "has a pattern (item 1) that cannot be used"),
-        ("    rename: ['a -> b$1']\n", "names group 1 in item 1, whose pattern has 0"),
-        ("    rename: ['a -> b/c']\n", "has in item 1 a remote topic that is no legal topic name"),
-        ("    rename: [a -> b, c -> __consumer_offsets]\n", "has in item 2 a remote topic that begins with __"),
-        ("    dead.letter.topic: 'a b'\n", "must be made of the characters that a topic name may have"),
-        ("    were: 'true'\n", "A->B.were is not a setting; did you mean A->B.where? (mirror.yaml:6)"),
-        ("    provenance: perhaps\n", "A->B.provenance must be on or off, not 'perhaps'"),
-        ("    where: ['a', 'b']\n", "must be one value, not a list"),
-    ],
-)
-def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, lines: str, words: str) -> None:
-    assert words in refusal(tmp_path, IN_YAML + lines, YAML)

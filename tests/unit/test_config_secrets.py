@@ -10,8 +10,10 @@ from tests.unit.configs import FLOW, IN_YAML, MM2, YAML, read, refusal
 
 CANARY = "hunter2-canary"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{CANARY}";'
-PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
-BY_NAME = f"config.providers = s\nconfig.providers.s.class = {PROVIDER}\n"
+PROVIDERS = "config.providers = s, f, d\n" + "".join(
+    f"config.providers.{name}.class = org.apache.kafka.common.config.provider.{kind}ConfigProvider\n"
+    for name, kind in (("s", "EnvVar"), ("f", "File"), ("d", "Directory"))
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,9 @@ BY_NAME = f"config.providers = s\nconfig.providers.s.class = {PROVIDER}\n"
         # A file is UTF-8, as for Kafka.
         ("${file:FOLDER/secrets.properties:password}", "Grüße-密-é"),
         ("${s:PART}", "2"),
+        ("${s::PART}", "2"),
+        ("${f:FOLDER/secrets.properties:jaas}", "one-two"),
+        ("${d:FOLDER:token}", "three\n"),
         # No references.
         ("a${b}$c", "a${b}$c"),
     ],
@@ -32,8 +37,10 @@ def test_references_stand_for_what_lies_elsewhere(tmp_path: Path, reference: str
     (tmp_path / "secrets.properties").write_text(text, encoding="utf-8")
     (tmp_path / "token").write_text("three\n")
     line = f"A.ssl.key.password = {reference.replace('FOLDER', str(tmp_path))}\n"
-    (flow,) = read(tmp_path, FLOW + BY_NAME + line, environ={"PART": "2"}).flows
-    assert flow.source.properties["ssl.key.password"] == value
+    config = read(tmp_path, FLOW + PROVIDERS + "config.providers.s.param.x = y\n" + line, environ={"PART": "2"})
+    assert config.flows[0].source.properties["ssl.key.password"] == value
+    (sentence,) = config.idle
+    assert sentence.startswith("config.providers.s.param.x: ignored: ")
 
 
 def test_references_work_inside_yaml_lists(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
 from tests.lab.checkout import ROOT
-from tests.unit.configs import IN_YAML, YAML, fields, read, refusal
+from tests.unit.configs import IN_YAML, YAML, fields, read
 
 SERVERS = '"a:9092"'
 
@@ -59,38 +59,6 @@ def test_a_flow_can_be_switched_off_and_servers_may_be_a_list(tmp_path: Path) ->
     text = IN_YAML.replace(SERVERS, '["a:9092", "c:9093"]') + "    enabled: false\n  B->A:\n"
     (flow,) = read(tmp_path, text, YAML).flows
     assert (flow.name, flow.target.bootstrap_servers) == ("B->A", "a:9092,c:9093")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (IN_YAML + "    topcs: x\n", "A->B.topcs is not a setting; did you mean A->B.topics? (mirror.yaml:6)"),
-        (IN_YAML + "topics: x\ntopics: y\n", "topics is given twice, first at mirror.yaml:6 (mirror.yaml:7)"),
-        (IN_YAML + "    a: 1\n    a: 2\n", "a is given twice, first at mirror.yaml:6 (mirror.yaml:7)"),
-        (IN_YAML + "  A -> B: {}\n", "A->B.enabled is given twice, first at mirror.yaml:5 (mirror.yaml:6)"),
-        (IN_YAML + "    tasks.max: 1\n    tasks: {max: 2}\n", "A->B.tasks.max is given twice"),
-        (IN_YAML + "  A->C: {}\n", "A->C names an unknown cluster, C; the clusters are A, B (mirror.yaml:6)"),
-        (IN_YAML + "  AB: {}\n", "flow AB must be written A->B (mirror.yaml:6)"),
-        (IN_YAML + "  A->A: {}\n", "A->A: source and target are the same cluster"),
-        (IN_YAML + "    tasks.max: [1, 2]\n", "A->B.tasks.max must be one value, not a list"),
-        (IN_YAML + "    tasks.max:\n", "tasks.max has no value"),
-        (IN_YAML + "    topics: [a, [b]]\n", "topics must be a list of plain values"),
-        (IN_YAML + "    topics: *.internal\n", "quote a value that begins with * (mirror.yaml:6)"),
-        (IN_YAML + "    topics: &x a\n", "anchors are not used here"),
-        (IN_YAML + "    topics: '*.internal'\n", "write '.*' for anything"),
-        (IN_YAML + "    trigger: availableNow\n", "trigger is for the whole file"),
-        (IN_YAML.replace("A: {", "A: {tasks.max: 2, "), "A.tasks.max is not a setting of a cluster; write A->B."),
-        (IN_YAML + "x: [\n", "not valid YAML"),
-        ("clusters: [A, B]\n", "clusters must be a map, `key: value` on each line (mirror.yaml:1)"),
-        ("just text", "the file must be a map"),
-        ("", "no flow is enabled; list A->B under flows (mirror.yaml)"),
-        (IN_YAML.replace('{bootstrap.servers: "a:9092"}', ""), "cluster A has no bootstrap.servers"),
-        (IN_YAML + "? [a, b]\n: c\n", "a key must be plain text"),
-        (IN_YAML + "state: !!python/object/apply:os.system ['touch pwned']\n", "state must be one value"),
-    ],
-)
-def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, text: str, words: str) -> None:
-    assert words in refusal(tmp_path, text, YAML)
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,11 @@ def entry_point(name: str, key: str, place: str, kind: str) -> Any:
     module_name, _, wanted = name.partition(":")
     try:
         module = _imported(module_name, str(Path(place.rpartition(":")[0]).parent))
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise ConfigError(f"{key}: {module_name} cannot be imported: {said(error)}", place) from error
-        advice = "install it, or put its file next to the configuration file or its folder on PYTHONPATH"
-        raise ConfigError(f"{key}: there is no Python module {module_name}; {advice}", place) from None
     except Exception as error:
-        raise ConfigError(f"{key}: {module_name} cannot be imported: {said(error)}", place) from error
+        advice = "; install it, or put its file next to the configuration file or its folder on PYTHONPATH"
+        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        sentence = f"{key}: {module_name} cannot be imported: {said(error)}{advice if missing else ''}"
+        raise ConfigError(sentence, place) from error
     found = getattr(module, wanted, None)
     if not callable(found):
         raise ConfigError(f"{key}: the module {module_name} has no {kind} {wanted}", place)

@@ -190,7 +190,7 @@ def test_no_acl_is_deleted_while_a_class_fails_on_a_topic_that_the_flow_asks_for
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("nowhere:Plain", "there is no Python module nowhere; install it, or put its file next to"),
+        ("nowhere:Plain", "No module named 'nowhere'; install it, or put its file next to"),
         ("mine_broken:Plain", "cannot be imported: ModuleNotFoundError: No module named 'there_is_no_such_module'"),
         ("mine:Missing", "has no class Missing"),
         ("mine:Empty", "has no method format_remote_topic, topic_source"),

@@ -22,6 +22,7 @@ from mirror_lib.config.settings import (
     EMIT_HEARTBEATS,
     ENABLED,
     OTHER_NAMES,
+    SOURCE_ALIAS,
     TOPICS_EXCLUDE,
     unused,
 )
@@ -156,17 +157,14 @@ def _connector(entries: Mapping[str, Entry], path: str) -> Connector:
     return Connector(kind, entries, entries[CLASS].place if kind == OTHER else begins)
 
 
-_ALIASES = {"source": "source.cluster.alias", "target": "target.cluster.alias"}
-# The connectors' own default; there is none for the source.
-_DEFAULT_TARGET = "target"
-_IDENTIFIES = (CLASS, "name", "clusters", *_ALIASES.values())
+_TARGET_ALIAS = "target.cluster.alias"
+_IDENTIFIES = (CLASS, "name", "clusters", SOURCE_ALIAS, _TARGET_ALIAS)
 _SERVERS = "bootstrap.servers"
-_SIDES = ("source.cluster.", "target.cluster.")
 
 # The connectors that read a key, by its start. Whatever stands here under none is the source connector's. What two
 # read must be the same in both, as MirrorMaker wants it.
 _READ_BY = (
-    ((*_SIDES, "replication.policy.", "admin.timeout.ms"), KINDS),
+    (("source.cluster.", "target.cluster.", "replication.policy.", "admin.timeout.ms"), KINDS),
     (("groups", "group.", "refresh.groups.", "sync.group.", "emit.checkpoints.", "checkpoints.topic."), (CHECKPOINT,)),
     (("emit.heartbeats.", "heartbeats.topic."), (HEARTBEAT,)),
     (("offset-syncs.topic.location", "topic.filter.class", "topics", "topic.blacklist"), (SOURCE, CHECKPOINT)),
@@ -207,11 +205,11 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
     entries: List[Entry] = []
     for pair, given in pairs.items():
         entries += _entries_of_flow("->".join(pair), given, beats_alone, whole_file)
+    sources = [each for each in connectors if each.kind == SOURCE]
     for entry in (entry for worker in workers for entry in worker):
         # A worker's converter is for the connectors that have none of their own, its providers for all of them.
-        own = (entry.key in each.entries for each in connectors if each.kind == SOURCE)
-        alone = entry.key in CONVERTERS and not all(own)
-        counts = alone or entry.key.startswith("config.providers")
+        converts = entry.key in CONVERTERS and not all(entry.key in each.entries for each in sources)
+        counts = converts or entry.key.startswith("config.providers")
         entries.append(entry if counts else replace(entry, ignored="it is the worker's"))
     for named in (connector.entries[CLASS] for connector in others):
         entries.append(replace(named, ignored=f"{named.shown} is not MirrorMaker's connector"))
@@ -226,10 +224,10 @@ def _is_on(connector: Connector) -> bool:
 
 
 def _pair(connector: Connector) -> Pair:
-    if _ALIASES["source"] not in connector.entries:
-        raise config_error(f"{connector.kind} has no {_ALIASES['source']}; name the source cluster", connector.place)
-    # A blank one counts in names of topics alone.
-    return connector.text(_ALIASES["source"]) or "source", connector.text(_ALIASES["target"]) or _DEFAULT_TARGET
+    if SOURCE_ALIAS not in connector.entries:
+        raise config_error(f"{connector.kind} has no {SOURCE_ALIAS}; name the source cluster", connector.place)
+    # A blank one counts in names of topics alone. The connectors have a default for the target.
+    return connector.text(SOURCE_ALIAS) or "source", connector.text(_TARGET_ALIAS) or "target"
 
 
 def _entries_of_flow(
@@ -274,9 +272,8 @@ def _switches(scope: str, connectors: Mapping[str, Connector], beats_alone: bool
         words[EMIT_HEARTBEATS] = "true"
     words.update({key: "false" for kind, keys in _PARTS.items() if kind not in on for key in keys})
     yield from (Entry(scope, key, word, first.place) for key, word in words.items())
-    alias = first.entries[_ALIASES["source"]]
-    if not alias.text.strip():
-        yield replace(alias, scope=scope, value="")
+    if not first.text(SOURCE_ALIAS):
+        yield replace(first.entries[SOURCE_ALIAS], scope=scope, value="")
 
 
 def _policy_by_default(connector: Connector, connectors: Mapping[str, Connector]) -> Iterator[Entry]:

@@ -50,8 +50,8 @@ LARGEST_ANSWER_BYTES = 1024 * 1024
 _LATER = (408, 429)
 
 
-class TokenRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
-    """The login cannot get a token, and a retry would not help. The text has the reason and the fix."""
+class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
+    """A connection or login that fails permanently: a retry will not help. The text has the reason."""
 
     retriable = False
 
@@ -89,7 +89,7 @@ class TokenSource(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python 
         self._token: Optional[Token] = None
 
     def token(self) -> str:
-        """A valid token. Raises `TokenRefused`, and `TokenUnavailable` once the last token has expired."""
+        """A valid token. Raises `LoginRefused`, and `TokenUnavailable` once the last token has expired."""
         with self._lock:
             now = self._clock()
             if self._token is None or now >= self._token.refresh_at:
@@ -128,10 +128,10 @@ def _from_endpoint(login: OauthLogin, context: Optional[Callable[[], ssl.SSLCont
     answer = _posted(login, context)
     text = answer.get("access_token")
     if not isinstance(text, str) or not text:
-        raise TokenRefused(_sentence(login, "answered without an access_token", "check the address"))
+        raise LoginRefused(_sentence(login, "answered without an access_token", "check the address"))
     seconds = _lifetime(answer.get("expires_in"), text)
     if seconds is None:
-        raise TokenRefused(_sentence(login, "gave a token without an end of its life", "have it set expires_in"))
+        raise LoginRefused(_sentence(login, "gave a token without an end of its life", "have it set expires_in"))
     return _token(text, seconds)
 
 
@@ -148,13 +148,13 @@ def _posted(login: OauthLogin, context: Optional[Callable[[], ssl.SSLContext]]) 
     except HTTPError as error:
         raise _http_error(login, error) from None
     except ValueError:  # json's and its decoder's
-        raise TokenRefused(_sentence(login, "answered something other than JSON", "check the address")) from None
+        raise LoginRefused(_sentence(login, "answered something other than JSON", "check the address")) from None
     except (URLError, HTTPException, OSError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             said = f"has a certificate that is not trusted: {reason.verify_message}"
             todo = "set ssl.truststore.location and ssl.truststore.type in sasl.jaas.config"
-            raise TokenRefused(_sentence(login, said, todo)) from None
+            raise LoginRefused(_sentence(login, said, todo)) from None
         said = f"cannot be reached: {getattr(reason, 'strerror', None) or reason or type(reason).__name__}"
         raise TokenUnavailable(_sentence(login, said, "check the address and the network")) from None
     return found if isinstance(found, dict) else {}
@@ -184,7 +184,7 @@ def _http_error(login: OauthLogin, error: HTTPError) -> KafkaError:
     if error.code in _LATER or error.code >= 500:
         return TokenUnavailable(_sentence(login, f"answered {answered}", "retry, or ask its operator"))
     todo = "check the client id, the client secret and the scope"
-    return TokenRefused(_sentence(login, f"refused client {login.client_id}: {answered}", todo))
+    return LoginRefused(_sentence(login, f"refused client {login.client_id}: {answered}", todo))
 
 
 def _sentence(login: OauthLogin, what: str, todo: str) -> str:
@@ -234,7 +234,7 @@ def _signed(sign: Callable[[], Tuple[str, int]]) -> Token:
         log.debug("AWS's signer failed", exc_info=True)
         without = isinstance(error, (AttributeError, ValueError))
         said = "it found no credentials" if without else str(error).split("\n")[0]
-        raise TokenRefused(
+        raise LoginRefused(
             f"AWS's signer made no token for MSK: {said}. Nothing was read or written with this login; check the "
             "credentials of this machine's role, profile or environment"
         ) from None
@@ -361,15 +361,9 @@ BROKEN = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ssl.SSLW
 _TOKEN_HINT = "the broker's log says why; check the token's audience, issuer, scope and the claim with the user's name"
 
 
-class LoginRefused(KafkaError):  # type: ignore[misc]  # kafka-python has no types
-    """A connection or login that fails permanently: a retry will not help. The text has the reason."""
-
-    retriable = False
-
-
 def refusal(error: BaseException, by_token: bool = False) -> Optional[str]:
     """The reason of a permanent connection or login failure; `None` if a retry may succeed."""
-    if isinstance(error, (LoginRefused, TokenRefused)):
+    if isinstance(error, LoginRefused):
         return str(error.args[0])
     if isinstance(error, TokenUnavailable):
         return None

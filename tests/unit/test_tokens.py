@@ -17,8 +17,8 @@ from mirror_lib.config.security import MskLogin, OauthLogin, Store, TlsSettings
 from mirror_lib.errors import ConfigError
 from mirror_lib.kafka.security import (
     AGAIN_SECONDS,
+    LoginRefused,
     Token,
-    TokenRefused,
     TokenSource,
     TokenUnavailable,
     ready_options,
@@ -89,7 +89,7 @@ def test_a_valid_token_outlives_an_endpoint_that_is_silent() -> None:
 
 
 def failed(tokens: TokenSource) -> str:
-    with pytest.raises((TokenRefused, TokenUnavailable)) as caught:
+    with pytest.raises((LoginRefused, TokenUnavailable)) as caught:
         tokens.token()
     return str(caught.value)
 
@@ -107,7 +107,7 @@ def test_a_wrong_secret_is_told_in_the_endpoints_words_without_the_secret(
 
 def test_what_may_pass_is_tried_again_and_the_rest_ends(endpoint: Issuer) -> None:
     tokens = source(login(endpoint))
-    for status, error in ((503, TokenUnavailable), (429, TokenUnavailable), (403, TokenRefused)):
+    for status, error in ((503, TokenUnavailable), (429, TokenUnavailable), (403, LoginRefused)):
         endpoint.status = status
         with pytest.raises(error) as caught:
             tokens.token()

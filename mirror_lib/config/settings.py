@@ -65,12 +65,10 @@ class Unused:
 
 
 CONVERTERS = ("key.converter", "value.converter", "header.converter")
-UNUSED: Tuple[Unused, ...] = (
+OF_MIRRORMAKER: Tuple[Unused, ...] = (
     Unused(("transforms",), "single message transforms do not run here, and records would be copied without them; "
            "`where`, `select` and `rename` do the same", refused=True),
     Unused(("transforms.*", "predicates*"), "single message transforms do not run here"),
-    Unused(("minPartitions", "maxRecordsPerPartition"), "Spark would read a partition in several tasks, and the order "
-           "of its records would be lost", refused=True),
     Unused(("offset.storage.*", "offset.flush.*", "config.storage.*", "status.storage.*", "offsets.storage.topic",
             "group.id", "internal.key.converter*", "internal.value.converter*", "scheduled.rebalance.max.delay.ms",
             "rebalance.timeout.ms", "plugin.*", "worker.*", "inter.worker.*", "connect.protocol", "connector.class",
@@ -97,7 +95,11 @@ UNUSED: Tuple[Unused, ...] = (
     Unused(("target.cluster.alias",), "`A->B` names both clusters"),
     Unused(("config.providers*",), "`${env:NAME}`, `${file:/path:key}` and `${dir:/path:file}` always work, and limits "
            "set on a provider are not applied"),
-    # Of earlier releases.
+)
+# Options of Spark's source, and keys of earlier releases.
+OF_OTHERS: Tuple[Unused, ...] = (
+    Unused(("minPartitions", "maxRecordsPerPartition"), "Spark would read a partition in several tasks, and the order "
+           "of its records would be lost", True),
     Unused(("report.port",), "tasks report through Spark, and the driver opens no port", True),
     Unused(("max.bytes.per.second.topics",), "`max.bytes.per.second` limits a flow, and quotas of the brokers limit a "
            "`client.id`", True),
@@ -111,7 +113,7 @@ UNUSED: Tuple[Unused, ...] = (
 
 
 def unused(key: str) -> Optional[Unused]:
-    return next((row for row in UNUSED if row.covers(key)), None)
+    return next((row for row in (*OF_MIRRORMAKER, *OF_OTHERS) if row.covers(key)), None)
 
 
 def meant(key: str) -> Optional[str]:

@@ -16,8 +16,7 @@ from mirror_lib.config.settings import BY_NAME
 from mirror_lib.errors import ConfigError
 from tests.lab.checkout import ROOT
 from tools.docs import cli, json_documents, parity, settings, starts, tables
-from tools.docs.mm2_keys import SECTIONS
-from tools.docs.parity import key_row, page
+from tools.docs.parity import key_row, mirrormakers_keys, page
 from tools.docs.pictures import FOLDER, pictures
 from tools.kafka_names import CLIENTS, LIST, MODULE, module_of, names_by_class
 
@@ -56,7 +55,7 @@ def test_every_command_with_json_is_on_the_page() -> None:
 
 
 HEAD = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
-ROWS = [key for _, keys in SECTIONS for key in keys]
+ROWS = mirrormakers_keys()
 
 
 def kafkas_keys() -> Dict[str, FrozenSet[str]]:

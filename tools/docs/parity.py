@@ -10,8 +10,8 @@ from typing import Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.keys import READ, READ_STARTS
 from mirror_lib.config.mm1_reader import NOT_READ, OPTIONS, RENAMED, Option
-from mirror_lib.config.settings import BY_NAME, OTHER_NAMES, unused
-from tools.docs.mm2_keys import CLIENTS, SECTIONS
+from mirror_lib.config.settings import BY_NAME, OF_MIRRORMAKER, OTHER_NAMES, SETTINGS, unused
+from tools.kafka_names import LIST, names_by_class
 
 Row = Tuple[str, str, str]
 
@@ -61,6 +61,7 @@ _CONNECT: Tuple[Row, ...] = (
     ("pause, resume, restart, status, offsets by REST", "differs", "SIGTERM and a new start, the status line, the "
      "tables"),
 )
+CLIENTS = ("bootstrap.servers", "security.protocol", "ssl.*", "sasl.*")
 _CLIENT_NOTE = "[Clients](settings.md#clients)"
 # What the tables of settings cannot say, since there the key is read by its reader, or is another one.
 _READ_ELSEWHERE: Mapping[str, Tuple[str, str]] = {
@@ -76,8 +77,7 @@ _ORDER = ("supported", "differs", "ignored", "refused")
 
 def page() -> str:
     """The whole page as Markdown."""
-    keys = [key for _, section in SECTIONS for key in section if key not in OTHER_NAMES]
-    rows = sorted(map(key_row, keys), key=lambda row: _ORDER.index(row[1]))
+    rows = sorted(map(key_row, mirrormakers_keys()), key=lambda row: _ORDER.index(row[1]))
     parts = [
         _HEAD,
         _section("Forms of MirrorMaker 2's file", "form", _FORMS),
@@ -90,6 +90,13 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def mirrormakers_keys() -> List[str]:
+    """The settings that a ConfigDef of Kafka has, and the keys without meaning here; `*` stands for any ending."""
+    kafkas = frozenset().union(*names_by_class(LIST.read_text("utf-8")).values())
+    settings = [setting.name for setting in SETTINGS if (setting.client_key or setting.name) in kafkas]
+    return [*settings, *CLIENTS, *(name for row in OF_MIRRORMAKER for name in row.names)]
+
+
 def key_row(key: str) -> Row:
     """Key, what becomes of it, and how or why. KeyError for a key that the tables of settings do not know."""
     shown = f"`{key}`"
@@ -97,8 +104,6 @@ def key_row(key: str) -> Row:
         return shown, "supported", _CLIENT_NOTE
     if key in _READ_ELSEWHERE:
         return (shown, *_READ_ELSEWHERE[key])
-    if key in OTHER_NAMES:
-        return shown, "supported", f"the old name of `{OTHER_NAMES[key]}`"
     setting = BY_NAME.get(key)
     row = unused(key[:-1] if key.endswith("*") else key)
     if setting is not None:

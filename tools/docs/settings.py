@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Iterable, List
 
 from mirror_lib.config.model import CLASSES
-from mirror_lib.config.settings import SETTINGS, UNUSED
+from mirror_lib.config.settings import OF_OTHERS, SETTINGS
 from mirror_lib.config.values import TOP, Setting
-from tools.docs.mm2_keys import SECTIONS
 
 _HEAD = """# Settings
 
@@ -144,12 +143,9 @@ def _meaning(setting: Setting) -> str:
 
 
 def _unused() -> List[str]:
-    """The keys without effect that are no keys of MirrorMaker, whose page has the others."""
-    listed = {key for _, keys in SECTIONS for key in keys}
-    rows = [row for row in UNUSED if not listed.intersection(row.names)]
     return [
         f"- {', '.join(_code(name) for name in row.names)}: {'refused' if row.refused else 'ignored'}; {row.reason}."
-        for row in rows
+        for row in OF_OTHERS
     ]
 
 

@@ -10,7 +10,7 @@ import os
 import pickle
 import re
 from itertools import count
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -35,6 +35,7 @@ PYTHON_HINT = (
     "--archives mirror-env.tar.gz#env"
 )
 STATE_HINT = "take a state folder that the driver and every executor can write, such as hdfs://, abfss:// or s3a://"
+SHIPPED_HINT = "start the job with spark-submit.sh, which ships mirror_lib, or install this package on every executor"
 NETWORK_HINT = "open the network between the executors and these listeners, or correct the cluster's properties"
 
 Notify = Callable[[str], None]
@@ -56,7 +57,7 @@ def check_executors(
         why = why_not_writable(spark, state)
     if why is not None:
         what = f"The executors cannot write to the state folder {state}: {why}"
-        refused.append(RefusedError(f"{what}. {UNCHANGED}", STATE_HINT, code="MIR-309"))
+        refused.append(_refused(what, STATE_HINT, "MIR-309"))
     return refused
 
 
@@ -113,33 +114,25 @@ def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:
 
 
 def _python_failure(error: Exception) -> RefusedError:
-
-    def refused(what: str, hint: str = PYTHON_HINT) -> RefusedError:
-        return RefusedError(f"{what}. {UNCHANGED}", hint, code="MIR-307")
-
-    said = cause_of(error)
-    program = re.search(r'Cannot run program "([^"]+)"', str(error))
-    if program is not None:
-        return refused(f"The executors' Python {program.group(1)} cannot be started: {said}")
-    if "has different version" in said:
-        return refused(f"The executors' Python does not fit the driver's: {said}")
-    if "No module named 'mirror_lib" in said:
-        hint = "start the job with spark-submit.sh, which ships mirror_lib, or install this package on every executor"
-        return refused("The executors have no mirror_lib", hint)
     # A worker that does not come up prints its trace, whose last line is the error.
-    worker = re.search(r"Error from python worker:\s*(.*?)\s*PYTHONPATH was:", str(error), re.DOTALL)
-    if worker is not None and worker.group(1):
-        said = worker.group(1).splitlines()[-1].strip()
-    return refused(f"The executors' Python cannot start Spark's worker: {said}")
+    worker = re.search(r"Error from python worker:\s*(\S.*?)\s*PYTHONPATH was:", str(error), re.DOTALL)
+    said = cause_of(error) if worker is None else worker.group(1).splitlines()[-1].strip()
+    hint = SHIPPED_HINT if "No module named 'mirror_lib" in said else PYTHON_HINT
+    return _refused(f"The executors' Python cannot run a task: {said}", hint, "MIR-307")
+
+
+def _refused(what: str, hint: str, code: str) -> RefusedError:
+    return RefusedError(f"{what}. {UNCHANGED}", hint, code=code)
 
 
 def refusals(found: Sequence[Finding]) -> List[RefusedError]:
-    first: Dict[Tuple[str, Optional[str]], RefusedError] = {}
+    """One for each reason, whatever the number of tasks that found it."""
+    first: Dict[Tuple[str, str], RefusedError] = {}
     for each in found:
         if each.missing:
             what = f"The executors' Python {each.python} (on {each.host}) cannot import {', '.join(each.missing)}"
-            first.setdefault((what, None), RefusedError(f"{what}. {UNCHANGED}", PYTHON_HINT, code="MIR-307"))
+            first.setdefault((what, ""), _refused(what, PYTHON_HINT, "MIR-307"))
         for said in each.refusals:
-            what = f"The executor on {each.host} {said}"
-            first.setdefault((said, each.host), RefusedError(f"{what}. {UNCHANGED}", NETWORK_HINT, code="MIR-308"))
+            error = _refused(f"The executor on {each.host} {said}", NETWORK_HINT, "MIR-308")
+            first.setdefault((said, each.host), error)
     return list(first.values())

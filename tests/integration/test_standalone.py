@@ -85,7 +85,7 @@ def test_executors_python_that_cannot_copy_is_refused_before_a_topic_is_created(
     ended = submit(flow.directory, *options(cluster), config=flow.config, PYSPARK_PYTHON=python)
     assert ended.code == EXIT_REFUSED, ended.text
     assert "PYSPARK_PYTHON" in ended.text
-    assert ("does not fit the driver's" if case == "another version" else python) in ended.text
+    assert ("has different version" if case == "another version" else python) in ended.text
     assert_untouched(flow)
 
 

@@ -13,7 +13,6 @@ from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError
 from mirror_lib.event_lines import event_words, events
 from mirror_lib.facts import AclBinding, Cluster, FlowCluster, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.kafka.connection import name_of
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
 from mirror_lib.ledger.table_reader import TableReader, named_folder
@@ -39,16 +38,10 @@ def flow_preview(
         with clusters_of(flow) as (source, target):
             delivery = settled(flow, target.missing_for_fence())
             found = preview(delivery.flow, source, target, config, made_acls, engine)
-            waiting, leaderless = open_transactions(flow, source, found.topics.sources()), found.topics.leaderless()
-            state = FlowStatus(flow.name, time.time(), True, leaderless=tuple(map(name_of, leaderless)))
-            found = replace(
-                found,
-                warning=delivery.warning,
-                refusal=delivery.refusal,
-                problems=tuple(of_the_data(state)),
-                waiting=tuple(each.sentence(state.at) for each in waiting),
-            )
-            return _with_tables(config, found, state, source, target)
+            waiting = open_transactions(flow, source, found.topics.sources())
+            sentences = tuple(each.sentence(time.time()) for each in waiting)
+            found = replace(found, warning=delivery.warning, refusal=delivery.refusal, waiting=sentences)
+            return _with_tables(config, found, source, target)
     except MirrorError:
         raise
     except Exception as error:
@@ -58,7 +51,7 @@ def flow_preview(
 
 
 def _with_tables(
-    config: MirrorConfig, found: FlowPreview, state: FlowStatus, source: KafkaCluster, target: KafkaCluster
+    config: MirrorConfig, found: FlowPreview, source: KafkaCluster, target: KafkaCluster
 ) -> FlowPreview:
     """The plan with what the tables show: problems, the starts of its topics, and why a run would be refused: another
     cluster, another partitioning mode, another tool that still writes, or a partition whose start is not proven.
@@ -66,6 +59,7 @@ def _with_tables(
     flow = found.flow
     try:
         reader = TableReader(config.state)
+        state = FlowStatus(flow.name, time.time(), True)
         partitions = partitions_of(flow, found.topics, source, ledger_of(reader, flow), state.at)
         unknown, remedy = unsized(partitions), f"grant Describe on the cluster {source.alias}"
         problems = of_the_data(replace(state, partitions=partitions))

@@ -119,7 +119,7 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
     assert (code, found["leaderless"], len(found["partitions"])) == (1, names, healthy)
     assert "no leader" in [each["code"] for each in found["problems"]]
     code, found = printed_by("plan")
-    assert code == 0 and names[0] in "".join(found["topics"][0]["notes"])
+    assert code == 0 and names[0] in "".join(found["topics"]["copied"][0]["notes"])
     assert printed_by("verify")[0] == 1
 
     flow.trigger = "1 second"

@@ -7,9 +7,10 @@ group would be translated is decided here; to which offset, `mirror groups plan`
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable, ClassVar, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from functools import partial
+from typing import Callable, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
@@ -97,7 +98,7 @@ class GroupFacts:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """One group of the source. `status` is TRANSLATED, LEFT_ALONE (not committed on the target) or SKIPPED.
+    """One group of the source. `status` is `translated`, `left alone` (not committed on the target) or `skipped`.
 
     `reason` says why; where it is translated it is a condition, or `""`. `partitions` are those with a committed offset
     that the flow copies.
@@ -147,69 +148,50 @@ Topics = Mapping[str, TopicDescription]
 
 @dataclass(frozen=True)
 class InternalTopicPlan:
-    """One internal topic on the cluster `alias`.
-
-    `action` is what a run would do: CREATE it, or nothing, where it EXISTS or is OFF; UNSEEN of a cluster that was not
-    looked at. `reason` says why, or who writes.
-
-    `others` are topics there that MirrorMaker keeps the same in under other settings.
-    """
+    """One internal topic on the cluster `alias`. `action` is what a run would do: `create` it, or nothing, where it
+    `exists` or is `off`; `not known` of a cluster that was not asked. `reason` says why, or who writes."""
 
     kind: str
     topic: str
     alias: str
     action: str
     reason: str
-    others: Tuple[str, ...] = ()
 
 
 def plan_internal_topics(
     flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
 ) -> Tuple[InternalTopicPlan, ...]:
-    """Checkpoints and heartbeats of `flow`; heartbeats of `pairs`, which its run also writes.
-
-    May raise CustomClassError.
-    """
-    here, there = (flow.source, source_topics), (flow.target, target_topics)
-    writers = f"{RUN} and mirror translate" if flow.translates_in_run else TRANSLATE
-    checkpoints = None if flow.emit_checkpoints_interval is None else writers
-    heartbeats = None if flow.emit_heartbeats_interval is None else RUN
-    return (
-        _internal_topic_plan("checkpoints", checkpoints_topics(flow), there, checkpoints),
-        _internal_topic_plan("heartbeats", (policy_for(flow).heartbeats_topic(),), there, heartbeats),
-        *_of_pairs(flow, {flow.source.alias: here, flow.target.alias: there}, pairs),
-    )
-
-
-def _of_pairs(
-    flow: ReplicationFlow, seen: Mapping[str, Tuple[ClusterConfig, Topics]], pairs: Sequence[ReplicationFlow]
-) -> Iterator[InternalTopicPlan]:
-    """One for each topic; none for the one that the flow itself writes to."""
+    """Checkpoints and heartbeats of `flow`; heartbeats of `pairs`, which its run also writes. May raise
+    CustomClassError."""
+    seen = {flow.source.alias: source_topics, flow.target.alias: target_topics}
+    beats, own = flow.emit_heartbeats_interval is not None, (policy_for(flow).heartbeats_topic(), flow.target.alias)
+    translating = f"{RUN} and mirror translate" if flow.translates_in_run else TRANSLATE
+    checkpoints = "" if flow.emit_checkpoints_interval is None else translating
     names: Dict[Tuple[str, str], List[str]] = {}
     for pair in pairs:
-        names.setdefault((pair.target.alias, policy_for(pair).heartbeats_topic()), []).append(pair.name)
-    if flow.emit_heartbeats_interval is not None:
-        names.pop((flow.target.alias, policy_for(flow).heartbeats_topic()), None)
-    for (alias, topic), written in names.items():
-        reason = f"{RUN} for {', '.join(written)}"
-        if alias in seen:
-            yield _internal_topic_plan("heartbeats", (topic,), seen[alias], reason)
-        else:
-            unseen = f"{reason}; created if it is missing, as {alias} was not asked"
-            yield InternalTopicPlan("heartbeats", topic, alias, UNSEEN, unseen)
+        place = policy_for(pair).heartbeats_topic(), pair.target.alias
+        if not (beats and place == own):
+            names.setdefault(place, []).append(pair.name)
+    rows = [
+        ("checkpoints", checkpoints_topics(flow)[0], flow.target.alias, checkpoints),
+        ("heartbeats", *own, RUN if beats else ""),
+        *(("heartbeats", *place, f"{RUN} for {', '.join(written)}") for place, written in names.items()),
+    ]
+    return tuple(_internal_topic(seen.get(alias), kind, topic, alias, writers) for kind, topic, alias, writers in rows)
 
 
-def _internal_topic_plan(
-    kind: str, names: Tuple[str, ...], where: Tuple[ClusterConfig, Topics], writers: Optional[str]
+def _internal_topic(
+    there: Optional[Topics], kind: str, topic: str, alias: str, writers: str
 ) -> InternalTopicPlan:
-    """`names` are the topic's own and the ones of other versions; without `writers` it is switched off."""
-    cluster, topics = where
-    others = tuple(name for name in names[1:] if name in topics)
-    if writers is None:
-        return InternalTopicPlan(kind, names[0], cluster.alias, OFF, f"emit.{kind}.enabled is false", others)
-    missing = OFF if writers == TRANSLATE else CREATE
-    action = EXISTS if names[0] in topics else missing
-    return InternalTopicPlan(kind, names[0], cluster.alias, action, writers, others)
+    """`there`: the topics of the cluster, `None` if it was not asked. Without `writers` it is switched off."""
+    plan = partial(InternalTopicPlan, kind, topic, alias)
+    if not writers:
+        return plan(OFF, f"emit.{kind}.enabled is false")
+    if there is None:
+        return plan(UNSEEN, f"{writers}; created if it is missing, as {alias} was not asked")
+    if topic in there:
+        return plan(EXISTS, writers)
+    return plan(OFF if writers == TRANSLATE else CREATE, writers)
 
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"

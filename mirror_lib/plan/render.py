@@ -218,9 +218,6 @@ def _internal(preview: FlowPreview, view: _View) -> Iterator[str]:
     rows = [(symbols[each.action], each.kind, each.topic, f"on {each.alias}", _why(each.action, each.reason))
             for each in topics if view.all or each.action in (CREATE, UNSEEN)]  # fmt: skip
     yield from _table(("", "WHAT", "TOPIC", "WHERE", "HOW"), rows, view)
-    for each in topics:
-        if each.others:
-            yield f"{INDENT}   note: {each.alias} has {', '.join(each.others)}, {each.kind} of other settings"
 
 
 _ACTION_WORDS = {CREATE: "to create", UNSEEN: "to create if missing", EXISTS: "there", OFF: "off"}

@@ -62,11 +62,12 @@ class Known:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`action` is one of the four words of this module. The other fields are for `TAKE_OVER`, except `reason`.
+    """`action` is `take over`, `nothing to take over`, `already in the ledger` or `refused`. The other fields are for
+    `take over`, except `reason`.
 
-    `resumes_at` is the next upstream offset and the end of the remote log. `runs` map the offsets before it. `tail`
-    records were found after the stored position; `doubled` records are on the remote log twice. `older`: the remote log
-    has records before `runs` that were not compared.
+    `resumes_at` is the next upstream offset and the end of the remote log. `tail` records were found after the stored
+    position; `doubled` records are on the remote log twice. `older`: the remote log has earlier records that were not
+    compared.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("compared",)
@@ -74,6 +75,7 @@ class Verdict:
     action: str
     reason: str = ""
     resumes_at: Optional[Position] = None
+    # They map the offsets before `resumes_at`.
     runs: Tuple[Run, ...] = field(default=(), metadata=UNPRINTED)
     tail: int = 0
     doubled: int = 0

@@ -419,15 +419,6 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
     assert any("written by mirror run for B->A" in line for line in preview_lines(found))
 
 
-def test_internal_topics_that_another_version_of_mm2_left_are_pointed_at() -> None:
-    upgraded = flow(separator="_", internal_separator="_", checkpoints_in_run=True)
-    old = topics(A__checkpoints__internal=1)
-    planned = plan_internal_topics(upgraded, {}, old)[0]
-    others = ("A.checkpoints.internal",)
-    assert (planned.topic, planned.action, planned.others) == ("A_checkpoints_internal", "create", others)
-    assert plan_internal_topics(replace(upgraded, internal_separator="."), {}, old)[0].action == "exists"
-
-
 # --- the engine --------------------------------------------------------------------------------------------------
 
 

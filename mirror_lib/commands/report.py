@@ -9,12 +9,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, FrozenSet, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_result
 from mirror_lib.commands.status import FLOWS_AT_ONCE, exit_code
+from mirror_lib.config.document import Entry
 from mirror_lib.config.loader import read_document, with_values
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError
@@ -50,10 +51,10 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     if not flows:
         raise ConfigError("no flow copies records: there is nothing to report", "set copy.enabled: true for a flow")
     files = tuple((path, sha256_of(path)) for path in arguments.config)
-    hidden = hidden_settings(arguments.config)
+    entries = entries_of(arguments.config)
     with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="report") as pool:
-        reports = tuple(pool.map(partial(_flow, config, hidden), flows))
-    state = shown_state(config.state, hidden)
+        reports = tuple(pool.map(partial(_flow, config, entries), flows))
+    state = shown_state(config.state, entries)
     found = MirrorReport(config.name, time.time(), __version__, state, config.trigger, reports, files)
     content = page(found).encode()
     write_page(arguments.output, content)
@@ -65,20 +66,18 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return exit_code([each.status for each in found.flows])
 
 
-def _flow(config: MirrorConfig, hidden: FrozenSet[str], flow: ReplicationFlow) -> FlowReport:
+def _flow(config: MirrorConfig, entries: Sequence[Entry], flow: ReplicationFlow) -> FlowReport:
     from mirror_lib.report.page import FlowReport
-    from mirror_lib.report.settings import changed_settings, cluster_facts
+    from mirror_lib.report.settings import cluster_facts, given_settings
     from mirror_lib.status.read import flow_state
 
     clusters = (cluster_facts(flow.source, "consumer"), cluster_facts(flow.target, "producer"))
-    return FlowReport(flow_state(config, flow), clusters, changed_settings(flow, hidden))
+    return FlowReport(flow_state(config, flow), clusters, given_settings(flow, entries))
 
 
-def hidden_settings(paths: Sequence[str]) -> FrozenSet[str]:
-    """The places (`file:line`) of values that come from a reference such as `${env:NAME}`, and the keys of those that
-    are for the whole file. They may be secret."""
-    entries = [each for each in with_values(read_document(paths), os.environ)[0].entries if each.hidden]
-    return frozenset([*(each.place for each in entries), *(each.key for each in entries if not each.scope)])
+def entries_of(paths: Sequence[str]) -> Sequence[Entry]:
+    """The keys of the files, with the values of references such as `${env:NAME}`, which are hidden."""
+    return with_values(read_document(paths), os.environ)[0].entries
 
 
 def sha256_of(path: str) -> str:

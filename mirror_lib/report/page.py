@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from mirror_lib.codes import INCIDENT_CODES, entry, named
 from mirror_lib.report.charts import charts
-from mirror_lib.report.settings import SettingValue, unchanged_count
+from mirror_lib.report.settings import SettingValue, unset_count
 from mirror_lib.status.facts import (
     DEGRADED,
     DIED,
@@ -69,7 +69,7 @@ def page(report: MirrorReport) -> str:
         undefined=StrictUndefined,
     )
     environment.filters.update(prose=prose, sha256=_sha256)
-    functions = (Counter, cell, charts, counted, facts, lag, named, topics_of, unchanged_count, utc)
+    functions = (Counter, cell, charts, counted, facts, lag, named, topics_of, unset_count, utc)
     return environment.get_template("page.html").render(
         {each.__name__: each for each in functions},
         report=report,

@@ -17,7 +17,8 @@ from typing import Dict, Iterator, List, Optional, Tuple
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.commands.report import hidden_settings, sha256_of, write_page
+from mirror_lib.commands.report import entries_of, sha256_of, write_page
+from mirror_lib.config.document import Entry
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
 from mirror_lib.ledger.events import incident_row, verification_row
@@ -25,7 +26,7 @@ from mirror_lib.ledger.records import DATA_LOST, TOPIC_ADDED, Incident, Verifica
 from mirror_lib.ledger.tables import EVENTS
 from mirror_lib.report.charts import BARS, METRICS, Bar, bars
 from mirror_lib.report.page import MirrorReport, page, shown
-from mirror_lib.report.settings import NOT_SHOWN, changed_settings, cluster_facts, shown_state, unchanged_count
+from mirror_lib.report.settings import NOT_SHOWN, cluster_facts, given_settings, shown_state, unset_count
 from mirror_lib.status.facts import HISTORY_SECONDS, FlowStatus, runs_of
 from mirror_lib.status.read import with_history
 from tests.lab.checkout import ROOT
@@ -318,31 +319,26 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_settings_that_differ_from_their_defaults_are_listed_with_their_place(config: Path) -> None:
+def test_settings_of_the_file_are_listed_as_it_writes_them_with_their_place(config: Path) -> None:
     (flow,) = load(str(config)).flows
-    found = changed_settings(flow, hidden_settings([str(config)]))
+    found = given_settings(flow, entries_of([str(config)]))
     assert {each.name: each.value for each in found} == {
         "topics": "orders, pay.*",
         "tasks.max": "4",
         "start.position": "orders:0=100",
-        "max.bytes.per.second": "50000000",
-        "engine": "records",
+        "max.bytes.per.second": "50 MB",
         "where": NOT_SHOWN,
         "rename": "pay[.](.*) -> payments.$1",
         "provenance": "off",
-        "heartbeats.replication.enabled": "false",
-        "sync.group.offsets.interval.seconds": "60",
-        "emit.heartbeats.interval.seconds": "off",
+        "sync.group.offsets.enabled": "true",
+        "emit.heartbeats.enabled": "false",
         "admin.timeout.ms": "1000",
         "topic.filter.class": "report_test_filter:Only",
         "topic.filter.class.only": "not shown: it is for a class of yours",
     }
     by_name = {each.name: each for each in found}
     assert (by_name["admin.timeout.ms"].default, by_name["admin.timeout.ms"].place) == ("60000", f"{config}:16")
-    heartbeats, groups = (by_name[f"{key}.interval.seconds"] for key in ("emit.heartbeats", "sync.group.offsets"))
-    assert (heartbeats.default, heartbeats.place) == ("1", f"{config}:15")
-    assert (groups.default, groups.place) == ("off", f"{config}:14")
-    assert unchanged_count(found) > 30
+    assert unset_count(found) > 30
 
 
 def test_of_a_cluster_only_servers_and_protocol_are_shown(config: Path) -> None:
@@ -374,8 +370,9 @@ def test_logins_and_signatures_in_addresses_are_not_shown(text: str, safe: str) 
 
 
 def test_a_state_folder_from_a_reference_is_not_shown() -> None:
-    assert shown_state(ABFSS, frozenset({"state"})) == NOT_SHOWN
-    assert shown_state(ABFSS, frozenset({"topics"})) == ABFSS
+    hidden = Entry("", "state", ABFSS, "mirror.yaml:1", hidden=True)
+    assert shown_state(ABFSS, [hidden]) == NOT_SHOWN
+    assert shown_state(ABFSS, [replace(hidden, key="topics")]) == ABFSS
 
 
 def test_command_writes_a_page_without_secrets_where_no_cluster_answers(

@@ -43,9 +43,9 @@ _HEAD = """\
 
 <!-- Written by `python -m tools.docs.json_documents`; change the docstrings of the dataclasses. -->
 
-`--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. A document has the
-keys of its table; an object in it has those of its class, see [Objects](#objects). Releases may add keys. The output of
-`mirror translate-position` has the form of its input.
+`--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. `X[]` is an array
+of X, `{X}` an object with names as keys. Releases may add keys. The output of `mirror translate-position` has the form
+of its input.
 """
 ERROR: Mapping[str, Any] = {"error": Optional[str], "code": Optional[str], "exit_code": int}
 # By heading: the class that is printed if there is one, further keys with their types, and a remark.
@@ -126,11 +126,11 @@ def _type(hint: Any, objects: Dict[str, type]) -> str:
     if origin is Union:
         return "/".join(_type(each, objects) for each in inner)
     if origin is tuple and inner[-1] is not Ellipsis:
-        return f"array of {', '.join(_type(each, objects) for each in inner)}"
+        return f"[{','.join(_type(each, objects) for each in inner)}]"
     if origin in (tuple, list, abc.Sequence):
-        return f"array of {_type(inner[0], objects)}"
+        return f"{_type(inner[0], objects)}[]"
     if origin in (dict, abc.Mapping):
-        return f"object by name, of {_type(inner[1], objects)}"
+        return f"{{{_type(inner[1], objects)}}}"
     if hasattr(hint, "PRINTED") or issubclass(hint, Exception):
         return "string"
     if isinstance(hint, type) and is_dataclass(hint):

@@ -6,24 +6,19 @@ import argparse
 import hashlib
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Sequence
+from typing import Sequence
 
 from mirror_lib import __version__
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_result
-from mirror_lib.commands.status import FLOWS_AT_ONCE, exit_code
+from mirror_lib.commands.status import exit_code
 from mirror_lib.config.document import Entry
 from mirror_lib.config.loader import read_document, with_values
-from mirror_lib.config.model import MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
 from mirror_lib.exporter import write_whole
 from mirror_lib.text import size
-
-if TYPE_CHECKING:
-    from mirror_lib.report.page import FlowReport
 
 PAGE = "mirror-report.html"
 EPILOG = """\
@@ -44,16 +39,23 @@ def add(commands: Commands) -> None:
 
 
 def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.report.page import MirrorReport, page
-    from mirror_lib.report.settings import shown_state
+    from mirror_lib.report.page import FlowReport, MirrorReport, page
+    from mirror_lib.report.settings import cluster_facts, given_settings, shown_state
+    from mirror_lib.status.read import flow_states
 
     flows = copied_flows(arguments, config)
     if not flows:
         raise ConfigError("no flow copies records: there is nothing to report", "set copy.enabled: true for a flow")
     files = tuple((path, sha256_of(path)) for path in arguments.config)
     entries = entries_of(arguments.config)
-    with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="report") as pool:
-        reports = tuple(pool.map(partial(_flow, config, entries), flows))
+    reports = tuple(
+        FlowReport(
+            state,
+            (cluster_facts(flow.source, "consumer"), cluster_facts(flow.target, "producer")),
+            given_settings(flow, entries),
+        )
+        for flow, state in zip(flows, flow_states(config, flows))
+    )
     state = shown_state(config.state, entries)
     found = MirrorReport(config.name, time.time(), __version__, state, config.trigger, reports, files)
     content = page(found).encode()
@@ -64,15 +66,6 @@ def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     lines = [*(f"{flow}: {state}" for flow, state in states.items()), *lines]
     print_result(arguments, {"page": arguments.output, "sha256": digest, "bytes": len(content), "flows": states}, lines)
     return exit_code([each.status for each in found.flows])
-
-
-def _flow(config: MirrorConfig, entries: Sequence[Entry], flow: ReplicationFlow) -> FlowReport:
-    from mirror_lib.report.page import FlowReport
-    from mirror_lib.report.settings import cluster_facts, given_settings
-    from mirror_lib.status.read import flow_state
-
-    clusters = (cluster_facts(flow.source, "consumer"), cluster_facts(flow.target, "producer"))
-    return FlowReport(flow_state(config, flow), clusters, given_settings(flow, entries))
 
 
 def entries_of(paths: Sequence[str]) -> Sequence[Entry]:

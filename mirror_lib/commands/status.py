@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import List
 
 from mirror_lib.commands.arguments import Commands, add_command
@@ -22,8 +20,6 @@ exit codes:
   1    a flow is degraded; the lines that begin with ! name the reasons
   2    unknown: a cluster or the state folder is unreadable, a flow never ran, or the configuration is wrong
 """
-# As many flows are read at once.
-FLOWS_AT_ONCE = 8
 # Clears the screen and moves the cursor to its top (ECMA-48).
 CLEAR = "\033[2J\033[H"
 
@@ -38,10 +34,13 @@ def add(commands: Commands) -> None:
 
 
 def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
+    from mirror_lib.status.read import flow_states
+
+    flows = copied_flows(arguments, config)
     found: List[FlowStatus] = []
     try:
         while True:
-            found = _read(arguments, config)
+            found = flow_states(config, flows)
             if arguments.watch is not None and sys.stdout.isatty() and not arguments.json:
                 print(CLEAR, end="")
             for number, status in enumerate(found):
@@ -54,14 +53,6 @@ def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
         if not found:
             raise
         return exit_code(found)
-
-
-def _read(arguments: argparse.Namespace, config: MirrorConfig) -> List[FlowStatus]:
-    from mirror_lib.status.read import flow_state
-
-    flows = copied_flows(arguments, config)
-    with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="status") as pool:
-        return list(pool.map(partial(flow_state, config), flows))
 
 
 def exit_code(found: List[FlowStatus]) -> int:

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
@@ -56,6 +57,7 @@ from mirror_lib.transactions import open_transactions
 
 # So long at most a cluster may take for an answer.
 ANSWER_SECONDS = 10.0
+FLOWS_AT_ONCE = 8
 # The ledger's rows of so long have the rate of a run that has no sign of life with a count yet.
 RATE_SECONDS = 60.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
@@ -86,6 +88,11 @@ def ledger_of(reader: TableReader, flow: ReplicationFlow) -> Ledger:
     """Raises `StateError`."""
     table = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
     return Ledger({}, {}) if table is None else Ledger(last_positions(table), last_ranges(table), table)
+
+
+def flow_states(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> List[FlowStatus]:
+    with ThreadPoolExecutor(FLOWS_AT_ONCE, thread_name_prefix="status") as pool:
+        return list(pool.map(partial(flow_state, config), flows))
 
 
 def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = True) -> FlowStatus:

@@ -6,6 +6,7 @@ Each table is the folder `<state>/<name>`.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from contextlib import contextmanager
@@ -216,8 +217,11 @@ class StateTable:
             except Exception as error:
                 log.debug("%s is read by Spark: %s", self.path, cause_of(error))
                 return None
-            if found is None or found.rows is None:
-                return None if self._found or self._schema.replaced else found
+            if folder is None or found is None:
+                return None
+            if found.rows is None:
+                replaced = (f"{os.path.dirname(folder)}/{name}" for name in self._schema.replaced)
+                return None if self._found or any(map(os.path.isdir, replaced)) else found
             lacking(self._schema, found.since, self.path)
             self._found = True
             return found

@@ -50,7 +50,7 @@ def flow(pair: List[KafkaBroker], topic_name: Callable[[str], str], tmp_path: Pa
 
 
 def incidents(flow: OneFlow, spark: SparkSession) -> List[Tuple[str, int, int, int]]:
-    rows = spark.read.format("delta").load(str(flow.state / "events")).collect()
+    rows = spark.read.format("delta").load(str(flow.state / "events")).where("topic is not null").collect()
     return [(row["kind"], row["partition"], row["from_offset"], row["until_offset"]) for row in rows]
 
 

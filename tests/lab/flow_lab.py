@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from mirror_lib.config.loader import load
+from mirror_lib.ledger.records import INCIDENT_KINDS
 from tests.lab.brokers import KafkaBroker
 from tests.lab.meanwhile import meanwhile
 from tests.lab.readers import Log, differences, read_topic
@@ -160,8 +161,8 @@ class FlowLab:
         folder = self.directory / "state" / "events"
         if not folder.exists():
             return []
-        found = self.spark.read.format("delta").load(str(folder)).where("topic is not null")
-        rows = found.orderBy("at", "topic", "partition").collect()
+        events = self.spark.read.format("delta").load(str(folder))
+        rows = events.where(events.kind.isin(*INCIDENT_KINDS)).orderBy("at", "topic", "partition").collect()
         cut = len(self.name) + 1
         return [(r["kind"], r["topic"][cut:], r["partition"], r["from_offset"], r["until_offset"]) for r in rows]
 

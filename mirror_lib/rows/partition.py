@@ -61,8 +61,7 @@ class LaneReport:
 
     `part` is the report of its `source`; for lanes without one its position has no meaning. A `part.sequence` of `None`
     means that the next task must read the remote log. `ahead`: the remote log has records past the micro-batch, from an
-    earlier attempt.  `newest` is the highest timestamp
-    (ms) by source partition.
+    earlier attempt. `newest` is the highest timestamp (ms) by source partition.
     """
 
     remote: TopicPartition

@@ -33,7 +33,6 @@ from mirror_lib.verify.batches import Settled, settle
 from mirror_lib.verify.comparison import compare, compare_tails, kinds, screen
 from mirror_lib.verify.digests import DigestReader, Made
 from mirror_lib.verify.origins import (
-    NO_ORIGINS,
     OriginCopy,
     OriginCounts,
     OriginJudge,
@@ -230,7 +229,7 @@ class FlowComparison:
     def _by_origin(self) -> Tuple[TopicVerdict, ...]:
         flow, change = self.flow, self.flow.change
         if change is None or not change.provenance:
-            return tuple(nothing_compared(each, NO_ORIGINS) for each in self.copied)
+            return tuple(map(nothing_compared, self.copied))
         copy = self._origin_copy()
         # The origin identifies a copy's source record, so the origin header itself is not compared.
         source = self._source(self._made(replace(change, provenance=False), copy))
@@ -240,7 +239,7 @@ class FlowComparison:
             if copy.remotes:
                 cluster = origin_cluster(self.mirror, flow.source.alias)
                 found = self._remote().found_hashes(copy.remotes, copy.sources, cluster)
-                counts = compare_origins(source.made_hashes(copy.remotes, copy.sources), found, copy.remotes)
+                counts = compare_origins(source.made_hashes(copy.remotes, copy.sources), found, copy.slot_facts())
         content = check_change(self.spark, flow)[1]
         # `select` does not affect the choice of records.
         chosen = replace(flow, change=replace(change, select=None))

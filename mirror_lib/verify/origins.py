@@ -54,8 +54,10 @@ _DIFFERENCES = {
     NOT_MADE: (FOREIGN, "{remote} holds a record that the flow does not make"),
     NOT_OURS: (FOREIGN, "{remote} holds a record without an origin of this flow"),
 }
-# Of a remote partition: whether the start of its log expired.
-_SLOTS = (("slot", "int"), ("expired", "boolean"))
+# The facts about a remote partition. `expired`: the start of its log expired. `keeps_places`: each record must be in
+# its computed partition. `unsure`: a record may be in another partition, and may have expired there.
+SlotFacts = Tuple[int, bool, bool, bool]
+_SLOTS = (("slot", "int"), ("expired", "boolean"), ("keeps_places", "boolean"), ("unsure", "boolean"))
 _CHANGED = ", ".join(f"if(made_{name} <> found_{name}, '{name}', null)" for name in FIELD_HASHES)
 _FACT = "named_struct('kind', '{}', 'slot', {}, 'upstream', upstream, 'downstream', {}, 'other', {})"
 
@@ -73,12 +75,13 @@ _FACTS = f"""case
     when found_slot is null then array({_lacking(MISSING, "cast(null as int)")})
     when made_slot is null then array({_there(NOT_MADE)})
     when here and nth = 1 then array({_there(PAIR)})
-    when here then array({_there(TWICE)})
+    when here or not keeps_places then array({_there(TWICE)})
     when not any_here and nth_anywhere = 1 then array({_lacking(MOVED, "found_slot")}, {_there(ELSEWHERE)})
     else array({_there(ELSEWHERE)}) end"""
 # The facts of a record in the end, with the records of the same source and remote partition.
 _KINDS = f"""case
-    when kind in ('{MISSING}', '{MOVED}') and expired and coalesce(upstream < first_paired, true) then array('{GONE}')
+    when kind in ('{MISSING}', '{MOVED}') and (unsure or (expired and coalesce(upstream < first_paired, true)))
+        then array('{GONE}')
     when kind = '{PAIR}' then filter(array(kind, if(next_lowest < upstream, '{OUT_OF_ORDER}', null),
         if(fields <> '', '{OTHER_CONTENT}', null)), each -> each is not null)
     else array(kind) end"""
@@ -112,10 +115,10 @@ class OriginCounts:
 NOTHING = OriginCounts({}, {})
 
 
-def compare_origins(made: DataFrame, found: DataFrame, remotes: Sequence[Slice]) -> Mapping[int, OriginCounts]:
+def compare_origins(made: DataFrame, found: DataFrame, slots: Sequence[SlotFacts]) -> Mapping[int, OriginCounts]:
     """The counts by slot. `made` and `found` are the results of `DigestReader.made_hashes` and `found_hashes`."""
-    slots = local_rows(made.sparkSession, _SLOTS, [(each.slot, each.expired > 0) for each in remotes])
-    judged = _judged(_facts(made, found).unionByName(_strangers(found)), slots)
+    facts_of_slots = local_rows(made.sparkSession, _SLOTS, list(slots))
+    judged = _judged(_facts(made, found, facts_of_slots).unionByName(_strangers(found)), facts_of_slots)
     first = F.min(F.struct(*RecordAt._fields)).alias("first")
     by_slot: Dict[int, List[Row]] = {}
     for row in judged.groupBy("slot", "kind").agg(F.count("*").alias("records"), first).collect():
@@ -128,7 +131,7 @@ def compare_origins(made: DataFrame, found: DataFrame, remotes: Sequence[Slice])
     }
 
 
-def _facts(made: DataFrame, found: DataFrame) -> DataFrame:
+def _facts(made: DataFrame, found: DataFrame, slots: DataFrame) -> DataFrame:
     """`kind, slot, origin, upstream, downstream, other, fields` of the flow's own records, and of missing ones."""
     key = ("origin", "upstream")
     own = found.where(f"whose = '{OWN}' and upstream >= first and upstream < until")
@@ -142,11 +145,14 @@ def _facts(made: DataFrame, found: DataFrame) -> DataFrame:
         *key, "slot as made_slot", *(f"{name}_hash as made_{name}" for name in FIELD_HASHES)
     ).repartition(*key)
     both = wanted.join(there, list(key), "full_outer")
+    keeps = slots.selectExpr("slot as made_slot", "keeps_places")
+    both = both.join(F.broadcast(keeps), "made_slot", "left")
+    # If keys have moved, the first copy in any partition counts as the right one.
     anywhere = Window.partitionBy(*key)
     in_order = anywhere.orderBy("found_slot", "downstream")
     both = both.withColumn("nth_anywhere", F.row_number().over(in_order))
-    both = both.withColumn("here", F.expr("coalesce(found_slot = made_slot, false)"))
-    both = both.withColumn("any_here", F.max("here").over(anywhere))
+    here = "coalesce(if(keeps_places, found_slot = made_slot, nth_anywhere = 1), false)"
+    both = both.withColumn("here", F.expr(here)).withColumn("any_here", F.max("here").over(anywhere))
     reported = both.withColumn("fields", F.expr(f"concat_ws(', ', {_CHANGED})")).withColumn(
         "fact", F.explode(F.expr(_FACTS))
     )
@@ -175,7 +181,7 @@ def _judged(facts: DataFrame, slots: DataFrame) -> DataFrame:
     paired = F.min(F.expr(f"if(kind = '{PAIR}', upstream, null)"))
     # Ordered from the end, because a frame of following rows is slow in Spark.
     following = own.orderBy(F.desc("downstream")).rowsBetween(Window.unboundedPreceding, -1)
-    known = facts.join(F.broadcast(slots), "slot")
+    known = facts.join(F.broadcast(slots.select("slot", "expired", "unsure")), "slot")
     known = known.withColumn("next_lowest", paired.over(following)).withColumn("first_paired", paired.over(own))
     return known.withColumn("kind", F.explode(F.expr(_KINDS)))
 
@@ -183,7 +189,6 @@ def _judged(facts: DataFrame, slots: DataFrame) -> DataFrame:
 NOT_BEGUN = "the ledger knows of no record in it: not compared"
 ANOTHER_TOPIC = "the records were copied to another topic that had this name: not compared"
 NO_ORIGINS = "provenance is off, so nothing says which record of the source a copy is of: not compared"
-GREW = "the remote topic got more partitions, so keys moved: not compared; an empty remote topic can be"
 
 
 @dataclass(frozen=True)
@@ -191,9 +196,9 @@ class OriginCopy:
     """The remote partitions, each at the index of its slot, and the source partitions likewise. `remotes` have the
     readable part of the flow's offsets.
 
-    Sets of remote topics: `grown`: keys have moved, nothing is compared. `compacted`: the remote topic is compacted.
-    `thinned`: a source topic is compacted. `others`: the ledger has rows of another topic with that name. `unknown`:
-    the ledger has no rows, but a source topic has records."""
+    Sets of remote topics: `grown`: keys have moved. `compacted`: the remote topic is compacted. `thinned`: a source
+    topic is compacted. `others`: the ledger has rows of another topic with that name. `unknown`: the ledger has no
+    rows, but a source topic has records."""
 
     remotes: Tuple[Slice, ...] = ()
     sources: Tuple[Feed, ...] = ()
@@ -210,6 +215,12 @@ class OriginCopy:
             found[each.topic] = found.get(each.topic, 0) + 1
         return found
 
+    def slot_facts(self) -> List[SlotFacts]:
+        unsure = {each.topic for each in self.remotes if each.expired and each.topic in self.grown}
+        return [
+            (each.slot, each.expired > 0, each.topic not in self.grown, each.topic in unsure) for each in self.remotes
+        ]
+
 
 def origin_copy(
     copied: Sequence[CopiedTopic],
@@ -223,8 +234,6 @@ def origin_copy(
     sources: List[Feed] = []
     for each in copied:
         name = each.remote_topic
-        if name in known.grown:
-            continue
         for (_, number), stand in _own(known.remotes, name, each.remote_topic_id):
             log = remote.get((name, number))
             # Read to its current end: records after the ledger's end belong to later source records, or are surplus.
@@ -235,7 +244,7 @@ def origin_copy(
             part = _readable(stand.begin, stand.offset, source.get((name, number)))
             topic_id = each.source.topic_id[:ID_LENGTH]
             sources.append(Feed(len(sources), name, number, *part, each.remote_topic, topic_id))
-    others = {topic for topic, _ in known.remotes} - {each.topic for each in remotes} - known.grown
+    others = {topic for topic, _ in known.remotes} - {each.topic for each in remotes}
     return OriginCopy(tuple(remotes), tuple(sources), known.grown, others=others)
 
 
@@ -253,8 +262,9 @@ def _readable(begin: int, end: int, log: Optional[OffsetRange]) -> Tuple[int, in
     return first, until, first - begin
 
 
-def nothing_compared(topic: CopiedTopic, why: str, verdict: str = NOT_COMPARED) -> TopicVerdict:
-    nothing = (PartitionVerdict(n, 0, verdict, None, () if n else (why,)) for n in range(topic.remote_partitions))
+def nothing_compared(topic: CopiedTopic) -> TopicVerdict:
+    numbers = range(topic.remote_partitions)
+    nothing = (PartitionVerdict(n, 0, NOT_COMPARED, None, () if n else (NO_ORIGINS,)) for n in numbers)
     return TopicVerdict(topic.source.name, topic.remote_topic, tuple(nothing))
 
 
@@ -279,11 +289,10 @@ class OriginJudge:
             gone = sum(each.expired for each in self.copy.sources if each.remote_topic == name)
             found = tuple(self._partition(each, counts.get(each.slot, NOTHING), gone) for each in own)
             return TopicVerdict(topic.source.name, name, found)
-        if name in self.copy.grown:
-            return nothing_compared(topic, GREW)
-        if name in self.copy.others:
-            return nothing_compared(topic, ANOTHER_TOPIC)
-        return nothing_compared(topic, NOT_BEGUN, NOT_COMPARED if name in self.copy.unknown else EQUAL)
+        verdict = NOT_COMPARED if name in self.copy.others or name in self.copy.unknown else EQUAL
+        why = ANOTHER_TOPIC if name in self.copy.others else NOT_BEGUN
+        nothing = (PartitionVerdict(n, 0, verdict, None, (why,)) for n in range(topic.remote_partitions))
+        return TopicVerdict(topic.source.name, name, tuple(nothing))
 
     def _partition(self, remote: Slice, found: OriginCounts, gone: int) -> PartitionVerdict:
         difference = self._difference(remote, found)
@@ -340,6 +349,9 @@ class OriginJudge:
             ),
             "{} records are there beyond what a compacted source still has: not compared": (
                 found.of(NOT_MADE) if remote.topic in copy.thinned else 0
+            ),
+            "the remote topic grew, so that keys moved: records are looked for in all of its partitions": (
+                remote.topic in copy.grown
             ),
         }
         reported = [sentence.format(count) for sentence, count in said.items() if count]

@@ -935,6 +935,31 @@ def test_placed_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: L
 
 
 @pytest.mark.long
+def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -> None:
+    name = "verify.placed-grown"
+    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
+    lab.create(upstream, [name])
+    lab.create(downstream, [f"primary.{name}"])
+    lab.write(upstream, {(name, n): records for n, records in enumerate((TEN, MORE))})
+    # As if all of it had been copied while there was one partition.
+    (each,), sources = lab.copied([name]), lab.source.topics()
+    lab.write(downstream, {(f"primary.{name}", 0): copies_of(sources[name], [*TEN, *MORE[:-1], MORE[0]])})
+    topics, ids = (name, each.remote_topic), (each.source.topic_id, each.remote_topic_id)
+    begun = [LedgerRow(*topics, n, *ids, 0, 0, 10, 0, end, 16) for n, end in ((0, 10), (1, 6))]
+    lab.append([LedgerRow(*topics, -1, *ids, 0, 0, 0, 0, 0, 0), *begun])
+    lab.append([LedgerRow(*topics, -1, *ids, 0, 0, 0, 1, 0, 0)])
+    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
+
+    report = lab.compare(flow, [replace(each, keyed_over=2)])
+
+    (topic,) = report.topics
+    place = partition_of_key(MORE[-1].key, 0, 2)
+    wanted = {(place, "lost", 5), (0, "doubled", 0)} if place else {(0, "lost", 5)}
+    assert {(d.partition, d.kind, d.upstream_offset) for d in topic.differences} == wanted
+    assert any("the remote topic grew" in sentence for sentence in unknown(topic))
+
+
+@pytest.mark.long
 def test_records_whose_content_is_not_the_same_each_time_are_compared_by_their_origins(lab: Lab) -> None:
     names = [f"verify.kept-{case}" for case in ("equal", "lost", "doubled", "stranger")]
     upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers

@@ -18,7 +18,6 @@ from mirror_lib.verify.origins import (
     GONE,
     MISSING,
     MOVED,
-    NO_ORIGINS,
     NOT_MADE,
     NOT_OURS,
     OF_ANOTHER,
@@ -57,12 +56,14 @@ def test_source_is_compared_as_far_as_the_ledger_goes_and_the_remote_logs_to_the
     assert spans(found.sources) == [(30, 40, 0), (0, 40, 0)]
     assert spans(found.remotes) == [(5, 33, 0), (6, 33, 0), (7, 33, 0)]
     assert {(each.remote_topic, each.topic_id) for each in found.sources} == {("there", "id-of-")}
+    assert found.slot_facts() == [(n, False, True, False) for n in range(3)]
 
 
 def test_what_expired_since_is_counted_and_not_looked_for() -> None:
     found = compared(starts=(35, 7))
     assert spans(found.sources) == [(35, 40, 5), (35, 40, 35)]
     assert spans(found.remotes) == [(7, 30, 2), (7, 30, 1), (7, 30, 0)]
+    assert found.slot_facts() == [(0, True, True, False), (1, True, True, False), (2, False, True, False)]
     assert spans(compared(starts=(50, 0)).sources) == [(40, 40, 10), (40, 40, 40)]
 
 
@@ -77,11 +78,11 @@ def test_remote_topic_that_took_the_name_of_the_one_copied_to_is_told_from_one_t
     assert compared(replace(KNOWN, remotes={})).others == compared().others == set()
 
 
-def test_remote_topic_that_grew_is_not_compared_because_keys_moved() -> None:
-    grown = compared(replace(KNOWN, grown=frozenset(["there"])))
-    assert grown.remotes == grown.sources == ()
-    topic = OriginJudge(grown).verdict(ORDERS, {})
-    assert (topic.verdict, "keys moved" in topic.partitions[0].unknown[0]) == ("not compared", True)
+def test_records_of_a_remote_topic_that_grew_are_looked_for_in_all_of_its_partitions_where_keys_move() -> None:
+    grown = replace(KNOWN, grown=frozenset(["there"]))
+    assert compared(grown).slot_facts() == [(n, False, False, False) for n in range(3)]
+    assert [unsure for _, _, _, unsure in compared(grown, starts=(0, 6)).slot_facts()] == [True] * 3
+    assert compared(grown).counts() == {"there": 3}
 
 
 COPY = compared()
@@ -143,6 +144,6 @@ def test_record_that_the_flow_does_not_make_now_may_be_of_a_rule_of_before() -> 
 
 
 def test_without_origins_nothing_is_compared() -> None:
-    topic = nothing_compared(ORDERS, NO_ORIGINS)
+    topic = nothing_compared(ORDERS)
     assert (topic.verdict, len(topic.partitions)) == ("not compared", 3)
     assert "provenance is off" in topic.partitions[0].unknown[0]

@@ -12,8 +12,9 @@ from typing import Dict, List
 
 from tests.lab.checkout import CACHE
 
-# The first compiler alone: what the second one would make is ready when the process ends.
-QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+# The first compiler alone: what the second one would make is ready when the process ends. With it Java reserves 48 MB
+# for compiled code, which Spark fills in a few hundred tests; Java then drops code and compiles it again all the time.
+QUICK = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC"]
 # Spark writes Java for each statement and compiles it. Over a few rows that takes a third of the whole time.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}

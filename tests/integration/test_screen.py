@@ -45,7 +45,7 @@ def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlo
         # A backlog: its bar, and the topic with its worst partition.
         until(lambda: any("%" in row for row in table_of(running)), 120, "a backlog")
         row = next(row for row in table_of(running) if row.startswith("source->target "))
-        assert re.fullmatch(r"source->target +[\d.]+ +[\d.]+ K?B +[\d,]+\d +\d+\.\d \w+( +\d+ \w+)?", row), row
+        assert re.fullmatch(r"source->target +[\d.]+ +[\d.]+ K?B +[\d,]+\d +\d+ \w+( +\d+ \w+)?", row), row
         (topic,) = [row for row in table_of(running) if row.startswith(flow.topic)]
         assert re.fullmatch(rf"{flow.topic} +[\d,]+\d +[012] +[\d,]+\d", topic), topic
         # Java's dump of its threads goes straight to the terminal that Java was started with.

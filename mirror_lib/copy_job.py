@@ -157,7 +157,11 @@ class FlowRun(SupervisedFlow):
             warm_workers(self._spark, flow.tasks_max)  # a scheduled run often has nothing to copy
         clusters = (source.cluster_id(), target.cluster_id())
         same_clusters(flow.name, clusters, None if last is None else last.clusters)
-        warning = self._writers.refuse(source, target).warning(self._name)
+
+        def recorded() -> Tuple[Collection[PartitionKey], Collection[TopicPair]]:
+            return journal.positions(), journal.range_positions().pairs if flow.repartitions else ()
+
+        warning = self._writers.refuse(source, target, recorded).warning(self._name)
         if warning:
             log.warning("%s", warning)
         mirror = self._mirror_of(flow, journal, source, target)

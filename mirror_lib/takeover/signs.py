@@ -230,12 +230,15 @@ class WriterCheck:
         self._checking = threading.Lock()
         self._found: Optional[OtherWriter] = None
 
-    def refuse(self, source: KafkaCluster, target: KafkaCluster) -> OtherWriter:
+    def refuse(
+        self, source: KafkaCluster, target: KafkaCluster, recorded: Optional[Recorded] = None
+    ) -> OtherWriter:
         """Raise `RefusedError` if another tool may still write. After a `ClusterError` or `StateError` the next call
-        checks again."""
+        checks again. `recorded`: if the caller has read the ledger, what it has."""
+        tables = self._tables if recorded is None else self._tables._replace(recorded=recorded)
         with self._checking:
             if self._found is None:
-                self._found = other_writer(self._flow, self._flows, source, target, self._tables, self._fences)
+                self._found = other_writer(self._flow, self._flows, source, target, tables, self._fences)
         refusal = self._found.refusal(self._flow.name)
         if refusal is not None:
             raise refusal

@@ -147,6 +147,10 @@ class Column:
         return "-" if value is None else self.show(value)
 
 
+# Shows a number as it is: an offset, a partition.
+NUMBER = "{}".format
+
+
 def table_lines(table: Sequence[Column], rows: Iterable[Any], columns: Optional[int] = None) -> List[str]:
     """The heading and a line for each row, as `aligned` makes them."""
     cells = [[each.title.upper() for each in table], *([each.text(row) for each in table] for row in rows)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 from mirror_lib.groups.decisions import Decision, Outcome, verdict_counts
 from mirror_lib.groups.translation import BEFORE_FIRST
 from mirror_lib.ledger.records import NO_PARTITION
-from mirror_lib.text import UNPRINTED, Column, counted, table_lines
+from mirror_lib.text import NUMBER, UNPRINTED, Column, counted, table_lines
 
 if TYPE_CHECKING:
     from mirror_lib.groups.moves import Undo
@@ -63,7 +63,6 @@ def _remark(row: PlannedOffset) -> Optional[str]:
     return ", ".join([*earlier, *["metadata dropped"] * row.metadata_dropped]) or None
 
 
-NUMBER = "{}".format
 _PLAN = (
     Column("Group", lambda row: row.group),
     Column("From", lambda row: f"{row.topic}-{row.partition}"),

@@ -31,7 +31,7 @@ from mirror_lib.status.facts import (
     topics_of,
 )
 from mirror_lib.status.render import GROUP, LAG, PARTITION, TOPIC, facts, lag
-from mirror_lib.text import Column, counted, duration, grouped, moment, size, utc, visible, without_logins
+from mirror_lib.text import NUMBER, Column, counted, duration, grouped, moment, size, utc, visible, without_logins
 
 FOLDER = Path(__file__).parent
 
@@ -159,7 +159,7 @@ TABLES: Dict[str, Sequence[Column]] = {
         Column("At", lambda each: each.at, moment),
         Column("Kind", lambda each: each.kind),
         Column("Topic", lambda each: each.topic),
-        Column("Partition", _offset("partition"), "{}".format),
+        Column("Partition", _offset("partition"), NUMBER),
         Column("From offset", _offset("from_offset"), grouped),
         Column("Until offset", _offset("until_offset"), grouped),
         Column("Reason", lambda each: each.reason),

@@ -18,7 +18,7 @@ from mirror_lib.status.facts import (
     topics_of,
     unsized,
 )
-from mirror_lib.text import Column, counted, duration, grouped, left, moment, one_entry, size, table_lines
+from mirror_lib.text import NUMBER, Column, counted, duration, grouped, left, moment, one_entry, size, table_lines
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.
 TOPICS_SHOWN = 20
@@ -141,7 +141,7 @@ TOPIC = (
     Column("Partitions", lambda each: len(each.partitions), grouped),
     Column("Copied", lambda each: each.copied, _share, "Share of what the source holds"),
     *LAG,
-    Column("Worst", lambda each: each.worst.partition if each.lag else None, "{}".format, "Its greatest lag"),
+    Column("Worst", lambda each: each.worst.partition if each.lag else None, NUMBER, "Its greatest lag"),
 )
 PARTITION = (
     Column("Partition", lambda each: f"{each.topic}-{each.partition}"),
@@ -156,6 +156,6 @@ GROUP = (
     Column("Positions", lambda each: each.positions, grouped),
     Column("Verdict", lambda each: each.verdict, mark=lambda each: HEALTHY * each.verdict.startswith(EXACT)),
     Column("Source lag", lambda each: each.source_lag, grouped),
-    Column("Target lag", _target_lag, "{}".format),
+    Column("Target lag", _target_lag, NUMBER),
     Column("Committed", lambda each: each.moved_at, moment, "Last offset commit on the target"),
 )

@@ -15,7 +15,7 @@ from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import PartitionKey, Position
 from mirror_lib.takeover.walk import MOST_ALIKE, Ambiguous, PartitionLogs, Proven, Reported, Unproven
-from mirror_lib.text import UNPRINTED, Column, counted, table_lines
+from mirror_lib.text import NUMBER, UNPRINTED, Column, counted, table_lines
 
 TAKE_OVER, NOTHING, KNOWN, REFUSED = "take over", "nothing to take over", "already in the ledger", "refused"
 # How much farther back each search for a place to begin looks than the one before.
@@ -345,7 +345,6 @@ def _words(each: PartitionTakeover) -> str:
     return words + ("; earlier records of the remote log are not compared" if verdict.older else "")
 
 
-NUMBER = "{}".format
 PARTITIONS = (
     Column("Topic", lambda each: each.key.source_topic),
     Column("Partition", lambda each: each.key.partition, NUMBER),

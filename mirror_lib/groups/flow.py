@@ -82,9 +82,9 @@ class FlowTranslation:
         self._maps: Optional[FlowMaps] = None
         self._reread_asked = False
         self._topics: Mapping[str, TopicDescription] = {}
-        moves = GroupOffsetTable(spark, config.state)
+        self._moves = GroupOffsetTable(spark, config.state)
         self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name, config.history_days))
-        self._mover = GroupMover(moves, flow.name, self.run_id, self._there, self._changed_topics, self._upkeep)
+        self._mover = GroupMover(self._moves, flow.name, self.run_id, self._there, self._changed_topics, self._upkeep)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
@@ -167,7 +167,8 @@ class FlowTranslation:
         if strangers - self._strangers:
             # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or
             # MirrorMaker did, before this mirror took over.
-            self._raced = self._mover.read_last_of({each.group for each in others})
+            self._mover.read_last()
+            self._raced = self._moves.lately(self.flow.name, {each.group for each in others})
             if self._synced is None and (shared or any(each.translation.verdict == FOREIGN for each in decisions)):
                 self._synced = self._read_synced()
             decisions = self._decide(found, rules)

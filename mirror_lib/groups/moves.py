@@ -10,7 +10,7 @@ import logging
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import AbstractSet, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupCluster, TopicPartition
 from mirror_lib.groups.translation import NO_ANSWER
@@ -62,11 +62,6 @@ class GroupMover:
     def read_last(self) -> None:
         """Other runs may have written some."""
         self.last = dict(self._table.latest(self._flow))
-
-    def read_last_of(self, groups: Collection[str]) -> AbstractSet[Tuple[MoveKey, int]]:
-        """As `read_last`; returns `GroupOffsetTable.lately` of the groups."""
-        self.read_last()
-        return self._table.lately(self._flow, groups)
 
     def is_written(self, move: GroupOffset) -> bool:
         """Whether the last audit row is this one, and its commit may not have been made yet."""

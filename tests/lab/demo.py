@@ -223,8 +223,8 @@ def table(topics: Sequence[Dict[str, Any]], rates: Mapping[str, float], rate: fl
     rows = [["topic", "partitions", "records", "records/s", "verified"]]
     for t in topics:
         speed = grouped(round(rates.get(t["topic"], 0.0)))
-        rows.append([t["topic"], str(t["partitions"]), grouped(t["records"]), speed, t["verdict"]])
-    partitions, records = (sum(t[name] for t in topics) for name in ("partitions", "records"))
+        rows.append([t["topic"], str(len(t["partitions"])), grouped(t["records"]), speed, t["verdict"]])
+    partitions, records = sum(len(t["partitions"]) for t in topics), sum(t["records"] for t in topics)
     equal = sum(t["verdict"] == "equal" for t in topics)
     rows.append(["all", str(partitions), grouped(records), grouped(round(rate)), f"{equal} of {len(topics)}"])
     return "\n".join(aligned(rows, right=(1, 2, 3)))

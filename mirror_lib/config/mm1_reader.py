@@ -185,8 +185,8 @@ def _mirror_name(group: str) -> str:
 
 
 def _client_keys(option: str, path: str, alias: str) -> List[Entry]:
-    """The keys of a client file under today's names, as those of the cluster `alias`. A name of today beats an older
-    one; a key that means nothing here is ignored."""
+    """The keys of a client file under today's names, with the cluster `alias` in front. A name of today beats an
+    older one; a key that means nothing here is ignored."""
     found = read_properties(content_of(path), path)
     keys: Dict[str, Entry] = {}
     ignored: List[Entry] = []

@@ -53,8 +53,8 @@ def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int
 
 
 def recent_moves(table: Any) -> List[Dict[str, Any]]:
-    """Of each cluster, group, topic and partition the last offset commit and the last rollback, and those of the
-    RACE_SECONDS before."""
+    """The last offset commit and the last rollback of each cluster, group, topic and partition, and the rows in the
+    RACE_SECONDS before each."""
     import pyarrow.compute as pc
 
     place = list(MOVE_COLUMNS[:5])

@@ -236,7 +236,7 @@ EVENTS = TableSchema(
         Column("from_offset", "bigint", "upstream; -1 if unknown"),
         Column("until_offset", "bigint", "exclusive; -1 if unknown"),
         Column("detail", "string", "one sentence; null if none"),
-        Column("facts", "string", "JSON: what a kind has besides"),
+        Column("facts", "string", "JSON: further values of the kind"),
         AT,
     ),
     replaced=_REPLACED,

@@ -206,8 +206,8 @@ Configs = Mapping[str, Tuple[ConfigDecision, ...]]
 class FlowPreview:
     """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name.
 
-    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies. `problems` of
-    the topics are those of `mirror status`.
+    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies. `problems`:
+    the problems that `mirror status` shows of the topics.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("code", "exit_code", "copying", "changes", "matchless", "matchless_groups")

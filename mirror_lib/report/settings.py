@@ -36,7 +36,7 @@ def shown_state(state: str, entries: Sequence[Entry]) -> str:
 
 
 def given_settings(flow: ReplicationFlow, entries: Sequence[Entry]) -> Tuple[SettingValue, ...]:
-    """In the order of docs/reference/settings.md. `entries` are those of the file."""
+    """In the order of docs/reference/settings.md. `entries` are the entries of the file."""
     # Of a place with several keys the one of that name; in another dialect a setting may have another name.
     at: Dict[Tuple[str, str], Entry] = {}
     for each in entries:

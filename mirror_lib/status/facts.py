@@ -280,7 +280,7 @@ class FlowStatus(Partitions):
     """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `run`: the one that started
     last. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
     which are not in `partitions`. `unread`: sentences on what could not be read. `matchless`: names that the source
-    lacks. `incidents` are those of 30 days, the last one last; `None` where their table could not be read."""
+    lacks. `incidents`: of the last 30 days, the last one last; `None` where their table could not be read."""
 
     DERIVED: ClassVar[Sequence[str]] = (
         *("state", "lag", "lag_seconds", "kept_seconds", "kept_bytes", "eta_seconds", "problems", "verified"),

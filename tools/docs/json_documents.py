@@ -74,7 +74,7 @@ DOCUMENTS: Mapping[str, Tuple[Optional[type], Mapping[str, Any], str]] = {
     "mirror cutover plan": (Readiness, {}, ""),
     "mirror failover": (Failover, {}, ""),
     "mirror takeover": (None, {"flow": str, "run_id": Optional[str], "partitions": Sequence[PartitionTakeover],
-        **ERROR}, "`run_id` is null where no partition was taken over."),
+        **ERROR}, "`run_id` is null where the take-over wrote no partition."),
     "Log lines": (None, {"time": str, "level": str, "message": str, "code": str, "trace": str}, "With "
         "`MIRROR_LOG_FORMAT=json` standard error has one object a line. `time` is UTC, ISO 8601; `code` and `trace` "
         "may be absent."),

@@ -183,7 +183,7 @@ def test_an_ordinary_reader_finds_the_same_records(pair: Pair, table: Table) -> 
 def test_plan_of_a_copied_flow_changes_nothing(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     with check(table, pair, "plan"):
         (plan,) = documents(capsys, "plan", pair.config, "--json")
-        assert {each["topic"] for each in plan["topics"]} >= set(pair.copied())
+        assert {each["source"]["name"] for each in plan["topics"]["copied"]} >= set(pair.copied())
         assert plan["changes"] == {}
 
 

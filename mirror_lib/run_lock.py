@@ -20,6 +20,7 @@ from typing import Iterator, Optional, Tuple
 log = logging.getLogger(__name__)
 
 UNKNOWN_PROCESS = 0
+STOP_RUN = "stop the run and its schedule"
 # Under spark-submit, a driver whose JVM was killed notices that within seconds.
 LEAVING_SECONDS, AGAIN_SECONDS = 8.0, 0.2
 # The first PID namespace of a machine has this number (Linux, include/uapi/linux/nsfs.h).

@@ -13,7 +13,7 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.cutover.steps import FENCE, STEPS, STEPS_BACK, budget_line
 from mirror_lib.doctor.checks import BLOCKING, check_lines
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
-from mirror_lib.run_lock import copied_by, run_lock
+from mirror_lib.run_lock import STOP_RUN, copied_by, run_lock
 
 if TYPE_CHECKING:
     pass
@@ -97,7 +97,7 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
         if holder is not None:
             raise RefusedError(
                 f"{copied_by(holder, flows[0].name)}, and would move groups meanwhile. Nothing was changed",
-                "stop the run and its schedule" + (", or give --take-over, which ends it" if over else ""),
+                STOP_RUN + (", or give --take-over, which ends it" if over else ""),
                 code="MIR-301",
             )
         spark = held.enter_context(running_session("mirror cutover"))

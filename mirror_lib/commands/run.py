@@ -43,7 +43,7 @@ from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.terms import terms
 from mirror_lib.progress import Outage
 from mirror_lib.run_lock import copied_by, run_lock
-from mirror_lib.text import counted, document_of, duration
+from mirror_lib.text import counted, document_of
 from mirror_lib.threads import BackgroundCall, Stop
 
 if TYPE_CHECKING:
@@ -249,15 +249,10 @@ def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argp
 def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
     found = table.other_runs([flow.name for flow in flows])
     for run in found:
-        print_progress(f"{_under_way(run)}. This run copies nothing and ends (--if-running exit).")
+        print_progress(f"{run.under_way()}. This run copies nothing and ends (--if-running exit).")
         if as_json:
             print_json({**vars(run), "already_running": True})
     return bool(found)
-
-
-def _under_way(run: OpenRun) -> str:
-    ago = duration(max(0.0, time.time() - run.last_sign))
-    return f"{run.flow}: run {run.run_id} is under way, its last sign of life {ago} ago"
 
 
 def _await_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:
@@ -279,7 +274,7 @@ def _await_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None
             return
         for run in (run for run in runs if run.run_id not in printed):
             printed.append(run.run_id)
-            print_progress(f"{_under_way(run)}; {WAITS}")
+            print_progress(f"{run.under_way()}; {WAITS}")
         time.sleep(0.0 if audible else AGAIN_SECONDS)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, worst
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, RefusedError, worst
+from mirror_lib.run_lock import STOP_RUN, copied_by, run_lock
 from mirror_lib.text import counted
 
 if TYPE_CHECKING:
@@ -77,11 +79,18 @@ def _take_over(
     arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession
 ) -> Tuple[List[PartitionTakeover], int, str]:
     from mirror_lib.kafka.admin import clusters_of
+    from mirror_lib.ledger.runs import RunTable
     from mirror_lib.takeover.flow import FlowTakeover
     from mirror_lib.takeover.origin import parse_origin
 
     origin = parse_origin(arguments.origin, arguments.connector, arguments.worker_group)
-    with clusters_of(flow) as (source, target):
+    with ExitStack() as held:
+        if arguments.execute:
+            holder = held.enter_context(run_lock(config.state, flow.name, take_over=False))
+            if holder is not None:
+                raise RefusedError(f"{copied_by(holder, flow.name)}; nothing was changed", STOP_RUN, code="MIR-301")
+            RunTable(spark, config.state).refuse_other_run(flow.name, STOP_RUN)
+        source, target = held.enter_context(clusters_of(flow))
         takeover = FlowTakeover(config, flow, spark, source, target, origin, arguments.compare)
         decided = takeover.examine()
         taken = takeover.execute(decided) if arguments.execute else 0

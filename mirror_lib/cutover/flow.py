@@ -62,6 +62,7 @@ from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
+from mirror_lib.run_lock import STOP_RUN
 from mirror_lib.text import counted, some
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
@@ -111,7 +112,7 @@ class Cutover:
         self._config, self._flow, self._spark, self._options = config, flow, spark, options
         self._source, self._target = clusters
         self._shown, self._stop = shown, stop
-        self._events = EventTable(spark, config.state)
+        self._events, self._runs = EventTable(spark, config.state), RunTable(spark, config.state)
         self._topics = sorted({each.source.name for each in _written_by_applications(self._plan())})
         self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
             FENCE: self._fence,
@@ -138,10 +139,12 @@ class Cutover:
         kept = [step for step in found.done if step not in steps]
         if kept:
             self._say(f"cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
-        self._refuse_other_run()
+        if not self._options.take_over:
+            self._runs.refuse_other_run(self._flow.name, f"{STOP_RUN}, or give --take-over, which ends it")
         self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
 
     def back(self) -> None:
+        self._runs.refuse_other_run(self._flow.name, STOP_RUN)
         rows = self._events.cutover_steps(self._flow.name)
         over = last_cutover(rows, OVER)
         if over is None:
@@ -183,14 +186,6 @@ class Cutover:
     def _record(self, row: CutoverStep) -> None:
         self._events.add_cutover_step(row)
         self._shown.step(row)
-
-    def _refuse_other_run(self) -> None:
-        running = RunTable(self._spark, self._config.state).other_runs([self._flow.name])
-        if running and not self._options.take_over:
-            ago = f"{time.time() - running[-1].last_sign:.0f} s"
-            what = f"run {running[-1].run_id} is under way, its last sign of life {ago} ago"
-            what += "; a cut-over copies the rest itself. Nothing was changed"
-            raise self._refusal("MIR-301", what, "stop the run and its schedule, or give --take-over, which ends it")
 
     def _places(self) -> List[TopicPartition]:
         there = self._source.topics()

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from mirror_lib.errors import RefusedError
 from mirror_lib.ledger.compaction import is_due
 from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import (
@@ -23,6 +24,7 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.ledger.tables import RUNS
 from mirror_lib.run_lock import died_here, this_driver
+from mirror_lib.text import duration
 
 # Each sign of life is a file, so older ones are thinned out.
 KEPT_SIGNS_SECONDS = 3600.0
@@ -39,6 +41,10 @@ class OpenRun:
     started: float
     last_sign: float
     driver: Optional[str]
+
+    def under_way(self) -> str:
+        ago = duration(max(0.0, time.time() - self.last_sign))
+        return f"{self.flow}: run {self.run_id} is under way, its last sign of life {ago} ago"
 
 
 class RunTable:
@@ -99,6 +105,13 @@ class RunTable:
     def other_runs(self, flows: Sequence[str]) -> List[OpenRun]:
         """`open_runs` without those of ended processes of this machine: what another process may copy now."""
         return [run for run in self.open_runs(flows) if not died_here(run.driver)]
+
+    def refuse_other_run(self, flow: str, remedy: str) -> None:
+        """Raise `RefusedError` where another process may copy `flow` now: a command that moves its groups or writes its
+        ledger waits for that to end."""
+        running = self.other_runs([flow])
+        if running:
+            raise RefusedError(f"{running[-1].under_way()}; nothing was changed", remedy, code="MIR-301")
 
     def latest(self, flow: str) -> Optional[MirrorRun]:
         return self.latest_with_end(flow)[0]

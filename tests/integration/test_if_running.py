@@ -45,6 +45,12 @@ def copying(flow: OneFlow) -> bool:
     return first.exists() and flow.copies() > 200
 
 
+def assert_nothing_else_changes_the_flow(flow: OneFlow, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["takeover"], ["cutover", "run"], ["cutover", "back"]):
+        assert main([*command, str(flow.config), "--execute"]) == EXIT_REFUSED
+        assert "MIR-301" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("options", [["--if-running", "exit"], ["--take-over"]], ids=["exit", "take-over"])
 def test_the_later_of_two_runs_exits_or_fences(
     options: List[str], flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
@@ -68,6 +74,7 @@ def test_second_run_on_the_machine_is_refused_until_the_first_one_is_killed(
         before = flow.copies()
         assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
         assert str(first.pid) in capsys.readouterr().err
+        assert_nothing_else_changes_the_flow(flow, capsys)
         until(lambda: flow.copies() > before, 60)
         first.kill()
         first.process.wait()
@@ -91,6 +98,7 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
         runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
         (run_id,) = {row["run_id"] for row in runs.toDF().collect()}
         runs.update(set={"driver": F.lit("elsewhere process 1")})
+        assert_nothing_else_changes_the_flow(flow, capsys)
         (tmp_path / "another").mkdir()
         arguments = ["-m", "mirror_lib.cli", "run", str(flow.config), "--once", "--if-running", "wait"]
         with driver(arguments) as stopped, driver(arguments, TMPDIR=str(tmp_path / "another")) as second:

@@ -198,6 +198,12 @@ class Found:
     def known(self) -> Optional[Position]:
         return self.positions.get(self.key)
 
+    def had_other_records(self, end: int) -> bool:
+        """Whether the remote log has held, at `end` or later, records of an earlier source topic of that name."""
+        key, others = self.key, (each for each in self.positions.items() if each[0] != self.key)
+        remote = (key.remote_topic_id, key.partition)
+        return any((old.remote_topic_id, old.partition) == remote and at.downstream_offset > end for old, at in others)
+
     def case(self, flow: ReplicationFlow) -> Case:
         key, known = self.key, self.known
         # The rows of the topic's other partitions matter only if this one has none: a topic may have thousands.
@@ -230,8 +236,16 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
         remote, rows = (key.remote_topic_id, key.partition), found.positions.items()
         ends = [at.downstream_offset for old, at in rows if (old.remote_topic_id, old.partition) == remote]
         # An older ledger lacks records of the new topic that follow its rows: those are compared.
-        end = min(max([*ends, target.log_start]), target.end)
-        return _source_recreated(flow, key, source, end, found.unlike)
+        reached = max([*ends, target.log_start])
+        lost = f"; {_cut(target.end, reached)}, and no log has what it lost" if target.end < reached else ""
+        return _source_recreated(flow, key, source, min(reached, target.end), found.unlike, lost)
+    if rule.code == "MIR-312" and known is not None and rule.action is Action.STOP:
+        lost = (
+            f"{key.source_topic}-{key.partition}: the source's log ends at {source.end} and the remote log at "
+            f"{target.end}, before the offsets {known.upstream_offset} and {known.downstream_offset} that were copied"
+        )
+        reason = f"{lost}; delete the remote topic to copy all again"
+        return Range(key, known, source.end, refused=reason, code=rule.code)
     if known is not None:
         if rule.action is Action.REFILL:
             # The ledger has the upstream offset that belongs at this end: the caller reads it, and `healed` decides.
@@ -321,12 +335,13 @@ def _lost(
 
 
 def _source_recreated(
-    flow: ReplicationFlow, key: PartitionKey, source: OffsetRange, downstream_offset: int, unlike: bool
+    flow: ReplicationFlow, key: PartitionKey, source: OffsetRange, downstream_offset: int, unlike: bool, lost: str
 ) -> Range:
     start = Position(source.log_start, downstream_offset)
     reason = f"{key.source_topic} was deleted and created again on the source"
     if unlike:
         reason += ": a record that was copied from there is not its copy's any more"
+    reason += lost
     if flow.on_data_loss == "fail":
         hint = "set on.data.loss: continue to append the new topic's records after the old ones"
         return Range(key, start, source.end, refused=f"{reason}; {hint}", code="MIR-316")
@@ -344,16 +359,19 @@ def _remote_recreated(key: PartitionKey, source: OffsetRange, target: OffsetRang
     return Range(key, Position(source.log_start, target.log_start), source.end, incident, anchor=True)
 
 
-def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Position, upstream_offset: int) -> Range:
+def healed(
+    flow: ReplicationFlow, each: Range, source: OffsetRange, first: Position, upstream_offset: int, older: bool = False
+) -> Range:
     """Decide on a range with `void_from`, the end of a remote log that was truncated.
 
     `first` is the position of the partition's first row in the ledger. `upstream_offset` belongs at that end by those
-    rows. The rows do not describe records before `first`, such as another tool's, and those are not copied again.
+    rows. The rows do not describe records before `first`, such as another tool's or, `older`, those of a source topic
+    that was deleted. Those are not copied again.
     """
     end, key = each.void_from or 0, each.key
     start, name = Position(upstream_offset, end), f"{key.source_topic}-{key.partition}"
-    lost = f"the remote log ends at {end}, before offset {each.start.downstream_offset} that was acknowledged"
-    if end < first.downstream_offset and first.upstream_offset > source.log_start:
+    lost = _cut(end, each.start.downstream_offset)
+    if end < first.downstream_offset and (older or first.upstream_offset > source.log_start):
         unknown = f"its offsets {end} to {first.downstream_offset - 1} held what the ledger does not know"
         if flow.on_data_loss == "fail":
             hint = f"{CONTINUE_HINT}, offset {upstream_offset}, or give the flow an empty remote topic"
@@ -365,3 +383,7 @@ def healed(flow: ReplicationFlow, each: Range, source: OffsetRange, first: Posit
         incident = Incident(REMOTE_LOG_HEALED, *reported, f"{lost}; what it lost is copied again")
     # The start must be recorded before the rows past it are voided: without any row, another start would be chosen.
     return replace(each, start=start, incident=incident, anchor=True, log_start=source.log_start)
+
+
+def _cut(end: int, reached: int) -> str:
+    return f"the remote log ends at {end}, before offset {reached} that was acknowledged"

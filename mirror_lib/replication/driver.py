@@ -173,7 +173,7 @@ class FlowDriver:
                 logs = sources[each.source], targets[each.remote]
                 begin, unlike = starts.get(each.source), each.topic in recreated
                 found = Found(key, each.remote_topic, known.get(each.topic, {}), *logs, begin, unlike)
-                ranges.append(self._heal(first_range(self._flow, found, self._journal.folder), logs[0]))
+                ranges.append(self._heal(first_range(self._flow, found, self._journal.folder), found))
         return ranges
 
     def _recheck(self, partitions: Partitions, sources: Mapping[TopicPartition, OffsetRange]) -> None:
@@ -221,12 +221,12 @@ class FlowDriver:
                 known.setdefault(key.source_topic, {})[key] = each.position
         return known
 
-    def _heal(self, each: Range, source: OffsetRange) -> Range:
+    def _heal(self, each: Range, found: Found) -> Range:
         if each.void_from is None:
             return each
         # Without a row: another driver voided the rows at this moment.
         known = self._journal.history(each.key, each.void_from) or (each.start, each.start.upstream_offset)
-        return healed(self._flow, each, source, *known)
+        return healed(self._flow, each, found.source, *known, older=found.had_other_records(each.void_from))
 
     def _recorded(self, partitions: Partitions, ranges: Sequence[Range]) -> List[Range]:
         going = [each for each in ranges if each.refused is None]

@@ -126,6 +126,12 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         Action.STOP,
+        "MIR-312",
+        "Both logs lost records that were copied, so neither shows what the other one lost.",
+        {"rows": (Rows.SOME,), "source": (SourceLog.SHORTER,), "remote": (RemoteLog.SHORTER,)},
+    ),
+    Rule(
+        Action.STOP,
         "MIR-311",
         "The source lost records that were copied. With `on.data.loss: continue` the copy resumes at its end.",
         {"rows": (Rows.SOME,), "source": (SourceLog.SHORTER,)},

@@ -138,6 +138,12 @@ def test_source_that_was_truncated_is_copied_on_from_its_end() -> None:
     assert (decided.incident.from_offset, decided.incident.until_offset) == (500, 600)
 
 
+@pytest.mark.parametrize("flow", [FAIL, CONTINUE])
+def test_partition_of_which_both_logs_lost_copied_records_is_refused(flow: ReplicationFlow) -> None:
+    """With on.data.loss: continue the copy went on at the end of the source, past records that only it still had."""
+    assert first(flow, {KEY: Position(600, 350)}).code == "MIR-312"
+
+
 NEW_SOURCE = replace(KEY, source_topic_id="source-2")
 NEW_REMOTE = replace(KEY, remote_topic_id="remote-2")
 
@@ -228,6 +234,18 @@ def test_remote_log_that_lost_all_is_filled_from_its_offset_0() -> None:
     decided = first(FAIL, {KEY: Position(400, 350)}, target=OffsetRange(0, 0))
     assert decided.void_from == 0
     assert healed(FAIL, decided, SOURCE, Position(100, 0), 100).start == Position(100, 0)
+
+
+def test_records_of_a_deleted_source_topic_that_the_remote_log_lost_are_named() -> None:
+    known = {KEY: Position(600, 350)}
+    passed = first(CONTINUE, known, key=NEW_SOURCE)
+    assert passed.start == Position(100, 300) and passed.incident is not None
+    assert "ends at 300, before offset 350 that was acknowledged" in passed.incident.reason
+    # The loss is found when records of the new topic lie after it.
+    found = Found(NEW_SOURCE, "", {**known, NEW_SOURCE: Position(140, 380)}, SOURCE, TARGET)
+    assert found.had_other_records(300) and not found.had_other_records(350)
+    decided = healed(FAIL, first_range(FAIL, found), SOURCE, Position(100, 350), 100, older=True)
+    assert decided.code == "MIR-312" and decided.refused
 
 
 def begun(

@@ -57,7 +57,7 @@ def expected(case: Case) -> Tuple[Action, str]:
     if case.source is SourceLog.RECREATED:
         return Action.STOP, "MIR-316"
     if case.source is SourceLog.SHORTER:
-        return Action.STOP, "MIR-311"
+        return Action.STOP, "MIR-312" if case.remote is RemoteLog.SHORTER else "MIR-311"
     if case.remote is RemoteLog.SHORTER:
         return Action.REFILL, "MIR-312"
     return Action.RESUME, "MIR-313"

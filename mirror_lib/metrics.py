@@ -1,5 +1,5 @@
-"""The metrics of a flow while it runs: one frozen value per cycle. Status lines, JSON and the
-exporter's metrics are computed from it. A new metric is a field here, and a measurement in the engine.
+"""What is measured of a flow while it runs: one frozen value per cycle, from which status lines, JSON and the metrics
+of `exporter.py` are computed. Something new to measure is a field here, and a measurement in the engine.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from mirror_lib.config.document import (
     joined,
     place_of_named,
 )
-from mirror_lib.config.keys import ROLES, SIDES, Keys, value_of
 from mirror_lib.config.model import (
     DEFAULT_POLICY,
     IDENTITY_POLICY,
@@ -45,6 +44,7 @@ from mirror_lib.config.settings import (
     TOPICS_EXCLUDE,
     class_key,
 )
+from mirror_lib.config.sorted_keys import ROLES, SIDES, Keys, value_of
 from mirror_lib.config.values import FLOW, TOP, Setting, is_entry_point, items
 from mirror_lib.errors import ConfigError
 

@@ -23,10 +23,10 @@ from mirror_lib.config.connect_reader import (
     worker_of_properties,
 )
 from mirror_lib.config.document import Document, Entry, Errors, config_error, content_of, read_properties
-from mirror_lib.config.keys import Keys
 from mirror_lib.config.mm2_reader import read_mm2
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.settings import unused
+from mirror_lib.config.sorted_keys import Keys
 from mirror_lib.config.yaml_reader import read_yaml
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z][\w-]*):([^}]*)\}")

@@ -21,9 +21,9 @@ from mirror_lib.config.document import (
     nearest,
     read_properties,
 )
-from mirror_lib.config.keys import reaches_the_copy
 from mirror_lib.config.model import MM1_POLICY, MM2_TRIGGER, REFUSE
 from mirror_lib.config.settings import COUNTS_DIFFER, ENABLED
+from mirror_lib.config.sorted_keys import reaches_the_copy
 from mirror_lib.errors import ConfigError
 
 SUPPORTED, DIFFERS, IGNORED = "supported", "differs", "ignored"

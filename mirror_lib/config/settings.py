@@ -1,4 +1,4 @@
-"""The tables of keys: settings, from the fields of the model; other names of settings; keys without meaning here."""
+"""The tables of keys: settings, which are the fields of `model.py`; other names of settings; keys without meaning."""
 
 from __future__ import annotations
 

@@ -118,8 +118,9 @@ class FlowDriver:
         in_background: bool = False,
         later: bool = False,
     ) -> None:
-        """Record `commit`, with more `runs` and `incidents`. Where the append to the ledger may wait it is done
-        `in_background`, or `later` by `write_owed`."""
+        """Record `commit`, with more `runs` and `incidents`: the incidents, the ledger, this driver's positions, then the
+        source's group. Where the append to the ledger may wait it is done `in_background`, or `later` by `write_owed`.
+        A crash before it leaves records on the remote logs that the ledger lacks, and the next start recovers them."""
         # Incidents first: a crash in between records one twice, and never moves past records in silence.
         self._journal.note([*commit.incidents, *incidents])
         may_wait = commit.plain and self._group is None

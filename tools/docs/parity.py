@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Mapping, Tuple
 
-from mirror_lib.config.keys import READ, READ_STARTS
 from mirror_lib.config.mm1_reader import NOT_READ, OPTIONS, RENAMED, Option
 from mirror_lib.config.settings import BY_NAME, OF_MIRRORMAKER, OTHER_NAMES, SETTINGS, unused
+from mirror_lib.config.sorted_keys import READ, READ_STARTS
 from tools.kafka_names import LIST, names_by_class
 
 Row = Tuple[str, str, str]

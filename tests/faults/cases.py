@@ -178,8 +178,12 @@ def started_twice(scene: Scene) -> None:
         scene.engine.start()
         scene.strike("two more at once")
         time.sleep(10)
-    # The one that lost a moment ago is still ending; a SIGTERM at that moment says nothing about the copy.
-    wait_for(lambda: scene.engine.running == 1, "that one of six is left", 180)
+    # Those that lost a moment ago are still ending; a SIGTERM at that moment says nothing about the copy. Two that open
+    # their lanes at the same moment may fence each other, each in another lane: then none is left, and one is started.
+    wait_for(lambda: scene.engine.running <= 1, "that at most one of five is left", 180)
+    time.sleep(15)
+    if not scene.engine.running:
+        scene.engine.start()
     scene.healed()
 
 

@@ -16,8 +16,8 @@ TopicPartition = Tuple[str, int]
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """One topic. `topic_id` is Kafka's printed form (22 characters), `""` where the brokers know none (before 2.8).
-    `leaderless`: the partitions that have no leader now."""
+    """One topic. `topic_id` is Kafka's printed form, `""` before Kafka 2.8. `leaderless`: partitions without a leader.
+    """
 
     name: str
     topic_id: str
@@ -148,8 +148,8 @@ EVERY_TOPIC = "*"
 class AclBinding:
     """One ACL of topics, with the words of Kafka's tools.
 
-    `topic` is a name, a prefix (`pattern_type` PREFIXED, KIP-290), or EVERY_TOPIC, which is a LITERAL pattern.
-    `principal` is e.g. `User:alice`, `operation` e.g. READ or ALL, `permission` ALLOW or DENY.
+    `topic` is a name, a prefix (`pattern_type` PREFIXED), or EVERY_TOPIC as a LITERAL pattern. `principal` is e.g.
+    `User:alice`, `operation` e.g. READ or ALL, `permission` ALLOW or DENY.
     """
 
     topic: str

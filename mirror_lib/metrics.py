@@ -39,11 +39,11 @@ class TopicMetrics:
 class FlowMetrics:
     """The metrics of one cycle of a flow.
 
-    `batch_id` is Spark's, -1 outside of a batch. `bytes` were written to the target. `copy_seconds` is the time of the
-    slowest task. `behind_records`: upstream offsets still to copy. `behind_seconds`: the age of the last record copied
-    in the partition where it is oldest, of those with more to copy; `None` if unknown. `recovered` records were on the
-    target and not in the ledger. `stopped` counts partitions. `waiting` says what the flow waits for, or what it is
-    doing. `filtered` records were read and dropped by `where` or `transform`; `None` where they are not counted.
+    `batch_id` is Spark's, -1 outside of a batch. `bytes` were written to the target. `copy_seconds`: time of the
+    slowest task. `behind_records`: upstream offsets still to copy. `behind_seconds`: age of the oldest last-copied
+    record among the partitions with more to copy; `None` if unknown. `recovered` records were on the target and not in
+    the ledger. `stopped` counts partitions. `waiting`: what the flow waits for or does. `filtered` records were dropped
+    by `where` or `transform`; `None` if they are not counted.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("records_per_second",)

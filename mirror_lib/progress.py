@@ -175,8 +175,7 @@ class ClusterChecks:
 
 @dataclass(frozen=True)
 class Outage:
-    """A cluster of a flow does not answer, or answers again after `seconds`. `side` is `source` or `target`, `since` is
-    in seconds since 1970."""
+    """A cluster (`side`: `source` or `target`) does not answer, or answers again after `seconds`."""
 
     flow: str
     side: str

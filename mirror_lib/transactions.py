@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that keeps `held` offsets of a source partition from the flow, aborted records and markers
-    included.
+    """A transaction of `producer` that keeps `held` offsets of a source partition from the flow, aborted records and
+    markers included.
 
-    `since` is its first offset, `producer` names its producer. `at`: the timestamp of its last record, `started`: when
-    its coordinator saw it begin (Unix seconds); `None` where the brokers do not say."""
+    `since` is its first offset, `at` the timestamp of its last record, `started` its begin by the coordinator; `None`
+    if brokers do not say.
+    """
 
     topic: str
     partition: int

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ControlReport:
-    """Counts since the start of the run, and what blocks it now, one sentence each."""
+    """Counts since the start of the run. `problems`: what blocks it now."""
 
     flow: str
     topic_configs: int = 0

@@ -21,7 +21,7 @@ _order = attrgetter(*AclBinding.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class SkippedAcl:
-    """An ACL of the source that has no counterpart on the target, and why."""
+    """An ACL of the source without a counterpart on the target, and why."""
 
     acl: AclBinding
     reason: str
@@ -29,8 +29,8 @@ class SkippedAcl:
 
 @dataclass(frozen=True)
 class AclChanges:
-    """What to create and delete on the target, each in order; nothing of it is there already, or gone already. `failed`
-    are the ones in `skipped` that a class of the user's cannot translate."""
+    """What to create and delete on the target, each in order; nothing of it is done already. `failed` are the ones in
+    `skipped` that a custom class cannot translate."""
 
     create: Tuple[AclBinding, ...]
     delete: Tuple[AclBinding, ...]

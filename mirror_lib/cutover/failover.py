@@ -21,8 +21,8 @@ LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
 
 @dataclass(frozen=True)
 class RemoteTopic:
-    """A remote topic: offsets that it holds, and when the mirror last committed a copy into it (Unix seconds). `here`:
-    it is on the target, as the one that the ledger speaks of."""
+    """A remote topic: its offsets, and when the mirror last committed a copy into it. `here`: it is on the target, with
+    the ledger's topic id."""
 
     topic: str
     remote_topic: str
@@ -33,10 +33,9 @@ class RemoteTopic:
 
 @dataclass(frozen=True)
 class Failover:
-    """What is known of a flow without its source. `seen_at`: the last sign of life or commit of the mirror; what was
-    written to the source after that is not on the target. `lag`: offsets that were to be copied at that time, where the
-    run recorded. `repartitioned`: no group's offset has a place on the target. `unread`: sentences on what could not be
-    read."""
+    """A flow without its source. `seen_at`: the last sign of life or commit of the mirror; later records of the source
+    are not on the target. `lag`: offsets to copy at that time, if the run recorded them. `repartitioned`: group offsets
+    cannot be translated. `unread`: what could not be read."""
 
     flow: str
     at: float

@@ -27,7 +27,7 @@ WATCH_SECONDS = 3.0
 @dataclass(frozen=True)
 class Readiness:
     """The conditions of the cut-over of `flow`, and what its time depends on: offsets to copy, records a second of the
-    last run where they are known, records that the source holds."""
+    last run if recorded, records on the source."""
 
     flow: str
     gates: Tuple[Check, ...]

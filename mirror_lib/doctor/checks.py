@@ -16,9 +16,8 @@ names = partial(some, most=5)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: of a cluster, a flow, Spark or the state folder (`subject`). `code` names the kind
-    for scripts. `detail` is what was found, `remedy` what to do where that is not well. `error`: the code of the error
-    that the check is about, which `mirror help` explains."""
+    """A check of a cluster, a flow, Spark or the state folder (`subject`). `code` names the kind for scripts. `detail`
+    is the finding, `remedy` what to do about it, `error` the code that `mirror help` explains."""
 
     subject: str
     code: str

@@ -267,7 +267,7 @@ def _incident(decision: Decision) -> Incident:
 class CycleReport:
     """Counts of one cycle: decided positions, committed and refused offsets, records for the checkpoints topic.
 
-    `unreadable` has a sentence for each group that could not be read, `not_moved` on groups that need the operator.
+    `unreadable`: groups that could not be read; `not_moved`: groups that need the operator.
     """
 
     flow: str

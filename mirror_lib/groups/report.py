@@ -22,10 +22,9 @@ def would(decision: Decision) -> str:
 
 @dataclass(frozen=True)
 class PlannedOffset:
-    """The offset of a group on one partition: where it is committed (`offset`), where that is on the other cluster
-    (`to_...`, `None` for no such partition or offset), and the offset that it has there now. `re_read`: offsets that
-    the group reads again from there, at most; `lost`: offsets that it skips unread. `metadata_dropped`: the offset's
-    metadata is not committed."""
+    """The committed `offset` of a group on one partition, its place on the other cluster (`to_...`, `None` if there is
+    none), and the present offset there. `re_read`: offsets that the group then reads again, at most; `lost`: offsets
+    that it skips unread. `metadata_dropped`: the metadata is not committed."""
 
     group: str
     topic: str
@@ -95,8 +94,8 @@ def summary(rows: Sequence[Outcome]) -> str:
 
 @dataclass(frozen=True)
 class UndoneOffset:
-    """What undoing a run does about a group on one partition: the offset that it has now, and the one that it goes back
-    to; that is `None` if the offset is deleted or nothing is done."""
+    """Undoes a run for a group on one partition: its present offset, and the one to restore; `None` if the offset is
+    deleted or nothing is done."""
 
     cluster: str
     group: str

@@ -68,7 +68,7 @@ class LeftOut:
 class PartitionKey:
     """Identifies one partition of a flow: a re-created topic has another id, so another key.
 
-    Topic ids are in Kafka's printed form, `""` if the brokers have none.
+    Topic ids are in Kafka's printed form, `""` if brokers have none.
     """
 
     source_topic_id: str
@@ -88,7 +88,7 @@ class DeadLetterPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """An upstream offset and its downstream offset: mostly the next record to read, and the offset to write it to."""
+    """An upstream offset and its downstream offset, mostly of the next record."""
 
     upstream_offset: int
     downstream_offset: int
@@ -322,7 +322,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class CutoverStep:
-    """A step of a cut-over that was begun or has ended, as in the table `events`."""
+    """A started or ended step of a cut-over, as in the table `events`."""
 
     OVER: ClassVar[str] = "over"
     BACK: ClassVar[str] = "back"

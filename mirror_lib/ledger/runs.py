@@ -33,8 +33,7 @@ _FACTS = tuple(MirrorRun.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run of `flow` without an end row: its start and last sign of life in Unix seconds, and its driver's host and
-    process."""
+    """A run of `flow` without an end row: its start, last sign of life, and its driver's host and process."""
 
     flow: str
     run_id: str

@@ -20,11 +20,11 @@ TOPIC, GROUP = "topic", "group"
 
 @dataclass(frozen=True)
 class Decided:
-    """What the plan of `flow` says about `name`, a topic or a group of the source (`kind`).
+    """What the plan of `flow` decides about `name`, a topic or a group of the source (`kind`).
 
-    `taken`: it is copied or translated. `verdict` is a phrase with the reason. `key` is the key whose value decides,
-    `place` its `file:line`, or `default`; both are empty if the rule has no key. `exists`: the source has it now;
-    `None` if the plan did not ask.
+    `taken`: it is copied or translated. `verdict` has the reason. `key` is the key that decides, `place` its
+    `file:line`, or `default`; both are empty if the rule has no key. `exists`: the source has it; `None` if the plan
+    did not ask.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("place",)

@@ -43,7 +43,7 @@ AT_LEAST_ONCE = "at least once"
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """`engine` by its setting's word; `changes` are the settings that change records, `reason` why not exactly once."""
+    """`engine` as in its setting; `changes`: the settings that change records; `reason`: why not exactly once."""
 
     engine: str
     changes: Tuple[str, ...]
@@ -100,8 +100,8 @@ class GroupFacts:
 class GroupPlan:
     """One group of the source. `status` is `translated`, `left alone` (not committed on the target) or `skipped`.
 
-    `reason` says why; where it is translated it is a condition, or `""`. `partitions` are those with a committed offset
-    that the flow copies.
+    `reason` says why; of a translated group it is a condition, or `""`. `partitions`: the flow copies them, and the
+    group committed their offset.
     """
 
     group: str
@@ -148,8 +148,8 @@ Topics = Mapping[str, TopicDescription]
 
 @dataclass(frozen=True)
 class InternalTopicPlan:
-    """One internal topic on the cluster `alias`. `action` is what a run would do: `create` it, or nothing, where it
-    `exists` or is `off`; `not known` of a cluster that was not asked. `reason` says why, or who writes."""
+    """One internal topic on the cluster `alias`. `action`: a run would `create` it, or it `exists`, is `off`, or `not
+    known` of a cluster that was not asked. `reason` says why, or which component writes it."""
 
     kind: str
     topic: str
@@ -204,10 +204,10 @@ Configs = Mapping[str, Tuple[ConfigDecision, ...]]
 
 @dataclass(frozen=True)
 class FlowPreview:
-    """What a run of `flow` would find and do. Where a part is `None`, `silent` says why, by the part's name.
+    """What a run of `flow` would find and do. If a part is `None`, `silent` says why, by the part's name.
 
-    `warning` says what the target does not guarantee, `refusal` why the run would end before it copies. `problems`:
-    the problems that `mirror status` shows of the topics.
+    `warning`: what the target does not guarantee; `refusal`: why the run would end before it copies; `problems`: those
+    of `mirror status` about topics.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("code", "exit_code", "copying", "changes", "matchless", "matchless_groups")

@@ -13,7 +13,7 @@ from mirror_lib.text import Column, counted, grouped, size, table_lines
 
 @dataclass(frozen=True)
 class TopicTotal:
-    """One topic's copy in a run. `seconds` is the longest copy time of one of its partitions."""
+    """One topic's copy in a run. `seconds`: the longest copy time of a partition."""
 
     DERIVED: ClassVar[Sequence[str]] = ("records_per_second",)
 
@@ -31,10 +31,10 @@ class TopicTotal:
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is `None` if everything was copied. `recovered`: records found on the target that the
-    ledger did not have. `filtered` records were dropped by the flow's change, `None` if they are not counted. At the
-    end of a bounded run `note` has the names in `topics` and `groups` that the source lacks, and the patterns without a
-    topic if nothing was copied; `waiting` has sentences on offsets that wait for an open transaction."""
+    """How a flow ended. `error` is `None` if everything was copied. `recovered` records were on the target and not in
+    the ledger. `filtered` records were dropped by the flow's change, `None` if they are not counted. After a bounded
+    run `note` has the names in `topics` and `groups` that the source lacks, and patterns without a topic if nothing was
+    copied; `waiting` is about offsets that wait for an open transaction."""
 
     flow: str
     records: int

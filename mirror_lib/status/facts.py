@@ -52,16 +52,15 @@ REFUSED, PASSING = f"{PREFIX}3", (f"{PREFIX}301", f"{PREFIX}302", f"{PREFIX}312"
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One source partition. Offsets; `position` is the next one to copy, `None` before the first row of the ledger.
+    """One source partition. `position` is the next offset to copy, `None` before the first row of the ledger.
 
-    `lag`: offsets from there to the end of the log, control records included. `lag_seconds`: age of the next record to
-    copy. `deleted`: offsets that retention removed before they were copied. `kept_seconds`: how long the source keeps
-    the next record, at least; negative where it may be deleted at any moment, `None` where nothing is to be copied or
-    retention does not go by time. `copied_at`: Unix seconds of the last commit to the ledger.
+    `lag`: offsets from there to the log's end, control records included. `lag_seconds`: age of the next record to copy.
+    `deleted`: offsets that retention removed uncopied. `kept_seconds`: how long the source keeps the next record, at
+    least; negative if it may delete it at any moment, `None` without a lag or without deletion by time. `copied_at`:
+    last commit to the ledger.
 
-    `size_limit`: `retention.bytes` of a partition with a lag, where it deletes. `kept_bytes`: about how many bytes the
-    source can write before it deletes the next record by size; `None` where the size of the log is unknown.
-    `heartbeats`: mirrors write the topic, applications do not.
+    `size_limit`: `retention.bytes` of a partition with a lag. `kept_bytes`: about how much the source can write before
+    it deletes the next record by size; `None` if the log's size is unknown. `heartbeats`: a topic of heartbeats.
     """
 
     topic: str
@@ -119,11 +118,10 @@ class Sign:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run as it was `at` that time. Times are Unix seconds. `outcome` is `None` while it runs, and for one that was
-    killed; `driver` is its host and process, where the table names it. `records_per_second`: of the last interval
-    between two signs of life, or of the whole run. `killed`: its process was on this machine, and is no more.
-    `filtered`: records that the flow's change dropped until the last sign of life; `None` if they are not counted.
-    `signs` begin with its start, at which nothing was copied yet."""
+    """A run as of `at`. `outcome` is `None` while it runs, and if it was killed; `driver`: host and process, if
+    recorded. `records_per_second`: between the last two signs of life, or of the whole run. `killed`: its process was
+    on this machine, and has ended. `filtered`: records that the flow's change dropped until the last sign of life;
+    `None` if they are not counted. `signs` begin with its start, at which nothing was copied yet."""
 
     DERIVED: ClassVar[Sequence[str]] = ("running",)
 
@@ -162,7 +160,7 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class IncidentStatus(Incident):
-    """An incident, recorded `at` (Unix seconds)."""
+    """An incident, recorded at `at`."""
 
     DERIVED: ClassVar[Sequence[str]] = ("code",)
 
@@ -175,11 +173,9 @@ class IncidentStatus(Incident):
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """A consumer group that the flow translates. `source_lag`, `target_lag`: offsets left to read on either side,
-    `None` where it has no offset there. `verdict` is the worst of its positions. `moved_at` is `None` if the mirror
-    committed nothing for it. `target_markers`: how many of `target_lag` are markers of transactions at the end of a
-    remote log, after which no record is left to read. `active`: consumers read with it on the target.
-    """
+    """A consumer group that the flow translates. `source_lag`, `target_lag`: offsets left to read, `None` without an
+    offset there. `target_markers`: those of `target_lag` that are markers after the last record. `verdict`: the worst
+    of its positions. `moved_at`: last commit by the mirror, if any. `active`: it has consumers on the target."""
 
     group: str
     positions: int
@@ -193,7 +189,7 @@ class GroupStatus:
 
 @dataclass(frozen=True)
 class VerifyStatus:
-    """A verification of the flow. `differing`: how many topics differ."""
+    """A verification of the flow. `differing` counts topics."""
 
     verdict: str
     topics: int
@@ -206,9 +202,8 @@ class VerifyStatus:
 
 @dataclass(frozen=True)
 class CutoverStatus:
-    """The last cut-over of the flow, or way back. `direction`: `over` or `back`. `step`: the last one that was begun.
-    `complete`: whether that is the last of all, and done. `at`: Unix seconds. `refused`: the step ended with an error.
-    """
+    """The last cut-over (`direction`: `over` or `back`). `step`: the last one that began; `complete`: all are done;
+    `refused`: the step ended with an error."""
 
     direction: str
     step: str
@@ -219,8 +214,8 @@ class CutoverStatus:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that needs the operator: a code for scripts, what is the case, what to do. `unknown`: whether the flow
-    is healthy cannot be said because of it."""
+    """Needs the operator: a code for scripts, the fact, what to do. `unknown`: because of it the flow's health is
+    unknown."""
 
     code: str
     what: str
@@ -277,10 +272,10 @@ def topics_of(partitions: Sequence[PartitionStatus]) -> List[TopicStatus]:
 
 @dataclass(frozen=True)
 class FlowStatus(Partitions):
-    """One flow at `at` (Unix seconds). `continuous`: its runs copy until they are stopped. `run`: the one that started
-    last. `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader,
-    which are not in `partitions`. `unread`: sentences on what could not be read. `matchless`: names that the source
-    lacks. `incidents`: of the last 30 days, the last one last; `None` where their table could not be read."""
+    """One flow at `at`. `continuous`: its runs copy until they are stopped. `run`: the last one that started.
+    `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader, which
+    are not in `partitions`. `unread`: what could not be read. `matchless`: names that the source lacks. `incidents` of
+    the last 30 days, the latest last; `None` if their table could not be read."""
 
     DERIVED: ClassVar[Sequence[str]] = (
         *("state", "lag", "lag_seconds", "kept_seconds", "kept_bytes", "eta_seconds", "problems", "verified"),

@@ -62,12 +62,12 @@ class Known:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`action` is `take over`, `nothing to take over`, `already in the ledger` or `refused`. The other fields are for
-    `take over`, except `reason`.
+    """`action` is `take over`, `nothing to take over`, `already in the ledger` or `refused`. Other fields but `reason`
+    are for `take over`.
 
-    `resumes_at` is the next upstream offset and the end of the remote log. `tail` records were found after the stored
-    position; `doubled` records are on the remote log twice. `older`: the remote log has earlier records that were not
-    compared.
+    `resumes_at`: the next upstream offset and the end of the remote log. `tail` counts records after the stored
+    position, `doubled` those that are on the remote log twice. `older`: the remote log has earlier records, which were
+    not compared.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("compared",)
@@ -302,7 +302,7 @@ def moved(verdict: Verdict, before: int, after: int) -> Verdict:
 
 @dataclass(frozen=True)
 class PartitionTakeover:
-    """One row: a partition, its stored position (the next upstream offset, `None` if there is none) and the verdict."""
+    """A partition, its stored position (the next upstream offset, `None` if there is none) and the verdict."""
 
     key: PartitionKey
     remote_topic: str

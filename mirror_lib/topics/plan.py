@@ -38,9 +38,9 @@ class TopicFacts:
 class CopiedTopic:
     """A topic to copy into `remote_topic`, after creating it (`create`) or growing it to `grow_to` partitions.
 
-    `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists. `keyed_over` is the
-    remote topic's count where keys are spread over it, which must not grow; `None` where partitions keep their numbers.
-    `heartbeats`: mirrors write the source topic, applications do not. `counted`: see `policy.counts`.
+    `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists. `keyed_over`: the
+    remote topic's count if keys choose partitions, which must not grow; else `None`. `heartbeats`: a topic of
+    heartbeats. `counted`: see `policy.counts`.
     """
 
     source: TopicDescription
@@ -65,8 +65,8 @@ class CopiedTopic:
 
 @dataclass(frozen=True)
 class SkippedTopic:
-    """A source topic that is not copied. `wanted`: the flow selects it, but it cannot be copied now. `unnamed`: a
-    user's class failed on its name."""
+    """A source topic that is not copied. `wanted`: the flow selects it, but cannot copy it now. `unnamed`: a custom
+    class failed on its name."""
 
     name: str
     reason: str
@@ -76,7 +76,7 @@ class SkippedTopic:
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """Every source topic, once: copied or skipped, each in the order of names. `dead_letters` is to be created."""
+    """Every source topic once, copied or skipped, in the order of names. `dead_letters` is to be created."""
 
     copied: Tuple[CopiedTopic, ...]
     skipped: Tuple[SkippedTopic, ...]

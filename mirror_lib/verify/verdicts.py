@@ -26,10 +26,10 @@ LEDGER = "ledger is wrong"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference of a partition. `records`: the number of places of the partition that differ.
+    """The first difference of a partition. `records` counts the places that differ.
 
-    An offset is `None` if neither log nor ledger has one for that side. `kind` includes changed fields:
-    `changed key, value`.
+    An offset is `None` if neither log nor ledger has one for that side. `kind` includes changed fields: `changed key,
+    value`.
     """
 
     partition: int
@@ -42,13 +42,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class PartitionVerdict:
-    """The verdict on one partition. `records` is the number of compared pairs, `unknown` has sentences on uncompared
-    parts, `left_out` the skipped offsets.
+    """The verdict on one partition. `records` counts compared pairs, `unknown` is about uncompared parts, `left_out`
+    has the skipped offsets.
 
-    `waiting`: the source has records after the ledger's end. `not_copied` counts their offsets without those that are
-    in the remote log; `None` if that is unknown. `uncompared`: records of the remote log that were not compared and not
-    left out by the scope; `None` if their number is unknown. `before_start`: source offsets before the start of the
-    copy that the file asks for."""
+    `waiting`: the source has records after the ledger's end; `not_copied` counts their offsets that are not in the
+    remote log, `None` if unknown. `uncompared`: remote records within the scope that were not compared; `None` if
+    unknown. `before_start`: source offsets before the configured start of the copy.
+    """
 
     partition: int
     records: int
@@ -110,7 +110,7 @@ class TopicVerdict:
 @dataclass(frozen=True)
 class VerifyReport:
     """The verdicts on the copied topics of a flow. `equal`: nothing differs, and everything that the file and the scope
-    ask for was compared. `waiting`: sentences on offsets that wait for open transactions."""
+    ask for was compared. `waiting` is about offsets that wait for open transactions."""
 
     DERIVED: ClassVar[Sequence[str]] = ("equal",)
 

@@ -43,42 +43,43 @@ _HEAD = """\
 
 <!-- Written by `python -m tools.docs.json_documents`; change the docstrings of the dataclasses. -->
 
-`--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. `X[]` is an array
-of X, `{X}` an object with names as keys. Releases may add keys. The output of `mirror translate-position` has the form
-of its input.
+`--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. Types stand before
+their keys: `X[]` is an array of X, `{X}` an object with names as keys. Releases may add keys. `mirror mm1` prints the
+documents of `mirror run`, `mirror translate-position` the form of its input.
 """
 ERROR: Mapping[str, Any] = {"error": Optional[str], "code": Optional[str], "exit_code": int}
 # By heading: the class that is printed if there is one, further keys with their types, and a remark.
 DOCUMENTS: Mapping[str, Tuple[Optional[type], Mapping[str, Any], str]] = {
-    "mirror run: a cycle": (FlowMetrics, {}, "One for each cycle. `mirror mm1` prints the documents of `mirror run`."),
+    "mirror run: a cycle": (FlowMetrics, {}, ""),
     "mirror run: an outage": (Outage, {}, ""),
     "mirror run: topic configs, ACLs, heartbeats": (ControlReport, {}, ""),
-    "mirror run: the end of a flow": (FlowOutcome, ERROR, "A flow that copies nothing, and one of `mirror translate`, "
-        "has only `flow`, `error`, `code` and `exit_code`, and only if it failed."),
-    "mirror run --if-running exit": (OpenRun, {"already_running": bool}, "For a process of this machine: `flow`, "
+    "mirror run: the end of a flow": (FlowOutcome, ERROR, "Of a flow that copies nothing, and of `mirror "
+        "translate`, only `flow`, `error`, `code` and `exit_code`, and only if it failed."),
+    "mirror run --if-running exit": (OpenRun, {"already_running": bool}, "Of a process on this machine `flow`, "
         "`process` (its id) and `already_running`."),
-    "mirror translate: a cycle": (CycleReport, {}, "`mirror run` prints it too."),
+    "mirror translate: a cycle": (CycleReport, {}, "Also of `mirror run`."),
     "mirror status": (FlowStatus, {}, ""),
     "mirror report": (None, {"page": str, "sha256": str, "bytes": int, "flows": Mapping[str, str]}, "The file, its "
         "digest and size, and the state of each flow."),
-    "mirror doctor": (Check, {}, "One for each check."),
+    "mirror doctor": (Check, {}, ""),
     "mirror plan": (FlowPreview, {}, ""),
     "mirror plan --topic, --group": (Decided, {}, ""),
     "mirror verify": (VerifyReport, {"exit_code": int}, ""),
     "mirror groups plan": (None, {"flow": str, "direction": str, "run_id": Optional[str],
         "positions": Sequence[PlannedOffset], "unreadable": Sequence[str], "exit_code": int}, "`run_id` is null "
-        "without commits; `unreadable` has a sentence for each group that cannot be read."),
+        "without commits; `unreadable`: groups that cannot be read."),
     "mirror groups rollback": (None, {"flow": str, "cluster": str, "run_id": str, "undo_run_id": Optional[str],
         "positions": Sequence[UndoneOffset]}, "`undo_run_id` is the run of the rollback; null without `--execute`."),
-    "mirror cutover run": (CutoverStep, {}, "One before each step, and one after it. `cutover back` prints them too."),
+    "mirror cutover run": (CutoverStep, {}, "Also of `cutover back`."),
     "mirror cutover plan": (Readiness, {}, ""),
     "mirror failover": (Failover, {}, ""),
     "mirror takeover": (None, {"flow": str, "run_id": Optional[str], "partitions": Sequence[PartitionTakeover],
         **ERROR}, "`run_id` is null where the take-over wrote no partition."),
-    "Log lines": (None, {"time": str, "level": str, "message": str, "code": str, "trace": str}, "With "
-        "`MIRROR_LOG_FORMAT=json` standard error has one object a line. `time` is UTC, ISO 8601; `code` and `trace` "
-        "may be absent."),
+    "Log lines": (None, {"time": str, "level": str, "message": str, "code": str, "trace": str}, "Standard "
+        "error with `MIRROR_LOG_FORMAT=json`. `time` is UTC, ISO 8601; `code` and `trace` may be absent."),
 }  # fmt: skip
+# Where the keys of a class are that is a document itself.
+_TITLES = {cls: title for title, (cls, _, _) in DOCUMENTS.items() if cls}
 _TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -88,13 +89,13 @@ def page() -> str:
     for title, (cls, more, remark) in DOCUMENTS.items():
         keys = {**({} if cls is None else keys_of(cls)), **more}
         lines += [f"## {title}", "", *(_words(cls) if cls else []), *(_wrapped(remark) if remark else [])]
-        lines += _table(keys, objects)
+        lines += _keys(keys, objects)
     lines += ["## Objects", ""]
     listed: List[str] = []
     while len(listed) < len(objects):
         name = min(objects.keys() - set(listed))
         listed.append(name)
-        lines += [f"### {name}", "", *_words(objects[name]), *_table(keys_of(objects[name]), objects)]
+        lines += [f"### {name}", "", *_words(objects[name]), *_keys(keys_of(objects[name]), objects)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -115,9 +116,12 @@ def _wrapped(text: str) -> List[str]:
     return [*textwrap.wrap(text, 140, break_long_words=False, break_on_hyphens=False), ""]
 
 
-def _table(keys: Mapping[str, Any], objects: Dict[str, type]) -> List[str]:
-    rows = (f"|`{key}`|{_type(hint, objects)}|" for key, hint in keys.items())
-    return ["|key|type|", "|---|---|", *rows, ""]
+def _keys(keys: Mapping[str, Any], objects: Dict[str, type]) -> List[str]:
+    """One sentence: each type with its keys."""
+    of_types: Dict[str, List[str]] = {}
+    for key, hint in keys.items():
+        of_types.setdefault(_type(hint, objects), []).append(f"`{key}`")
+    return _wrapped("Keys: " + "; ".join(f"{name} {', '.join(own)}" for name, own in of_types.items()) + ".")
 
 
 def _type(hint: Any, objects: Dict[str, type]) -> str:
@@ -133,6 +137,8 @@ def _type(hint: Any, objects: Dict[str, type]) -> str:
         return f"{{{_type(inner[1], objects)}}}"
     if hasattr(hint, "PRINTED") or issubclass(hint, Exception):
         return "string"
+    if hint in _TITLES:
+        return f"[{hint.__name__}](#{_TITLES[hint].replace(' ', '-')})"
     if isinstance(hint, type) and is_dataclass(hint):
         objects[hint.__name__] = hint
         return f"[{hint.__name__}](#{hint.__name__.lower()})"

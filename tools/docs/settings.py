@@ -6,15 +6,15 @@ from typing import Iterable, List
 
 from mirror_lib.config.model import CLASSES
 from mirror_lib.config.settings import OF_OTHERS, SETTINGS
-from mirror_lib.config.values import TOP, Setting
+from mirror_lib.config.values import BOOLEAN, TOP, Setting
 
 _HEAD = """# Settings
 
 <!-- Written by `python -m tools.docs.settings`; change mirror_lib/config/model.py instead. -->
 
 One file describes clusters, flows and state: YAML, or a MirrorMaker 2 `.properties` file. `conf/mirror.yaml` and
-`conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3). In YAML an unknown key is
-refused, with its line and the key that may be meant. In MirrorMaker's and Connect's files it is ignored.
+`conf/mm2.properties` are the same flow in both. Keys and defaults are MirrorMaker 2's (4.3). An unknown key is refused
+in YAML, and ignored in MirrorMaker's and Connect's files.
 
 ## Where a key may stand
 
@@ -30,18 +30,16 @@ refused, with its line and the key that may be meant. In MirrorMaker's and Conne
 |`ssl.*`, `sasl.*`, `security.protocol`, `bootstrap.servers`|at the top level|every client of every cluster|
 
 Client properties, weakest first: bare, `A.property`, `A->B.source.cluster.property`; then for one kind of client: bare,
-`A->B.consumer.x`, `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x`. `A.consumer.x` beats
-`A->B.consumer.x` as in MirrorMaker 2; a warning names each case.
+`A->B.consumer.x`, `A.consumer.x` (a warning names each case), `A->B.source.consumer.x`, `A->B.producer.override.x`.
 
-Bare `consumer.`, `producer.` and `admin.` keys, which MirrorMaker 2 drops, count for every flow. YAML maps
-may be nested: `consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
+Bare `consumer.`, `producer.` and `admin.` keys count for every flow. YAML maps may be nested:
+`consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
 
 ## Connectors
 
-`mirror run source.json checkpoint.json heartbeat.json` reads the three connectors of MirrorMaker 2 in every form of
-Connect's REST: the flat map, `{"name": …, "config": {…}}`, a list of these, or the answer of
-`GET /connectors?expand=info`. A standalone worker's `.properties` work too, also with the worker's own file, of which
-only the converters count.
+`mirror run source.json checkpoint.json heartbeat.json` reads MirrorMaker 2's connectors in every form of Connect's
+REST: the flat map, `{"name": …, "config": {…}}`, a list of these, or the answer of `GET /connectors?expand=info`. A
+standalone worker's `.properties` work too, also with the worker's own file, of which only the converters count.
 
 - Files with one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. Without one of the connectors it
   copies nothing, translates no groups, or writes no heartbeats.
@@ -52,7 +50,7 @@ only the converters count.
 ## Values
 
 - `${env:NAME}`, `${file:/path:key}` (a Java properties file) and `${dir:/path:file}` refer to a value, in every key
-  but `clusters`. Put secrets there; they are never printed.
+  but `clusters`, and are never printed.
 - Lists are split at commas and trimmed. A YAML list keeps commas inside its items: `topics: ["orders-[0-9]{1,3}"]`.
 - `.properties` files are read as Java reads them: ISO-8859-1, `\\uXXXX`, `\\` at the end of a line continues it, and a
   single backslash before any other character is dropped (write `\\\\.` for `\\.`). Comments after a value and quotes
@@ -62,24 +60,23 @@ only the converters count.
 
 ## Patterns
 
-`topics`, `groups` and their `.exclude` lists are Python regular expressions here, Java's in MirrorMaker 2. The whole
-name must match. The mirror refuses `\\p{...}`, `\\Q...\\E`, `\\h`, nested sets
-(`[a&&b]`, `[a[b]]`), flags such as `(?i)` after the start, and before Python 3.11 possessive quantifiers (`a++`) and
-atomic groups. It also refuses what Java cannot read, because Spark subscribes by the patterns: `(?P<name>...)`,
-`(?a)`, `(?x)`, `{,3}`, `{` as itself.
+`topics`, `groups` and their `.exclude` lists are Python regular expressions, which must match the whole name. The
+mirror refuses `\\p{...}`, `\\Q...\\E`, `\\h`, nested sets (`[a&&b]`, `[a[b]]`), flags such as `(?i)` after the start,
+and before Python 3.11 possessive quantifiers (`a++`) and atomic groups. It also refuses what Java cannot read, because
+Spark subscribes by the patterns: `(?P<name>...)`, `(?a)`, `(?x)`, `{,3}`, `{` as itself.
 Python's `\\d` and `\\w` also match beyond ASCII, which only group names can have.
 
 ## Custom classes
 
 A policy or a filter is a built-in, under its Java name (with or without `org.apache.kafka.connect.mirror.`), or your
 own Python class, as `module:Class` (example: `conf/examples/custom/mirror.yaml`). Only the driver imports it, from
-Python's path or the folder of the configuration file. Ship it with `--py-files` if the driver runs on another machine.
-Each flow makes one `Class(flow, properties)`. `flow` has settings as attributes (`flow.source.alias`,
-`flow.topics_exclude`). `properties` has keys after the class's key: `topic.filter.class.teams` is `teams`.
+Python's path or the configuration file's folder; `--py-files` ships it to a driver on another machine. Each flow makes
+one `Class(flow, properties)`. `flow` has settings as attributes (`flow.source.alias`, `flow.topics_exclude`),
+`properties` keys after the class's key: `topic.filter.class.teams` is `teams`.
 
 |key|methods|
 |---|---|
-|`replication.policy.class`|the methods of `DefaultReplicationPolicy` in `mirror_lib/topics/policy.py`; extend it: \
+|`replication.policy.class`|extend `DefaultReplicationPolicy` of `mirror_lib/topics/policy.py`: \
 `format_remote_topic(alias, topic)`, `topic_source(topic)` and `upstream_topic(topic)` are enough|
 |`topic.filter.class`|`why_not(topic)`: a reason, or `None` to copy the topic|
 |`group.filter.class`|`why_not(group)`: a reason, or `None` to translate the group|
@@ -95,22 +92,22 @@ The properties serve Spark's Java client and kafka-python.
 - `security.protocol`: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.
 - `sasl.mechanism`: `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`, `GSSAPI` with
   `Krb5LoginModule` there, `OAUTHBEARER` with client credentials, `AWS_MSK_IAM` ([logins.md](../deploy/logins.md)).
-  Delegation tokens are refused. Without `sasl.jaas.config` the section `KafkaClient` of the JAAS file counts that
-  `KAFKA_OPTS` or `JDK_JAVA_OPTIONS` names (`-Djava.security.auth.login.config=`).
+  Without `sasl.jaas.config` the section `KafkaClient` of the JAAS file counts that `KAFKA_OPTS` or `JDK_JAVA_OPTIONS`
+  names (`-Djava.security.auth.login.config=`).
 - `ssl.truststore.*`, `ssl.keystore.*`, `ssl.key.password`: JKS (the default), PKCS12 and PEM files, and PEM text in
   `ssl.truststore.certificates`, `ssl.keystore.key` and `ssl.keystore.certificate.chain`. A key store must hold one
   private key. Without a trust store Java trusts its own certificates, Python the system's.
 - `ssl.endpoint.identification.algorithm`: `https`, or empty to skip the check of the host name.
-- `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites` is for Spark's client alone; limit
-  suites at the brokers.
+- `ssl.protocol`, `ssl.enabled.protocols`: TLS 1.2 and 1.3. `ssl.cipher.suites` is for Spark's client alone.
 
 Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL's default; encrypt it with
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
 """
-_UNUSED_ELSEWHERE = "[mirrormaker-keys.md](mirrormaker-keys.md) has the keys of MirrorMaker and Connect. Others:"
-_SPELLINGS = """A warning names the right key. [mirrormaker-keys.md](mirrormaker-keys.md#former-and-misspelt-names)
-lists former and misspelt names. `….interval.ms` is read as `….interval.seconds`, `emit.heartbeats` and its like with
-`.enabled`, and other capitals (`Replication.factor`) as lower case."""
+_UNUSED_ELSEWHERE = "[mirrormaker-keys.md](mirrormaker-keys.md) has the keys of MirrorMaker and Connect. Also refused:"
+_SPELLINGS = """\
+With a warning, `….interval.ms` is read as `….interval.seconds`, `emit.heartbeats` and its like with `.enabled`,
+`Replication.factor` in lower case, and
+[former and misspelt names](mirrormaker-keys.md#former-and-misspelt-names) as the right ones."""
 
 
 def page() -> str:
@@ -133,7 +130,11 @@ def _section(title: str, text: str, lines: Iterable[str]) -> str:
 
 def _table(settings: Iterable[Setting]) -> List[str]:
     head = ["|key|value|default|meaning|", "|---|---|---|---|"]
-    return [*head, *(f"|`{s.name}`|{s.kind.name}|{_code(s.default)}|{_meaning(s)}|" for s in settings)]
+    return [*head, *(f"|`{s.name}`|{_kind(s)}|{_code(s.default)}|{_meaning(s)}|" for s in settings)]
+
+
+def _kind(setting: Setting) -> str:
+    return "boolean" if setting.kind is BOOLEAN else setting.kind.name
 
 
 def _meaning(setting: Setting) -> str:
@@ -144,7 +145,7 @@ def _meaning(setting: Setting) -> str:
 
 def _unused() -> List[str]:
     return [
-        f"- {', '.join(_code(name) for name in row.names)}: {'refused' if row.refused else 'ignored'}; {row.reason}."
+        f"- {', '.join(_code(name) for name in row.names)}: {row.reason}."
         for row in OF_OTHERS
     ]
 

@@ -21,15 +21,14 @@ _HEAD = """\
 
 <!-- Written by `python -m tools.docs.cli`; change the parsers in mirror_lib/commands/ instead. -->
 
-A command takes `[OPTIONS] CONFIG ...` unless its section shows otherwise; its `--help` prints the same.
-`mirror --version` prints the release. Results go to standard output; progress, warnings and errors go to standard
-error. [json.md](json.md) has the documents of `--json`.
-[start-and-stop.md](../run/start-and-stop.md) has the environment variables.
+A command takes `[OPTIONS] CONFIG ...` unless its section shows otherwise; its `--help` prints the same. Results go to
+standard output; progress, warnings and errors to standard error. [json.md](json.md) has the documents of `--json`.
 """
 _MM1_OPTIONS = (
     "[mirrormaker-keys.md](mirrormaker-keys.md#mirrormaker-1-options) has the options of MirrorMaker 1, which replace "
     "CONFIG."
 )
+_STATUS = "[status.md](../run/status.md) has the exit codes."
 
 
 def page() -> str:
@@ -98,7 +97,7 @@ def _section(name: str, parser: argparse.ArgumentParser, common: Set[Same], of_r
         lines += [_MM1_OPTIONS, ""]
     extra = (parser.epilog or "").replace(EXIT_CODES, "").strip()
     if extra.startswith("exit codes:"):
-        lines.append(_exit_codes(extra))
+        lines += [_STATUS, ""]
     elif extra:
         lines += [extra, ""]
     return "\n".join(lines)

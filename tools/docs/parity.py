@@ -19,37 +19,35 @@ _HEAD = """# Parity with MirrorMaker
 
 <!-- Written by `python -m tools.docs.parity`; change mirror_lib/config/ instead. -->
 
-What the mirror does with each key of MirrorMaker 2 (4.3.1 and earlier) and each option of MirrorMaker 1. `*` stands for
-any ending. [settings.md](settings.md) has values and defaults, [choose.md](../migrate/choose.md) the migration.
+The keys of MirrorMaker 2 (4.3.1 and earlier) and the options of MirrorMaker 1. `*` stands for any ending.
+[settings.md](settings.md) has values and defaults, [choose.md](../migrate/choose.md) the migration.
 
-*Supported* keys work as in MirrorMaker. *Ignored* ones have no effect: a run prints their number, `mirror plan CONFIG
---all` each of them. The mirror does not accept a file with a *refused* one, since it would copy other records.
+*Supported* keys work as in MirrorMaker. *Ignored* ones have no effect: `mirror plan CONFIG --all` lists them. A file
+with a *refused* one is not accepted, since it would copy other records.
 """
 _FORMS: Tuple[Row, ...] = (
-    ("`A->B.key`, `A.key`, bare `key`; `A.consumer.x`, `A->B.source.consumer.x`, `A->B.producer.override.x` and their "
-     "like", "supported", "with MirrorMaker's precedence"),
+    ("`A->B.key`, `A.key`, bare `key`, `A.consumer.x` and [other forms](settings.md#where-a-key-may-stand)",
+     "supported", "with MirrorMaker's precedence"),
     ("a key that MirrorMaker ignores: unknown, a client property without its cluster, of a cluster that is not listed",
      "ignored", "with its line, and the name that may be meant"),
-    ("bare `consumer.x`, `producer.x`, `admin.x`, which MirrorMaker drops", "differs", "count for every flow"),
+    ("bare `consumer.x`, `producer.x`, `admin.x`", "differs", "count for every flow; MirrorMaker drops them"),
     ("blank `replication.policy.separator`", "supported", "with a blank `source.cluster.alias` topics keep names"),
     ("`A.producer.x`, `A->B.producer.x`", "differs", "both are for the producer of records; in MirrorMaker for the "
      "worker's and that of offset syncs"),
-    ("`linger.ms`, `fetch.max.bytes`, `acks`, `compression.type` and other client properties of sizes, waits, "
-     "acknowledgements and codecs", "ignored", "record batches are copied as they are; only Spark's source, which "
-     "finds log ends, has them"),
-    ("`${env:NAME}`, `${file:/path:key}`, `${dir:/path:file}`", "supported", "in every value but `clusters`, also by "
-     "the names of `config.providers`; a missing value is refused, where Kafka keeps the text"),
+    ("client properties of sizes, waits, acknowledgements and codecs, such as `linger.ms`, `acks`, `compression.type`",
+     "ignored", "record batches are copied as they are; only Spark's source, which finds log ends, has them"),
+    ("`${env:NAME}`, `${file:/path:key}`, `${dir:/path:file}`", "supported", "also by the names of `config.providers`; "
+     "a missing value is refused, where Kafka keeps the text"),
     ("`${name:…}` of your own provider class", "refused", "no Java class runs here"),
     ("comments after a value or between the lines of a list, quotes round a value, a key given twice", "differs",
      "corrected with a warning"),
     ("any name of the file, a byte order mark at its start", "supported", "`.yaml` and `.yml` are this mirror's own"),
     ("patterns", "differs", "[Python's](settings.md#patterns)"),
-    ("`connect-mirror-maker.sh FILE --clusters B C`", "supported", "`mirror run FILE --clusters B C`: the flows into "
-     "these clusters"),
+    ("`connect-mirror-maker.sh FILE --clusters B C`", "supported", "`mirror run FILE --clusters B C`"),
 )
 _CONNECT: Tuple[Row, ...] = (
-    ("`MirrorSourceConnector`, `MirrorCheckpointConnector`, `MirrorHeartbeatConnector`", "supported", "as JSON in "
-     "every form of Connect's REST, or as a standalone worker's `.properties`, also with the worker's own file"),
+    ("`MirrorSourceConnector`, `MirrorCheckpointConnector`, `MirrorHeartbeatConnector`", "supported",
+     "[Connectors](settings.md#connectors)"),
     ("`KafkaMirrorMaker2` of Strimzi", "refused", "give the connectors of its Connect: `curl "
      "localhost:8083/connectors?expand=info` in a pod"),
     ("two `MirrorSourceConnector` of one source and target", "refused", "run each with its own configuration and "

@@ -9,9 +9,8 @@ from mirror_lib.replication.start_rules import RULES, Action, Rule
 _HEAD = """\
 # Where a copy starts
 
-At its start a run decides for each partition where the copy resumes, by the ledger and the ends of both logs. It never
-appends on an assumption that it has not checked. The first row that fits decides. An empty cell fits everything. A
-comparison reads both logs record by record. If they differ, the partition stops with the code of the row.
+At its start a run decides for each partition where the copy resumes. The first row that fits decides; an empty cell
+fits everything. A comparison reads both logs record by record. If they differ, the partition stops with the row's code.
 
 - **Ledger:** the rows of the partition. They are *of a deleted remote topic* if the remote topic has another id now.
 - **Remote log:** *empty* never held a record, *expired* held some and has none now. A remote topic that several
@@ -21,8 +20,7 @@ comparison reads both logs record by record. If they differ, the partition stops
 - **Start:** `start.position`, else `consumer.auto.offset.reset`. The offset metadata of `commit.source.group` counts as
   a row of the ledger.
 
-`mirror plan` ends with 3 where these rules stop a partition. It compares no records: what a comparison shows, and
-whether a topic without an id was re-created, only the run finds out.
+`mirror plan` ends with 3 where these rules stop a partition, but compares no records.
 
 <!-- Written by `python -m tools.docs.starts` from mirror_lib/replication/start_rules.py, which the copy follows. -->
 """

@@ -43,9 +43,9 @@ _HEAD = """\
 
 <!-- Written by `python -m tools.docs.json_documents`; change the docstrings of the dataclasses. -->
 
-`--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. Types stand before
-their keys: `X[]` is an array of X, `{X}` an object with names as keys. Releases may add keys. `mirror mm1` prints the
-documents of `mirror run`, `mirror translate-position` the form of its input.
+`--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. *Keys* are those
+that the text does not name; `X[]` is an array of X, `{X}` an object with names as keys. Releases may add keys.
+`mirror mm1` prints the documents of `mirror run`, `mirror translate-position` the form of its input.
 """
 ERROR: Mapping[str, Any] = {"error": Optional[str], "code": Optional[str], "exit_code": int}
 # By heading: the class that is printed if there is one, further keys with their types, and a remark.
@@ -88,14 +88,13 @@ def page() -> str:
     lines = [_HEAD]
     for title, (cls, more, remark) in DOCUMENTS.items():
         keys = {**({} if cls is None else keys_of(cls)), **more}
-        lines += [f"## {title}", "", *(_words(cls) if cls else []), *(_wrapped(remark) if remark else [])]
-        lines += _keys(keys, objects)
+        lines += [f"## {title}", "", *_section(cls, remark, keys, objects)]
     lines += ["## Objects", ""]
     listed: List[str] = []
     while len(listed) < len(objects):
         name = min(objects.keys() - set(listed))
         listed.append(name)
-        lines += [f"### {name}", "", *_words(objects[name]), *_keys(keys_of(objects[name]), objects)]
+        lines += [f"### {name}", "", *_section(objects[name], "", keys_of(objects[name]), objects)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -107,21 +106,18 @@ def keys_of(cls: type) -> Dict[str, Any]:
     return {**own, **{name: get_type_hints(getattr(cls, name).fget)["return"] for name in derived}}
 
 
-def _words(cls: type) -> List[str]:
-    paragraphs = inspect.cleandoc(cls.__doc__ or "").replace("`None`", "`null`").split("\n\n")
-    return [line for each in paragraphs for line in _wrapped(" ".join(each.split()))]
+def _section(cls: Optional[type], remark: str, keys: Mapping[str, Any], objects: Dict[str, type]) -> List[str]:
+    """The docstring, the remark, and the keys that neither explains; objects with their place on the page."""
+    words = inspect.cleandoc(cls.__doc__ or "") if cls else ""
+    text = " ".join(f"{words} {remark}".replace("`None`", "`null`").split())
+    types = {key: _type(hint, objects) for key, hint in keys.items()}
+    named = [(key, name if "[" in name and "#" in name else "") for key, name in types.items()]
+    further = [f"`{key}`{f' {name}' if name else ''}" for key, name in named if name or f"`{key}`" not in text]
+    return _wrapped(f"{text} Keys: {', '.join(further)}." if further else text)
 
 
 def _wrapped(text: str) -> List[str]:
     return [*textwrap.wrap(text, 140, break_long_words=False, break_on_hyphens=False), ""]
-
-
-def _keys(keys: Mapping[str, Any], objects: Dict[str, type]) -> List[str]:
-    """One sentence: each type with its keys."""
-    of_types: Dict[str, List[str]] = {}
-    for key, hint in keys.items():
-        of_types.setdefault(_type(hint, objects), []).append(f"`{key}`")
-    return _wrapped("Keys: " + "; ".join(f"{name} {', '.join(own)}" for name, own in of_types.items()) + ".")
 
 
 def _type(hint: Any, objects: Dict[str, type]) -> str:

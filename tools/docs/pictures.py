@@ -151,14 +151,52 @@ def throughput() -> str:
 
 # The width of a character of 12 px: the browser stretches each line to so many of them, whatever font it has.
 CHARACTER, LINE = 7.2, 18
+# Outputs as the commands print them.
+PLAN = """\
+primary->backup: what a run would change
+copying: 4 tasks · cycles of 10 s · at most 50.0 MB/s · exactly-once, read_committed
+topics: 1 to create, 1 to grow, 195 copied as is, 1 cannot be copied, 106 skipped
+     TOPIC     REMOTE TOPIC      PARTITIONS  HOW
+  +  orders    primary.orders    4           create, replication.factor 1, cleanup.policy=compact
+  ~  payments  primary.payments  1 -> 2      grow
+     BLOCKED  WHY
+  !  bills    collides with existing topic primary_bills: Kafka treats . and _ alike in metric names
+     SKIPPED  WHY                           WHICH
+         104  no include pattern matches    a, b, c, d, e and 99 more
+           2  excluded by `.*\\.replica`     audit.replica, orders.replica
+configs: 1 to change in 1 of 196 remote topics, 3 different and kept (--all says why)
+     REMOTE TOPIC      CONFIG        FROM       TO        WHY
+  ~  primary.payments  retention.ms  604800000  86400000  set on the source topic
+acls: none: primary has no authorizer
+groups: 12 to translate, 1 left alone for now
+     app, billing, g0, g1, g2 and 7 more
+     LEFT ALONE  WHY
+  !  report      active on backup: it has members there
+internal topics: 1 to create, 2 off (--all says why)
+     WHAT        TOPIC       WHERE      HOW
+  +  heartbeats  heartbeats  on backup  written by mirror run
+primary->backup: a run would create 1 topic, grow 1 topic, change 1 config, \
+create 1 internal topic; it copies 197 topics; 1 topic cannot be copied"""
+RUN = """\
+FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA
+primary->backup           20,088    5.1 MB     1,204,000       3.1 s        60 s
+  ━━━━━━━━──────────────── 33 %  copying
+
+TOPIC                                LAG RECORDS   WORST PARTITION       ITS LAG
+orders                                   903,000                 3       301,000
+payments.card                            301,000                 0       301,000"""
+GROUPS = """\
+GROUP    FROM            OFFSET  TO                      TO OFFSET  PRESENT  RE-READ  VERDICT               ACTION
+billing  json.zstd-1       1000  primary.json.zstd-1          1001        -        0  exact                 committed
+billing  transactions-0      50  primary.transactions-0         51       51        0  \
+exact                 none: already there
+billing  transactions-1    1020  primary.transactions-1        652      680       28  would move backwards  none"""
 
 
-def screen(page: str, begins: str, notes: Sequence[Tuple[str, str]]) -> str:
-    """The block of a page that begins with `begins`, as a terminal. `notes`: a piece of a line, which gets a frame and
-    a number, and its meaning, which is below."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```text\n(.*?)\n```", text, re.MULTILINE | re.DOTALL)
-    rows = next(block for block in blocks if block.startswith(begins)).split("\n")
+def screen(title: str, text: str, notes: Sequence[Tuple[str, str]]) -> str:
+    """An output as a terminal. `notes`: a piece of a line, which gets a frame and a number, and its meaning, which is
+    below."""
+    rows = text.split("\n")
     width, height = round(CHARACTER * max(map(len, rows))) + 60, LINE * len(rows) + 28
     parts = [f"<rect width='{width}' height='{height}' fill='#111827'/>"]
     for number, row in enumerate(rows):
@@ -173,7 +211,7 @@ def screen(page: str, begins: str, notes: Sequence[Tuple[str, str]]) -> str:
         parts += _badge(x - 8, y + LINE / 2, count)
         below = height + 24 + 22 * (count - 1)
         parts += [*_badge(24, below - 4, count), label(42, below, means, 13)]
-    return svg(max(width, 640), height + 22 * len(notes) + 16, f"{begins}, explained", parts)
+    return svg(max(width, 640), height + 22 * len(notes) + 16, f"{title}, explained", parts)
 
 
 def _badge(x: float, y: float, number: int) -> List[str]:
@@ -184,8 +222,8 @@ def _badge(x: float, y: float, number: int) -> List[str]:
 def plan_screen() -> str:
     """What a run would change."""
     return screen(
-        "run/plan.md",
         "primary->backup: what a run would change",
+        PLAN,
         [
             ("copying: 4 tasks", "the flow's choices: tasks.max, batch.max.seconds, max.bytes.per.second, delivery"),
             ("+  orders", "+ is created, ~ is changed, - is deleted; what stays as it is, is counted"),
@@ -200,8 +238,8 @@ def plan_screen() -> str:
 def run_screen() -> str:
     """The live table of a run."""
     return screen(
-        "run/status.md",
         "FLOW                   RECORDS/S",
+        RUN,
         [
             ("20,088", "records a second, an average of 30 s"),
             ("1,204,000", "source offsets that are not copied yet"),
@@ -216,8 +254,8 @@ def run_screen() -> str:
 def groups_screen() -> str:
     """Where each group would resume."""
     return screen(
-        "run/consumer-groups.md",
         "GROUP    FROM",
+        GROUPS,
         [
             ("json.zstd-1       1000", "the group's committed offset on the source"),
             ("primary.json.zstd-1          1001", "the offset on the target before the same next record"),

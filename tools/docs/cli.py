@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Dict, Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, Tuple
 
 from mirror_lib.cli import command_line
 from mirror_lib.commands.arguments import EXIT_CODES
@@ -34,13 +34,14 @@ _STATUS = "[status.md](../run/status.md) has the exit codes."
 def page() -> str:
     """The page as Markdown."""
     parsers = dict(commands(command_line()))
-    run = parsers[RUN]._actions
-    common = [each for each in run if each.dest in COMMON]
-    shared = {_same(each) for each in common}
-    of_run = {_same(each) for each in run} - shared
+    common = [each for each in parsers[RUN]._actions if each.dest in COMMON]
+    # The command that has an option's row: the first one with it.
+    rows: Dict[Same, str] = {_same(each): "" for each in common}
     parts = [_HEAD, _exit_codes(EXIT_CODES), _common(common, parsers)]
     for name, parser in parsers.items():
-        parts.append(_section(name, parser, shared, of_run if name != RUN else set()))
+        for each in parser._actions:
+            rows.setdefault(_same(each), name)
+        parts.append(_section(name, parser, rows))
     return "\n".join(parts)
 
 
@@ -79,20 +80,20 @@ def _common(common: List[argparse.Action], parsers: Dict[str, argparse.ArgumentP
     return "\n".join([*lines, ""])
 
 
-def _section(name: str, parser: argparse.ArgumentParser, common: Set[Same], of_run: Set[Same]) -> str:
+def _section(name: str, parser: argparse.ArgumentParser, rows: Mapping[Same, str]) -> str:
     purpose = " ".join((parser.description or "").split()).partition(". ")[0]
-    own = [each for each in parser._actions if _same(each) not in common and each.dest != "help"]
+    own = [each for each in parser._actions if rows[_same(each)] and each.dest != "help" and each.option_strings]
     if name == MM1:
         own = [each for each in own if each.dest not in {option.name for option in OPTIONS}]
-    as_run = [each for each in own if _same(each) in of_run]
-    own = [each for each in own if each not in as_run and each.option_strings]
     lines = [f"## {name}", "", f"{purpose[0].upper()}{purpose[1:]}.", ""]
     if _usage(name, parser) != f"{name} [OPTIONS] CONFIG ...":
         lines += [f"    {_usage(name, parser)}", ""]
-    if own:
-        lines += [*_table(("option", "default", "meaning"), [[_name(o), _default(o), _meaning(o)] for o in own]), ""]
-    if as_run:
-        lines += [f"As for mirror run: {', '.join(_name(each) for each in as_run)}.", ""]
+    new = [[_name(each), _default(each), _meaning(each)] for each in own if rows[_same(each)] == name]
+    if new:
+        lines += [*_table(("option", "default", "meaning"), new), ""]
+    for other in dict.fromkeys(rows[_same(each)] for each in own):
+        as_there = [_name(each) for each in own if rows[_same(each)] == other != name]
+        lines += [f"As for {other}: {', '.join(as_there)}.", ""] if as_there else []
     if name == MM1:
         lines += [_MM1_OPTIONS, ""]
     extra = (parser.epilog or "").replace(EXIT_CODES, "").strip()

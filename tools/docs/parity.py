@@ -70,16 +70,18 @@ _READ_ELSEWHERE: Mapping[str, Tuple[str, str]] = {
     "config.providers*": ("differs", "names of Kafka's three providers count; their limits do not"),
 }
 _DIFFERS = "[settings.md](settings.md#for-a-flow) has how"
+_IN_SETTINGS = "The other keys are in [settings.md](settings.md#for-a-flow): supported, or with **Differs**."
 _ORDER = ("supported", "differs", "ignored", "refused")
 
 
 def page() -> str:
     """The whole page as Markdown."""
     rows = sorted(map(key_row, mirrormakers_keys()), key=lambda row: _ORDER.index(row[1]))
+    rows = [row for row in rows if row[2] not in ("", _DIFFERS)]
     parts = [
         _HEAD,
         _section("Forms of MirrorMaker 2's file", "form", _FORMS),
-        _section("Keys of MirrorMaker 2 and Kafka Connect", "key", rows),
+        _section("Keys of MirrorMaker 2 and Kafka Connect", "key", rows, _IN_SETTINGS),
         _other_names(),
         _section("Kafka Connect", "", _CONNECT),
         _section("MirrorMaker 1: options", "option", map(_option, OPTIONS)),
@@ -137,8 +139,8 @@ def _client_files() -> str:
     return _section("MirrorMaker 1: keys of --consumer.config and --producer.config", "key", rows)
 
 
-def _section(title: str, first: str, rows: Iterable[Row]) -> str:
-    lines: List[str] = [f"## {title}", "", f"|{first}||how, or why|", "|---|---|---|"]
+def _section(title: str, first: str, rows: Iterable[Row], text: str = "") -> str:
+    lines: List[str] = [f"## {title}", "", *([text, ""] if text else []), f"|{first}||how, or why|", "|---|---|---|"]
     # Keys with one answer share a row.
     names: Dict[Tuple[str, str], List[str]] = {}
     for name, status, text in rows:

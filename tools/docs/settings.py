@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterable, List
 
 from mirror_lib.config.model import CLASSES
-from mirror_lib.config.settings import OF_OTHERS, SETTINGS
+from mirror_lib.config.settings import SETTINGS
 from mirror_lib.config.values import BOOLEAN, TOP, Setting
 
 _HEAD = """# Settings
@@ -103,11 +103,11 @@ The properties serve Spark's Java client and kafka-python.
 Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL's default; encrypt it with
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
 """
-_UNUSED_ELSEWHERE = "[mirrormaker-keys.md](mirrormaker-keys.md) has the keys of MirrorMaker and Connect. Also refused:"
-_SPELLINGS = """\
-With a warning, `….interval.ms` is read as `….interval.seconds`, `emit.heartbeats` and its like with `.enabled`,
-`Replication.factor` in lower case, and
-[former and misspelt names](mirrormaker-keys.md#former-and-misspelt-names) as the right ones."""
+_OTHERS = """\
+[mirrormaker-keys.md](mirrormaker-keys.md) has the other keys of MirrorMaker and Connect, and
+[former and misspelt names](mirrormaker-keys.md#former-and-misspelt-names), which are read with a warning. So are
+`….interval.ms` as `….interval.seconds`, `emit.heartbeats` and its like with `.enabled`, and `Replication.factor` in
+lower case. An error names the reason for any other key."""
 
 
 def page() -> str:
@@ -118,8 +118,7 @@ def page() -> str:
         _HEAD,
         _section("For the whole file", "", _table(whole_file)),
         _section("For a flow", "", _table(flow)),
-        _section("Ignored or refused", _UNUSED_ELSEWHERE, _unused()),
-        _section("Other spellings", _SPELLINGS, []),
+        _section("Other keys", _OTHERS, []),
     ]
     return "\n".join(sections)
 
@@ -141,13 +140,6 @@ def _meaning(setting: Setting) -> str:
     text = setting.differs.replace(CLASSES, f"[{CLASSES}](#custom-classes)")
     note = f"**Differs:** {text}" if text else setting.note
     return f"{setting.meaning}. {note[0].upper()}{note[1:]}" if note else setting.meaning
-
-
-def _unused() -> List[str]:
-    return [
-        f"- {', '.join(_code(name) for name in row.names)}: {row.reason}."
-        for row in OF_OTHERS
-    ]
 
 
 def _code(text: str) -> str:

@@ -48,10 +48,6 @@ _FORMS: Tuple[Row, ...] = (
 _CONNECT: Tuple[Row, ...] = (
     ("`MirrorSourceConnector`, `MirrorCheckpointConnector`, `MirrorHeartbeatConnector`", "supported",
      "[Connectors](settings.md#connectors)"),
-    ("`KafkaMirrorMaker2` of Strimzi", "refused", "give the connectors of its Connect: `curl "
-     "localhost:8083/connectors?expand=info` in a pod"),
-    ("two `MirrorSourceConnector` of one source and target", "refused", "run each with its own configuration and "
-     "`name`"),
     ("`MirrorCheckpointConnector` without `MirrorSourceConnector`", "supported", "translates by the ledger of another "
      "run with the same `state`"),
     ("client properties of the checkpoint and heartbeat connectors", "ignored", "the source connector's serve the "

@@ -128,8 +128,8 @@ class ReplicationFlow:
 
     source: ClusterConfig
     target: ClusterConfig
-    copied: bool = key("copy.enabled", BOOLEAN, "true", "`false` copies no records: the run translates groups by the "
-        "ledger of another run with the same `state`, and writes heartbeats")
+    copied: bool = key("copy.enabled", BOOLEAN, "true", "`false` only translates groups, by the ledger of another "
+        "run with the same `state`, and writes heartbeats")
     topics: Tuple[str, ...] = key("topics", PATTERNS, ".*", "Topics to copy: names or patterns")
     topics_exclude: Tuple[str, ...] = key("topics.exclude", PATTERNS, r"mm2.*\.internal, .*\.replica, __.*",
         "Topics not to copy; beats `topics`", differs="in a MirrorMaker 2 or Connect file the default is MirrorMaker's "
@@ -178,21 +178,21 @@ class ReplicationFlow:
     delivery_may_fall: bool = field(default=False, compare=False)
     on_error: str = key("on.error", choice("fail", "skip"), "fail", "If the target rejects a record batch, `fail` "
         "stops its partition and fails the run; `skip` writes an incident and continues")
-    on_data_loss: str = key("on.data.loss", choice("fail", "continue"), "fail", "If the source lost records before the "
-        "copy, or a shared remote topic lost records of an interrupted attempt, `fail` stops the partition, `continue` "
-        "resumes after the gap")
-    batch_max_seconds: float = key("batch.max.seconds", SECONDS, "10", "About the length of a cycle. It ends with a "
-        "commit to the ledger")
+    on_data_loss: str = key("on.data.loss", choice("fail", "continue"), "fail", "If the source lost uncopied records, "
+        "or a shared remote topic those of an interrupted attempt, `fail` stops the partition, `continue` resumes "
+        "after the gap")
+    batch_max_seconds: float = key("batch.max.seconds", SECONDS, "10", "About the length of a cycle, which ends with "
+        "a commit to the ledger")
     tail: bool = key("tail.enabled", BOOLEAN, "true", "In continuous mode tasks copy new records within milliseconds; "
         "`false` copies once per `trigger`")
-    tail_seconds: float = key("tail.seconds", AT_MOST_A_MINUTE, "30", "How long a stage that tails lasts, at most 60. "
-        "Then its offsets are committed to the ledger, and new topics are copied")
+    tail_seconds: float = key("tail.seconds", AT_MOST_A_MINUTE, "30", "Length of a stage that tails, at most 60. Then "
+        "its offsets are committed to the ledger, and new topics are copied")
     max_bytes_per_second: Optional[int] = key("max.bytes.per.second", SIZE, "none", "Rate limit of the flow, split "
         "evenly over its tasks: `50000000`, `50 MB`, `512 KiB`")
     shared_remote_topics: bool = key("shared.remote.topics", BOOLEAN, "false", "Remote topics may have other writers")
     counts_differ: str = key("partition.counts.differ", choice(KEEP, REFUSE, advice=_BY_KEY), KEEP,
         "If partition counts differ, `keep` keeps a record's partition and grows a remote topic that has too few; "
-        "`refuse` does not copy the topic. For partitions by key use a separate file with `partitioner: key`")
+        "`refuse` does not copy the topic")
     change: Optional[RecordChange] = derived(None, Setting("engine", choice(BATCHES, RECORDS), BATCHES,
         "`batches` copies whole record batches; `records` sends each record through Spark's rows",
         note="a key from `where` to `dead.letter.topic` that changes records makes it `records`"), *rows(RecordChange))
@@ -312,14 +312,14 @@ class MirrorConfig:
         "of every transactional id: never change it")
     spark_when_idle: bool = key("spark.when.idle", BOOLEAN, "false", "`true`: a bounded run starts Spark "
         "although it has nothing to do")
-    metrics_port: Optional[int] = key("metrics.port", OPTIONAL_PORT, "none", "Port of the driver for Prometheus "
-        "metrics, under `/metrics`; 0 is any free port. Needs the extra `metrics`")
+    metrics_port: Optional[int] = key("metrics.port", OPTIONAL_PORT, "none", "Port of the driver for Prometheus; "
+        "0 is any free port. Needs the extra `metrics`")
     metrics_host: str = key("metrics.host", TEXT, "127.0.0.1", "Address of that port; `0.0.0.0` is every interface. "
         "The server has no login")
     metrics_textfile: str = key("metrics.textfile", TEXTFILE, "", "File of the same metrics for node_exporter's "
         "textfile collector. Needs the extra `metrics`")
     metrics_topics_max: int = key("metrics.topics.max", whole_number(0), "1000", "How many topics of each flow have "
-        "their own metrics, by lag. `kafka_mirror_topics_omitted` counts the others")
+        "their own metrics, by lag")
     heartbeat_pairs: Tuple[ReplicationFlow, ...] = ()
     warnings: Tuple[str, ...] = ()
     idle: Tuple[str, ...] = field(default=(), repr=False, compare=False)

@@ -137,7 +137,7 @@ def _kind(setting: Setting) -> str:
 
 
 def _meaning(setting: Setting) -> str:
-    text = setting.differs.replace(CLASSES, f"[{CLASSES}](#custom-classes)")
+    text = setting.differs.replace(f"{CLASSES} are Python's", "[Python's](#custom-classes)")
     note = f"**Differs:** {text}" if text else setting.note
     return f"{setting.meaning}. {note[0].upper()}{note[1:]}" if note else setting.meaning
 

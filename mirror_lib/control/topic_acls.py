@@ -21,7 +21,7 @@ _order = attrgetter(*AclBinding.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class SkippedAcl:
-    """An ACL of the source without a counterpart on the target, and why."""
+    """An `acl` of the source without a counterpart on the target, and the `reason`."""
 
     acl: AclBinding
     reason: str
@@ -29,8 +29,8 @@ class SkippedAcl:
 
 @dataclass(frozen=True)
 class AclChanges:
-    """What to create and delete on the target, each in order; nothing of it is done already. `failed` are the ones in
-    `skipped` that a custom class cannot translate."""
+    """What to `create` and `delete` on the target, each in order; nothing of it is done already. `failed` are the ones
+    in `skipped` that a custom class cannot translate."""
 
     create: Tuple[AclBinding, ...]
     delete: Tuple[AclBinding, ...]

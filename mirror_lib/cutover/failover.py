@@ -21,8 +21,8 @@ LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
 
 @dataclass(frozen=True)
 class RemoteTopic:
-    """A remote topic: its offsets, and when the mirror last committed a copy into it. `here`: it is on the target, with
-    the ledger's topic id."""
+    """A remote topic: its `offsets`, and when the mirror last committed a copy into it (`copied_at`). `here`: it is on
+    the target, with the ledger's topic id."""
 
     topic: str
     remote_topic: str
@@ -34,8 +34,8 @@ class RemoteTopic:
 @dataclass(frozen=True)
 class Failover:
     """A flow without its source. `seen_at`: the last sign of life or commit of the mirror; later records of the source
-    are not on the target. `lag`: offsets to copy at that time, if the run recorded them. `repartitioned`: group offsets
-    cannot be translated. `unread`: what could not be read."""
+    are not on the target. `lag`: offsets to copy then, if recorded. `repartitioned`: group offsets cannot be
+    translated. `unread`: what could not be read."""
 
     flow: str
     at: float

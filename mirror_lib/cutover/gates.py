@@ -26,8 +26,8 @@ WATCH_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Readiness:
-    """The conditions of the cut-over of `flow`, and what its time depends on: offsets to copy, records a second of the
-    last run if recorded, records on the source."""
+    """The conditions (`gates`) of the cut-over of `flow`, and what its time depends on: offsets to copy (`lag`),
+    records a second of the last run (`rate`), `records` on the source."""
 
     flow: str
     gates: Tuple[Check, ...]

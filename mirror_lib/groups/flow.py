@@ -265,7 +265,7 @@ def _incident(decision: Decision) -> Incident:
 
 @dataclass(frozen=True)
 class CycleReport:
-    """Counts of one cycle: decided positions, committed and refused offsets, records for the checkpoints topic.
+    """Counts of one cycle: decided `positions`, `committed` and `refused` offsets, records of `checkpoints`.
 
     `unreadable`: groups that could not be read; `not_moved`: groups that need the operator.
     """

@@ -22,9 +22,9 @@ def would(decision: Decision) -> str:
 
 @dataclass(frozen=True)
 class PlannedOffset:
-    """The committed `offset` of a group on one partition, its place on the other cluster (`to_...`, `None` if there is
-    none), and the present offset there. `re_read`: offsets that the group then reads again, at most; `lost`: offsets
-    that it skips unread. `metadata_dropped`: the metadata is not committed."""
+    """The committed `offset` of a group on one partition, its place on the other cluster (`to_topic`, `to_partition`,
+    `to_offset`; `None` if there is none), and the `present_offset` there. `re_read`: offsets that the group then reads
+    again, at most; `lost`: offsets that it skips unread. `metadata_dropped`: the metadata is not committed."""
 
     group: str
     topic: str
@@ -94,8 +94,8 @@ def summary(rows: Sequence[Outcome]) -> str:
 
 @dataclass(frozen=True)
 class UndoneOffset:
-    """Undoes a run for a group on one partition: its present offset, and the one to restore; `None` if the offset is
-    deleted or nothing is done."""
+    """Undoes a run for a group on one partition: its `present_offset`, and the one to restore (`back_to`), `None` if
+    the offset is deleted or nothing is done."""
 
     cluster: str
     group: str

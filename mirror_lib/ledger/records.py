@@ -88,7 +88,7 @@ class DeadLetterPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """An upstream offset and its downstream offset, mostly of the next record."""
+    """An `upstream_offset` and its `downstream_offset`, mostly of the next record."""
 
     upstream_offset: int
     downstream_offset: int

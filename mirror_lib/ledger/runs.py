@@ -33,7 +33,8 @@ _FACTS = tuple(MirrorRun.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run of `flow` without an end row: its start, last sign of life, and its driver's host and process."""
+    """A run of `flow` without an end row: when it `started`, its `last_sign` of life, and its `driver`: host and
+    process."""
 
     flow: str
     run_id: str

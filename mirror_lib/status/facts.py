@@ -214,8 +214,8 @@ class CutoverStatus:
 
 @dataclass(frozen=True)
 class Problem:
-    """Needs the operator: a code for scripts, the fact, what to do. `unknown`: because of it the flow's health is
-    unknown."""
+    """Needs the operator: a `code` for scripts, `what` is the fact, `remedy` what to do. `unknown`: because of it the
+    flow's health is unknown."""
 
     code: str
     what: str
@@ -275,7 +275,7 @@ class FlowStatus(Partitions):
     """One flow at `at`. `continuous`: its runs copy until they are stopped. `run`: the last one that started.
     `blocked`: topics that cannot be copied, with the reason. `leaderless`: source partitions without a leader, which
     are not in `partitions`. `unread`: what could not be read. `matchless`: names that the source lacks. `incidents` of
-    the last 30 days, the latest last; `None` if their table could not be read."""
+    the last 30 days, the latest last; `None` if unreadable."""
 
     DERIVED: ClassVar[Sequence[str]] = (
         *("state", "lag", "lag_seconds", "kept_seconds", "kept_bytes", "eta_seconds", "problems", "verified"),

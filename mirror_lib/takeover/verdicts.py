@@ -302,7 +302,8 @@ def moved(verdict: Verdict, before: int, after: int) -> Verdict:
 
 @dataclass(frozen=True)
 class PartitionTakeover:
-    """A partition, its stored position (the next upstream offset, `None` if there is none) and the verdict."""
+    """A partition, its stored position (`kept_offset`, the next upstream offset, `None` if there is none) and the
+    `verdict`."""
 
     key: PartitionKey
     remote_topic: str

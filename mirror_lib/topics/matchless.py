@@ -26,7 +26,7 @@ ENTRIES_SHOWN = 5
 
 @dataclass(frozen=True)
 class Matchless:
-    """The entries of a list, `topics` or `groups` (`key`), that match nothing: a sentence, and the list's place."""
+    """The entries of a list, `topics` or `groups` (`key`), that match nothing: a `sentence`, and the list's `place`."""
 
     key: str
     place: str

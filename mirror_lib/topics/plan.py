@@ -76,7 +76,7 @@ class SkippedTopic:
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """Every source topic once, copied or skipped, in the order of names. `dead_letters` is to be created."""
+    """Every source topic once, `copied` or `skipped`, in the order of names. `dead_letters` is to be created."""
 
     copied: Tuple[CopiedTopic, ...]
     skipped: Tuple[SkippedTopic, ...]

@@ -42,7 +42,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class PartitionVerdict:
-    """The verdict on one partition. `records` counts compared pairs, `unknown` is about uncompared parts, `left_out`
+    """The `verdict` on one partition. `records` counts compared pairs, `unknown` is about uncompared parts, `left_out`
     has the skipped offsets.
 
     `waiting`: the source has records after the ledger's end; `not_copied` counts their offsets that are not in the
@@ -109,8 +109,8 @@ class TopicVerdict:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The verdicts on the copied topics of a flow. `equal`: nothing differs, and everything that the file and the scope
-    ask for was compared. `waiting` is about offsets that wait for open transactions."""
+    """The verdicts on the copied `topics` of a flow. `equal`: nothing differs, and everything that the file and the
+    scope ask for was compared. `waiting` is about offsets that wait for open transactions."""
 
     DERIVED: ClassVar[Sequence[str]] = ("equal",)
 

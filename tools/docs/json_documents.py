@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections import abc
 from dataclasses import fields, is_dataclass
@@ -44,8 +45,8 @@ _HEAD = """\
 <!-- Written by `python -m tools.docs.json_documents`; change the docstrings of the dataclasses. -->
 
 `--json` prints one document a line. Durations are in seconds, times in Unix seconds, sizes in bytes. *Keys* are those
-that the text does not name; `X[]` is an array of X, `{X}` an object with names as keys. Releases may add keys.
-`mirror mm1` prints the documents of `mirror run`, `mirror translate-position` the form of its input.
+that the text does not name; a link leads to the object that a key holds, one or an array of them, or `null`. Releases
+may add keys. `mirror mm1` prints the documents of `mirror run`, `mirror translate-position` the form of its input.
 """
 ERROR: Mapping[str, Any] = {"error": Optional[str], "code": Optional[str], "exit_code": int}
 # By heading: the class that is printed if there is one, further keys with their types, and a remark.
@@ -110,9 +111,14 @@ def _section(cls: Optional[type], remark: str, keys: Mapping[str, Any], objects:
     """The docstring, the remark, and the keys that neither explains; objects with their place on the page."""
     words = inspect.cleandoc(cls.__doc__ or "") if cls else ""
     text = " ".join(f"{words} {remark}".replace("`None`", "`null`").split())
-    types = {key: _type(hint, objects) for key, hint in keys.items()}
-    named = [(key, name if "[" in name and "#" in name else "") for key, name in types.items()]
-    further = [f"`{key}`{f' {name}' if name else ''}" for key, name in named if name or f"`{key}`" not in text]
+    further = []
+    for key, hint in keys.items():
+        name = _type(hint, objects)
+        link = re.search(r"\(#.*?\)", name)
+        if f"`{key}`" not in text:
+            further.append(f"[`{key}`]{link[0]}" if link else f"`{key}`")
+        elif link:
+            text = text.replace(f"`{key}`", f"[`{key}`]{link[0]}", 1)
     return _wrapped(f"{text} Keys: {', '.join(further)}." if further else text)
 
 

@@ -4,45 +4,53 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Dict, Iterator, List, Mapping, Tuple
+from pathlib import Path
+from typing import Iterator, List, Tuple
 
 from mirror_lib.cli import command_line
 from mirror_lib.commands.arguments import EXIT_CODES
 from mirror_lib.config.mm1_reader import OPTIONS
 
-# Their names, values and help.
-Same = Tuple[Tuple[str, ...], object, object]
 _DEFAULT = re.compile(r" \(default(?: (%\(default\)s|[^)]*))?\)")
 COMMON = ("config", "flow", "clusters", "json")
 RUN, MM1 = "mirror run", "mirror mm1"
+DOCS = Path(__file__).parents[2] / "docs"
+# By the first words of a command: the page that explains its options, next to docs/reference.
+PAGES = {
+    "mirror run": "run/start-and-stop",
+    "mirror status": "run/status",
+    "mirror report": "run/status",
+    "mirror doctor": "run/start-and-stop",
+    "mirror plan": "run/plan",
+    "mirror verify": "run/verify",
+    "mirror translate": "run/consumer-groups",
+    "mirror groups": "run/consumer-groups",
+    "mirror translate-position": "run/consumer-groups",
+    "mirror cutover": "run/cut-over",
+    "mirror failover": "run/disaster-recovery",
+    "mirror mm1": "migrate/from-mm1",
+    "mirror takeover": "migrate/from-mm2",
+    "mirror help": "fix/codes",
+}
 
 _HEAD = """\
 # Commands
 
 <!-- Written by `python -m tools.docs.cli`; change the parsers in mirror_lib/commands/ instead. -->
 
-A command takes `[OPTIONS] CONFIG ...` unless its section shows otherwise; its `--help` prints the same. Results go to
-standard output; progress, warnings and errors to standard error. [json.md](json.md) has the documents of `--json`.
+A command takes `[OPTIONS] CONFIG ...` unless its row shows otherwise. The page behind its name explains its options, as
+does `--help`. Results go to standard output; progress, warnings and errors to standard error. [json.md](json.md) has
+the documents of `--json`.
 """
-_MM1_OPTIONS = (
-    "[mirrormaker-keys.md](mirrormaker-keys.md#mirrormaker-1-options) has the options of MirrorMaker 1, which replace "
-    "CONFIG."
-)
-_STATUS = "[status.md](../run/status.md) has the exit codes."
 
 
 def page() -> str:
     """The page as Markdown."""
-    parsers = dict(commands(command_line()))
-    common = [each for each in parsers[RUN]._actions if each.dest in COMMON]
-    # The command that has an option's row: the first one with it.
-    rows: Dict[Same, str] = {_same(each): "" for each in common}
-    parts = [_HEAD, _exit_codes(EXIT_CODES), _common(common, parsers)]
-    for name, parser in parsers.items():
-        for each in parser._actions:
-            rows.setdefault(_same(each), name)
-        parts.append(_section(name, parser, rows))
-    return "\n".join(parts)
+    parsers = list(commands(command_line()))
+    common = [each for each in dict(parsers)[RUN]._actions if each.dest in COMMON]
+    lines = ["## Common options", "", *_table(("option", "meaning"), [[_name(o), _meaning(o)] for o in common]), ""]
+    lines += ["## Each command", "", *_table(("command", "purpose", "options"), [_row(*each) for each in parsers]), ""]
+    return "\n".join([_HEAD, _exit_codes(EXIT_CODES), *lines])
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[Tuple[str, argparse.ArgumentParser]]:
@@ -70,53 +78,21 @@ def _exit_codes(text: str) -> str:
     return "\n".join([*_table(("exit code", "meaning"), rows), "", *([*rest, ""] if rest else [])])
 
 
-def _common(common: List[argparse.Action], parsers: Dict[str, argparse.ArgumentParser]) -> str:
-    lacking: Dict[str, List[str]] = {}
-    for each in common:
-        without = [name for name, parser in parsers.items() if _same(each) not in map(_same, parser._actions)]
-        lacking.setdefault(", ".join(name.partition(" ")[2] for name in without), []).append(_name(each))
-    lines = ["## Common options", "", *_table(("option", "meaning"), [[_name(o), _meaning(o)] for o in common]), ""]
-    lines += [f"- Not in {commands}: {', '.join(names)}." for commands, names in lacking.items() if commands]
-    return "\n".join([*lines, ""])
-
-
-def _section(name: str, parser: argparse.ArgumentParser, rows: Mapping[Same, str]) -> str:
+def _row(name: str, parser: argparse.ArgumentParser) -> List[str]:
+    """The command with its page, what it is for, and its own options with their defaults. Raises ValueError for an
+    option that the page does not name."""
+    page = PAGES.get(name) or PAGES[" ".join(name.split()[:2])]
     purpose = " ".join((parser.description or "").split()).partition(". ")[0]
-    own = [each for each in parser._actions if rows[_same(each)] and each.dest != "help" and each.option_strings]
-    if name == MM1:
-        own = [each for each in own if each.dest not in {option.name for option in OPTIONS}]
-    lines = [f"## {name}", "", f"{purpose[0].upper()}{purpose[1:]}.", ""]
-    if _usage(name, parser) != f"{name} [OPTIONS] CONFIG ...":
-        lines += [f"    {_usage(name, parser)}", ""]
-    new = [[_name(each), _default(each), _meaning(each)] for each in own if rows[_same(each)] == name]
-    if new:
-        lines += [*_table(("option", "default", "meaning"), new), ""]
-    for other in dict.fromkeys(rows[_same(each)] for each in own):
-        as_there = [_name(each) for each in own if rows[_same(each)] == other != name]
-        lines += [f"As for {other}: {', '.join(as_there)}.", ""] if as_there else []
-    if name == MM1:
-        lines += [_MM1_OPTIONS, ""]
-    extra = (parser.epilog or "").replace(EXIT_CODES, "").strip()
-    if extra.startswith("exit codes:"):
-        lines += [_STATUS, ""]
-    elif extra:
-        lines += [extra, ""]
-    return "\n".join(lines)
-
-
-def _usage(name: str, parser: argparse.ArgumentParser) -> str:
-    if parser.usage:
-        return parser.usage
-    required = [f" {_words(each)}" for each in parser._actions if each.option_strings and each.required]
-    words = []
-    for each in (action for action in parser._actions if not action.option_strings):
-        words.append(f" [{each.metavar}]" if each.nargs == "?" else f" {each.metavar} ...")
-    options = " [OPTIONS]" if any(each.option_strings and each.dest != "help" for each in parser._actions) else ""
-    return f"{name}{options}{''.join([*required, *words])}"
-
-
-def _same(action: argparse.Action) -> Same:
-    return tuple(action.option_strings), action.metavar, action.help
+    without = {*COMMON, "help", *(option.name for option in OPTIONS if name == MM1)}
+    own = [each for each in parser._actions if each.dest not in without and each.option_strings]
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    unnamed = [_name(each) for each in own if each.option_strings[0] not in text]
+    if unnamed:
+        raise ValueError(f"{page}.md does not name {', '.join(unnamed)} of {name}")
+    positional = "".join(f"`[{each.metavar}]`" for each in parser._actions if each.nargs == "?" and not each.option_strings)
+    without_config = "" if any(each.dest == "config" for each in parser._actions) else positional or "no `CONFIG`"
+    options = [f"{_name(each)}{_default(each)}" for each in own]
+    return [f"[{name}](../{page}.md)", purpose, ", ".join(filter(None, [without_config, *options]))]
 
 
 def _words(action: argparse.Action) -> str:
@@ -136,12 +112,12 @@ def _name(action: argparse.Action) -> str:
 
 def _default(action: argparse.Action) -> str:
     if action.required:
-        return "required"
+        return " (required)"
     if action.default is None or action.default is False:
         named = _DEFAULT.search(str(action.help))
-        return f"`{named[1]}`" if named is not None else ""
+        return f" (`{named[1]}`)" if named is not None else ""
     number = isinstance(action.default, float)
-    return f"`{action.default:g}`" if number else f"`{action.default}`"
+    return f" (`{action.default:g}`)" if number else f" (`{action.default}`)"
 
 
 def _meaning(action: argparse.Action) -> str:

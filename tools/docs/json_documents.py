@@ -4,23 +4,9 @@
 from __future__ import annotations
 
 import inspect
-import re
 import textwrap
-from collections import abc
 from dataclasses import fields, is_dataclass
-from typing import (
-    Any,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_args, get_type_hints
 
 from mirror_lib.control.service import ControlReport
 from mirror_lib.cutover.failover import Failover
@@ -81,7 +67,6 @@ DOCUMENTS: Mapping[str, Tuple[Optional[type], Mapping[str, Any], str]] = {
 }  # fmt: skip
 # Where the keys of a class are that is a document itself.
 _TITLES = {cls: title for title, (cls, _, _) in DOCUMENTS.items() if cls}
-_TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def page() -> str:
@@ -113,12 +98,12 @@ def _section(cls: Optional[type], remark: str, keys: Mapping[str, Any], objects:
     text = " ".join(f"{words} {remark}".replace("`None`", "`null`").split())
     further = []
     for key, hint in keys.items():
-        name = _type(hint, objects)
-        link = re.search(r"\(#.*?\)", name)
-        if f"`{key}`" not in text:
-            further.append(f"[`{key}`]{link[0]}" if link else f"`{key}`")
-        elif link:
-            text = text.replace(f"`{key}`", f"[`{key}`]{link[0]}", 1)
+        link = _link(hint, objects)
+        shown = f"[`{key}`]{link}" if link else f"`{key}`"
+        if f"`{key}`" in text:
+            text = text.replace(f"`{key}`", shown, 1)
+        else:
+            further.append(shown)
     return _wrapped(f"{text} Keys: {', '.join(further)}." if further else text)
 
 
@@ -126,25 +111,18 @@ def _wrapped(text: str) -> List[str]:
     return [*textwrap.wrap(text, 140, break_long_words=False, break_on_hyphens=False), ""]
 
 
-def _type(hint: Any, objects: Dict[str, type]) -> str:
-    """`integer/null`; of a dataclass the link to its keys."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is Union:
-        return "/".join(_type(each, objects) for each in inner)
-    if origin is tuple and inner[-1] is not Ellipsis:
-        return f"[{','.join(_type(each, objects) for each in inner)}]"
-    if origin in (tuple, list, abc.Sequence):
-        return f"{_type(inner[0], objects)}[]"
-    if origin in (dict, abc.Mapping):
-        return f"{{{_type(inner[1], objects)}}}"
-    if hasattr(hint, "PRINTED") or issubclass(hint, Exception):
-        return "string"
+def _link(hint: Any, objects: Dict[str, type]) -> str:
+    """`(#anchor)` of the object that a value holds, also in arrays and objects; empty for a plain value."""
+    for inner in get_args(hint):
+        link = _link(inner, objects)
+        if link:
+            return link
+    if not (isinstance(hint, type) and is_dataclass(hint)) or hasattr(hint, "PRINTED"):
+        return ""
     if hint in _TITLES:
-        return f"[{hint.__name__}](#{_TITLES[hint].replace(' ', '-')})"
-    if isinstance(hint, type) and is_dataclass(hint):
-        objects[hint.__name__] = hint
-        return f"[{hint.__name__}](#{hint.__name__.lower()})"
-    return _TYPES[hint]
+        return f"(#{_TITLES[hint].replace(' ', '-')})"
+    objects[hint.__name__] = hint
+    return f"(#{hint.__name__.lower()})"
 
 
 if __name__ == "__main__":

@@ -89,8 +89,8 @@ def _row(name: str, parser: argparse.ArgumentParser) -> List[str]:
     unnamed = [_name(each) for each in own if each.option_strings[0] not in text]
     if unnamed:
         raise ValueError(f"{page}.md does not name {', '.join(unnamed)} of {name}")
-    positional = "".join(f"`[{each.metavar}]`" for each in parser._actions if each.nargs == "?" and not each.option_strings)
-    without_config = "" if any(each.dest == "config" for each in parser._actions) else positional or "no `CONFIG`"
+    words = [each for each in parser._actions if not each.option_strings]
+    without_config = "" if words and words[0].dest == "config" else "`[CODE]`" if words else "no `CONFIG`"
     options = [f"{_name(each)}{_default(each)}" for each in own]
     return [f"[{name}](../{page}.md)", purpose, ", ".join(filter(None, [without_config, *options]))]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Dict, Iterable, List, Mapping, Tuple
 
 from mirror_lib.config.mm1_reader import NOT_READ, OPTIONS, RENAMED, Option
-from mirror_lib.config.settings import BY_NAME, OF_MIRRORMAKER, OTHER_NAMES, SETTINGS, unused
+from mirror_lib.config.settings import BY_NAME, OF_MIRRORMAKER, SETTINGS, unused
 from mirror_lib.config.sorted_keys import READ, READ_STARTS
 from tools.kafka_names import LIST, names_by_class
 
@@ -26,25 +26,19 @@ The keys of MirrorMaker 2 (4.3.1 and earlier) and the options of MirrorMaker 1. 
 with a *refused* one is not accepted, since it would copy other records.
 """
 _FORMS: Tuple[Row, ...] = (
-    ("`A->B.key`, `A.key`, bare `key`, `A.consumer.x` and [other forms](settings.md#where-a-key-may-stand)",
-     "supported", "with MirrorMaker's precedence"),
     ("a key that MirrorMaker ignores: unknown, a client property without its cluster, of a cluster that is not listed",
      "ignored", "with its line, and the name that may be meant"),
     ("bare `consumer.x`, `producer.x`, `admin.x`", "differs", "count for every flow; MirrorMaker drops them"),
-    ("blank `replication.policy.separator`", "supported", "with a blank `source.cluster.alias` topics keep names"),
     ("`A.producer.x`, `A->B.producer.x`", "differs", "both are for the producer of records; in MirrorMaker for the "
      "worker's and that of offset syncs"),
     ("client properties of sizes, waits, acknowledgements and codecs, such as `linger.ms`, `acks`, `compression.type`",
      "ignored", "record batches are copied as they are; only Spark's source, which finds log ends, has them"),
-    ("`${env:NAME}`, `${file:/path:key}`, `${dir:/path:file}`", "supported", "also by the names of `config.providers`; "
-     "a missing value is refused, where Kafka keeps the text"),
     ("`${name:…}` of your own provider class", "refused", "no Java class runs here"),
-    ("comments after a value or between the lines of a list, quotes round a value, a key given twice", "differs",
-     "corrected with a warning"),
+    ("a list with comments between its lines, a key given twice", "differs", "corrected with a warning"),
     ("any name of the file, a byte order mark at its start", "supported", "`.yaml` and `.yml` are this mirror's own"),
-    ("patterns", "differs", "[Python's](settings.md#patterns)"),
     ("`connect-mirror-maker.sh FILE --clusters B C`", "supported", "`mirror run FILE --clusters B C`"),
 )
+_FORMS_IN_SETTINGS = "[settings.md](settings.md#where-a-key-may-stand) has the forms of keys, values and patterns. Also:"
 _CONNECT: Tuple[Row, ...] = (
     ("`MirrorSourceConnector`, `MirrorCheckpointConnector`, `MirrorHeartbeatConnector`", "supported",
      "[Connectors](settings.md#connectors)"),
@@ -76,9 +70,8 @@ def page() -> str:
     rows = [row for row in rows if row[2] not in ("", _DIFFERS)]
     parts = [
         _HEAD,
-        _section("Forms of MirrorMaker 2's file", "form", _FORMS),
+        _section("Forms of MirrorMaker 2's file", "form", _FORMS, _FORMS_IN_SETTINGS),
         _section("Keys of MirrorMaker 2 and Kafka Connect", "key", rows, _IN_SETTINGS),
-        _other_names(),
         _section("Kafka Connect", "", _CONNECT),
         _section("MirrorMaker 1: options", "option", map(_option, OPTIONS)),
         _client_files(),
@@ -107,15 +100,6 @@ def key_row(key: str) -> Row:
     if row is None:
         raise KeyError(key)
     return shown, "refused" if row.refused else "ignored", row.reason
-
-
-def _other_names() -> str:
-    keys: Dict[str, List[str]] = {}
-    for wrong, right in OTHER_NAMES.items():
-        keys.setdefault(right, []).append(f"`{wrong}`")
-    lines = ["## Former and misspelt names", "", "Supported; a warning names the right key.", ""]
-    rows = [f"|{', '.join(names)}|`{right}`|" for right, names in keys.items()]
-    return "\n".join([*lines, "|written|read as|", "|---|---|", *rows, ""])
 
 
 def _option(option: Option) -> Row:

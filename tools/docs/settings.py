@@ -50,7 +50,7 @@ standalone worker's `.properties` work too, also with the worker's own file, of 
 ## Values
 
 - `${env:NAME}`, `${file:/path:key}` (a Java properties file) and `${dir:/path:file}` refer to a value, in every key
-  but `clusters`, and are never printed.
+  but `clusters`, and are never printed. A missing value is refused, where Kafka keeps the text.
 - Lists are split at commas and trimmed. A YAML list keeps commas inside its items: `topics: ["orders-[0-9]{1,3}"]`.
 - `.properties` files are read as Java reads them: ISO-8859-1, `\\uXXXX`, `\\` at the end of a line continues it, and a
   single backslash before any other character is dropped (write `\\\\.` for `\\.`). Comments after a value and quotes
@@ -104,10 +104,9 @@ Kafka's Java client cannot open a PEM key that is encrypted with PBES2, OpenSSL'
 `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`.
 """
 _OTHERS = """\
-[mirrormaker-keys.md](mirrormaker-keys.md) has the other keys of MirrorMaker and Connect, and
-[former and misspelt names](mirrormaker-keys.md#former-and-misspelt-names), which are read with a warning. So are
-`….interval.ms` as `….interval.seconds`, `emit.heartbeats` and its like with `.enabled`, and `Replication.factor` in
-lower case. An error names the reason for any other key."""
+[mirrormaker-keys.md](mirrormaker-keys.md) has the other keys of MirrorMaker and Connect. Former and misspelt names are
+read with a warning, such as `topics.blacklist`, `task.max`, `….interval.ms`, `emit.heartbeats`, `Replication.factor`.
+An error names the reason for any other key."""
 
 
 def page() -> str:

@@ -38,7 +38,7 @@ _FORMS: Tuple[Row, ...] = (
     ("any name of the file, a byte order mark at its start", "supported", "`.yaml` and `.yml` are this mirror's own"),
     ("`connect-mirror-maker.sh FILE --clusters B C`", "supported", "`mirror run FILE --clusters B C`"),
 )
-_FORMS_IN_SETTINGS = "[settings.md](settings.md#where-a-key-may-stand) has the forms of keys, values and patterns. Also:"
+_FORMS_IN_SETTINGS = "[settings.md](settings.md#where-a-key-may-stand) has the forms of keys and values. Also:"
 _CONNECT: Tuple[Row, ...] = (
     ("`MirrorSourceConnector`, `MirrorCheckpointConnector`, `MirrorHeartbeatConnector`", "supported",
      "[Connectors](settings.md#connectors)"),

@@ -16,7 +16,7 @@ fits everything. A comparison reads both logs record by record. If they differ, 
 - **Remote log:** *empty* never held a record, *expired* held some and has none now. A remote topic that several
   flows share counts as empty for a flow without rows.
 - **Topic ids:** brokers have them from Kafka 2.8 on. Where one is missing, the run compares the last recorded record on
-  both logs. If they differ, the topic was re-created. Where a log no longer has that record, the run continues.
+  both logs, if both have it. If they differ, the topic was re-created.
 - **Start:** `start.position`, else `consumer.auto.offset.reset`. The offset metadata of `commit.source.group` counts as
   a row of the ledger.
 

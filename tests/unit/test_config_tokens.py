@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import pytest
 
@@ -172,21 +172,21 @@ def test_a_refused_file_names_its_line_and_not_the_secret(tmp_path: Path, key: s
 
 def test_the_recipes_of_the_page_are_read_as_logins(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "deploy" / "logins.md").read_text(encoding="utf-8")
-    found: Dict[str, List[Dict[str, Any]]] = {}
-    for number, block in enumerate(re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)):
-        path = tmp_path / f"{number}.yaml"
-        path.write_text(block)
-        (flow,) = load(str(path), {}).flows
-        found.setdefault(flow.source.alias, []).append(kafka_python_options(flow.source.client_properties("admin")))
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "mirror.yaml"
+    path.write_text(block)
+    found: Dict[str, Dict[str, Any]] = {}
+    for flow in load(str(path), {}).flows:
+        found[flow.source.alias] = kafka_python_options(flow.source.client_properties("admin"))
         assert spark_kafka_options(flow.source.client_properties("consumer"), "4.0.0")["kafka.sasl.mechanism"]
-    providers = {alias: [options.get("sasl_oauth_token_provider") for options in all_] for alias, all_ in found.items()}
-    assert set(providers) == {"A", "hub", "msk", "cloud"}
-    assert providers["msk"] == [MskLogin("eu-central-1")]
-    (hub,), (oauth, key) = providers["hub"], providers["cloud"]
+    providers = {alias: options.get("sasl_oauth_token_provider") for alias, options in found.items()}
+    assert set(providers) == {"event-hubs", "msk", "confluent-oauth", "confluent-key"}
+    assert providers["msk"] == MskLogin("eu-central-1")
+    hub, oauth = providers["event-hubs"], providers["confluent-oauth"]
     assert isinstance(hub, OauthLogin) and hub.scope == "https://NAMESPACE.servicebus.windows.net/.default"
-    assert isinstance(oauth, OauthLogin) and key is None
+    assert isinstance(oauth, OauthLogin) and providers["confluent-key"] is None
     assert oauth.extensions == (("logicalCluster", "lkc-00000"), ("identityPoolId", "pool-0000"))
-    assert found["cloud"][1]["sasl_plain_username"] == "API_KEY"
+    assert found["confluent-key"]["sasl_plain_username"] == "API_KEY"
 
 
 def test_a_run_on_a_spark_without_such_a_login_is_refused_before_it_starts(tmp_path: Path) -> None:

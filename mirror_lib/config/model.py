@@ -179,7 +179,7 @@ class ReplicationFlow:
     on_error: str = key("on.error", choice("fail", "skip"), "fail", "If the target rejects a record batch, `fail` "
         "stops its partition and fails the run; `skip` writes an incident and continues")
     on_data_loss: str = key("on.data.loss", choice("fail", "continue"), "fail", "If the source lost uncopied records, "
-        "or a shared remote topic those of an interrupted attempt, `fail` stops the partition, `continue` resumes "
+        "or a shared remote topic records of an interrupted attempt, `fail` stops the partition, `continue` resumes "
         "after the gap")
     batch_max_seconds: float = key("batch.max.seconds", SECONDS, "10", "About the length of a cycle, which ends with "
         "a commit to the ledger")

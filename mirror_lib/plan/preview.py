@@ -206,8 +206,8 @@ Configs = Mapping[str, Tuple[ConfigDecision, ...]]
 class FlowPreview:
     """What a run of `flow` would find and do. If a part is `None`, `silent` says why, by the part's name.
 
-    `warning`: what the target does not guarantee; `refusal`: why the run would end before it copies; `problems`: those
-    of `mirror status` about topics.
+    `warning`: what the target does not guarantee; `refusal`: why the run would end before it copies; `problems`: as in
+    `mirror status`, about topics.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("code", "exit_code", "copying", "changes", "matchless", "matchless_groups")

@@ -174,8 +174,8 @@ class IncidentStatus(Incident):
 @dataclass(frozen=True)
 class GroupStatus:
     """A consumer group that the flow translates. `source_lag`, `target_lag`: offsets left to read, `None` without an
-    offset there. `target_markers`: those of `target_lag` that are markers after the last record. `verdict`: the worst
-    of its positions. `moved_at`: last commit by the mirror, if any. `active`: it has consumers on the target."""
+    offset there. `target_markers`: markers in `target_lag`, after the last record. `verdict`: the worst of its
+    positions. `moved_at`: last commit by the mirror, if any. `active`: it has consumers on the target."""
 
     group: str
     positions: int

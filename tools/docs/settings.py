@@ -82,12 +82,10 @@ one `Class(flow, properties)`. `flow` has settings as attributes (`flow.source.a
 |`group.filter.class`|`why_not(group)`: a reason, or `None` to translate the group|
 |`config.property.filter.class`|`excludes(key)`: whether the topic config is excluded|
 
-Answers must depend on the arguments alone. The mirror refuses a class that it cannot load or that lacks a method. If a
-method raises or returns another type, the topic is not copied and the run fails. Internal topics are never copied.
+Answers must depend on the arguments alone. If a method raises or returns another type, the topic is not copied and the
+run fails. Internal topics are never copied.
 
 ## Clients
-
-The properties serve Spark's Java client and kafka-python.
 
 - `security.protocol`: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`.
 - `sasl.mechanism`: `PLAIN` and `SCRAM-SHA-256/512` with user and password in `sasl.jaas.config`, `GSSAPI` with

@@ -118,7 +118,7 @@ class FlowDriver:
         in_background: bool = False,
         later: bool = False,
     ) -> None:
-        """Record `commit`, with more `runs` and `incidents`: the incidents, the ledger, this driver's positions, then the
+        """Record `commit`, with more `runs` and `incidents`: incidents, ledger, this driver's positions, then the
         source's group. Where the append to the ledger may wait it is done `in_background`, or `later` by `write_owed`.
         A crash before it leaves records on the remote logs that the ledger lacks, and the next start recovers them."""
         # Incidents first: a crash in between records one twice, and never moves past records in silence.

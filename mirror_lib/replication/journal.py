@@ -1,4 +1,4 @@
-"""Writes a flow's facts to the state's tables: start and end of runs, heartbeats, offset syncs, positions and incidents.
+"""Writes a flow's facts to the tables: start and end of runs, heartbeats, offset syncs, positions and incidents.
 
 `FlowDriver` in `driver.py` has the order in which these and the records on the remote logs become durable.
 """

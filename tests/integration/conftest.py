@@ -62,10 +62,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]
 def new_flow(
     source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> NewFlow:
-    """Make the flow of a test between both clusters, or others: `new_flow("damaged", partitions=1, target=torn)`."""
+    """Make the flow of a test between both clusters, or others, whose partitions have so many records each:
+    `new_flow("damaged", records=50, target=torn)`. `remote`: its remote topic is there, as for lanes alone."""
 
-    def make(stem: str, **more: Any) -> OneFlow:
+    def make(stem: str, records: int = 0, remote: bool = False, **more: Any) -> OneFlow:
         both = {"source": source_cluster, "target": target_cluster}
-        return OneFlow(topic=topic_name(stem), directory=tmp_path, **{**both, **more})
+        flow = OneFlow(topic=topic_name(stem), directory=tmp_path, **{**both, **more})
+        if records:
+            flow.fill(records)
+        if remote:
+            flow.create_remote_topic()
+        return flow
 
     return make

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from itertools import accumulate
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, List, Optional
 
 import pytest
 
-from mirror_lib.config.loader import load
-from mirror_lib.copy_job import run_flows
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.replication.totals import FlowOutcome
 from tests.integration.conftest import Ground
-from tests.lab.flow_lab import FlowLab
+from tests.lab.flow_lab import FlowLab, run_config
 from tests.lab.one_flow import until
 
 # Record batches of less than 20 KB; no answer can bring less than one of them.
@@ -33,12 +29,6 @@ def kilobytes(count: int) -> List[Optional[bytes]]:
     return [b"%06d" % number + b"x" * 994 for number in range(count)]
 
 
-def run(lab: FlowLab, seen: Callable[[FlowMetrics], None], stop: threading.Event) -> FlowOutcome:
-    config = load(str(lab.config))
-    (outcome,) = run_flows(config, config.flows, lab.spark, seen, stop)
-    return outcome
-
-
 def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> None:
     rate = 60_000  # far below what a busy machine brings
     lab.write("orders", kilobytes(400), **BATCH)
@@ -52,7 +42,8 @@ def test_flow_fetches_no_more_a_second_than_it_may_and_says_so(lab: FlowLab) -> 
     assert lab.differences("orders") == []
 
 
-@pytest.mark.parametrize("trigger", ["1 seconds", pytest.param("availableNow", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("trigger", ["1 seconds", "availableNow"])
 def test_lag_within_a_backlog_counts_what_arrives_meanwhile_unless_the_run_ends_before_it(
     lab: FlowLab, trigger: str
 ) -> None:
@@ -70,6 +61,7 @@ def test_lag_within_a_backlog_counts_what_arrives_meanwhile_unless_the_run_ends_
     assert (max(ends) > 1000) == (trigger == "1 seconds") and min(ends) >= 300, ends
 
 
+@pytest.mark.long
 def test_every_partition_of_a_backlog_gets_its_turn_though_a_cycle_reaches_few_of_them(lab: FlowLab) -> None:
     lab.create("wide", 8)
     # Record batches of 50 KB: a cycle copies about two.
@@ -84,30 +76,9 @@ def test_every_partition_of_a_backlog_gets_its_turn_though_a_cycle_reaches_few_o
         if sum(each.records for each in lab.seen) >= 16:
             stop.set()
 
-    assert run(lab, watch, stop).error is None
+    (outcome,) = run_config(lab.config, lab.spark, watch, stop)
+    assert outcome.error is None
     ends = {place: end for place, end in lab.remote_ends().items() if "wide" in place[0]}
     assert sum(each.records for each in lab.seen) < 40 and len(ends) == 8
     copied = [len(log) for log in lab.read_remote("wide").values()]
     assert len(copied) == 8 and min(copied) > 0, copied
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("settings", [{"select": '"*"'}, {"partitioner": "key"}], ids=["rows", "placed"])
-def test_passes_of_rows_begin_when_what_was_read_before_is_paid(lab: FlowLab, settings: Dict[str, str]) -> None:
-    rate = 60_000
-    lab.write("orders", kilobytes(400), **BATCH)
-    lab.settings.update({**settings, "max.bytes.per.second": "60 KB"})
-    passes: List[Tuple[float, FlowMetrics]] = []
-    started = time.monotonic()
-    outcome = run(lab, lambda snapshot: passes.append((time.monotonic(), snapshot)), threading.Event())
-    assert (outcome.error, outcome.records) == (None, 400)
-    read = 0
-    for at, each in passes:
-        began = at - each.seconds
-        assert not each.records or read <= rate * (began - started + 1) + LARGEST_BATCH, passes
-        read += each.bytes
-    # No one knew how large they are: it felt its way.
-    assert len([each for _, each in passes if each.records]) >= 4
-    said = any(each.waiting == "rate-limited to 60.0 KB/s" for _, each in passes)
-    assert said or read < rate * (passes[-1][0] - started + 2)  # a busy machine may be slower than that by itself
-    assert sorted(lab.remote_values("orders"), key=str) == sorted(kilobytes(400), key=str)

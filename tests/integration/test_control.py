@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -25,6 +25,7 @@ from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.preview import preview
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
+from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 from tests.unit.test_topic_acl_sync import Book
 
@@ -50,6 +51,12 @@ def target(target_cluster: KafkaBroker) -> Iterator[KafkaCluster]:
         yield cluster
 
 
+def own_configs(cluster: KafkaCluster, topic: str) -> Dict[str, Optional[str]]:
+    """What a topic has set, without its defaults."""
+    found = readable(cluster.topic_configs([topic]))[topic]
+    return {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
+
+
 @dataclass
 class TwoTopics:
     """A topic and its remote topic, whose configs are set by hand and synced."""
@@ -66,14 +73,8 @@ class TwoTopics:
         """Change the source topic's configs, `_` for `.`; `None` removes one."""
         changes = {key.replace("_", "."): value for key, value in configs.items()}
         assert self.source.alter_topic_configs({self.name: changes}) == {self.name: None}
-        deadline = time.monotonic() + 30
-        while not self._shows(changes):  # each broker learns of it in its own time
-            assert time.monotonic() < deadline, f"{self.name} does not show {changes}"
-
-    def _shows(self, changes: Mapping[str, Optional[str]]) -> bool:
-        found = readable(self.source.topic_configs([self.name], list(changes)))[self.name]
-        own = {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
-        return all(own.get(key) == value for key, value in changes.items())
+        # Each broker learns of it in its own time.
+        until(lambda: changes.items() <= {**dict.fromkeys(changes), **own_configs(self.source, self.name)}.items())
 
     def sync(self, **settings: Any) -> int:
         """How many configs were changed. None must be refused."""
@@ -83,17 +84,9 @@ class TwoTopics:
         assert synced.problems == ()
         return synced.changed
 
-    def remote_becomes(self, configs: Dict[str, str]) -> bool:
-        """Whether these, within a time, are the remote topic's own configs: a broker learns of them in its own time."""
-        deadline = time.monotonic() + 10
-        while self.remote() != configs and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return self.remote() == configs
-
-    def remote(self) -> Dict[str, Optional[str]]:
-        """The remote topic's own configs, without what it has by default."""
-        found = readable(self.target.topic_configs([f"A.{self.name}"]))[f"A.{self.name}"]
-        return {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
+    def remote_becomes(self, configs: Dict[str, str]) -> None:
+        """Wait until these are the remote topic's own configs."""
+        until(lambda: own_configs(self.target, f"A.{self.name}") == configs, what=str(configs))
 
 
 @pytest.fixture
@@ -101,19 +94,14 @@ def topics(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> Two
     return TwoTopics(source, target, topic_name("orders"))
 
 
-def test_override_removed_on_the_source_is_removed_from_the_remote_topic(topics: TwoTopics) -> None:
+def test_config_follows_the_source_and_an_excluded_one_stays_as_it_was_set_by_hand(topics: TwoTopics) -> None:
     # The lab's brokers set a retention in their files, which is where MirrorMaker 2 would keep the old value for ever.
-    topics.create({"retention.ms": "1000", "segment.ms": "5000"}, {"retention.ms": "1000", "segment.ms": "5000"})
-    topics.set(retention_ms=None, segment_ms=None)
-    assert topics.sync() == 2
-    assert topics.remote_becomes({})
-
-
-def test_excluded_config_set_by_hand_survives_and_another_returns_to_the_sources(topics: TwoTopics) -> None:
+    removed = {"retention.ms": "1000", "segment.ms": "5000"}
     by_hand = {"delete.retention.ms": "1000", "retention.bytes": "1000", "min.insync.replicas": "1"}
-    topics.create({"delete.retention.ms": "2000", "retention.bytes": "2000"}, by_hand)
-    assert topics.sync(config_properties_exclude=(r"delete\.retention\.ms", r"min\.insync\.replicas")) == 1
-    assert topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
+    topics.create({"delete.retention.ms": "2000", "retention.bytes": "2000", **removed}, {**by_hand, **removed})
+    topics.set(retention_ms=None, segment_ms=None)
+    assert topics.sync(config_properties_exclude=(r"delete\.retention\.ms", r"min\.insync\.replicas")) == 3
+    topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +116,12 @@ def no_run(flow: str) -> None:
 
 def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
     """Wait until the broker answers with what its controller has."""
-    deadline = time.monotonic() + 60
-    while True:
-        acls = cluster.topic_acls()
-        assert acls is not None
-        if acls.issuperset(here) and acls.isdisjoint(gone):
-            return
-        assert time.monotonic() < deadline, f"the broker answers with {sorted(map(str, acls))}"
-        time.sleep(0.05)
+
+    def seen() -> bool:
+        acls = cluster.topic_acls() or frozenset()
+        return acls.issuperset(here) and acls.isdisjoint(gone)
+
+    until(seen)
 
 
 def planned_acls(flow: ReplicationFlow, cluster: KafkaCluster, book: Book) -> AclChanges:
@@ -330,61 +316,32 @@ def test_flow_goes_on_copying_where_acls_and_heartbeats_are_refused(
     assert caplog.text.count("A->B: A: not allowed to list ACLs (grant Describe on the cluster)") == 1
 
 
-def test_running_flow_follows_the_source_in_its_intervals(
-    topics: TwoTopics, source_cluster: KafkaBroker, target_cluster: KafkaBroker
-) -> None:
-    topics.create({"retention.ms": "1000"}, {"retention.ms": "1000"})
-    later = replace(topics, name=f"{topics.name}.later")
-    flow = ReplicationFlow(
-        ClusterConfig("A", {"bootstrap.servers": source_cluster.bootstrap}),
-        ClusterConfig("B", {"bootstrap.servers": target_cluster.bootstrap}),
-        topics=(topics.name, later.name),
-        sync_topic_configs_interval=0.1,
-        sync_topic_acls_interval=None,
-        emit_heartbeats_interval=None,
-    )
-    config = MirrorConfig((flow,), "no state is needed", trigger="1 second")
-    seen: List[ControlReport] = []
-    changed = threading.Event()
-
-    def watch(report: ControlReport) -> None:
-        seen.append(report)
-        changed.set()
-
-    with background_control(config, config.flows, Book(), no_run, watch, threading.Event()):
-        topics.set(retention_ms="2000")
-        assert changed.wait(60)
-        assert topics.remote_becomes({"retention.ms": "2000"})
-        later.create({"retention.ms": "3000"}, {})
-        assert later.remote_becomes({"retention.ms": "3000"})
-    assert seen[-1].topic_configs == 2
-
-
-def test_acls_of_a_topic_that_appears_later_arrive_in_a_running_flow(guarded: GuardedBroker, topic_name: Names) -> None:
+def test_running_flow_follows_configs_and_acls_in_its_intervals(guarded: GuardedBroker, topic_name: Names) -> None:
     # One broker stands for both clusters: the copies have names of their own.
     name = topic_name("later")
     source, target = (replace(login_config(guarded, "admin"), alias=alias) for alias in "AB")
     flow = ReplicationFlow(
-        source,
-        target,
-        topics=(name,),
-        heartbeats_replication=False,
-        sync_topic_configs_interval=None,
-        sync_topic_acls_interval=0.1,
-        emit_heartbeats_interval=None,
-    )
+        source, target, topics=(name,), heartbeats_replication=False,
+        sync_topic_configs_interval=0.1, sync_topic_acls_interval=0.1, emit_heartbeats_interval=None,
+    )  # fmt: skip
     config = MirrorConfig((flow,), "no state is needed", trigger="1 second")
     right = AclBinding(name, LITERAL, f"User:{name}", "*", "READ", "ALLOW")
     prefixed, more = replace(right, topic=name[:-1], pattern_type=PREFIXED), replace(right, operation="DESCRIBE")
     by_name, by_prefix, added = (replace(each, topic=f"A.{each.topic}") for each in (right, prefixed, more))
+    seen: List[ControlReport] = []
     with login(guarded, "admin") as cluster:
+        topics = TwoTopics(cluster, cluster, name)
         cluster.create_topic_acls([right, prefixed])
         visible(cluster, {right, prefixed})
-        with background_control(config, config.flows, Book(), no_run, lambda _: None, threading.Event()):
+        with background_control(config, config.flows, Book(), no_run, seen.append, threading.Event()):
             # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
             visible(cluster, {by_name}, {by_prefix})
-            cluster.create_topics([NewTopic(name, 1, 1)])
+            topics.create({"retention.ms": "2000"}, {})
             visible(cluster, {by_name, by_prefix}, {added})
+            topics.remote_becomes({"retention.ms": "2000"})
             cluster.create_topic_acls([more])
+            topics.set(retention_ms="3000")
             visible(cluster, {by_name, by_prefix, added})
+            topics.remote_becomes({"retention.ms": "3000"})
         cluster.delete_topic_acls([right, prefixed, more, by_name, by_prefix, added])
+    assert seen[-1].topic_configs == 2

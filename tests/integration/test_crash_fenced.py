@@ -16,7 +16,7 @@ from mirror_lib.kafka.producer import ProduceRequest
 from mirror_lib.replication import copier
 from mirror_lib.replication.messages import TaskPlan, TaskReport
 from mirror_lib.replication.partition import PartitionCopy
-from tests.lab.crash import CrashPoint, driver, run_mirror
+from tests.lab.crash import CrashPoint, mirror, run_mirror
 from tests.lab.drained import Drained
 from tests.lab.one_flow import RECORDS_PER_BATCH, NewFlow, until
 from tests.lab.one_lane import LaneProcess, next_plan, task_plans
@@ -71,12 +71,11 @@ def test_lane_that_was_fenced_while_it_wrote_reports_no_record_as_copied_that_is
 
 
 def test_third_driver_copies_what_a_fenced_one_did_not(spark: SparkSession, new_flow: NewFlow) -> None:
-    flow = new_flow("three", partitions=4)
-    flow.fill(3_000)
+    flow = new_flow("three", partitions=4, records=3_000)
     flow.settings = {"max.bytes.per.second": "15 KB", "batch.max.seconds": 2}
     killed = CrashPoint(FENCED_AND_NO_MORE, token=flow.directory / "fenced", how="kill driver")
     flow.create_remote_topic()
-    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
+    with mirror("run", flow.config, "--once") as first:
         until(lambda: flow.copies() > 200, 300)
         assert run_mirror(flow.config, "--once", "--take-over", crash=killed, seconds=300) == -9 and killed.reached
         assert first.wait(300) == 3

@@ -38,13 +38,7 @@ def forgetful_cluster(lab_directory: Path) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def flow(new_flow: NewFlow, forgetful_cluster: KafkaBroker) -> OneFlow:
-    return filled(new_flow("forgetful", target=forgetful_cluster))
-
-
-def filled(flow: OneFlow) -> OneFlow:
-    flow.fill(EARLY)
-    flow.create_remote_topic()
-    return flow
+    return new_flow("forgetful", target=forgetful_cluster, records=EARLY, remote=True)
 
 
 def known_epochs(flow: OneFlow) -> List[Set[int]]:
@@ -101,7 +95,7 @@ def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(fl
 
 def test_pass_over_young_records_needs_no_fence_of_its_own(new_flow: NewFlow) -> None:
     now = int(time.time() * 1000)
-    flow = filled(new_flow("young", first_timestamp=now))
+    flow = new_flow("young", first_timestamp=now, records=EARLY, remote=True)
     (plan,) = task_plans(flow)
     first = copy_lanes(plan, 0)
     flow.fill(LATE)
@@ -163,7 +157,7 @@ def test_what_somebody_else_wrote_behind_old_records_stops_the_partition(flow: O
 def test_driver_that_stood_still_until_it_was_forgotten(new_flow: NewFlow, tmp_path: Path, asks: bool) -> None:
     soon = {**LOOKS_OFTEN, "producer.id.expiration.ms": "1000"}
     with clusters(["target-that-forgets-soon"], tmp_path, soon) as (target,):
-        flow = filled(new_flow("stood-still", target=target))
+        flow = new_flow("stood-still", target=target, records=EARLY, remote=True)
         (plan,) = task_plans(flow)
         before = copy_lanes(plan, 0)
         flow.fill(LATE)

@@ -9,7 +9,7 @@ from typing import Callable, Dict, Optional, Tuple
 import pytest
 
 from tests.integration.conftest import Ground
-from tests.lab.crash import CrashPoint, driver
+from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit, commit_with_note
 from tests.lab.job_lab import JobLab
@@ -51,7 +51,7 @@ def lab(ground: Ground, topic_name: Callable[[str], str]) -> JobLab:
 
 def run(lab: JobLab, *command: str, crash: Optional[CrashPoint] = None) -> Tuple[int, str]:
     """The exit code, and the id of the run that the command named."""
-    with driver(["-m", "mirror_lib.cli", "groups", *command, "--execute"], crash) as running:
+    with mirror("groups", *command, "--execute", crash=crash) as running:
         code = running.wait(300)
     named = re.findall(r"--run (\w+)", running.output)
     return code, named[-1] if named else ""
@@ -67,13 +67,17 @@ def on_target(lab: JobLab) -> Dict[str, Optional[int]]:
 
 
 @pytest.mark.parametrize(("function", "when", "call"), POINTS)
-def test_plan_that_was_killed_is_executed_again(
+def test_plan_that_was_killed_is_executed_again_or_undone_by_the_run_that_it_named(
     lab: JobLab, tmp_path: Path, function: str, when: str, call: int
 ) -> None:
     config = str(lab.config)
     crash = CrashPoint(function, when, call, tmp_path / "died")
-    assert run(lab, "plan", config, crash=crash)[0] == -9
-    assert crash.reached
+    code, named = run(lab, "plan", config, crash=crash)
+    assert code == -9 and crash.reached
+    if call == 2:
+        assert on_target(lab) != BEFORE
+        assert run(lab, "rollback", config, "--run", named)[0] == 0
+        assert on_target(lab) == BEFORE
     code, second = run(lab, "plan", config)
     assert code == 0
     assert read_on_target(lab) == READ
@@ -91,15 +95,4 @@ def test_rollback_that_was_killed_is_executed_again(
     assert run(lab, "rollback", config, "--run", moved, crash=crash)[0] == -9
     assert crash.reached
     assert run(lab, "rollback", config, "--run", moved)[0] == 0
-    assert on_target(lab) == BEFORE
-
-
-def test_plan_that_was_killed_between_two_groups_is_undone_by_the_run_that_it_named(
-    lab: JobLab, tmp_path: Path
-) -> None:
-    config = str(lab.config)
-    code, named = run(lab, "plan", config, crash=CrashPoint(COMMIT, "after", 2, tmp_path / "died"))
-    assert code == -9 and named
-    assert on_target(lab) != BEFORE
-    assert run(lab, "rollback", config, "--run", named)[0] == 0
     assert on_target(lab) == BEFORE

@@ -8,11 +8,11 @@ from typing import Callable, Dict, List, Tuple
 import pytest
 
 from tests.integration.conftest import Ground
-from tests.lab.crash import CrashPoint, driver
+from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit, commit_with_note
 from tests.lab.job_lab import JobLab
-from tests.lab.readers import read_topic
+from tests.lab.readers import read_if_there
 
 POSITIONS = {"a": (10, 20), "b": (33, 7), "c": (50, 50)}
 MOVES = 6
@@ -32,9 +32,8 @@ def lab(ground: Ground, topic_name: Callable[[str], str]) -> JobLab:
     lab.copy()
     for group, offsets in POSITIONS.items():
         for partition, offset in enumerate(offsets):
-            commit_with_note(
-                lab.source, f"{lab.name}-{group}", lab.topic("orders"), offset, f"note {offset}", partition
-            )
+            of = f"{lab.name}-{group}", lab.topic("orders")
+            commit_with_note(lab.source, *of, offset, f"note {offset}", partition)
     return lab
 
 
@@ -44,10 +43,7 @@ def standing(lab: JobLab) -> Dict[str, Tuple[object, ...]]:
 
 def commits(lab: JobLab) -> int:
     """Records about this lab's groups and remote topic that the target's coordinator ever wrote."""
-    try:
-        logs = read_topic(lab.target, "__consumer_offsets").values()
-    except KeyError:
-        return 0
+    logs = read_if_there(lab.target, "__consumer_offsets").values()
     keys = [record.key or b"" for log in logs for record in log.values() if record.value is not None]
     return sum(lab.remote("orders").encode() in key and lab.name.encode() + b"-" in key for key in keys)
 
@@ -82,7 +78,7 @@ def test_groups_end_right_after_a_driver_killed(
     lab: JobLab, tmp_path: Path, function: str, when: str, call: int, rows: int, made: int
 ) -> None:
     crash = CrashPoint(function, when, call, tmp_path / "died")
-    with driver(["-m", "mirror_lib.cli", "translate", str(lab.config), "--once"], crash) as running:
+    with mirror("translate", lab.config, "--once", crash=crash) as running:
         assert running.wait() == -9
     assert crash.reached
     assert (len(lab.moves()), commits(lab)) == (rows, made)
@@ -101,7 +97,7 @@ def test_groups_end_right_after_a_driver_killed(
 @pytest.mark.long
 def test_group_that_went_on_after_the_kill_is_moved_to_where_it_is_now(lab: JobLab, tmp_path: Path) -> None:
     crash = CrashPoint(AUDIT, "after", 1, tmp_path / "died")
-    with driver(["-m", "mirror_lib.cli", "translate", str(lab.config), "--once"], crash) as running:
+    with mirror("translate", lab.config, "--once", crash=crash) as running:
         assert running.wait() == -9
     commit(lab.source, f"{lab.name}-a", lab.topic("orders"), 15)
     lab.pass_once()

@@ -26,13 +26,7 @@ EARLY, LATE = 400, 200
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    return filled(new_flow("zombie"))
-
-
-def filled(flow: OneFlow) -> OneFlow:
-    flow.fill(EARLY)
-    flow.create_remote_topic()
-    return flow
+    return new_flow("zombie", records=EARLY, remote=True)
 
 
 def to_the_end(plan: TaskPlan) -> TaskPlan:
@@ -40,19 +34,24 @@ def to_the_end(plan: TaskPlan) -> TaskPlan:
     return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
 
 
-def test_zombie_is_refused_once_its_successor_has_copied(flow: OneFlow) -> None:
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_zombie_is_refused_once_its_successor_has_copied_whatever_its_tasks_max(flow: OneFlow, tasks: int) -> None:
     (plan,) = task_plans(flow)
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-        successor = copy_lanes(plan, 1)
+        successors = [copy_lanes(each, 1) for each in task_plans(flow, tasks=tasks)]
         zombie = wake().report()
-    assert zombie.fenced and not successor.fenced
-    assert successor.recovered > 0
+    assert zombie.fenced and not any(report.fenced for report in successors)
+    assert sum(report.recovered for report in successors) > 0
     assert flow.differences() == []
 
 
-def test_zombie_without_a_fence_doubles_records(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow, exactly_once=False)
-    with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
+@pytest.mark.parametrize("exactly_once", [False, pytest.param(True, id="another mirror", marks=pytest.mark.long)])
+def test_zombie_without_a_fence_and_one_of_a_mirror_with_another_name_double_records(
+    flow: OneFlow, exactly_once: bool
+) -> None:
+    (plan,) = task_plans(flow, exactly_once=exactly_once)
+    other = {lane: f"other-{name}" for lane, name in plan.transactional_ids.items()}
+    with standing_still(replace(plan, transactional_ids=other), flow.directory, *ABOUT_TO_WRITE) as wake:
         assert not copy_lanes(plan, 1).fenced
         wake().process.wait(90)
     assert "which is a duplicate of" in flow.differences()[0]
@@ -121,54 +120,25 @@ def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(flow:
     assert after.fenced and not after.records
 
 
-def test_zombie_of_another_tasks_max_is_refused(flow: OneFlow) -> None:
-    (old,) = task_plans(flow)
-    with standing_still(old, flow.directory, *ABOUT_TO_WRITE) as wake:
-        new = [copy_lanes(plan, 0) for plan in task_plans(flow, tasks=2)]
-        zombie = wake().report()
-    assert zombie.fenced and not any(report.fenced for report in new)
-    assert flow.differences() == []
-
-
-@pytest.mark.long
-def test_zombie_of_a_mirror_with_another_name_is_not_fenced_and_doubles_records(flow: OneFlow) -> None:
-    (old,) = task_plans(flow)
-    other = {lane: f"other-{name}" for lane, name in old.transactional_ids.items()}
-    with standing_still(replace(old, transactional_ids=other), flow.directory, *ABOUT_TO_WRITE) as wake:
-        for plan in task_plans(flow, tasks=2):
-            copy_lanes(plan, 0)
-        wake().process.wait(90)
-    assert "which is a duplicate of" in flow.differences()[0]
-
-
-def test_of_two_drivers_with_other_tasks_max_the_one_that_fenced_last_goes_on(flow: OneFlow) -> None:
-    (waiting,) = task_plans(flow)  # planned by a driver that has not used its lanes yet
+@pytest.mark.parametrize("retried", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_of_two_drivers_with_other_tasks_max_the_one_that_fenced_last_goes_on_also_by_a_retried_task(
+    flow: OneFlow, retried: bool
+) -> None:
+    (waiting,) = task_plans(flow)  # planned by a driver that has not used its lanes yet, unless a task is retried
+    before = copy_lanes(waiting, 0) if retried else None
     plans = task_plans(flow, tasks=2)
     first = [copy_lanes(plan, 0) for plan in plans]
     flow.fill(LATE)
-    last = copy_lanes(to_the_end(waiting), 0)
+    last = copy_lanes(next_plan(waiting, before, flow.written) if before else to_the_end(waiting), int(retried))
     second = [copy_lanes(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
     assert not last.fenced and all(report.fenced for report in second)
     assert flow.differences() == []
 
 
 @pytest.mark.long
-def test_retried_task_of_an_older_driver_takes_its_lanes_over_whole(flow: OneFlow) -> None:
-    (old,) = task_plans(flow)
-    before = copy_lanes(old, 0)
-    plans = task_plans(flow, tasks=2)
-    first = [copy_lanes(plan, 0) for plan in plans]
-    flow.fill(LATE)
-    retried = copy_lanes(next_plan(old, before, flow.written), 1)
-    second = [copy_lanes(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
-    assert not retried.fenced and all(report.fenced for report in second)
-    assert flow.differences() == []
-
-
-@pytest.mark.long
 def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(new_flow: NewFlow, tmp_path: Path) -> None:
     with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
-        flow = filled(new_flow("zombie", source=source, target=target))
+        flow = new_flow("zombie", source=source, target=target, records=EARLY, remote=True)
         (old,) = task_plans(flow)
         with standing_still(to_the_end(old), flow.directory, *ABOUT_TO_WRITE) as wake:
             plans = task_plans(flow, tasks=2)

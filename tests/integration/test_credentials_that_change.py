@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from tests.lab.brokers import KafkaBroker, end_with_parent
 from tests.lab.checkout import ROOT
-from tests.lab.flow_lab import QUIET
+from tests.lab.flow_lab import Servers, small_config
 from tests.lab.kdc import kdc, kerberized, line, properties
 from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic
@@ -46,13 +45,9 @@ class Scene:
     @property
     def config(self) -> Path:
         """The configuration file."""
-        clusters = {"A": self.properties, "B": {"bootstrap.servers": self.target.bootstrap}}
-        flow = {"topics": [self.topic], "replication.factor": 1, "tasks.max": 2, "batch.max.seconds": 3, **QUIET}
-        state = str(self.folder / "state")
-        document = {"clusters": clusters, "flows": {"A->B": flow}, "state": state, "trigger": "1 second"}
-        path = self.folder / "mirror.yaml"
-        path.write_text(json.dumps(document))  # YAML has all of JSON
-        return path
+        servers: Servers = {"A": self.properties, "B": self.target.bootstrap}
+        settings, ends = {"topics": [self.topic]}, {"state": self.folder / "state", "trigger": "1 second"}
+        return small_config(self.folder, self.topic, servers, settings, flows=["A->B"], **ends)
 
     @property
     def log(self) -> Path:
@@ -115,25 +110,34 @@ def broker(tmp_path: Path, topic: str) -> Iterator[SecuredBroker]:
         yield started
 
 
+def goes_on(scene: Scene, change: Callable[[float], None], **changes: str) -> None:
+    """A run copies; `change` gets the time that its credentials have left, its source restarts, and it copies more."""
+    began = time.monotonic()
+    scene.write()
+    with scene.running(**changes) as process:
+        scene.copied(process)
+        left = began + LIFE_SECONDS - time.monotonic()
+        assert left > 0, "the first credentials had run out before the copy began"
+        change(left)
+        scene.source.stop()
+        scene.source.restart()
+        scene.write()
+        scene.copied(process)
+    assert scene.exact()
+
+
 def test_run_takes_the_renewed_certificate_when_brokers_drop_its_connections(
     broker: SecuredBroker, target_cluster: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
     own = tmp_path / "own.p12"
     broker.stores.renew(own, f"-1d+{LIFE_SECONDS}S")
-    expires_at = time.monotonic() + LIFE_SECONDS
     properties = {**broker.tls("PKCS12"), "ssl.keystore.location": str(own)}
-    scene = Scene(broker, target_cluster, topic, tmp_path, properties)
-    scene.write()
-    with scene.running() as process:
-        scene.copied(process)
-        assert time.monotonic() < expires_at, "the first certificate had run out before the copy began"
+
+    def renew(left: float) -> None:
         broker.stores.renew(own, "-1H")
-        time.sleep(max(0.0, expires_at - time.monotonic()) + 2)
-        broker.stop()
-        broker.restart()
-        scene.write()
-        scene.copied(process)
-    assert scene.exact()
+        time.sleep(left + 2)
+
+    goes_on(Scene(broker, target_cluster, topic, tmp_path, properties), renew)
 
 
 def test_run_whose_password_was_changed_says_so_and_the_next_start_reads_the_new_one(
@@ -175,16 +179,7 @@ def test_run_outlives_its_ticket(target_cluster: KafkaBroker, topic: str, tmp_pa
         short.write_text(
             centre.krb5_conf.read_text().replace("[realms]", f"  ticket_lifetime = {LIFE_SECONDS}s\n[realms]")
         )
-        scene = Scene(
-            source, target_cluster, topic, tmp_path, properties(source, line(centre.keytab("mirror"), "mirror"))
-        )
-        scene.write()
+        own = properties(source, line(centre.keytab("mirror"), "mirror"))
         java = f"-Djava.security.krb5.conf={short}"
-        with scene.running(KRB5_CONFIG=str(short), JAVA_TOOL_OPTIONS=java) as process:
-            scene.copied(process)
-            time.sleep(LIFE_SECONDS + 5)
-            source.stop()
-            source.restart()
-            scene.write()
-            scene.copied(process)
-        assert scene.exact()
+        scene = Scene(source, target_cluster, topic, tmp_path, own)
+        goes_on(scene, lambda left: time.sleep(left + 5), KRB5_CONFIG=str(short), JAVA_TOOL_OPTIONS=java)

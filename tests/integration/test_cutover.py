@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Iterator, List, Mapping, Optional
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from mirror_lib.cli import main
 from mirror_lib.facts import LITERAL, AclBinding, NewTopic
-from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.runs import RunTable
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
-from tests.lab.crash import CrashPoint, driver
-from tests.lab.flow_lab import FlowLab, values
-from tests.lab.guarded import GuardedBroker, client_settings, guarded_cluster, login_config
+from tests.lab.crash import CrashPoint, mirror
+from tests.lab.flow_lab import FlowLab, small_config, values
+from tests.lab.group_lab import commit, offsets, read_on
+from tests.lab.guarded import client_settings, guarded_cluster, login, login_config
 from tests.lab.one_flow import until
 
 QUICK = ["--execute", "--quiet-seconds", "2"]
@@ -31,7 +31,7 @@ TABLE = "mirror_lib.ledger.event_tables:EventTable.add_cutover_step"
 @pytest.fixture
 def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
     made = FlowLab(*ground, topic_name("cutover"))
-    made.settings["groups"] = f'["{made.name}.*"]'
+    made.settings["groups"] = [f"{made.name}.*"]
     return made
 
 
@@ -40,30 +40,8 @@ def group_of(lab: FlowLab) -> str:
 
 
 def read(broker: KafkaBroker, group: str, topic: str, count: int) -> List[Optional[bytes]]:
-    """So many records from where the group is on, committed; the consumer is a member and leaves the group."""
-    own = Consumer(
-        {
-            **{"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False},
-            **{"auto.offset.reset": "earliest", "session.timeout.ms": 6000},
-        }
-    )
-    own.subscribe([topic])
-    found: List[Optional[bytes]] = []
-    until = time.monotonic() + 40
-    while len(found) < count and time.monotonic() < until:
-        record = own.poll(0.2)
-        if record is not None and record.error() is None:
-            found.append(record.value())
-            own.commit(message=record, asynchronous=False)
-    own.close()
-    return found
-
-
-def committed(broker: KafkaBroker, group: str, topic: str) -> int:
-    own = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    (found,) = own.committed([TopicPartition(topic, 0)], 30)
-    own.close()
-    return int(found.offset)
+    """So many records from where the group is on; the reader is a member, commits and leaves the group."""
+    return [record.value for record in read_on(broker, group, [topic], count)[topic, 0]]
 
 
 @contextmanager
@@ -139,59 +117,43 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
     assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
 
 
-def test_source_that_is_written_to_all_the_while_ends_the_cutover_with_the_topic_by_name(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
-) -> None:
-    topic = lab.create("orders")
-    lab.write("orders", values(10))
-    lab.copy()
-    assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "1"]) == 2  # less than --quiet-seconds
-    with producing(lab.source, topic):
-        assert main(["cutover", "plan", str(lab.config)]) == 1
-        assert f"still written: {topic}" in capsys.readouterr().out
-        assert main(["cutover", "run", str(lab.config), *QUICK, "--wait-seconds", "3"]) == 3
-        assert f"not silent after 3 s: {topic}" in capsys.readouterr().err
-    assert steps(lab) == ["silence started", "silence failed"]
-    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
-    assert main(["cutover", "plan", str(lab.config)]) == 0
-
-
-@pytest.mark.long
-def test_plan_names_the_topic_and_the_producer_that_still_writes(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab.create("orders")
-    lab.write("orders", values(10))
-    lab.copy()
-    capsys.readouterr()
-    with producing(lab.source, f"{lab.name}.orders", options={"enable.idempotence": True}):
-        assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
-    (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["code"] == "producers"]
-    assert gate["level"] == "blocking" and f"{lab.name}.orders" in gate["detail"] and "producer id " in gate["detail"]
-
-
-def test_records_written_to_the_target_after_the_cutover_forbid_the_way_back(
+def test_source_that_is_written_to_holds_up_the_cutover_and_a_target_that_is_written_to_forbids_the_way_back(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(10))
     lab.copy()
     read(lab.source, group, topic, 5)
-    assert main(["cutover", "back", str(lab.config), "--execute"]) == 3
-    assert "there was no cut-over" in capsys.readouterr().err
-    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    run, back = ["cutover", "run", str(lab.config), *QUICK], ["cutover", "back", str(lab.config), "--execute"]
+    assert main(back) == 3 and "there was no cut-over" in capsys.readouterr().err
+    assert main([*run, "--wait-seconds", "1"]) == 2  # less than --quiet-seconds
+    with producing(lab.source, topic):
+        assert main(["cutover", "plan", str(lab.config)]) == 1
+        assert f"still written: {topic}" in capsys.readouterr().out
+        assert main([*run, "--wait-seconds", "3"]) == 3
+        assert f"not silent after 3 s: {topic}" in capsys.readouterr().err
+    assert steps(lab) == ["silence started", "silence failed"]
+    assert main(run) == 0 and main(["cutover", "plan", str(lab.config)]) == 0
     lab.write_to(lab.target, lab.remote("orders"), values(3, "new"))
-    assert main(["cutover", "back", str(lab.config), "--execute"]) == 3
-    assert f"{lab.remote('orders')}-0 (3 offsets)" in capsys.readouterr().err
-    assert committed(lab.source, group, topic) == 5
+    assert main(back) == 3 and f"{lab.remote('orders')}-0 (3 offsets)" in capsys.readouterr().err
+    assert offsets(lab.source, group, topic) == {0: 5}
 
 
-def commit_without_membership(broker: KafkaBroker, group: str, topic: str, offset: int) -> None:
-    own = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
-    own.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    own.close()
+@pytest.mark.long
+def test_plan_names_the_topic_and_the_producer_that_still_writes(
+    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = lab.create("orders")
+    lab.write("orders", values(10))
+    lab.copy()
+    capsys.readouterr()
+    with producing(lab.source, topic, options={"enable.idempotence": True}):
+        assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
+    (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["code"] == "producers"]
+    assert gate["level"] == "blocking" and topic in gate["detail"] and "producer id " in gate["detail"]
 
 
+@pytest.mark.long
 def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_did_not_move_meanwhile(
     lab: FlowLab, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,7 +162,7 @@ def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_di
     lab.settings["tasks.max"] = 1
     lab.create("heartbeats")
     lab.write("orders", values(10))
-    commit_without_membership(lab.source, group, topic, 5)
+    commit(lab.source, group, topic, 5)
     assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
     before = lab.remote_ends()[remote, 0]
     lab.trigger = "1 second"
@@ -212,22 +174,22 @@ def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_di
     with lab.running():  # until the marker of its fence is there, which a heartbeat makes it set
         until(marked)
     lab.trigger = "availableNow"
-    commit_without_membership(lab.target, group, remote, 8)
+    commit(lab.target, group, remote, 8)
     assert main(back) == 0
-    assert committed(lab.source, group, topic) == 7  # the remote log begins with a marker
+    assert offsets(lab.source, group, topic) == {0: 7}  # the remote log begins with a marker
 
     # It moved on the source after the cut-over: its consumer may run there.
     assert main(["cutover", "run", str(lab.config), *QUICK, "--leave-groups"]) == 0
-    commit_without_membership(lab.source, group, topic, 6)
-    commit_without_membership(lab.target, group, remote, 9)
+    commit(lab.source, group, topic, 6)
+    commit(lab.target, group, remote, 9)
     capsys.readouterr()
     assert main(back) == 3
     refused = capsys.readouterr().err
     assert "MIR-335" in refused and " on source" in refused and "groups.simple: include" in refused
-    assert committed(lab.source, group, topic) == 6
+    assert offsets(lab.source, group, topic) == {0: 6}
     lab.settings["groups.simple"] = "include"
     assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
-    assert committed(lab.source, group, topic) == 8
+    assert offsets(lab.source, group, topic) == {0: 8}
 
 
 @pytest.mark.long
@@ -244,19 +206,21 @@ def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_ba
     assert f"{topic}-0 (3 offsets)" in capsys.readouterr().err
     lab.flows = ("source->target", "target->source")
     assert main(["cutover", "back", str(lab.config), "--flow", "source->target", "--execute"]) == 0
-    assert committed(lab.source, group, topic) == 5
+    assert offsets(lab.source, group, topic) == {0: 5}
 
 
+# The table gets two rows a step. The last two die as the last step begins, one of them with a record after the silence.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "when", "again"),
     [
-        # The table gets two rows a step.
-        pytest.param(2, "before", ["silence"], marks=pytest.mark.long, id="silent"),
-        pytest.param(4, "before", ["copy"], marks=pytest.mark.long, id="copied"),
-        pytest.param(6, "before", ["verify"], marks=pytest.mark.long, id="verified"),
-        pytest.param(8, "before", ["groups"], id="groups-committed"),
-        pytest.param(8, "after", ["check"], marks=pytest.mark.long, id="groups-recorded"),
-        pytest.param(10, "before", ["check"], marks=pytest.mark.long, id="checked"),
+        (2, "before", ["silence"]),
+        (4, "before", ["copy"]),
+        (6, "before", ["verify"]),
+        (8, "before", ["groups"]),
+        (8, "after", ["check"]),
+        (10, "before", ["check"]),
+        (10, "before", ["silence", "late"]),
     ],
 )
 def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_done(
@@ -266,27 +230,14 @@ def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_d
     lab.write("orders", values(100))
     read(lab.source, group, topic, 40)
     point = CrashPoint(TABLE, when, call, token=tmp_path / "token")
-    with driver(["-m", "mirror_lib.cli", "cutover", "run", str(lab.config), *QUICK], point) as dying:
+    with mirror("cutover", "run", lab.config, *QUICK, crash=point) as dying:
         assert dying.wait() == -9, dying.output
+    late = [each.encode() for each in again[1:]]
+    lab.write("orders", late)
     before = len(steps(lab))
     assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
     assert steps(lab)[before] == f"{again[0]} started" and steps(lab)[-1] == "check done"
-    assert read(lab.target, group, lab.remote("orders"), 60) == values(100)[40:]
-
-
-@pytest.mark.long
-def test_record_that_came_after_the_silence_is_copied_by_the_next_call(lab: FlowLab, tmp_path: Path) -> None:
-    topic, group = lab.create("orders"), group_of(lab)
-    lab.write("orders", values(20))
-    read(lab.source, group, topic, 20)
-    point = CrashPoint(TABLE, "before", 10, token=tmp_path / "token")
-    with driver(["-m", "mirror_lib.cli", "cutover", "run", str(lab.config), *QUICK], point) as dying:
-        assert dying.wait() == -9, dying.output
-    lab.write("orders", [b"late"])
-    before = len(steps(lab))
-    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
-    assert steps(lab)[before] == "silence started"
-    assert read(lab.target, group, lab.remote("orders"), 1) == [b"late"]
+    assert read(lab.target, group, lab.remote("orders"), 60 + len(late)) == [*values(100)[40:], *late]
 
 
 @pytest.mark.long
@@ -294,8 +245,7 @@ def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest
     lab.create("orders")
     lab.write("orders", values(10))
     lab.trigger = "1 second"
-    arguments = ["-m", "mirror_lib.cli", "run", str(lab.config)]
-    with driver(arguments) as running:
+    with mirror("run", lab.config) as running:
         runs = RunTable(lab.spark, str(lab.directory / "state"))
         until(lambda: bool(runs.open_runs(["source->target"])))
         assert main(["cutover", "run", str(lab.config), *QUICK]) == 3
@@ -304,52 +254,32 @@ def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest
         until(lambda: len(lab.remote_values("orders")) == 11)
 
 
-CONFIG = """\
-clusters: {clusters}
-flows:
-  A->B:
-    topics: [orders]
-    replication.factor: 1
-    emit.heartbeats.enabled: false
-    heartbeats.replication.enabled: false
-state: {state}
-"""
-
-
-@pytest.fixture(scope="module")
-def brokers(lab_directory: Path) -> Iterator[List[GuardedBroker]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(guarded_cluster(lab_directory)) for _ in "AB"]
-
-
-def refused(broker: GuardedBroker, value: bytes) -> str:
-    """Why an application's record is not taken; empty where it is."""
-    answers: List[str] = []
-    own = Producer({"bootstrap.servers": broker.bootstrap, **client_settings("mirror"), "log_level": 0})
-    own.produce("orders", value, on_delivery=lambda error, _: answers.append("" if error is None else error.name()))
-    own.flush(30)
-    return answers[0]
-
-
-def test_application_may_not_write_between_the_cutover_and_the_way_back(
-    brokers: List[GuardedBroker], tmp_path: Path
-) -> None:
-    path = tmp_path / "mirror.yaml"
-    clusters = {
-        alias: login_config(broker, "admin").client_properties("consumer") for alias, broker in zip("AB", brokers)
-    }
-    path.write_text(CONFIG.format(clusters=json.dumps(clusters), state=tmp_path / "state"))
+@pytest.mark.long
+def test_application_may_not_write_between_the_cutover_and_the_way_back(tmp_path: Path) -> None:
+    """One broker stands for both clusters: the remote topic has a name of its own."""
     allowed = [AclBinding("orders", LITERAL, "User:mirror", "*", each, "ALLOW") for each in ("WRITE", "DESCRIBE")]
-    with KafkaCluster(login_config(brokers[0], "admin")) as admin:
+    with guarded_cluster(tmp_path) as broker, login(broker, "admin") as admin:
+
+        def refused(value: bytes) -> str:
+            """Why an application's record is not taken; empty where it is."""
+            answers: List[str] = []
+            own = Producer({"bootstrap.servers": broker.bootstrap, **client_settings("mirror"), "log_level": 0})
+            own.produce("orders", value, on_delivery=lambda error, _: answers.append(error.name() if error else ""))
+            own.flush(30)
+            return answers[0]
+
+        properties = login_config(broker, "admin").properties
+        servers = dict.fromkeys(("source", "target"), properties)
+        settings = {"topics": "[orders]", "sync.topic.acls.enabled": "false"}
+        path = str(small_config(tmp_path, "fenced", servers, settings, state=tmp_path / "state"))
         admin.create_topics([NewTopic("orders", 1, 1)])
         admin.create_topic_acls(allowed)
-        until(lambda: refused(brokers[0], b"first") == "")
+        until(lambda: refused(b"first") == "")
         before = admin.topic_acls()
 
-        options = ["--execute", "--quiet-seconds", "1", "--fence-source"]
-        assert main(["cutover", "run", str(path), *options]) == 0
-        until(lambda: refused(brokers[0], b"fenced") == "TOPIC_AUTHORIZATION_FAILED")
+        assert main(["cutover", "run", path, "--execute", "--quiet-seconds", "1", "--fence-source"]) == 0
+        until(lambda: refused(b"fenced") == "TOPIC_AUTHORIZATION_FAILED")
 
-        assert main(["cutover", "back", str(path), "--execute"]) == 0
+        assert main(["cutover", "back", path, "--execute"]) == 0
         until(lambda: admin.topic_acls() == before)
-        until(lambda: refused(brokers[0], b"again") == "")
+        until(lambda: refused(b"again") == "")

@@ -15,12 +15,13 @@ from mirror_lib.cli import main
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.mm2_format import decode_checkpoint
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.crash import driver
+from tests.lab.crash import mirror
 from tests.lab.examples import CONNECTORS, EXAMPLES, filled_in
 from tests.lab.group_lab import commit, read_on
 from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic
 
+CHECKPOINTS = "emrsource.checkpoints.internal"
 Sites = Tuple[KafkaBroker, KafkaBroker]
 
 
@@ -132,7 +133,7 @@ def test_dzone_active_passive_copies_topics_with_their_configs(sites: Sites) -> 
     # "A heartbeat topic on each side", and the copy of the source's.
     assert "heartbeats" in source.topics
     assert {"heartbeats", "source.heartbeats"} <= target.topics
-    assert {key for log in read_topic(target, "source.checkpoints.internal").values() for key in log}
+    assert read_topic(target, "source.checkpoints.internal")[0]
 
 
 @pytest.mark.long
@@ -143,8 +144,7 @@ def test_dzone_active_active_copies_both_ways(sites: Sites) -> None:
     run([EXAMPLES / "dzone" / "active-active.properties"], sites)
     assert_copied(source, "topic_1", target, "source.topic_1")
     assert_copied(target, "topic_2", source, "target.topic_2")
-    records = {name for site in sites for name in site.topics if "topic_" in name}
-    assert records == {"topic_1", "topic_2", "source.topic_1", "target.topic_2"}
+    assert not {name for site in sites for name in site.topics if name.count("topic_") and name.count(".") > 1}
 
 
 @pytest.mark.long
@@ -177,62 +177,40 @@ def test_the_three_connectors_together_are_one_flow(sites: Sites) -> None:
     assert "heartbeats" in target.topics
     # What `curl …/status` is for.
     assert main(["verify", *filled_in(CONNECTORS, [broker.bootstrap for broker in sites], Path.cwd())]) == 0
-    assert {key for log in read_topic(target, "emrsource.checkpoints.internal").values() for key in log}
+    assert read_topic(target, CHECKPOINTS)[0]
 
 
 @pytest.mark.long
-def test_the_checkpoint_connector_alone_translates_what_the_source_connector_alone_copied(sites: Sites) -> None:
+def test_each_connector_alone_does_its_part(sites: Sites) -> None:
     source, target = sites
+    copying, translating, beating = ([file] for file in CONNECTORS)
     fill(source, "foo", partitions=1)
     assert count_of(read_on(source, "app", ["foo"])) == 20
-    plan(CONNECTORS[1:2], sites)
-    run(CONNECTORS[1:2], sites)
-    assert target.topics == {"emrsource.checkpoints.internal"}
-    assert not read_topic(target, "emrsource.checkpoints.internal")[0]  # nothing is copied yet
-    run(CONNECTORS[:1], sites)
+    plan(translating, sites)
+    run(translating, sites)
+    assert target.topics == {CHECKPOINTS}
+    assert not read_topic(target, CHECKPOINTS)[0]  # nothing is copied yet
+    run(copying, sites)
+    assert_copied(source, "foo", target, "emrsource.foo")
     fill(source, "foo", 5)
-    run(CONNECTORS[1:2], sites)
-    assert target.topics == {"emrsource.foo", "emrsource.checkpoints.internal"}
+    run(translating, sites)
+    assert target.topics == {"emrsource.foo", CHECKPOINTS}
     copies = read_topic(target, "emrsource.foo")[0]
-    assert len(copies) == 20
-    (found,) = [
-        decode_checkpoint(record.key or b"", record.value or b"")
-        for record in read_topic(target, "emrsource.checkpoints.internal")[0].values()
-    ]
+    (record,) = read_topic(target, CHECKPOINTS)[0].values()
+    found = decode_checkpoint(record.key or b"", record.value or b"")
     assert (found.group, found.topic, found.upstream_offset) == ("app", "emrsource.foo", 20)
-    assert sum(offset < found.downstream_offset for offset in copies) == 20
-
-
-@pytest.mark.long
-def test_the_heartbeat_connector_alone_writes_heartbeats(sites: Sites) -> None:
-    source, target = sites
-    fill(source, "foo", partitions=1)
-    plan(CONNECTORS[2:], sites)
-    run(CONNECTORS[2:], sites)
-    assert target.topics == {"heartbeats"} and source.topics == {"foo"}
+    assert len(copies) == sum(offset < found.downstream_offset for offset in copies) == 20
+    plan(beating, sites)
+    run(beating, sites)
+    assert target.topics == {"emrsource.foo", CHECKPOINTS, "heartbeats"} and source.topics == {"foo"}
     assert len(read_topic(target, "heartbeats")[0]) == 1
-
-
-@pytest.mark.long
-def test_connectors_that_copy_nothing_go_on_alone_until_they_are_stopped(sites: Sites) -> None:
-    source, target = sites
-    fill(source, "foo", partitions=1)
-    run(CONNECTORS[:1], sites)
+    # Those that copy nothing go on until they are stopped.
     paths = filled_in(CONNECTORS[1:], [broker.bootstrap for broker in sites], Path.cwd())
-    with driver(["-m", "mirror_lib.cli", "run", *paths]) as running:
-        until(lambda: "heartbeats" in target.topics, 60)
+    with mirror("run", *paths) as running:
+        until(lambda: len(read_topic(target, "heartbeats")[0]) > 1, 60)
         commit(source, "app", "foo", 10)
-        until(lambda: "emrsource.checkpoints.internal" in target.topics, 60)
+        until(lambda: len(read_topic(target, CHECKPOINTS)[0]) > 1, 60)
         assert running.process.poll() is None
         running.process.terminate()
         assert running.wait(30) == 0
     assert "copies nothing" in running.output
-
-
-@pytest.mark.long
-def test_the_source_connector_alone_copies_and_tells_nothing(sites: Sites) -> None:
-    source, target = sites
-    fill(source, "foo", partitions=1)
-    run(CONNECTORS[:1], sites)
-    assert_copied(source, "foo", target, "emrsource.foo")
-    assert target.topics == {"emrsource.foo"}

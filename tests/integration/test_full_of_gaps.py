@@ -70,21 +70,15 @@ def assert_exact(flow: OneFlow, passes: Sequence[TaskReport]) -> None:
     assert differences(source, remote) == [] and lies(syncs, source, remote) == []
 
 
-def test_passes_end_early_and_together_they_are_an_exact_copy(flow: OneFlow) -> None:
-    passes = passes_of(flow, FEW)
+@pytest.mark.parametrize("most", [FEW, TRANSACTIONS + 1], ids=["few", "unbounded"])
+def test_passes_end_early_and_are_an_exact_copy_together_and_a_driver_without_a_ledger_finds_it_all(
+    flow: OneFlow, most: int
+) -> None:
+    passes = passes_of(flow, most)
     reported = [len(syncs_of(report)) for report in passes]
-    assert len(passes) > 1 and all(FEW <= count < TRANSACTIONS for count in reported[:-1])
+    assert (len(passes) > 1) == (most == FEW) and all(most <= count < TRANSACTIONS for count in reported[:-1])
     assert sum(report.records for report in passes) == TRANSACTIONS
     assert_exact(flow, passes)
-
-
-def test_without_the_bound_one_pass_tells_all(flow: OneFlow) -> None:
-    (only,) = passes_of(flow, TRANSACTIONS + 1)
-    assert_exact(flow, [only])
-
-
-def test_driver_without_a_ledger_finds_what_was_copied_and_copies_nothing_again(flow: OneFlow) -> None:
-    passes_of(flow, FEW)
-    first, *rest = passes_of(flow, FEW)
+    first, *rest = passes_of(flow, most)
     assert (first.recovered, first.records, rest) == (TRANSACTIONS, 0, [])
     assert_exact(flow, [first])

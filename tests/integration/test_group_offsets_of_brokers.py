@@ -1,11 +1,12 @@
+"""Groups and their offsets as brokers answer about them: what is read, committed, deleted and refused."""
+
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Callable, Iterator, List
 
 import pytest
-from confluent_kafka import Consumer, Producer, ShareConsumer, TopicPartition
+from confluent_kafka import Producer, ShareConsumer, TopicPartition
 from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
 from kafka.protocol.consumer import JoinGroupRequest
@@ -15,12 +16,12 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.group_lab import committed
+from tests.lab.group_lab import CLASSIC, KIP_848, commit, committed, member
 from tests.lab.guarded import allow, guarded_cluster, login
+from tests.lab.one_flow import until
 
 Names = Callable[[str], str]
-CLASSIC, NEWER = {"group.protocol": "classic"}, {"group.protocol": "consumer"}
-BOTH_PROTOCOLS = pytest.mark.parametrize("protocol", [CLASSIC, NEWER], ids=["classic", "KIP-848"])
+IN_USE = "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
 
 
 @pytest.fixture(scope="module")
@@ -40,34 +41,6 @@ def connect(broker: KafkaBroker, answer_seconds: float = 60) -> KafkaCluster:
     return KafkaCluster(ClusterConfig("backup", {"bootstrap.servers": broker.bootstrap}), answer_seconds)
 
 
-def member(broker: KafkaBroker, group: str, topic: str, **settings: str) -> Consumer:
-    """A consumer that is a member of `group` and has all partitions of `topic`."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "log_level": 0,
-            **{key.replace("_", "."): value for key, value in settings.items()},
-        }
-    )
-    consumer.subscribe([topic])
-    deadline = time.monotonic() + 30
-    while len(consumer.assignment()) < 3:
-        consumer.poll(0.1)
-        assert time.monotonic() < deadline, f"{group} got no partitions"
-    return consumer
-
-
-def assigning(broker: KafkaBroker, group: str) -> Consumer:
-    """A consumer that commits without being a member."""
-    return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
-
-
-def commit(consumer: Consumer, topic: str, partition: int, offset: int) -> None:
-    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
-
-
 def join(broker: KafkaBroker, group: str, protocol_type: str) -> None:
     """Be a member of a group of another protocol, as Connect's workers are, for half a minute."""
     client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
@@ -82,53 +55,49 @@ def join(broker: KafkaBroker, group: str, protocol_type: str) -> None:
     assert answer.error_code == 0
 
 
-@BOTH_PROTOCOLS
-def test_a_live_group_has_members_with_hosts_where_it_is_a_classic_one(
-    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, protocol: Any
+@pytest.mark.parametrize("protocol", [CLASSIC, KIP_848])
+def test_offsets_of_a_live_group_are_left_alone_until_its_members_have_gone(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, protocol: str
 ) -> None:
-    group = f"live {topic} ü"
-    consumer = member(target_cluster, group, topic, **protocol)
-    try:
+    group, where = f"live {topic} ü", (topic, 0)
+    with member(target_cluster, group, topic, group_protocol=protocol) as consumer:
+        until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 3)
         assert group in target.group_names()
         found = target.describe_groups([group])[group]
-    finally:
-        consumer.close()
-    assert (found.state, found.simple, found.has_members) == ("Stable", False, True)
-    assert [each.host for each in found.members] == (["/127.0.0.1"] if protocol is CLASSIC else [])
-
-
-@BOTH_PROTOCOLS
-def test_a_group_whose_members_left_is_empty_and_its_offsets_stay(
-    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, protocol: Any
-) -> None:
-    consumer = member(target_cluster, topic, topic, **protocol)
-    commit(consumer, topic, 1, 42)
-    consumer.close()
-    found = target.describe_groups([topic])[topic]
+        assert (found.state, found.simple, found.has_members) == ("Stable", False, True)
+        assert [each.host for each in found.members] == (["/127.0.0.1"] if protocol == CLASSIC else [])
+        consumer.commit(offsets=[TopicPartition(*where, 5)], asynchronous=False)
+        refused = target.commit_offsets(group, {where: CommittedOffset(6), (topic, 1): CommittedOffset(1)})
+        assert refused == {where: IN_USE, (topic, 1): IN_USE}
+        assert (target.delete_offsets(group, [where])[where] or "").startswith("GROUP_SUBSCRIBED_TO_TOPIC: ")
+    found = target.describe_groups([group])[group]
     assert (found.state, found.simple, found.members) == ("Empty", False, ())
-    assert topic in target.group_names()
-    assert target.committed_offsets([topic]) == {topic: {(topic, 1): CommittedOffset(42)}}
+    assert group in target.group_names()
+    assert target.committed_offsets([group]) == {group: {where: CommittedOffset(5)}}
+    # The same orders are carried out as soon as no one is there.
+    assert target.commit_offsets(group, {where: CommittedOffset(6)}) == {where: None}
+    assert target.delete_offsets(group, [where, (topic, 2)]) == {where: None, (topic, 2): None}
+    assert target.committed_offsets([group]) == {group: {}}
 
 
 def test_a_static_member_that_is_away_still_counts_as_a_member(
     target: KafkaCluster, target_cluster: KafkaBroker, topic: str
 ) -> None:
-    member(target_cluster, topic, topic, group_instance_id="one").close()
+    with member(target_cluster, topic, topic, group_instance_id="one"):
+        pass
     assert target.describe_groups([topic])[topic].has_members
-    assert "UNKNOWN_MEMBER_ID" in (target.commit_offsets(topic, {(topic, 0): CommittedOffset(1)})[topic, 0] or "")
+    assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(1)}) == {(topic, 0): IN_USE}
 
 
 def test_a_consumer_that_commits_without_being_a_member_makes_a_simple_group(
     target: KafkaCluster, target_cluster: KafkaBroker, topic: str
 ) -> None:
-    consumer = assigning(target_cluster, topic)
-    commit(consumer, topic, 0, 7)
+    commit(target_cluster, topic, topic, 7)
     found = target.describe_groups([topic])[topic]
-    # Kafka cannot see that this consumer is alive, and lets anyone commit for it.
+    # Kafka cannot see whether this consumer is alive, and lets anyone commit for it.
     assert (found.state, found.simple, found.members) == ("Empty", True, ())
     assert topic in target.group_names()
     assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(9)}) == {(topic, 0): None}
-    consumer.close()
 
 
 def test_a_group_that_is_not_there_is_left_out_and_has_no_offsets(target: KafkaCluster, topic_name: Names) -> None:
@@ -161,27 +130,6 @@ def test_groups_that_are_not_consumer_groups_are_not_listed(
     assert described[workers].has_members
 
 
-@BOTH_PROTOCOLS
-def test_offsets_of_a_live_group_are_neither_changed_nor_deleted_and_the_reason_is_told(
-    target: KafkaCluster, target_cluster: KafkaBroker, topic: str, protocol: Any
-) -> None:
-    consumer = member(target_cluster, topic, topic, **protocol)
-    try:
-        commit(consumer, topic, 0, 5)
-        refused = target.commit_offsets(topic, {(topic, 0): CommittedOffset(6), (topic, 1): CommittedOffset(1)})
-        kept = target.delete_offsets(topic, [(topic, 0)])
-        assert target.committed_offsets([topic]) == {topic: {(topic, 0): CommittedOffset(5)}}
-    finally:
-        consumer.close()
-    in_use = "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
-    assert refused == {(topic, 0): in_use, (topic, 1): in_use}
-    assert (kept[topic, 0] or "").startswith("GROUP_SUBSCRIBED_TO_TOPIC: ")
-    # The same orders are carried out as soon as no one is there.
-    assert target.commit_offsets(topic, {(topic, 0): CommittedOffset(6)}) == {(topic, 0): None}
-    assert target.delete_offsets(topic, [(topic, 0), (topic, 2)]) == {(topic, 0): None, (topic, 2): None}
-    assert target.committed_offsets([topic]) == {topic: {}}
-
-
 def test_offsets_come_back_as_they_were_committed_with_their_metadata(
     target: KafkaCluster, target_cluster: KafkaBroker, topic: str
 ) -> None:
@@ -198,26 +146,22 @@ def test_offsets_come_back_as_they_were_committed_with_their_metadata(
     assert seen == {place: (at.offset, at.metadata) for place, at in written.items()}
 
 
-def test_more_positions_and_notes_than_a_coordinator_takes_at_once_are_all_committed(
-    target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names
+@pytest.mark.parametrize("first_note", [4000, 5000], ids=["all taken", "the first part fails"])
+def test_more_positions_and_notes_than_a_coordinator_takes_at_once_are_committed_unless_the_group_goes_on_meanwhile(
+    target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names, first_note: int
 ) -> None:
     topic = target_cluster.create_topic(topic_name("wide"), 400)
     written = {(topic, number): CommittedOffset(number, "m" * 4000) for number in range(400)}
-    assert target.commit_offsets(topic, written) == dict.fromkeys(written)
-    assert target.committed_offsets([topic]) == {topic: written}
-
-
-def test_behind_a_part_that_failed_a_group_that_has_gone_on_is_left_alone(
-    target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names
-) -> None:
-    topic = target_cluster.create_topic(topic_name("parts"), 100)
-    written = {(topic, number): CommittedOffset(number, "m" * (5000 if number == 0 else 4000)) for number in range(100)}
-    done = target.commit_offsets(topic, written, again=lambda: False)
+    written[topic, 0] = CommittedOffset(0, "m" * first_note)
+    done = target.commit_offsets(topic, written, again=lambda: first_note == 4000)
     [committed_now] = target.committed_offsets([topic]).values()
     assert set(committed_now) == {where for where, reason in done.items() if reason is None}
-    assert 0 < len(committed_now) < 99
-    assert (done[topic, 99] or "").startswith("OFFSET_METADATA_TOO_LARGE")
-    assert target.commit_offsets(topic, written, again=lambda: True)[topic, 99] is None
+    if first_note == 4000:
+        assert committed_now == written
+    else:
+        assert 0 < len(committed_now) < 399
+        assert (done[topic, 399] or "").startswith("OFFSET_METADATA_TOO_LARGE")
+        assert target.commit_offsets(topic, written, again=lambda: True)[topic, 399] is None
 
 
 def test_a_partition_that_the_broker_refuses_does_not_stop_the_others(target: KafkaCluster, topic: str) -> None:
@@ -247,6 +191,7 @@ def test_many_groups_are_read_completely(target: KafkaCluster, target_cluster: K
         assert stranger.describe_groups(groups).keys() == expected.keys()
 
 
+@pytest.mark.long
 def test_a_coordinator_that_restarts_is_waited_for_and_one_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with clusters(["backup"], tmp_path) as (broker,):
         topic = broker.create_topic("orders", 3)
@@ -273,6 +218,7 @@ def test_a_coordinator_that_restarts_is_waited_for_and_one_that_is_gone_is_an_er
                     order()
 
 
+@pytest.mark.long
 def test_a_missing_right_on_one_group_is_told_and_the_other_groups_come(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,8 +229,7 @@ def test_a_missing_right_on_one_group_is_told_and_the_other_groups_come(
             admin.commit_offsets(group, offsets)
         allow(broker, "orders", ACLOperation.DESCRIBE)
         allow(broker, "open", ACLOperation.DESCRIBE, ResourceType.GROUP)
-        while not mirror.committed_offsets(["open"]).get("open"):
-            time.sleep(0.05)
+        until(lambda: bool(mirror.committed_offsets(["open"]).get("open")))
         assert mirror.group_names() == ["open"]
         assert mirror.committed_offsets(["open", "closed"]) == {"open": offsets}
         assert list(mirror.describe_groups(["open", "closed"])) == ["open"]
@@ -295,14 +240,11 @@ def test_a_missing_right_on_one_group_is_told_and_the_other_groups_come(
 def test_offsets_of_a_transaction_count_when_it_is_committed(
     target: KafkaCluster, target_cluster: KafkaBroker, topic: str
 ) -> None:
-    consumer = member(target_cluster, topic, topic)
     producer = Producer({"bootstrap.servers": target_cluster.bootstrap, "transactional.id": topic})
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 8)], consumer.consumer_group_metadata(), 20)
-    assert target.committed_offsets([topic]) == {topic: {}}
-    producer.commit_transaction(20)
-    while not target.committed_offsets([topic])[topic]:
-        time.sleep(0.05)
-    assert target.committed_offsets([topic]) == {topic: {(topic, 0): CommittedOffset(8)}}
-    consumer.close()
+    with member(target_cluster, topic, topic) as consumer:
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([TopicPartition(topic, 0, 8)], consumer.consumer_group_metadata(), 20)
+        assert target.committed_offsets([topic]) == {topic: {}}
+        producer.commit_transaction(20)
+        until(lambda: target.committed_offsets([topic]) == {topic: {(topic, 0): CommittedOffset(8)}})

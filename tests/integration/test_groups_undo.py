@@ -52,50 +52,32 @@ def undo(lab: GroupLab, run_id: str, printed: Printed, execute: bool = True) -> 
 def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_undone(
     lab: GroupLab, topic_name: Groups, capsys: Printed
 ) -> None:
-    new, old = topic_name("new"), topic_name("old")
+    new, old, moved, live = groups = [topic_name(stem) for stem in ("new", "old", "moved", "live")]
     commit_with_note(lab.target, old, lab.remote("orders"), 5, "before")
-    for group in (new, old):
+    for group in groups:
         commit_with_note(lab.source, group, lab.topic("orders"), 40, "after")
     lab.translate()
-    first, moved = lab.run_id, lab.at_target(new, "orders")
-    assert moved and lab.at_target(old, "orders") == moved and moved[0][1] == "after"
+    first, there = lab.run_id, lab.at_target(new, "orders")
+    assert there[0][1] == "after" and all(lab.at_target(group, "orders") == there for group in groups)
 
     shown, nobody = undo(lab, first, capsys, execute=False)
-    assert (shown[new], shown[old], nobody) == ("would be put back", "would be put back", None)
-    assert lab.at_target(new, "orders") == lab.at_target(old, "orders") == moved
+    assert {shown[group] for group in groups} == {"would be put back"} and nobody is None
+    assert all(lab.at_target(group, "orders") == there for group in groups)
 
-    done, second = undo(lab, first, capsys)
+    commit(lab.target, moved, lab.remote("orders"), 77)
+    with member(lab.target, live, lab.remote("orders")):
+        done, second = undo(lab, first, capsys)
     assert (done[new], done[old]) == ("put back", "put back")
+    assert done[moved] == "another client committed since: left unchanged"
+    assert done[live] == "the group has members: left alone"
     assert lab.at_target(new, "orders") == {} and lab.at_target(old, "orders") == {0: (5, "before")}
-    assert {(m.group, m.new_offset, m.action) for m in lab.moves()[-2:]} == {
-        (new, None, "rollback"),
-        (old, 5, "rollback"),
-    }
-    count = len(lab.moves())
-    again, nobody = undo(lab, first, capsys)
-    assert (again[new], again[old], nobody) == ("already there", "already there", None)
-    assert len(lab.moves()) == count
+    assert lab.at_target(moved, "orders") == {0: (77, "")} and lab.at_target(live, "orders") == there
+    undone = {(move.group, move.new_offset) for move in lab.moves() if move.action == "rollback"}
+    assert {(new, None), (old, 5)} <= undone
 
     done, _ = undo(lab, second, capsys)
     assert (done[new], done[old]) == ("put back", "put back")
-    assert lab.at_target(new, "orders") == lab.at_target(old, "orders") == moved
-
-
-def test_group_that_moved_since_or_that_lives_is_left_alone(lab: GroupLab, topic_name: Groups, capsys: Printed) -> None:
-    moved, live, idle = topic_name("moved"), topic_name("live"), topic_name("idle")
-    for group in (moved, live, idle):
-        commit(lab.source, group, lab.topic("orders"), 40)
-    lab.translate()
-    commit(lab.target, moved, lab.remote("orders"), 77)
-    before = lab.at_target(live, "orders")
-    with member(lab.target, live, lab.remote("orders")):
-        done, _ = undo(lab, lab.run_id, capsys)
-    assert done[moved] == "another client committed since: left unchanged"
-    assert done[live] == "the group has members: left alone"
-    assert done[idle] == "put back"
-    assert lab.at_target(moved, "orders") == {0: (77, "")}
-    assert lab.at_target(live, "orders") == before
-    assert lab.at_target(idle, "orders") == {}
+    assert lab.at_target(new, "orders") == lab.at_target(old, "orders") == there
 
 
 def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
@@ -104,33 +86,19 @@ def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
     group = topic_name("again")
     commit(lab.source, group, lab.topic("orders"), 40)
     lab.translate(group=group)
-    moved = lab.at_target(group, "orders")
-    undo(lab, lab.run_id, capsys)
+    first, moved = lab.run_id, lab.at_target(group, "orders")
+    undo(lab, first, capsys)
     assert lab.at_target(group, "orders") == {}
+    again, nobody = undo(lab, first, capsys)
+    assert (again[group], nobody) == ("already there", None)
     assert lab.translate(group=group, simple_groups="exclude") == {(group, "orders", 0): "exact"}
     assert lab.at_target(group, "orders") == moved
     assert [move.action for move in lab.moves() if move.group == group] == ["commit", "rollback", "commit"]
 
 
 @pytest.mark.long
-def test_run_that_repeats_a_move_can_be_undone_by_its_own_name(
+def test_move_that_is_made_again_after_an_operator_reversed_it_is_written_down_and_can_be_undone_by_its_own_run(
     lab: GroupLab, topic_name: Groups, capsys: Printed
-) -> None:
-    """Equal to the last one that was written down, and made again after an operator had taken the offset away."""
-    group = topic_name("repeated")
-    commit(lab.source, group, lab.topic("orders"), 40)
-    lab.translate(group=group)
-    with KafkaCluster(load(str(lab.config)).flows[0].target) as target:
-        target.delete_offsets(group, [(lab.remote("orders"), 0)])
-    lab.translate(group=group, own_rows=True)
-    assert lab.at_target(group, "orders") != {}
-    done, _ = undo(lab, lab.run_id, capsys)
-    assert done == {group: "put back"} and lab.at_target(group, "orders") == {}
-
-
-@pytest.mark.long
-def test_move_that_an_operator_reverses_is_written_down_again_when_it_is_made_again(
-    lab: GroupLab, topic_name: Groups
 ) -> None:
     group = topic_name("reversed")
     commit(lab.source, group, lab.topic("orders"), 40)
@@ -139,6 +107,10 @@ def test_move_that_an_operator_reverses_is_written_down_again_when_it_is_made_ag
             assert lab.passed(life, group=group) == {(group, "orders", 0): "exact"}
             target.delete_offsets(group, [(lab.remote("orders"), 0)])
     assert len([move for move in lab.moves() if move.group == group]) == 2
+    lab.translate(group=group, own_rows=True)
+    assert lab.at_target(group, "orders") != {}
+    done, _ = undo(lab, lab.run_id, capsys)
+    assert done == {group: "put back"} and lab.at_target(group, "orders") == {}
 
 
 def test_run_that_moved_nothing_is_named_and_those_that_did_are_listed(lab: GroupLab, topic_name: Groups) -> None:

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, NewPartitions
 
+from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.errors import EXIT_OK
 from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
 from tests.lab.brokers import KafkaBroker
-from tests.lab.crash import CrashPoint, driver, run_mirror
+from tests.lab.crash import CrashPoint, mirror, run_mirror
+from tests.lab.dataset import set_configs
 from tests.lab.group_lab import commit
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow
 from tests.lab.readers import read_topic
@@ -32,15 +27,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("idle")
-    flow.fill(30)
-    return flow
+    return new_flow("idle", records=30)
 
 
 def run_without_java(flow: OneFlow) -> Tuple[int, List[Dict[str, Any]]]:
     """The exit code of a run that could not start Spark, and its JSON documents."""
-    arguments = ["-m", "mirror_lib.cli", "run", str(flow.config), "--json"]
-    with driver(arguments, JAVA_HOME=str(flow.directory / "none")) as running:
+    with mirror("run", flow.config, "--json", JAVA_HOME=str(flow.directory / "none")) as running:
         code = running.wait()
     return code, [json.loads(line) for line in running.output.splitlines() if line.startswith("{")]
 
@@ -56,27 +48,27 @@ def has_work(flow: OneFlow) -> bool:
 
 
 def copy(flow: OneFlow, spark: SparkSession) -> None:
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert not has_work(flow)
 
 
-def test_run_with_nothing_to_do_needs_no_java(flow: OneFlow) -> None:
+def test_run_with_nothing_to_do_needs_no_java(flow: OneFlow, spark: SparkSession) -> None:
     """Its groups are where they belong, and its checkpoints and heartbeats are written without Spark."""
     group = f"{flow.topic}.readers"
     flow.settings = {"sync.group.offsets.enabled": "true", "groups": f'["{group}"]', "emit.heartbeats.enabled": "true"}
     commit(flow.source, group, flow.topic, 7)
-    assert run_mirror(flow.config) == EXIT_OK
+    assert main(["run", str(flow.config)]) == EXIT_OK
     beats = len(beats_on(flow.target))
     code, documents = run_without_java(flow)
     assert code == EXIT_OK
     assert [(each["records"], each["error"]) for each in documents] == [(0, None)]
     assert len(beats_on(flow.target)) == beats + 1
     commit(flow.source, group, flow.topic, 9)
-    assert has_work(flow) and run_without_java(flow)[0] != EXIT_OK
+    assert has_work(flow), "a group moved"
     commit(flow.source, group, flow.topic, 7)
+    assert not has_work(flow)
     flow.fill(1)
-    assert run_without_java(flow)[0] != EXIT_OK
-    assert flow.differences()
+    assert has_work(flow) and run_without_java(flow)[0] != EXIT_OK
 
 
 def beats_on(broker: KafkaBroker) -> List[object]:
@@ -91,10 +83,8 @@ def test_all_that_a_run_would_do_starts_spark(flow: OneFlow, spark: SparkSession
     assert has_work(flow), "a partition came"
     flow.partitions += 1
     copy(flow, spark)
-    of_topic = ConfigResource(ResourceType.TOPIC, flow.topic)
     for value in ("123456789", "-1"):
-        of_topic.incremental_configs = [ConfigEntry("retention.ms", value, incremental_operation=AlterConfigOpType.SET)]
-        admin.incremental_alter_configs([of_topic])[of_topic].result(30)
+        set_configs(flow.source, flow.topic, {"retention.ms": value})
         assert has_work(flow) == (value != "-1"), "a config differs"
     flow.settings["topics.exclude"] = "[nothing]"
     assert not has_work(flow)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_REFUSED
-from tests.lab.crash import driver
+from tests.lab.crash import mirror
 from tests.lab.one_flow import NewFlow, OneFlow, until
 
 pytestmark = pytest.mark.long
@@ -26,8 +26,7 @@ FLOW = "source->target"
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("overlap")
-    flow.fill(1_200)
+    flow = new_flow("overlap", records=1_200)
     flow.settings = {"max.bytes.per.second": "15 KB", "batch.max.seconds": 2}
     return flow
 
@@ -51,34 +50,20 @@ def assert_nothing_else_changes_the_flow(flow: OneFlow, capsys: pytest.CaptureFi
         assert "MIR-301" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("options", [["--if-running", "exit"], ["--take-over"]], ids=["exit", "take-over"])
-def test_the_later_of_two_runs_exits_or_fences(
-    options: List[str], flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
-        until(lambda: copying(flow), 120)
-        flow.settings = {}
-        documents = run_once(flow, capsys, *options)
-        exits = options != ["--take-over"]
-        assert [each.get("already_running", False) for each in documents][-1] == exits
-        assert first.wait(300) == (0 if exits else 3)
-    flow.assert_exact(spark)
-
-
-def test_second_run_on_the_machine_is_refused_until_the_first_one_is_killed(
+def test_later_run_is_refused_or_exits_or_fences_the_first(
     flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as first:
+    with mirror("run", flow.config, "--once") as first:
         until(lambda: copying(flow), 120)
         flow.settings = {}
         before = flow.copies()
         assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
         assert str(first.pid) in capsys.readouterr().err
         assert_nothing_else_changes_the_flow(flow, capsys)
+        assert run_once(flow, capsys, "--if-running", "exit")[-1]["already_running"]
         until(lambda: flow.copies() > before, 60)
-        first.kill()
-        first.process.wait()
-        run_once(flow, capsys)
+        assert "already_running" not in run_once(flow, capsys, "--take-over")[-1]
+        assert first.wait(300) == 3
     flow.assert_exact(spark)
 
 
@@ -88,7 +73,7 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
     flow.trigger = "2 seconds"
     flow.settings["emit.heartbeats.enabled"] = "true"
     # No lock that both see, as on another machine.
-    with driver(["-m", "mirror_lib.cli", "run", str(flow.config)], TMPDIR=str(tmp_path)) as first:
+    with mirror("run", flow.config, TMPDIR=str(tmp_path)) as first:
         until(lambda: copying(flow), 120)
         flow.settings = {"emit.heartbeats.enabled": "true"}
         before = flow.copies()
@@ -100,8 +85,8 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
         runs.update(set={"driver": F.lit("elsewhere process 1")})
         assert_nothing_else_changes_the_flow(flow, capsys)
         (tmp_path / "another").mkdir()
-        arguments = ["-m", "mirror_lib.cli", "run", str(flow.config), "--once", "--if-running", "wait"]
-        with driver(arguments) as stopped, driver(arguments, TMPDIR=str(tmp_path / "another")) as second:
+        words = ("run", flow.config, "--once", "--if-running", "wait")
+        with mirror(*words) as stopped, mirror(*words, TMPDIR=str(tmp_path / "another")) as second:
             for each in (stopped, second):
                 assert each.process.stdout is not None
                 assert any(run_id in line for line in each.process.stdout)
@@ -115,7 +100,7 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
 def test_a_killed_run_blocks_no_longer_than_its_last_sign_of_life_counts(
     flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with driver(["-m", "mirror_lib.cli", "run", str(flow.config), "--once"]) as killed:
+    with mirror("run", flow.config, "--once") as killed:
         until(lambda: copying(flow), 120)
         killed.end()
     flow.settings = {}

@@ -1,7 +1,9 @@
+"""The compacted topics of the mirror on real brokers, and the times of records at offsets."""
+
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -39,16 +41,20 @@ def produce(broker: KafkaBroker, topic: str, *records: Dict[str, Any], **setting
     assert producer.flush(20) == 0
 
 
-def test_the_topic_is_created_compacted_with_one_partition_and_then_left_alone(
+def test_the_last_value_of_each_key_counts_in_a_topic_that_is_created_once(
     config: ClusterConfig, internal: InternalTopic
 ) -> None:
+    assert internal.latest() == {}
+    internal.append([(b"one", b"1"), (b"two", b"2"), (b"one", b"3"), (b"", b"")])
+    assert internal.latest() == {b"one": b"3", b"two": b"2", b"": b""}
     with KafkaCluster(config) as cluster:
-        internal.append([(b"key", b"value")])
         internal.ensure(cluster)
         assert cluster.topics()[internal.topic].partitions == 1
         configs = readable(cluster.topic_configs([internal.topic], ["cleanup.policy"]))[internal.topic]
     assert configs["cleanup.policy"].value == "compact"
-    assert internal.latest() == {b"key": b"value"}
+    internal.append([])
+    internal.append([(b"two", b"4")])
+    assert internal.latest() == {b"one": b"3", b"two": b"4", b"": b""}
 
 
 def test_a_topic_that_cannot_be_created_says_why(config: ClusterConfig, topic_name: Names) -> None:
@@ -64,26 +70,19 @@ def test_fewer_brokers_than_replicas_still_hold_the_topic(config: ClusterConfig,
         assert topic.latest() == {b"key": b"value"}
 
 
-def test_the_last_value_of_each_key_counts(internal: InternalTopic) -> None:
-    assert internal.latest() == {}
-    internal.append([(b"one", b"1"), (b"two", b"2"), (b"one", b"3"), (b"", b"")])
-    assert internal.latest() == {b"one": b"3", b"two": b"2", b"": b""}
-    internal.append([])
-    internal.append([(b"two", b"4")])
-    assert internal.latest() == {b"one": b"3", b"two": b"4", b"": b""}
-
-
 @CODECS
-def test_what_others_wrote_is_read_whatever_its_compression(
-    target_cluster: KafkaBroker, internal: InternalTopic, codec: str
+def test_what_others_wrote_is_read_whatever_its_compression_and_so_is_the_time_of_a_record_inside_a_batch(
+    config: ClusterConfig, target_cluster: KafkaBroker, internal: InternalTopic, codec: str
 ) -> None:
-    records: Dict[str, Optional[bytes]] = {f"key {n}": b"value " * n for n in range(200)}
+    records = [{"key": f"key {n}", "value": b"value " * n, "timestamp": 1_000_000 + 10 * n} for n in range(200)]
     produce(
-        target_cluster, internal.topic, *({"key": key, "value": new} for key, new in records.items()),
-        {"key": "key 7", "value": None}, **{"compression.type": codec},
-    )  # fmt: skip
-    expected = {key.encode(): new for key, new in records.items() if key != "key 7"}
-    assert internal.latest() == expected
+        target_cluster, internal.topic, *records, {"key": "key 7", "value": None}, **{"compression.type": codec}
+    )
+    del records[7]
+    assert internal.latest() == {str(each["key"]).encode(): each["value"] for each in records}
+    for offset in (0, 57, 99):
+        times = first_records(config, {(internal.topic, 0): offset}).times
+        assert times == {(internal.topic, 0): 1_000_000 + 10 * offset}
 
 
 def test_a_topic_whose_head_is_gone_is_read_from_where_it_begins(
@@ -112,6 +111,7 @@ def test_a_topic_that_is_not_there_is_empty_and_is_not_created_by_looking(
         assert topic.latest() == {b"key": b"value"}
 
 
+@pytest.mark.long
 def test_a_cluster_that_stops_answering_is_an_error_and_never_an_empty_topic(tmp_path: Path) -> None:
     with clusters(["backup"], tmp_path) as (broker,):
         config = ClusterConfig("backup", {"bootstrap.servers": broker.bootstrap})
@@ -136,20 +136,6 @@ def test_a_cluster_that_stops_answering_is_an_error_and_never_an_empty_topic(tmp
         broker.kill()
         with pytest.raises(ClusterError, match="cannot reach the cluster backup"):
             InternalTopic(config, name, 1, answer_seconds=1).latest()
-
-
-@CODECS
-def test_the_time_at_an_offset_is_that_of_the_record_there_also_inside_a_batch(
-    config: ClusterConfig, target_cluster: KafkaBroker, topic_name: Names, codec: str
-) -> None:
-    name = target_cluster.create_topic(topic_name("orders"))
-    produce(
-        target_cluster, name, *({"value": b"value" * 10, "timestamp": 1_000_000 + 10 * n} for n in range(100)),
-        **{"compression.type": codec},
-    )  # fmt: skip
-    assert first_records(config, {(name, 0): 0}).times == {(name, 0): 1_000_000}
-    assert first_records(config, {(name, 0): 57}).times == {(name, 0): 1_000_570}
-    assert first_records(config, {(name, 0): 99}).times == {(name, 0): 1_000_990}
 
 
 def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of_the_first_left(

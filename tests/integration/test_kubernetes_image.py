@@ -52,8 +52,7 @@ def specification() -> Mapping[str, Any]:
 def test_application_copies_with_the_jars_of_its_image(
     new_flow: NewFlow, spark: SparkSession, tmp_path: Path, whole: bool
 ) -> None:
-    flow = new_flow("image")
-    flow.fill(100)
+    flow = new_flow("image", records=100)
     spec, home = specification(), image_spark(tmp_path) if whole else SPARK_HOME
     settings = [word for name, value in spec["sparkConf"].items() for word in ("--conf", f"{name}={value}")]
     job = str(ROOT / "jobs" / Path(spec["mainApplicationFile"]).name)

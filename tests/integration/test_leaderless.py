@@ -50,39 +50,23 @@ def reassigned(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[in
     return leaders
 
 
-def test_remote_partition_without_a_leader_is_named(
-    target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow
+@pytest.mark.parametrize("settings", [{}, {"engine": "records"}, {"partitioner": "key"}], ids=str)
+def test_remote_partition_without_a_leader_is_named_and_those_beside_it_are_copied(
+    target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow, settings: Dict[str, Any]
 ) -> None:
-    flow = new_flow("led", target=target, settings={"partitioner": "key"})
-    flow.fill(20)
+    flow = new_flow("led", target=target, settings=settings, records=20)
     leaders = reassigned(flow, [[1], [1], [2]])
     second.kill()
     until(lambda: leaders() == [1, 1, -1])
+    keyed, error = "partitioner" in settings, str(flow.run(spark).error)
     advice = "check that the partition has a leader"
     reported = f"source->target: target answers with no end of {flow.remote_topic}-2 ({advice})"
-    assert str(flow.run(spark).error) == reported
+    assert error == reported if keyed else f"{flow.topic}-2" in error
     second.restart()
     until(lambda: leaders() == [1, 1, 2])
-    assert flow.run(spark).error is None
+    assert keyed or flow.copies() == flow.written * 2
+    flow.copy(spark)
     assert flow.all_copied()
-
-
-@pytest.mark.parametrize("engine", ["kafka", "records"])
-def test_partitions_beside_one_without_a_leader_are_copied(
-    target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow, engine: str
-) -> None:
-    settings = {} if engine == "kafka" else {"engine": engine}
-    flow = new_flow("alongside", target=target, settings=settings)
-    flow.fill(20)
-    leaders = reassigned(flow, [[1], [1], [2]])
-    second.kill()
-    until(lambda: leaders() == [1, 1, -1])
-    assert f"{flow.topic}-2" in str(flow.run(spark).error)
-    second.restart()
-    until(lambda: leaders() == [1, 1, 2])
-    assert flow.copies() == flow.written * 2
-    assert flow.run(spark).error is None
-    assert flow.copies() == flow.written * 3
 
 
 def test_source_partitions_beside_one_without_a_leader_are_copied(
@@ -97,8 +81,7 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
         code = main([*command, str(flow.config), "--json"])
         return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    flow = new_flow("away", source=target)
-    flow.fill(20)
+    flow = new_flow("away", source=target, records=20)
     second.kill()
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
 
@@ -140,8 +123,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "LEFT_OUT_SECONDS", 2.0)
-    flow = new_flow("quiet", target=target, trigger="1 second")
-    flow.fill(20)
+    flow = new_flow("quiet", target=target, trigger="1 second", records=20)
     leaders = reassigned(flow, [[2]] * 3)
     second.kill()
     until(lambda: leaders() == [-1] * 3)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, Sequence
 
 import pytest
 
@@ -16,6 +15,9 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, ConfigError, LoginError, MirrorError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
+from tests.lab.flow_lab import Servers, small_config
+from tests.lab.meanwhile import meanwhile
+from tests.lab.one_flow import until
 from tests.lab.secured import PASSWORDS, SecuredBroker, secured_cluster
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ def cluster_id(properties: Dict[str, str]) -> str:
         return cluster.cluster_id()
 
 
-def plain(broker: SecuredBroker, listener: str) -> Dict[str, str]:
-    return {"bootstrap.servers": broker.listener(listener), "security.protocol": "PLAINTEXT"}
+def plain(address: str, protocol: str = "PLAINTEXT") -> Dict[str, str]:
+    return {"bootstrap.servers": address, "security.protocol": protocol}
 
 
 def in_place(broker: SecuredBroker) -> Dict[str, str]:
@@ -64,11 +66,7 @@ def in_place(broker: SecuredBroker) -> Dict[str, str]:
         pytest.param(lambda broker: broker.sasl("source", "SCRAM-SHA-256", "JKS"), id="SCRAM-SHA-256, JKS"),
         pytest.param(lambda broker: broker.sasl("source", "SCRAM-SHA-512"), id="SCRAM-SHA-512, PEM"),
         pytest.param(
-            lambda broker: {
-                **broker.sasl("source"),
-                "bootstrap.servers": broker.listener("SASL").replace("127.0.0.1", "localhost"),
-                "ssl.endpoint.identification.algorithm": "",
-            },
+            lambda broker: {**other_name(broker), "ssl.endpoint.identification.algorithm": ""},
             id="a name that is not the certificate's, and is not to be checked",
         ),
     ],
@@ -77,33 +75,34 @@ def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properti
     assert cluster_id(properties(broker)) == broker.cluster_id
 
 
+def other_name(broker: SecuredBroker) -> Dict[str, str]:
+    """A name that is not the certificate's."""
+    return {**broker.sasl("source"), "bootstrap.servers": broker.listener("SASL").replace("127.0.0.1", "localhost")}
+
+
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
         (lambda broker: broker.sasl("source", password="nope"), "the broker refused the login: "),
         (lambda broker: broker.sasl("source", "PLAIN", password="nope"), "the broker refused the login: "),
-        (lambda broker: {**broker.sasl("source"), "ssl.truststore.location": ""}, "the broker's certificate is not "
-                                                                                   "trusted: "),
-        (lambda broker: {**broker.tls(), "ssl.keystore.location": ""}, "the broker refused our certificate, or that "
-                                                                        "there is none"),
         (
-            lambda broker: {
-                **broker.sasl("source"),
-                "bootstrap.servers": broker.listener("SASL").replace("127.0.0.1", "localhost"),
-            },
-            "the broker's certificate is not trusted: Hostname mismatch",
+            lambda broker: {**broker.sasl("source"), "ssl.truststore.location": ""},
+            "the broker's certificate is not trusted: ",
         ),
+        (
+            lambda broker: {**broker.tls(), "ssl.keystore.location": ""},
+            "the broker refused our certificate, or that there is none",
+        ),
+        (other_name, "the broker's certificate is not trusted: Hostname mismatch"),
         (lambda broker: {**broker.tls(), "bootstrap.servers": broker.listener("CLEAR")}, "speaks without TLS: set "),
         (lambda broker: {**broker.sasl("source"), "bootstrap.servers": broker.bootstrap}, "speaks without TLS: set "),
         (
-            lambda broker: {
-                **broker.sasl("source"), "bootstrap.servers": broker.bootstrap, "security.protocol": "SASL_PLAINTEXT"
-            },
+            lambda broker: {**broker.sasl("source"), **plain(broker.bootstrap, "SASL_PLAINTEXT")},
             "takes no login: set security.protocol to PLAINTEXT",
         ),
-        (lambda broker: plain(broker, "SASL"), "speaks TLS: set security.protocol to SSL or SASL_SSL"),
+        (lambda broker: plain(broker.listener("SASL")), "speaks TLS: set security.protocol to SSL or SASL_SSL"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_that_stays_is_told_and_not_waited_out(
     broker: SecuredBroker, properties: Properties, sentence: str
 ) -> None:
@@ -114,17 +113,6 @@ def test_a_refusal_that_stays_is_told_and_not_waited_out(
     assert sentence in str(caught.value)
 
 
-FLOW = """\
-clusters:
-  A: %s
-  B: {bootstrap.servers: "%s"}
-flows:
-  A->B: {topics: [orders], replication.factor: 1, admin.timeout.ms: 20000}
-state: %s
-trigger: 1 second
-"""
-
-
 @pytest.mark.parametrize("job", ["run_flows", "run_translations"])
 def test_continuous_flow_with_a_wrong_password_ends_instead_of_trying_until_the_account_is_locked(
     broker: SecuredBroker, spark: SparkSession, tmp_path: Path, job: str
@@ -132,21 +120,18 @@ def test_continuous_flow_with_a_wrong_password_ends_instead_of_trying_until_the_
     from mirror_lib.copy_job import run_flows
     from mirror_lib.groups.job import run_translations
 
-    file = tmp_path / "mirror.yaml"
-    wrong = broker.sasl("source", password="nope")
-    file.write_text(FLOW % (json.dumps(wrong), broker.bootstrap, tmp_path / "state"))
-    config, stop = load(str(file)), threading.Event()
-    ends: List[Sequence[object]] = []
-    jobs: Dict[str, Callable[[], Sequence[object]]] = {
-        "run_flows": lambda: [each.error for each in run_flows(config, config.flows, spark, print, stop)],
-        "run_translations": lambda: list(run_translations(config, config.flows, spark, print, stop).values()),
-    }
-    running = threading.Thread(target=lambda: ends.append(jobs[job]()))
-    running.start()
-    running.join(60)
-    stop.set()
-    running.join(60)
-    ((error,),) = ends
+    servers: Servers = {"source": broker.sasl("source", password="nope"), "target": broker.bootstrap}
+    settings, more = {"topics": "[orders]", "admin.timeout.ms": 20000}, {"trigger": "1 second"}
+    config = load(str(small_config(tmp_path, "wrong", servers, settings, state=tmp_path / "state", **more)))
+
+    def run(stop: threading.Event) -> Sequence[object]:
+        if job == "run_flows":
+            return [each.error for each in run_flows(config, config.flows, spark, print, stop)]
+        return list(run_translations(config, config.flows, spark, print, stop).values())
+
+    with meanwhile(run) as ends:
+        until(lambda: bool(ends))
+    (error,) = ends
     assert isinstance(error, LoginError) and "the broker refused the login: " in str(error)
 
 

@@ -61,11 +61,6 @@ def again(target: KafkaBroker) -> None:
     target.restart()
 
 
-def held(client: Cut, topic: str) -> Lane:
-    lane = Lane(LANE, {topic: [0]})
-    return replace(lane, held=fence(client, [lane], soon())[LANE])
-
-
 def epoch(lane: Lane) -> int:
     assert lane.held is not None
     return lane.held.epoch
@@ -75,30 +70,20 @@ def soon() -> float:
     return time.monotonic() + 60
 
 
-def test_lane_whose_coordinator_died_behind_its_answer_is_not_said_to_be_taken_over(
+def test_lane_that_lost_an_answer_goes_on_unless_its_coordinator_died_or_another_client_took_it_over(
     target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
 ) -> None:
-    lane = held(client, target.create_topic(topic_name("lost"), 1))
+    free = Lane(LANE, {target.create_topic(topic_name("lost"), 1): [0]})
+    lane = replace(free, held=fence(client, [free], soon())[LANE])
+    client.meanwhile = lambda: None
+    renewed = replace(lane, held=refresh(client, [lane], soon())[LANE])
+    assert epoch(renewed) == epoch(lane) + 1
+    lane = renewed
     client.meanwhile = lambda: again(target)
     with pytest.raises(AnswerLost):
         refresh(client, [lane], soon())
     # A request without an epoch takes the lane.
-    assert fence(client, [replace(lane, held=None)], soon())[LANE].epoch > epoch(lane)
-
-
-def test_lane_that_only_lost_an_answer_goes_on(
-    target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
-) -> None:
-    lane = held(client, target.create_topic(topic_name("lost"), 1))
-    client.meanwhile = lambda: None
-    assert refresh(client, [lane], soon())[LANE].epoch == epoch(lane) + 1
-
-
-def test_lane_that_was_taken_over_is_told_so(
-    target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
-) -> None:
-    lane = held(client, target.create_topic(topic_name("lost"), 1))
-    fence(client, [Lane(LANE, {})], soon())
+    assert fence(client, [free], soon())[LANE].epoch > epoch(lane)
     with pytest.raises(FencedError):
         refresh(client, [lane], soon())
 
@@ -106,9 +91,7 @@ def test_lane_that_was_taken_over_is_told_so(
 def test_task_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
     target: KafkaBroker, new_flow: NewFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flow = new_flow("lost", target=target, settings={"engine": "records"})
-    flow.fill(60)
-    flow.create_remote_topic()
+    flow = new_flow("lost", target=target, settings={"engine": "records"}, records=60, remote=True)
     plan = replace(plan_of(flow, 20), epoch_kept_seconds=1e12)
     first = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
     # Its records are old, so that it fences again behind them; that answer is lost.

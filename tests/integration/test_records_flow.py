@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 from mirror_lib.cli import main
 from mirror_lib.errors import RefusedError
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.one_flow import NOON, NewFlow, OneFlow
+from tests.lab.flow_lab import NOON
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.readers import LogRecord, origin_of, read_topic
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT, LabError
@@ -128,7 +128,12 @@ def driver(arguments: Sequence[str], crash: Optional[CrashPoint] = None, **envir
         running.end()
 
 
+def mirror(*words: object, crash: Optional[CrashPoint] = None, **environment: str) -> ContextManager[Driver]:
+    """The command `mirror` with these words, in a process of its own."""
+    return driver(["-m", "mirror_lib.cli", *map(str, words)], crash, **environment)
+
+
 def run_mirror(config: Path, *options: str, crash: Optional[CrashPoint] = None, seconds: float = 180.0) -> int:
     """`mirror run CONFIG` to its end: the exit code, -9 when it was killed."""
-    with driver(["-m", "mirror_lib.cli", "run", str(config), *options], crash) as running:
+    with mirror("run", config, *options, crash=crash) as running:
         return running.wait(seconds)

@@ -5,10 +5,11 @@ Its topics and its mirror have names of their own, so many tests can share the c
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -17,7 +18,7 @@ from mirror_lib.config.loader import load
 from mirror_lib.ledger.records import INCIDENT_KINDS
 from tests.lab.brokers import KafkaBroker
 from tests.lab.meanwhile import meanwhile
-from tests.lab.readers import Log, differences, read_topic
+from tests.lab.readers import Log, differences, read_if_there, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,23 +28,52 @@ if TYPE_CHECKING:
 
 # Many labs share two clusters: the heartbeats of one would be copied by the flows of the others.
 QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}
+# What a test's flow has unless its own settings differ: short cycles, for one broker on each side.
+SMALL = {"tasks.max": 2, "replication.factor": 1, "batch.max.seconds": 5, "tail.seconds": 2, **QUIET}
+ONE_WAY = ("source->target",)
+Servers = Mapping[str, Union[str, Mapping[str, str]]]
+"""By alias the addresses of a cluster, or all properties of its clients."""
 NOON = 1_700_000_000_000
 IncidentRow = Tuple[str, str, int, int, int]
 """Kind, topic without the lab's prefix, partition, first offset, offset after the last."""
 
 
 def write_config(
-    path: Path, name: str, servers: Mapping[str, str], flows: Sequence[str], settings: Mapping[str, Any], **ends: object
+    path: Path, name: str, servers: Servers, flows: Sequence[str], settings: Mapping[str, Any], **ends: object
 ) -> Path:
-    """A file of flows that have the same settings, replaced in one step: another process may be reading it."""
+    """A file of flows that have the same settings, replaced in one step: another process may be reading it.
+
+    A setting that is a string is YAML.
+    """
     lines = [f"name: {name}", *(f"{key}: {value}" for key, value in ends.items()), "clusters:"]
-    lines += [f'  {alias}: {{bootstrap.servers: "{each}"}}' for alias, each in servers.items()]
+    for alias, each in servers.items():
+        lines.append(f"  {alias}: {json.dumps({'bootstrap.servers': each} if isinstance(each, str) else each)}")
     lines.append("flows:")
     for flow in flows:
-        lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in settings.items())]
+        values = {key: each if isinstance(each, str) else json.dumps(each) for key, each in settings.items()}
+        lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in values.items())]
     new = path.with_name(f"{path.name}.{threading.get_ident()}.new")
     new.write_text("\n".join(lines) + "\n")
     return new.replace(path)
+
+
+def small_config(folder: Path, name: str, servers: Servers, settings: Mapping[str, Any], **more: Any) -> Path:
+    """`mirror.yaml` of one test, with the settings of `SMALL` where it has none of its own."""
+    flows = more.pop("flows", ONE_WAY)
+    return write_config(folder / "mirror.yaml", name, servers, flows, {**SMALL, **settings}, **more)
+
+
+def run_config(
+    path: Path,
+    spark: SparkSession,
+    seen: Callable[[FlowMetrics], None] = lambda _: None,
+    stop: Optional[threading.Event] = None,
+) -> List[FlowOutcome]:
+    """All flows of a file in this process, streaming queries and all, until they are done or `stop` is set."""
+    from mirror_lib.copy_job import run_flows
+
+    config = load(str(path))
+    return run_flows(config, config.flows, spark, seen, stop or threading.Event())
 
 
 @dataclass
@@ -58,7 +88,7 @@ class FlowLab:
     name: str
     settings: Dict[str, Any] = field(default_factory=dict)
     trigger: str = "availableNow"
-    flows: Sequence[str] = ("source->target",)
+    flows: Sequence[str] = ONE_WAY
     seen: List[FlowMetrics] = field(default_factory=list)
     other_names: Dict[str, KafkaBroker] = field(default_factory=dict)
 
@@ -94,20 +124,15 @@ class FlowLab:
     @property
     def config(self) -> Path:
         """The configuration file, rewritten from `settings` and `trigger`."""
-        seconds = {"batch.max.seconds": 5, "tail.seconds": 2}
-        settings = {"tasks.max": 2, "replication.factor": 1, **seconds, **QUIET, **self.settings}
-        settings.setdefault("topics", f'["{self.name}[.].*"]')
         named = {self.source.name: self.source, self.target.name: self.target, **self.other_names}
         servers = {name: each.bootstrap for name, each in named.items()}
-        ends = {"state": self.directory / "state", "trigger": self.trigger}
-        return write_config(self.directory / "mirror.yaml", self.name, servers, self.flows, settings, **ends)
+        settings = {"topics": [f"{self.name}[.].*"], **self.settings}
+        ends = {"flows": self.flows, "state": self.directory / "state", "trigger": self.trigger}
+        return small_config(self.directory, self.name, servers, settings, **ends)
 
     def run_all(self, stop: Optional[threading.Event] = None) -> List[FlowOutcome]:
-        """One whole run in this process, streaming queries and all."""
-        from mirror_lib.copy_job import run_flows
-
-        config = load(str(self.config))
-        return run_flows(config, config.flows, self.spark, self.seen.append, stop or threading.Event())
+        """One whole run of all flows."""
+        return run_config(self.config, self.spark, self.seen.append, stop)
 
     def run(self, **settings: Any) -> FlowOutcome:
         """One run of one flow; `settings` are changed for this and later runs, `_` for `.`."""
@@ -130,10 +155,7 @@ class FlowLab:
 
     def read_remote(self, stem: str) -> Dict[int, Log]:
         """The remote log for the strictest reader; empty while there is none."""
-        try:
-            return read_topic(self.target, self.remote(stem))
-        except KeyError:
-            return {}
+        return read_if_there(self.target, self.remote(stem))
 
     def remote_values(self, stem: str, partition: int = 0) -> List[Optional[bytes]]:
         return [record.value for record in self.read_remote(stem).get(partition, {}).values()]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, ContextManager, Dict, List, Optional
 
 from kafka.errors import KafkaError
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint
-from tests.lab.brokers import KafkaBroker
 from tests.lab.group_lab import GroupLab
 from tests.lab.meanwhile import meanwhile
-from tests.lab.readers import LogRecord, read_topic
+from tests.lab.readers import read_if_there
 
 if TYPE_CHECKING:
     from mirror_lib.errors import MirrorError
@@ -73,19 +72,6 @@ class JobLab(GroupLab):
 
     def checkpoints(self) -> List[Checkpoint]:
         """Every checkpoint of this lab's groups, in log order."""
-        found = [decode_checkpoint(*pair) for pair in _pairs(self.target, CHECKPOINTS)]
+        records = read_if_there(self.target, CHECKPOINTS).get(0, {}).values()
+        found = [decode_checkpoint(each.key or b"", each.value or b"") for each in records]
         return [each for each in found if each.group.startswith(self.name)]
-
-
-def _pairs(broker: KafkaBroker, topic: str) -> Iterator[Tuple[bytes, bytes]]:
-    try:
-        log = read_topic(broker, topic)[0]
-    except KeyError:
-        return
-    for record in log.values():
-        yield _pair(record)
-
-
-def _pair(record: LogRecord) -> Tuple[bytes, bytes]:
-    assert record.key is not None and record.value is not None, "neither topic holds tombstones"
-    return record.key, record.value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 from mirror_lib.commands.mm1 import add, mm1_config
 from mirror_lib.config.model import MirrorConfig
 from tests.lab.brokers import KafkaBroker
-from tests.lab.readers import read_topic
+from tests.lab.readers import read_if_there
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,4 @@ class Mm1Lab:
 
     def copied(self, partition: int = 0) -> List[Optional[bytes]]:
         """Values on the target, for the strictest reader; none while there is no such topic."""
-        try:
-            return [record.value for record in read_topic(self.target, self.topic).get(partition, {}).values()]
-        except KeyError:
-            return []
+        return [record.value for record in read_if_there(self.target, self.topic).get(partition, {}).values()]

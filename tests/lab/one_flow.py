@@ -15,19 +15,17 @@ from confluent_kafka import Producer
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
-from tests.lab.flow_lab import QUIET, write_config
+from tests.lab.flow_lab import NOON, run_config, small_config
 from tests.lab.meanwhile import meanwhile
-from tests.lab.readers import Log, differences, lies, origin_of, read_topic, without_origins
+from tests.lab.readers import Log, differences, lies, origin_of, read_if_there, read_topic, without_origins
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.metrics import FlowMetrics
     from mirror_lib.replication.totals import FlowOutcome
 
 # Settings by which a flow changes records.
 CHANGES = {"engine", "where", "select", "transform", "rename", "partitioner", "dead.letter.topic"}
-NOON = 1_700_000_000_000
 # Small record batches, so that a lane has many moments to be killed at; large enough to be copied as they are.
 RECORDS_PER_BATCH = 40
 
@@ -75,16 +73,10 @@ class OneFlow:
     @property
     def config(self) -> Path:
         """The configuration file, rewritten from `settings` and `trigger`."""
-        seconds = {"batch.max.seconds": 5, "tail.seconds": 2}
-        own = {"topics": f"[{self.patterns or self.topic}]", "tasks.max": 2, "replication.factor": 1}
-        return write_config(
-            self.directory / "mirror.yaml",
-            self.topic,
-            {"source": self.source.bootstrap, "target": self.target.bootstrap},
-            ["source->target"],
-            {**own, **seconds, **QUIET, **self.settings},
-            state=self.state_root,
-            trigger=self.trigger,
+        servers = {"source": self.source.bootstrap, "target": self.target.bootstrap}
+        settings = {"topics": f"[{self.patterns or self.topic}]", **self.settings}
+        return small_config(
+            self.directory, self.topic, servers, settings, state=self.state_root, trigger=self.trigger
         )
 
     def fill(self, records: int = 600) -> None:
@@ -124,13 +116,16 @@ class OneFlow:
         self.fill(records)
 
     def run(self, spark: SparkSession, stop: Optional[threading.Event] = None) -> FlowOutcome:
-        """One whole run in this process, streaming query and all, until it is done or `stop` is set."""
-        from mirror_lib.config.loader import load
-        from mirror_lib.copy_job import run_flows
-
-        config = load(str(self.config))
-        (outcome,) = run_flows(config, config.flows, spark, _ignore, stop or threading.Event())
+        """One whole run, until it is done or `stop` is set."""
+        (outcome,) = run_config(self.config, spark, stop=stop)
         return outcome
+
+    def copy(self, spark: SparkSession, exact: bool = False) -> None:
+        """A run that must succeed, after which the copy and the ledger are exact where that is asked."""
+        error = self.run(spark).error
+        assert error is None, error
+        if exact:
+            self.assert_exact(spark)
 
     def running(self, spark: SparkSession) -> ContextManager[List[FlowOutcome]]:
         """The flow runs while the block does; its outcome is there afterwards."""
@@ -154,10 +149,7 @@ class OneFlow:
 
     def copies(self) -> int:
         """Records on the remote log by now, whatever they are; 0 while there is none."""
-        try:
-            return sum(len(log) for log in read_topic(self.target, self.remote_topic).values())
-        except KeyError:
-            return 0
+        return sum(len(log) for log in read_if_there(self.target, self.remote_topic).values())
 
     def differences(self) -> List[str]:
         """How the remote log differs from what was committed on the source."""
@@ -240,7 +232,3 @@ def state_of(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
     return ""
-
-
-def _ignore(snapshot: FlowMetrics) -> None:
-    """No one watches."""

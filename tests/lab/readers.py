@@ -71,6 +71,14 @@ def read_topic(
         consumer.close()
 
 
+def read_if_there(broker: Readable, topic: str) -> Dict[int, Log]:
+    """`read_topic`, or nothing while the broker has no such topic."""
+    try:
+        return read_topic(broker, topic)
+    except KeyError:
+        return {}
+
+
 def _drain(consumer: Consumer, partitions: Sequence[int], name: str) -> Dict[int, Log]:
     logs: Dict[int, Log] = {number: {} for number in partitions}
     unfinished, patient_until = set(partitions), time.monotonic() + PATIENCE_SECONDS

@@ -107,17 +107,6 @@ def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied_
 
 @pytest.mark.long
 @pytest.mark.long
-def test_second_driver_takes_over_and_the_first_is_refused(spark: SparkSession, flow: OneFlow) -> None:
-    with mirror("run", flow.config, crash=standing_still(flow)) as first:
-        worker = stopped_process(flow.directory / "stopped", 180)
-        flow.copy(spark, exact=True)
-        os.kill(worker, signal.SIGCONT)
-        assert first.wait() == 3
-    assert "another driver fenced this flow" in first.output
-    flow.assert_exact(spark)
-
-
-@pytest.mark.long
 def test_sigterm_ends_a_run_whose_lane_hangs_and_the_next_one_completes(spark: SparkSession, flow: OneFlow) -> None:
     with mirror("run", flow.config, crash=standing_still(flow)) as running:
         stopped_process(flow.directory / "stopped", 180)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Iterator, List, Mapping, Optional
+from typing import Callable, ContextManager, List, Optional
 
 import pytest
 from confluent_kafka import Producer
@@ -22,6 +22,7 @@ from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import FlowLab, small_config, values
 from tests.lab.group_lab import commit, offsets, read_on
 from tests.lab.guarded import client_settings, guarded_cluster, login, login_config
+from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import until
 
 QUICK = ["--execute", "--quiet-seconds", "2"]
@@ -44,30 +45,22 @@ def read(broker: KafkaBroker, group: str, topic: str, count: int) -> List[Option
     return [record.value for record in read_on(broker, group, [topic], count)[topic, 0]]
 
 
-@contextmanager
 def producing(
-    broker: KafkaBroker, topic: str, seconds: Optional[float] = None, options: Mapping[str, object] = {}
-) -> Iterator[List[bytes]]:
-    """A producer that writes for so long, or as long as the block runs."""
-    sent: List[bytes] = []
-    left = threading.Event()
+    broker: KafkaBroker, topic: str, seconds: float = math.inf, **options: object
+) -> ContextManager[List[bytes]]:
+    """A producer that writes for so long, or as long as the block runs; what it sent is there afterwards."""
 
-    def produce() -> None:
+    def produce(stop: threading.Event) -> List[bytes]:
         own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
-        until = float("inf") if seconds is None else time.monotonic() + seconds
-        while time.monotonic() < until and not (seconds is None and left.is_set()):
+        sent: List[bytes] = []
+        until = time.monotonic() + seconds
+        while not stop.wait(0.02) and time.monotonic() < until:
             sent.append(b"live %d" % len(sent))
             own.produce(topic, sent[-1], partition=0)
             own.flush(10)
-            time.sleep(0.02)
+        return sent
 
-    thread = threading.Thread(target=produce)
-    thread.start()
-    try:
-        yield sent
-    finally:
-        left.set()
-        thread.join()
+    return meanwhile(produce)
 
 
 def steps(lab: FlowLab, direction: str = "over") -> List[str]:
@@ -112,8 +105,7 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
         assert main(["status", str(lab.config), "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (found["state"], found["cutover"]["complete"]) == ("healthy", True)
-    with producing(lab.target, heartbeats, 1.0):
-        pass
+    lab.write_to(lab.target, heartbeats, values(10))
     assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
 
 
@@ -147,7 +139,7 @@ def test_plan_names_the_topic_and_the_producer_that_still_writes(
     lab.write("orders", values(10))
     lab.copy()
     capsys.readouterr()
-    with producing(lab.source, topic, options={"enable.idempotence": True}):
+    with producing(lab.source, topic, **{"enable.idempotence": True}):
         assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
     (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["code"] == "producers"]
     assert gate["level"] == "blocking" and topic in gate["detail"] and "producer id " in gate["detail"]

@@ -3,9 +3,8 @@ there any more holds up nothing else."""
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from typing import Callable, Dict, Iterator
+from typing import Callable, Dict
 
 import pytest
 
@@ -15,7 +14,7 @@ from mirror_lib.facts import CommittedOffset
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
 from tests.integration.conftest import Ground
-from tests.lab.crash import Driver, mirror
+from tests.lab.crash import mirror
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import member, offsets
 from tests.lab.one_flow import until
@@ -71,33 +70,22 @@ def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(
     assert lab.differences("kept") == []
 
 
-@contextlib.contextmanager
-def waiting(lab: FlowLab, other: Driver) -> Iterator[Driver]:
-    """A run that waits for the end of `other`, whose process it has named."""
-    with mirror("run", lab.config, "--if-running", "wait") as run:
-        assert run.process.stdout is not None
-        assert any(str(other.pid) in line for line in run.process.stdout)
-        yield run
-
-
 @pytest.mark.long
 def test_standby_copies_and_commits_progress_when_the_other_process_is_killed(lab: FlowLab) -> None:
     lab.settings.update({"commit.source.group": lab.name, "commit.source.group.interval.seconds": 1})
     lab.trigger = "1 seconds"
     lab.write("kept", values(50))
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(mirror("run", lab.config))
+    with mirror("run", lab.config) as first:
         until(lambda: committed(lab).get(0) == 50, 90)
-        with waiting(lab, first) as stopped:
-            stopped.process.send_signal(signal.SIGTERM)
-            assert stopped.wait(30) == 0
-        second = stack.enter_context(waiting(lab, first))
-        lab.write("kept", values(500, "more"))
-        until(lambda: len(lab.remote_values("kept")) > 50)
-        first.kill()
-        first.process.wait()
-        lab.write("kept", values(50, "last"))
-        until(lambda: committed(lab).get(0) == 600, 90)
-        second.process.send_signal(signal.SIGTERM)
-        assert second.wait(60) == 0
+        with mirror("run", lab.config, "--if-running", "wait") as second:
+            assert second.process.stdout is not None
+            assert any(str(first.pid) in line for line in second.process.stdout)
+            lab.write("kept", values(500, "more"))
+            until(lambda: len(lab.remote_values("kept")) > 50)
+            first.kill()
+            first.process.wait()
+            lab.write("kept", values(50, "last"))
+            until(lambda: committed(lab).get(0) == 600, 90)
+            second.process.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
     assert lab.differences("kept") == []

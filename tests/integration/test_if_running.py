@@ -63,7 +63,7 @@ def test_later_run_is_refused_or_exits_or_fences_the_first(
         assert run_once(flow, capsys, "--if-running", "exit")[-1]["already_running"]
         until(lambda: flow.copies() > before, 60)
         assert "already_running" not in run_once(flow, capsys, "--take-over")[-1]
-        assert first.wait(300) == 3
+        assert first.wait(300) == 3 and "another driver fenced this flow" in first.output
     flow.assert_exact(spark)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
@@ -58,7 +57,7 @@ def site(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def fill(broker: KafkaBroker) -> None:
     for topic, values in topics().items():
         broker.create_topic(topic, 2)
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        producer = broker.producer()
         for number, value in enumerate(values):
             headers: List[Tuple[str, Any]] = [("region", "eu" if number % 3 else "us")] if number % 5 else []
             key = b"customer-%d" % (number % 20)

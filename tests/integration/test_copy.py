@@ -7,7 +7,6 @@ import re
 from typing import Callable, Iterator, List, Tuple
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.cli import main
 from tests.integration.conftest import Ground
@@ -207,7 +206,7 @@ def test_record_that_only_the_sources_new_limit_admits_is_copied_in_the_same_run
 @pytest.mark.long
 def test_read_uncommitted_copies_aborted_and_open_transactions_too(lab: FlowLab) -> None:
     topic = lab.create("mixed")
-    producer = Producer({"bootstrap.servers": lab.source.bootstrap, "transactional.id": lab.name, "log_level": 0})
+    producer = lab.source.producer(transactional_id=lab.name)
     producer.init_transactions(30)
     for end in ("commit", "abort", "open"):
         producer.begin_transaction()
@@ -230,9 +229,7 @@ def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab, capsys: pyte
     lab.create("orders", 2)
     lab.write("orders", values(50, "before"))
     lab.settings["consumer.auto.offset.reset"] = "latest"
-    assert main(["plan", str(lab.config)]) == 0 and "(50 offsets)" in capsys.readouterr().out
     assert lab.copy().records == 0
-    assert main(["plan", str(lab.config)]) == 0 and "starts after" not in capsys.readouterr().out
     assert main(["verify", str(lab.config)]) == 0
     verified = capsys.readouterr().out
     assert "not compared" in verified and "50 earlier offsets" in verified
@@ -241,7 +238,6 @@ def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab, capsys: pyte
     lab.copy()
     assert lab.remote_values("orders") == values(50, "after")
     assert lab.remote_values("orders", 1) == values(20, "after")
-    assert main(["verify", str(lab.config)]) == 0 and "50 earlier offsets" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from tests.lab.brokers import KafkaBroker, end_with_parent
 from tests.lab.checkout import ROOT
@@ -163,7 +163,7 @@ def test_run_whose_password_was_changed_says_so_and_the_next_start_reads_the_new
 
 def change_password(broker: SecuredBroker, user: str, password: str) -> None:
     """For the one mechanism that the flow uses."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = broker.admin()
     given = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     (done,) = admin.alter_user_scram_credentials(
         [UserScramCredentialUpsertion(user, given, password.encode())]

@@ -51,7 +51,7 @@ def producing(
     """A producer that writes for so long, or as long as the block runs; what it sent is there afterwards."""
 
     def produce(stop: threading.Event) -> List[bytes]:
-        own = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **options})
+        own = broker.producer(**options)
         sent: List[bytes] = []
         until = time.monotonic() + seconds
         while not stop.wait(0.02) and time.monotonic() < until:
@@ -139,7 +139,7 @@ def test_plan_names_the_topic_and_the_producer_that_still_writes(
     lab.write("orders", values(10))
     lab.copy()
     capsys.readouterr()
-    with producing(lab.source, topic, **{"enable.idempotence": True}):
+    with producing(lab.source, topic, enable_idempotence=True):
         assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
     (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["code"] == "producers"]
     assert gate["level"] == "blocking" and topic in gate["detail"] and "producer id " in gate["detail"]

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Dict, Iterator, Mapping, Sequence, Tuple
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
@@ -38,7 +37,7 @@ def sites(both: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: S
     monkeypatch.chdir(tmp_path)
     yield both
     for broker in both:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = broker.admin()
         for future in admin.delete_topics(sorted(broker.topics)).values():
             future.result(30)
 
@@ -60,7 +59,7 @@ def fill(broker: KafkaBroker, topic: str, count: int = 20, partitions: int = 0, 
     """Records of an application; the topic is made where `partitions` are given."""
     if partitions:
         broker.create_topic(topic, partitions, **configs)
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    producer = broker.producer()
     for number in range(count):
         producer.produce(topic, b"%d" % number, b"key %d" % (number % 7))
     assert producer.flush(30) == 0
@@ -76,7 +75,7 @@ def assert_copied(source: KafkaBroker, topic: str, target: KafkaBroker, remote: 
 def configs_of(broker: KafkaBroker, topic: str) -> Dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     # The client has to outlive the answer.
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = broker.admin()
     found = admin.describe_configs([resource])[resource].result(30)
     return {key: entry.value for key, entry in found.items()}
 

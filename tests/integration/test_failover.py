@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab, values
+from tests.lab.group_lab import commit
 
 GROUPS = {"sync.group.offsets.enabled": "true", "groups": "[billing]", "groups.simple": "include"}
 
@@ -23,9 +23,7 @@ def test_groups_and_topics_of_a_dead_source_are_told_from_the_target_and_the_tab
     lab = FlowLab(pair[0], pair[1], spark, tmp_path, "dead", dict(GROUPS))
     topic = lab.create("orders", 2)
     lab.write("orders", values(100))
-    own = Consumer({"bootstrap.servers": pair[0].bootstrap, "group.id": "billing"})
-    own.commit(offsets=[TopicPartition(topic, 0, 40)], asynchronous=False)
-    own.close()
+    commit(pair[0], "billing", topic, 40)
     assert main(["run", str(lab.config), "--once"]) == 0
     pair[0].kill()
     capsys.readouterr()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import List, Sequence, Tuple
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.copier import copy_lanes
@@ -27,9 +26,7 @@ VALUE = b"v" * 100_000
 def flow(new_flow: NewFlow) -> OneFlow:
     flow = new_flow("gaps")
     flow.create_remote_topic()
-    producer = Producer(
-        {"bootstrap.servers": flow.source.bootstrap, "transactional.id": flow.topic, "linger.ms": 0, "log_level": 0}
-    )
+    producer = flow.source.producer(transactional_id=flow.topic, linger_ms=0)
     producer.init_transactions(30)
     for number in range(TRANSACTIONS):
         producer.begin_transaction()

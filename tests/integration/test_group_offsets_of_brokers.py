@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Callable, Iterator, List
 
 import pytest
-from confluent_kafka import Producer, ShareConsumer, TopicPartition
+from confluent_kafka import ShareConsumer, TopicPartition
 from kafka import KafkaAdminClient
 from kafka.admin import ACLOperation, ResourceType
 from kafka.protocol.consumer import JoinGroupRequest
@@ -240,7 +240,7 @@ def test_a_missing_right_on_one_group_is_told_and_the_other_groups_come(
 def test_offsets_of_a_transaction_count_when_it_is_committed(
     target: KafkaCluster, target_cluster: KafkaBroker, topic: str
 ) -> None:
-    producer = Producer({"bootstrap.servers": target_cluster.bootstrap, "transactional.id": topic})
+    producer = target_cluster.producer(transactional_id=topic)
     with member(target_cluster, topic, topic) as consumer:
         producer.init_transactions(20)
         producer.begin_transaction()

@@ -94,6 +94,9 @@ def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
     assert lab.translate(group=group, simple_groups="exclude") == {(group, "orders", 0): "exact"}
     assert lab.at_target(group, "orders") == moved
     assert [move.action for move in lab.moves() if move.group == group] == ["commit", "rollback", "commit"]
+    with pytest.raises(ConfigError, match=f"run nonsense committed no offset .* that did: {lab.run_id} ") as said:
+        roll_back(Namespace(run="nonsense", execute=True, json=True), load(str(lab.config)), lab.spark)
+    assert said.value.exit_code == 2
 
 
 @pytest.mark.long
@@ -111,15 +114,6 @@ def test_move_that_is_made_again_after_an_operator_reversed_it_is_written_down_a
     assert lab.at_target(group, "orders") != {}
     done, _ = undo(lab, lab.run_id, capsys)
     assert done == {group: "put back"} and lab.at_target(group, "orders") == {}
-
-
-def test_run_that_moved_nothing_is_named_and_those_that_did_are_listed(lab: GroupLab, topic_name: Groups) -> None:
-    group = topic_name("listed")
-    commit(lab.source, group, lab.topic("orders"), 40)
-    lab.translate(group=group)
-    with pytest.raises(ConfigError, match=f"run nonsense committed no offset .* that did: {lab.run_id} ") as said:
-        roll_back(Namespace(run="nonsense", execute=True, json=True), load(str(lab.config)), lab.spark)
-    assert said.value.exit_code == 2
 
 
 def test_undo_leaves_a_cluster_alone_that_is_not_the_one_where_the_run_moved_groups(

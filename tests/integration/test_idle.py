@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.errors import EXIT_OK
+from mirror_lib.ledger.records import MirrorRun
+from mirror_lib.ledger.runs import RunTable
 from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, mirror, run_mirror
@@ -78,10 +78,13 @@ def beats_on(broker: KafkaBroker) -> List[object]:
 def test_all_that_a_run_would_do_starts_spark(flow: OneFlow, spark: SparkSession) -> None:
     assert has_work(flow), "before the first run"
     copy(flow, spark)
-    admin = AdminClient({"bootstrap.servers": flow.source.bootstrap})
-    admin.create_partitions([NewPartitions(flow.topic, flow.partitions + 1)])[flow.topic].result(30)
-    assert has_work(flow), "a partition came"
+    clusters = flow.source.cluster_id, flow.target.cluster_id
+    RunTable(spark, str(flow.state)).started(MirrorRun("killed", "source->target", 2, "exactly-once", *clusters))
+    assert has_work(flow), "a run did not end"
+    copy(flow, spark)
     flow.partitions += 1
+    flow.source.grow(flow.topic, flow.partitions)
+    assert has_work(flow), "a partition came"
     copy(flow, spark)
     for value in ("123456789", "-1"):
         set_configs(flow.source, flow.topic, {"retention.ms": value})
@@ -92,6 +95,7 @@ def test_all_that_a_run_would_do_starts_spark(flow: OneFlow, spark: SparkSession
     assert has_work(flow), "the topic is another one"
 
 
+@pytest.mark.long
 def test_run_after_a_killed_one_starts_spark(flow: OneFlow, spark: SparkSession) -> None:
     """Whether it copied all only a fence and a look at the remote log can show."""
     copy(flow, spark)
@@ -119,7 +123,7 @@ def test_session_and_platform_decide_whether_spark_may_be_left_out(
 
 
 def test_end_of_a_transaction_is_no_record_to_copy(flow: OneFlow, spark: SparkSession) -> None:
-    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "transactional.id": flow.topic, "log_level": 0})
+    producer = flow.source.producer(transactional_id=flow.topic)
     producer.init_transactions(30)
     producer.begin_transaction()
     for partition in range(flow.partitions):

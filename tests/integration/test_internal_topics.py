@@ -146,7 +146,7 @@ def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of
         for number in range(5):
             produce(target_cluster, name, {"value": b"v", "timestamp": 2_000 + number})
     target_cluster.expire(expired, {0: 3})
-    producer = Producer({"bootstrap.servers": target_cluster.bootstrap, "transactional.id": marked})
+    producer = target_cluster.producer(transactional_id=marked)
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(marked, b"v", partition=0, timestamp=3_000)

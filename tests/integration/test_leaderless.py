@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from mirror_lib.cli import main
@@ -39,7 +38,7 @@ def second(target: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
 
 def reassigned(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[int]]:
     """Create the remote topic on these brokers. Returns what reads its partitions' leaders, -1 for none."""
-    admin = AdminClient({"bootstrap.servers": flow.target.bootstrap})
+    admin = flow.target.admin()
     new = NewTopic(flow.remote_topic, len(replicas), replica_assignment=replicas)
     admin.create_topics([new])[flow.remote_topic].result(30)
 
@@ -83,7 +82,7 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
 
     flow = new_flow("away", source=target, records=20)
     second.kill()
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin = target.admin()
 
     def away() -> List[int]:
         found = admin.list_topics(flow.topic, timeout=10).topics[flow.topic].partitions
@@ -140,7 +139,7 @@ def test_end_of_a_log_is_sure_where_all_brokers_that_live_tell_who_leads_it(
     target: KafkaBroker, second: KafkaBroker, topic_name: Callable[[str], str]
 ) -> None:
     topic = topic_name("sure")
-    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin = target.admin()
     admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])])[topic].result(30)
     both = [(topic, 0), (topic, 1)]
     with KafkaCluster(ClusterConfig("target", {"bootstrap.servers": target.bootstrap})) as cluster:

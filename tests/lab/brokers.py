@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import kafka_archive, quick_options
@@ -205,10 +205,19 @@ class KafkaBroker:
             return False
         return True
 
+    def admin(self) -> AdminClient:
+        """A client that must be named: it is collected before it answers otherwise."""
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def producer(self, **options: Any) -> Producer:
+        """`options` are librdkafka's, `_` for `.`: `batch_num_messages=1` makes a batch of each record."""
+        own = {key.replace("_", "."): value for key, value in options.items()}
+        return Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, **own})
+
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
         """Create a topic (`max_message_bytes="9"` sets `max.message.bytes`); its name, when it can be written."""
         settings = {key.replace("_", "."): value for key, value in configs.items()}
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = self.admin()
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
         while self._leaderless(admin, name, partitions):
             time.sleep(0.02)
@@ -216,7 +225,7 @@ class KafkaBroker:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until the broker does not list it any more."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = self.admin()
         admin.delete_topics([name])[name].result(30)
         while name in admin.list_topics(timeout=10).topics:
             time.sleep(0.05)
@@ -224,20 +233,26 @@ class KafkaBroker:
     @property
     def topics(self) -> Set[str]:
         """Names of all topics but Kafka's own."""
-        names = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=10).topics
+        names = self.admin().list_topics(timeout=10).topics
         return {name for name in names if not name.startswith("__")}
 
     def write(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
-        """Append records; `options` are librdkafka's, `_` for `.`: `batch_num_messages=1` makes a batch of each."""
-        own = {key.replace("_", "."): value for key, value in options.items()}
-        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, **own})
+        """Append records; `options` are a producer's."""
+        producer = self.producer(**options)
         for value in values:
             producer.produce(topic, value, partition=partition)
         assert producer.flush(60) == 0
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic, up to so many."""
+        admin = self.admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        while self._leaderless(admin, topic, partitions):
+            time.sleep(0.02)
+
     def expire(self, topic: str, until: Mapping[int, int]) -> None:
         """Remove what lies before these offsets of partitions, as retention does; -1 is the end."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = self.admin()
         for done in admin.delete_records([TopicPartition(topic, *each) for each in until.items()]).values():
             done.result(30)
 

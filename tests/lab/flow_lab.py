@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import TopicPartition
 
 from mirror_lib.config.loader import load
 from mirror_lib.ledger.records import INCIDENT_KINDS
@@ -106,8 +105,7 @@ class FlowLab:
     def write_to(
         self, broker: KafkaBroker, topic: str, values: Sequence[Optional[bytes]], partition: int = 0, **options: Any
     ) -> None:
-        settings = {key.replace("_", "."): value for key, value in options.items()}
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "log_level": 0, **settings})
+        producer = broker.producer(linger_ms=options.pop("linger_ms", 20), **options)
         failed: List[str] = []
         for number, value in enumerate(values):
             producer.produce(
@@ -190,11 +188,7 @@ class FlowLab:
 
     def grow(self, stem: str, partitions: int) -> None:
         """Add partitions to a topic of the source."""
-        topic = f"{self.name}.{stem}"
-        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-        while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < partitions:
-            threading.Event().wait(0.05)
+        self.source.grow(f"{self.name}.{stem}", partitions)
 
     def expire(self, stem: str, until: int, partition: int = 0) -> None:
         """What retention does: the source's log starts at `until` from now on."""

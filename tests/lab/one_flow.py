@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Optional, Tuple
 
-from confluent_kafka import Producer
-
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
@@ -81,14 +79,8 @@ class OneFlow:
 
     def fill(self, records: int = 600) -> None:
         """Append `records` to every partition: no two alike; some without a key, a value or headers."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.source.bootstrap,
-                "batch.num.messages": RECORDS_PER_BATCH,
-                "linger.ms": 50,
-                "enable.idempotence": True,
-                "log_level": 0,
-            }
+        producer = self.source.producer(
+            batch_num_messages=RECORDS_PER_BATCH, linger_ms=50, enable_idempotence=True
         )
         for number in range(self.written, self.written + records):
             for partition in range(self.partitions):

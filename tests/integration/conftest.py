@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 import signal
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
+from mirror_lib.cli import main
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import NewFlow, OneFlow
 
@@ -17,6 +21,21 @@ if TYPE_CHECKING:
 # These take longest. Begun last, one of them would keep a single worker busy when the others have nothing left.
 FIRST = ("test_verify.py", "test_copy.py", "test_takeover.py", "test_groups_move.py")
 
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def documents(self) -> List[Dict[str, Any]]:
+        """What `--json` printed, a document a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+# `command("status", lab.config, "--json")`; `given` is its standard input.
+Command = Callable[..., Done]
 Ground = Tuple[KafkaBroker, KafkaBroker, "SparkSession", Path]
 
 
@@ -56,6 +75,19 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker]
     """Two clusters of the file alone, which may kill them, and find there only what it made."""
     with clusters(["source", "target"], tmp_path_factory.mktemp("pair")) as brokers:
         yield brokers
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`mirror` with these words in this process, and in the Spark that is there, as in a notebook."""
+
+    def run(*words: object, given: str = "") -> Done:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        code = main([str(each) for each in words])
+        return Done(code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
+from tests.integration.conftest import Command
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.change_examples import CHANGES, joined
 from tests.lab.murmur2 import partition_of_key
@@ -175,9 +176,9 @@ def test_records_are_what_the_example_says(site: Site, remote: str) -> None:
     assert there == expected and there
 
 
-def test_filter_counts_what_it_leaves_out(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["status", str(site.config), "--flow", "page0->backup", "--json"])
-    assert json.loads(capsys.readouterr().out)["run"]["filtered"] == 10
+def test_filter_counts_what_it_leaves_out(site: Site, command: Command) -> None:
+    (status,) = command("status", site.config, "--flow", "page0->backup", "--json").documents
+    assert status["run"]["filtered"] == 10
     reasons = [record.headers[-1][1] or b"" for _, record in records(site.downstream("orders.dead"))]
     assert all(each.startswith(b"select: value cannot be computed: ") for each in reasons)
 
@@ -215,8 +216,8 @@ def test_keyed_repartition(site: Site) -> None:
     ],
 )
 def test_a_copy_is_proven_by_making_the_change_again(
-    site: Site, capsys: pytest.CaptureFixture[str], flow: str, records: int
+    site: Site, command: Command, flow: str, records: int
 ) -> None:
-    assert main(["verify", str(site.config), "--flow", f"{flow}->backup", "--json"]) == 0
-    topics = json.loads(capsys.readouterr().out)["topics"]
-    assert sum(topic["records"] for topic in topics) == records
+    verified = command("verify", site.config, "--flow", f"{flow}->backup", "--json")
+    assert verified.code == 0
+    assert sum(topic["records"] for topic in verified.documents[0]["topics"]) == records

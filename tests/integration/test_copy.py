@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Callable, Iterator, List, Tuple
 
 import pytest
 
-from mirror_lib.cli import main
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Command, Ground
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import NOON, FlowLab, values
 from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic, without_origins
-
-MakeLab = Callable[..., FlowLab]
 
 
 @pytest.fixture
@@ -103,17 +99,16 @@ def test_the_hard_cases_are_in_the_data(hard_cases: Tuple[FlowLab, dataset.OpenT
 
 @pytest.mark.long
 def test_verify_says_the_same_by_batch_and_by_record(
-    hard_cases: Tuple[FlowLab, dataset.OpenTransaction],
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    hard_cases: Tuple[FlowLab, dataset.OpenTransaction], command: Command, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of the topics that no cleaner has touched most are settled without a record being looked at."""
     made, _ = hard_cases
     reports = []
     for option in ([], ["--by-record"]):
         with caplog.at_level("INFO", "mirror_lib.verify.flow"):
-            assert main(["verify", str(made.config), "--json", *option]) == 0
-        report = json.loads(capsys.readouterr().out.splitlines()[-1])
+            verified = command("verify", made.config, "--json", *option)
+        assert verified.code == 0
+        report = verified.documents[-1]
         assert len(report.pop("waiting")) == 1  # with the age of the open transaction
         reports.append(report)
     assert reports[0] == reports[1]
@@ -225,14 +220,13 @@ def test_read_uncommitted_copies_aborted_and_open_transactions_too(lab: FlowLab)
     assert len(lab.remote_values("mixed")) == 60
 
 
-def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab, command: Command) -> None:
     lab.create("orders", 2)
     lab.write("orders", values(50, "before"))
     lab.settings["consumer.auto.offset.reset"] = "latest"
     assert lab.copy().records == 0
-    assert main(["verify", str(lab.config)]) == 0
-    verified = capsys.readouterr().out
-    assert "not compared" in verified and "50 earlier offsets" in verified
+    verified = command("verify", lab.config)
+    assert verified.code == 0 and "not compared" in verified.out and "50 earlier offsets" in verified.out
     lab.write("orders", values(50, "after"))
     lab.write("orders", values(20, "after"), 1)
     lab.copy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -12,11 +11,10 @@ from typing import Callable, ContextManager, List, Optional
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.cli import main
 from mirror_lib.facts import LITERAL, AclBinding, NewTopic
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.runs import RunTable
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Command, Done, Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import FlowLab, small_config, values
@@ -29,14 +27,26 @@ QUICK = ["--execute", "--quiet-seconds", "2"]
 TABLE = "mirror_lib.ledger.event_tables:EventTable.add_cutover_step"
 
 
+class CutoverLab(FlowLab):
+    """A flow that is cut over and back by the command."""
+
+    command: Command
+
+    def over(self, *options: str) -> Done:
+        return self.command("cutover", "run", self.config, *QUICK, *options)
+
+    def back(self, *options: str) -> Done:
+        return self.command("cutover", "back", self.config, "--execute", *options)
+
+
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
-    made = FlowLab(*ground, topic_name("cutover"))
-    made.settings["groups"] = [f"{made.name}.*"]
+def lab(ground: Ground, topic_name: Callable[[str], str], command: Command) -> CutoverLab:
+    made = CutoverLab(*ground, topic_name("cutover"))
+    made.command, made.settings["groups"] = command, [f"{made.name}.*"]
     return made
 
 
-def group_of(lab: FlowLab) -> str:
+def group_of(lab: CutoverLab) -> str:
     return f"{lab.name}.billing"
 
 
@@ -63,25 +73,25 @@ def producing(
     return meanwhile(produce)
 
 
-def steps(lab: FlowLab, direction: str = "over") -> List[str]:
+def steps(lab: CutoverLab, direction: str = "over") -> List[str]:
     rows = EventTable(lab.spark, str(lab.directory / "state")).cutover_steps("source->target")
     return [f"{row.step} {row.status}" for row in rows if row.direction == direction]
 
 
-def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost_or_read_twice(lab: FlowLab) -> None:
+def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost_or_read_twice(lab: CutoverLab) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(100))
     lab.copy()
     seen = read(lab.source, group, topic, 40)
     with producing(lab.source, topic, 4.0) as sent:
-        assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+        assert lab.over().code == 0
     wanted = [*values(100), *sent]
     assert len(sent) > 50 and steps(lab)[-1] == "check done"
 
     remote = lab.remote("orders")
     seen += read(lab.target, group, remote, 30)
     assert seen == wanted[:70]
-    assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
+    assert lab.back().code == 0
     seen += read(lab.source, group, topic, len(wanted) - 70)
     assert seen == wanted
     both = ("started", "done")
@@ -89,9 +99,7 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
 
 
 @pytest.mark.long
-def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it(lab: CutoverLab) -> None:
     lab.create("orders")
     lab.write("orders", values(10))
     # A dot before it: the copy of another cluster's heartbeats.
@@ -99,63 +107,60 @@ def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it
     lab.target.create_topic(heartbeats, 1)
     lab.copy()
     with producing(lab.source, heartbeats):
-        assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
-        capsys.readouterr()
+        assert lab.over().code == 0
         lab.trigger = "1 second"
-        assert main(["status", str(lab.config), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (found["state"], found["cutover"]["complete"]) == ("healthy", True)
+        status = lab.command("status", lab.config, "--json")
+    found = status.documents[-1]
+    assert status.code == 0 and (found["state"], found["cutover"]["complete"]) == ("healthy", True)
     lab.write_to(lab.target, heartbeats, values(10))
-    assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
+    assert lab.back().code == 0
 
 
 def test_source_that_is_written_to_holds_up_the_cutover_and_a_target_that_is_written_to_forbids_the_way_back(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+    lab: CutoverLab,
 ) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(10))
     lab.copy()
     read(lab.source, group, topic, 5)
-    run, back = ["cutover", "run", str(lab.config), *QUICK], ["cutover", "back", str(lab.config), "--execute"]
-    assert main(back) == 3 and "there was no cut-over" in capsys.readouterr().err
-    assert main([*run, "--wait-seconds", "1"]) == 2  # less than --quiet-seconds
+    refused = lab.back()
+    assert refused.code == 3 and "there was no cut-over" in refused.err
+    assert lab.over("--wait-seconds", "1").code == 2  # less than --quiet-seconds
     with producing(lab.source, topic):
-        assert main(["cutover", "plan", str(lab.config)]) == 1
-        assert f"still written: {topic}" in capsys.readouterr().out
-        assert main([*run, "--wait-seconds", "3"]) == 3
-        assert f"not silent after 3 s: {topic}" in capsys.readouterr().err
+        plan, failed = lab.command("cutover", "plan", lab.config), lab.over("--wait-seconds", "3")
+    assert plan.code == 1 and f"still written: {topic}" in plan.out
+    assert failed.code == 3 and f"not silent after 3 s: {topic}" in failed.err
     assert steps(lab) == ["silence started", "silence failed"]
-    assert main(run) == 0 and main(["cutover", "plan", str(lab.config)]) == 0
+    assert lab.over().code == 0 and lab.command("cutover", "plan", lab.config).code == 0
     lab.write_to(lab.target, lab.remote("orders"), values(3, "new"))
-    assert main(back) == 3 and f"{lab.remote('orders')}-0 (3 offsets)" in capsys.readouterr().err
+    refused = lab.back()
+    assert refused.code == 3 and f"{lab.remote('orders')}-0 (3 offsets)" in refused.err
     assert offsets(lab.source, group, topic) == {0: 5}
 
 
 @pytest.mark.long
-def test_plan_names_the_topic_and_the_producer_that_still_writes(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_names_the_topic_and_the_producer_that_still_writes(lab: CutoverLab) -> None:
     topic = lab.create("orders")
     lab.write("orders", values(10))
     lab.copy()
-    capsys.readouterr()
     with producing(lab.source, topic, enable_idempotence=True):
-        assert main(["cutover", "plan", str(lab.config), "--json"]) == 1
-    (gate,) = [each for each in json.loads(capsys.readouterr().out)["gates"] if each["code"] == "producers"]
+        plan = lab.command("cutover", "plan", lab.config, "--json")
+    (gate,) = [each for each in plan.documents[0]["gates"] if each["code"] == "producers"]
+    assert plan.code == 1
     assert gate["level"] == "blocking" and topic in gate["detail"] and "producer id " in gate["detail"]
 
 
 @pytest.mark.long
 def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_did_not_move_meanwhile(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+    lab: CutoverLab,
 ) -> None:
     topic, group = lab.create("orders"), group_of(lab)
-    remote, back = lab.remote("orders"), ["cutover", "back", str(lab.config), "--execute"]
+    remote = lab.remote("orders")
     lab.settings["tasks.max"] = 1
     lab.create("heartbeats")
     lab.write("orders", values(10))
     commit(lab.source, group, topic, 5)
-    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    assert lab.over().code == 0
     before = lab.remote_ends()[remote, 0]
     lab.trigger = "1 second"
 
@@ -167,37 +172,36 @@ def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_di
         until(marked)
     lab.trigger = "availableNow"
     commit(lab.target, group, remote, 8)
-    assert main(back) == 0
+    assert lab.back().code == 0
     assert offsets(lab.source, group, topic) == {0: 7}  # the remote log begins with a marker
 
     # It moved on the source after the cut-over: its consumer may run there.
-    assert main(["cutover", "run", str(lab.config), *QUICK, "--leave-groups"]) == 0
+    assert lab.over("--leave-groups").code == 0
     commit(lab.source, group, topic, 6)
     commit(lab.target, group, remote, 9)
-    capsys.readouterr()
-    assert main(back) == 3
-    refused = capsys.readouterr().err
-    assert "MIR-335" in refused and " on source" in refused and "groups.simple: include" in refused
+    refused = lab.back()
+    assert refused.code == 3
+    assert "MIR-335" in refused.err and " on source" in refused.err and "groups.simple: include" in refused.err
     assert offsets(lab.source, group, topic) == {0: 6}
     lab.settings["groups.simple"] = "include"
-    assert main(["cutover", "back", str(lab.config), "--execute"]) == 0
+    assert lab.back().code == 0
     assert offsets(lab.source, group, topic) == {0: 8}
 
 
 @pytest.mark.long
 def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_back_without_a_flow_back(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
+    lab: CutoverLab,
 ) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(10))
     read(lab.source, group, topic, 5)
-    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    assert lab.over().code == 0
     lab.target.create_topic(topic, 1)
     lab.write_to(lab.target, topic, values(3, "new"))
-    assert main(["cutover", "back", str(lab.config), "--execute"]) == 3
-    assert f"{topic}-0 (3 offsets)" in capsys.readouterr().err
+    refused = lab.back()
+    assert refused.code == 3 and f"{topic}-0 (3 offsets)" in refused.err
     lab.flows = ("source->target", "target->source")
-    assert main(["cutover", "back", str(lab.config), "--flow", "source->target", "--execute"]) == 0
+    assert lab.back("--flow", "source->target").code == 0
     assert offsets(lab.source, group, topic) == {0: 5}
 
 
@@ -216,7 +220,7 @@ def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_ba
     ],
 )
 def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_done(
-    lab: FlowLab, tmp_path: Path, call: int, when: str, again: List[str]
+    lab: CutoverLab, tmp_path: Path, call: int, when: str, again: List[str]
 ) -> None:
     topic, group = lab.create("orders"), group_of(lab)
     lab.write("orders", values(100))
@@ -227,27 +231,27 @@ def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_d
     late = [each.encode() for each in again[1:]]
     lab.write("orders", late)
     before = len(steps(lab))
-    assert main(["cutover", "run", str(lab.config), *QUICK]) == 0
+    assert lab.over().code == 0
     assert steps(lab)[before] == f"{again[0]} started" and steps(lab)[-1] == "check done"
     assert read(lab.target, group, lab.remote("orders"), 60 + len(late)) == [*values(100)[40:], *late]
 
 
 @pytest.mark.long
-def test_run_that_is_under_way_is_not_ended_unasked(lab: FlowLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_that_is_under_way_is_not_ended_unasked(lab: CutoverLab) -> None:
     lab.create("orders")
     lab.write("orders", values(10))
     lab.trigger = "1 second"
     with mirror("run", lab.config) as running:
         runs = RunTable(lab.spark, str(lab.directory / "state"))
         until(lambda: bool(runs.open_runs(["source->target"])))
-        assert main(["cutover", "run", str(lab.config), *QUICK]) == 3
-        assert str(running.pid) in capsys.readouterr().err
+        refused = lab.over()
+        assert refused.code == 3 and str(running.pid) in refused.err
         lab.write("orders", [b"later"])
         until(lambda: len(lab.remote_values("orders")) == 11)
 
 
 @pytest.mark.long
-def test_application_may_not_write_between_the_cutover_and_the_way_back(tmp_path: Path) -> None:
+def test_application_may_not_write_between_the_cutover_and_the_way_back(tmp_path: Path, command: Command) -> None:
     """One broker stands for both clusters: the remote topic has a name of its own."""
     allowed = [AclBinding("orders", LITERAL, "User:mirror", "*", each, "ALLOW") for each in ("WRITE", "DESCRIBE")]
     with guarded_cluster(tmp_path) as broker, login(broker, "admin") as admin:
@@ -269,9 +273,9 @@ def test_application_may_not_write_between_the_cutover_and_the_way_back(tmp_path
         until(lambda: refused(b"first") == "")
         before = admin.topic_acls()
 
-        assert main(["cutover", "run", path, "--execute", "--quiet-seconds", "1", "--fence-source"]) == 0
+        assert command("cutover", "run", path, "--execute", "--quiet-seconds", "1", "--fence-source").code == 0
         until(lambda: refused(b"fenced") == "TOPIC_AUTHORIZATION_FAILED")
 
-        assert main(["cutover", "back", path, "--execute"]) == 0
+        assert command("cutover", "back", path, "--execute").code == 0
         until(lambda: admin.topic_acls() == before)
         until(lambda: refused(b"again") == "")

@@ -3,14 +3,12 @@ is named."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from mirror_lib.cli import main
 from mirror_lib.facts import NewTopic
+from tests.integration.conftest import Command, Done
 from tests.lab.flow_lab import Servers, small_config
 from tests.lab.guarded import admin_of, guarded_cluster, login, login_config
 from tests.lab.one_flow import until
@@ -30,33 +28,28 @@ MISSING = [
 class Doctor:
     """`mirror doctor` about `A->B`."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], servers: Servers) -> None:
-        self.capsys = capsys
+    def __init__(self, folder: Path, command: Command, servers: Servers) -> None:
+        self.command = command
         self.path = small_config(folder, "mirror", servers, FLOW, flows=["A->B"], state=folder / "state")
 
-    def checks(self) -> Tuple[int, List[Dict[str, Any]]]:
-        """The exit code and the documents."""
-        self.capsys.readouterr()
-        code = main(["doctor", str(self.path), "--no-spark", "--json"])
-        return code, [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
+    def checks(self) -> Done:
+        return self.command("doctor", self.path, "--no-spark", "--json")
 
     def reports(self, code: str, said: str) -> bool:
-        found = [each for each in self.checks()[1] if each["code"] == code and each["level"] != "ok"]
+        found = [each for each in self.checks().documents if each["code"] == code and each["level"] != "ok"]
         return any(said in each["detail"] for each in found)
 
 
-def test_missing_permission_is_named_and_the_rights_of_the_page_are_enough(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_permission_is_named_and_the_rights_of_the_page_are_enough(tmp_path: Path, command: Command) -> None:
     """One broker stands for both clusters: the remote topics have names of their own."""
     page = [each for each in rights() if not each.feature.startswith(("`sync.topic.acls", "heartbeats"))]
     acls = {(each.name, each.operation): each.acl("mirror") for each in page}
     with guarded_cluster(tmp_path) as broker, login(broker, "admin") as connection, admin_of(broker) as admin:
         connection.create_topics([NewTopic("orders", 2, 1), NewTopic("secret", 1, 1)])
         properties = login_config(broker, "mirror").properties
-        doctor = Doctor(tmp_path, capsys, {"A": properties, "B": properties})
+        doctor = Doctor(tmp_path, command, {"A": properties, "B": properties})
         grant(admin, list({repr(each.acl("mirror")): each.acl("mirror") for each in page}.values()))
-        until(lambda: doctor.checks()[0] == 0)
+        until(lambda: doctor.checks().code == 0)
         for name, operation, code, said in MISSING:
             take(admin, acls[name, operation])
             until(lambda code=code, said=said: doctor.reports(code, said))  # type: ignore[misc]
@@ -64,11 +57,12 @@ def test_missing_permission_is_named_and_the_rights_of_the_page_are_enough(
 
 
 def test_cluster_that_does_not_answer_blocks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mirror_lib.doctor.cluster_checks.ANSWER_SECONDS", 2.0)
-    code, checks = Doctor(tmp_path, capsys, {"A": "127.0.0.1:9", "B": "127.0.0.1:10"}).checks()
-    assert code == 1
+    done = Doctor(tmp_path, command, {"A": "127.0.0.1:9", "B": "127.0.0.1:10"}).checks()
+    checks = done.documents
+    assert done.code == 1
     assert [(each["subject"], each["code"], each["level"]) for each in checks[1:]] == [
         ("A", "login", "blocking"),
         ("B", "login", "blocking"),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, List, Tuple
+from typing import Callable, Tuple
 
 import pytest
 
-from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.groups.position_formats import TopicPosition
 from mirror_lib.groups.translation import TO_UPSTREAM
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Command, Ground
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, committed, read_on
@@ -69,7 +68,7 @@ def verdict(lab: GroupLab) -> str:
 
 
 def test_group_that_has_read_the_markers_of_a_killed_run_goes_to_the_end_of_the_source(
-    lab: GroupLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: GroupLab, tmp_path: Path, command: Command
 ) -> None:
     """It was held for ever, ahead of the ledger by the markers: no run has anything to copy of a quiet topic. A group
     that has read all on the source kept a lag on the target."""
@@ -88,20 +87,15 @@ def test_group_that_has_read_the_markers_of_a_killed_run_goes_to_the_end_of_the_
     assert len(lab.moves()) == 2
     assert read_to_the_end(lab) == end
     assert answer(lab, end) == ("exact", QUIET_RECORDS)
-    assert planned(lab, capsys)[2:6] == [str(end), f"{lab.topic('quiet')}-0", str(QUIET_RECORDS), "exact"]
+    planned = command("groups", "plan", lab.config, "--reverse", "--group", lab.name)
+    (row,) = [line.split() for line in planned.out.splitlines() if line.startswith(f"{lab.name} ")]
+    assert planned.code == 0
+    assert row[2:6] == [str(end), f"{lab.topic('quiet')}-0", str(QUIET_RECORDS), "exact"]
     assert (verdict(lab), at_home(lab)) == ("exact", QUIET_RECORDS)
     # What comes next is read once, on the source.
     lab.write("quiet", values(3, "late"))
     late = read_on(lab.source, lab.name, [lab.topic("quiet")])
     assert [each.value for records in late.values() for each in records] == values(3, "late")
-
-
-def planned(lab: GroupLab, capsys: pytest.CaptureFixture[str]) -> List[str]:
-    """The words of the group's row in what `mirror groups plan --reverse` prints."""
-    capsys.readouterr()
-    assert main(["groups", "plan", str(lab.config), "--reverse", "--group", lab.name]) == 0
-    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(f"{lab.name} ")]
-    return row
 
 
 def answer(lab: GroupLab, offset: int) -> Tuple[str, object]:

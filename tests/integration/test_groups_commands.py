@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 from pyspark.sql import DataFrame
 
-from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.groups.position_formats import read_positions, render
 from mirror_lib.groups.positions import translate_positions
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Command, Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit
@@ -41,41 +37,19 @@ def lab(shared_ground: Ground) -> GroupLab:
     return made
 
 
-Done = subprocess.CompletedProcess
-Mirror = Callable[..., "Done[str]"]
-
-
-@pytest.fixture
-def mirror(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    """`mirror` in this process and in the Spark that is there, as in a notebook."""
-
-    def run(*arguments: str, given: str = "") -> Done[str]:
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
-        code = main(arguments)
-        printed = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, code, printed.out, printed.err)
-
-    return run
-
-
-def documents(text: str) -> List[Dict[str, Any]]:
-    return [json.loads(line) for line in text.splitlines()]
-
-
 # --- groups plan and rollback ------------------------------------------------------------------------------------
 
 
-def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name: Groups, mirror: Mirror) -> None:
+def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name: Groups, command: Command) -> None:
     group, config = f"{lab.name} {topic_name('plan')}", str(lab.config)
     commit(lab.source, group, lab.topic("orders"), 30, 0)
     commit(lab.source, group, lab.topic("orders"), 101, 1)
     commit(lab.source, group, lab.topic("uncopied"), 0)
     place = next(o for o, r in lab.read_remote("orders")[0].items() if r.value == b"first 30")
 
-    shown = mirror("groups", "plan", config, "--group", group)
-    assert shown.returncode == 0, shown.stderr
-    head, titles, *rows, summary, last = shown.stdout.splitlines()
+    shown = command("groups", "plan", config, "--group", group)
+    assert shown.code == 0, shown.err
+    head, titles, *rows, summary, last = shown.out.splitlines()
     assert head == "source->target: group offsets, from source to target"
     assert titles.split("  ")[0] == "GROUP" and "VERDICT" in titles
     reported = [row.replace(group, "").split() for row in rows]
@@ -89,11 +63,11 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     assert last == "nothing was changed: --execute commits these offsets"
     assert lab.at_target(group, "orders", 2) == {}
 
-    moved = mirror("groups", "plan", config, "--group", group, "--execute", "--json", "--flow", "source->target")
+    moved = command("groups", "plan", config, "--group", group, "--execute", "--json", "--flow", "source->target")
     # A consumer that starts on the target has no offset on two partitions, and a script has to know.
-    assert moved.returncode == 1
-    assert f"2 positions could not be committed, the first of group {group} on {orders}-1: held" in moved.stderr
-    (document,) = documents(moved.stdout)
+    assert moved.code == 1
+    assert f"2 positions could not be committed, the first of group {group} on {orders}-1: held" in moved.err
+    (document,) = moved.documents
     assert [row["action"] for row in document["positions"]] == ["committed", "left alone", "left alone"]
     assert document["positions"][0] == {
         **{"group": group, "topic": orders, "partition": 0, "offset": 30},
@@ -102,44 +76,44 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     }
     assert lab.at_target(group, "orders", 2) == {0: (place, "")}
 
-    back = mirror("groups", "rollback", config, "--run", document["run_id"], "--execute")
-    assert back.returncode == 0, back.stderr
-    assert back.stdout.splitlines()[0] == "source->target, groups of target"
-    assert "put back" in back.stdout and "to undo it: mirror groups rollback " in back.stdout
+    back = command("groups", "rollback", config, "--run", document["run_id"], "--execute")
+    assert back.code == 0, back.err
+    assert back.out.splitlines()[0] == "source->target, groups of target"
+    assert "put back" in back.out and "to undo it: mirror groups rollback " in back.out
     assert lab.at_target(group, "orders", 2) == {}
 
 
 def test_what_the_file_does_not_have_is_named_and_nothing_is_started(
-    lab: GroupLab, capsys: pytest.CaptureFixture[str]
+    lab: GroupLab, command: Command
 ) -> None:
     config = str(lab.config)
-    for arguments, sentence in (
-        (["groups", "plan", config, "--flow", "A->B"], "there is no flow A->B to run; the file has source->target"),
-        (["translate-position", config, "--topic", "t"], "say which position"),
+    for words, sentence in (
+        (("groups", "plan", config, "--flow", "A->B"), "there is no flow A->B to run; the file has source->target"),
+        (("translate-position", config, "--topic", "t"), "say which position"),
     ):
-        assert main(arguments) == 2
-        assert sentence in capsys.readouterr().err
+        done = command(*words)
+        assert done.code == 2 and sentence in done.err
 
 
 # --- lag of groups -----------------------------------------------------------------------------------------------
 
 
 def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
-    lab: GroupLab, topic_name: Groups, mirror: Mirror
+    lab: GroupLab, topic_name: Groups, command: Command
 ) -> None:
     group, config, remote = f"{lab.name} {topic_name('quiet')}", str(lab.config), lab.remote("orders")
     commit(lab.source, group, lab.topic("orders"), 100, 1)
-    assert mirror("groups", "plan", config, "--group", group, "--execute").returncode == 0
+    assert command("groups", "plan", config, "--group", group, "--execute").code == 0
     after_last = max(lab.read_remote("orders")[1]) + 1
     commit(lab.target, group, remote, after_last, 1)
 
-    assert of_group(mirror, config, group)["target_lag"] == of_group(mirror, config, group)["target_markers"] > 0
+    assert of_group(command, config, group)["target_lag"] == of_group(command, config, group)["target_markers"] > 0
     commit(lab.target, group, remote, after_last - 1, 1)
-    assert of_group(mirror, config, group)["target_markers"] == 0
+    assert of_group(command, config, group)["target_markers"] == 0
 
 
 def test_status_names_a_group_that_the_mirror_does_not_move(
-    lab: GroupLab, topic_name: Groups, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+    lab: GroupLab, topic_name: Groups, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign, followed = f"{lab.name} {topic_name('foreign')}", f"{lab.name} {topic_name('followed')}"
     monkeypatch.setitem(lab.settings, "groups", [foreign, followed])
@@ -149,22 +123,22 @@ def test_status_names_a_group_that_the_mirror_does_not_move(
     commit(lab.target, foreign, lab.remote("orders"), 3)
 
     def found() -> Tuple[Dict[str, Any], List[str]]:
-        document = json.loads(mirror("status", str(lab.config), "--json").stdout.splitlines()[-1])
+        document = command("status", lab.config, "--json").documents[-1]
         return {each["group"]: each for each in document["groups"]}, [each["code"] for each in document["problems"]]
 
-    assert mirror("groups", "plan", str(lab.config), "--group", followed, "--execute").returncode == 0
+    assert command("groups", "plan", str(lab.config), "--group", followed, "--execute").code == 0
     groups, problems = found()
     assert groups[followed]["verdict"] == "exact" and groups[followed]["moved_at"] is not None
     assert (groups[foreign]["verdict"], groups[foreign]["moved_at"]) == ("committed by another client", None)
     assert "group not moved" in problems
     monkeypatch.setitem(lab.settings, "groups.simple", "include")
-    assert mirror("groups", "plan", str(lab.config), "--group", foreign, "--execute").returncode == 0
+    assert command("groups", "plan", str(lab.config), "--group", foreign, "--execute").code == 0
     groups, problems = found()
     assert groups[foreign]["verdict"] == "exact" and "group not moved" not in problems
 
 
-def of_group(mirror: Mirror, config: str, group: str) -> Dict[str, Any]:
-    (found,) = documents(mirror("status", config, "--json").stdout)[-1:]
+def of_group(command: Command, config: str, group: str) -> Dict[str, Any]:
+    found = command("status", config, "--json").documents[-1]
     (own,) = (each for each in found["groups"] if each["group"] == group)
     return dict(own)
 
@@ -181,23 +155,23 @@ def values_of(frame: DataFrame) -> List[Tuple[int, bytes]]:
     return [(row["partition"], bytes(row["value"])) for row in frame.orderBy("partition", "offset").collect()]
 
 
-def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(lab: GroupLab, mirror: Mirror) -> None:
+def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(lab: GroupLab, command: Command) -> None:
     config, orders = str(lab.config), lab.topic("orders")
     place = next(o for o, r in lab.read_remote("orders")[1].items() if r.value == b"second 10")
-    one = mirror("translate-position", config, "--topic", orders, "--partition", "1", "--offset", "60")
-    assert one.returncode == 0, one.stderr
-    assert one.stdout.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), "1", str(place), "exact"]
+    one = command("translate-position", config, "--topic", orders, "--partition", "1", "--offset", "60")
+    assert one.code == 0, one.err
+    assert one.out.splitlines()[1].split() == [orders, "1", "60", lab.remote("orders"), "1", str(place), "exact"]
     text = f"topic,partition,offset\n{orders},1,60\n{orders},0,4711\nnowhere,0,1\n"
-    many = mirror("translate-position", config, "--file", "-", given=text)
-    assert many.returncode == 1, many.stderr
-    assert many.stdout.splitlines()[1:] == [
+    many = command("translate-position", config, "--file", "-", given=text)
+    assert many.code == 1, many.err
+    assert many.out.splitlines()[1:] == [
         f"{orders},1,60,{lab.remote('orders')},1,{place},exact",
         f"{orders},0,4711,{lab.remote('orders')},0,,held: ahead of the ledger by 4611",
         "nowhere,0,1,-,,,untranslatable: the flow copies no such partition",
     ]
-    unknown = mirror("translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
-    assert unknown.returncode == 3 and unknown.stdout == ""
-    assert f"{orders}-0 at 4711: held: ahead of the ledger by 4611" in unknown.stderr
+    unknown = command("translate-position", config, "--file", "-", given=f'{{"{orders}":{{"0":4711}}}}')
+    assert unknown.code == 3 and unknown.out == ""
+    assert f"{orders}-0 at 4711: held: ahead of the ledger by 4611" in unknown.err
     assert lab.spark.range(3).count() == 3, "a command that found a session leaves it"
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
 import pytest
 
-from mirror_lib.commands.groups import roll_back
-from mirror_lib.config.loader import load
-from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MirrorRun
 from mirror_lib.ledger.runs import RunTable
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Command, Ground
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, commit_with_note, member
 
-Printed = pytest.CaptureFixture[str]
 Groups = Callable[[str], str]
 
 
@@ -36,21 +30,17 @@ def lab(shared_ground: Ground) -> GroupLab:
     return made
 
 
-def undo(lab: GroupLab, run_id: str, printed: Printed, execute: bool = True) -> Tuple[Dict[str, str], Any]:
+def undo(lab: GroupLab, command: Command, run_id: str, execute: bool = True) -> Tuple[Dict[str, str], Any]:
     """What became of each group, and the run that undid."""
-    printed.readouterr()
-    code = roll_back(
-        Namespace(config=[str(lab.config)], run=run_id, execute=execute, json=True),
-        load(str(lab.config)),
-        lab.spark,
-    )
-    said = json.loads(printed.readouterr().out)
-    assert code == 0 and (said["flow"], said["cluster"], said["run_id"]) == ("source->target", "target", run_id)
+    done = command("groups", "rollback", lab.config, "--run", run_id, "--json", *(["--execute"] if execute else []))
+    (said,) = done.documents
+    assert done.code == 0
+    assert (said["flow"], said["cluster"], said["run_id"]) == ("source->target", "target", run_id)
     return {row["group"]: row["action"] for row in said["positions"]}, said["undo_run_id"]
 
 
 def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_undone(
-    lab: GroupLab, topic_name: Groups, capsys: Printed
+    lab: GroupLab, topic_name: Groups, command: Command
 ) -> None:
     new, old, moved, live = groups = [topic_name(stem) for stem in ("new", "old", "moved", "live")]
     commit_with_note(lab.target, old, lab.remote("orders"), 5, "before")
@@ -60,13 +50,13 @@ def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_und
     first, there = lab.run_id, lab.at_target(new, "orders")
     assert there[0][1] == "after" and all(lab.at_target(group, "orders") == there for group in groups)
 
-    shown, nobody = undo(lab, first, capsys, execute=False)
+    shown, nobody = undo(lab, command, first, execute=False)
     assert {shown[group] for group in groups} == {"would be put back"} and nobody is None
     assert all(lab.at_target(group, "orders") == there for group in groups)
 
     commit(lab.target, moved, lab.remote("orders"), 77)
     with member(lab.target, live, lab.remote("orders")):
-        done, second = undo(lab, first, capsys)
+        done, second = undo(lab, command, first)
     assert (done[new], done[old]) == ("put back", "put back")
     assert done[moved] == "another client committed since: left unchanged"
     assert done[live] == "the group has members: left alone"
@@ -75,33 +65,33 @@ def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_und
     undone = {(move.group, move.new_offset) for move in lab.moves() if move.action == "rollback"}
     assert {(new, None), (old, 5)} <= undone
 
-    done, _ = undo(lab, second, capsys)
+    done, _ = undo(lab, command, second)
     assert (done[new], done[old]) == ("put back", "put back")
     assert lab.at_target(new, "orders") == lab.at_target(old, "orders") == there
 
 
 def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
-    lab: GroupLab, topic_name: Groups, capsys: Printed
+    lab: GroupLab, topic_name: Groups, command: Command
 ) -> None:
     group = topic_name("again")
     commit(lab.source, group, lab.topic("orders"), 40)
     lab.translate(group=group)
     first, moved = lab.run_id, lab.at_target(group, "orders")
-    undo(lab, first, capsys)
+    undo(lab, command, first)
     assert lab.at_target(group, "orders") == {}
-    again, nobody = undo(lab, first, capsys)
+    again, nobody = undo(lab, command, first)
     assert (again[group], nobody) == ("already there", None)
     assert lab.translate(group=group, simple_groups="exclude") == {(group, "orders", 0): "exact"}
     assert lab.at_target(group, "orders") == moved
     assert [move.action for move in lab.moves() if move.group == group] == ["commit", "rollback", "commit"]
-    with pytest.raises(ConfigError, match=f"run nonsense committed no offset .* that did: {lab.run_id} ") as said:
-        roll_back(Namespace(run="nonsense", execute=True, json=True), load(str(lab.config)), lab.spark)
-    assert said.value.exit_code == 2
+    refused = command("groups", "rollback", lab.config, "--run", "nonsense", "--execute")
+    assert refused.code == 2
+    assert "run nonsense committed no offset" in refused.err and f"that did: {lab.run_id} " in refused.err
 
 
 @pytest.mark.long
 def test_move_that_is_made_again_after_an_operator_reversed_it_is_written_down_and_can_be_undone_by_its_own_run(
-    lab: GroupLab, topic_name: Groups, capsys: Printed
+    lab: GroupLab, topic_name: Groups, command: Command
 ) -> None:
     group = topic_name("reversed")
     commit(lab.source, group, lab.topic("orders"), 40)
@@ -112,20 +102,20 @@ def test_move_that_is_made_again_after_an_operator_reversed_it_is_written_down_a
     assert len([move for move in lab.moves() if move.group == group]) == 2
     lab.translate(group=group, own_rows=True)
     assert lab.at_target(group, "orders") != {}
-    done, _ = undo(lab, lab.run_id, capsys)
+    done, _ = undo(lab, command, lab.run_id)
     assert done == {group: "put back"} and lab.at_target(group, "orders") == {}
 
 
 def test_undo_leaves_a_cluster_alone_that_is_not_the_one_where_the_run_moved_groups(
-    lab: GroupLab, topic_name: Groups, tmp_path: Path
+    lab: GroupLab, topic_name: Groups, command: Command, tmp_path: Path
 ) -> None:
-    config, group = replace(load(str(lab.config)), state=str(tmp_path / "state")), topic_name("rebuilt")
-    place = ("target", group, lab.remote("orders"), 0)
+    elsewhere, group = replace(lab, directory=tmp_path), topic_name("rebuilt")
+    place, state = ("target", group, lab.remote("orders"), 0), str(tmp_path / "state")
     move = GroupOffset(*place, None, "", 100, "", lab.topic("orders"), 100, "exact", "commit")
     commit(lab.target, group, lab.remote("orders"), 100)
-    GroupOffsetTable(lab.spark, config.state).append("source->target", [move], run_id="old", append_number=0)
+    GroupOffsetTable(lab.spark, state).append("source->target", [move], run_id="old", append_number=0)
     of_old = MirrorRun("old", "source->target", 1, "exactly-once", "the source", "before it was rebuilt", "")
-    RunTable(lab.spark, config.state).started(of_old)
-    with pytest.raises(RefusedError, match="the ledger was written for before it was rebuilt"):
-        roll_back(Namespace(run="old", execute=True, json=True), config, lab.spark)
+    RunTable(lab.spark, state).started(of_old)
+    refused = command("groups", "rollback", elsewhere.config, "--run", "old", "--execute")
+    assert refused.code == 3 and "the ledger was written for before it was rebuilt" in refused.err
     assert lab.at_target(group, "orders") == {0: (100, "")}

@@ -4,24 +4,20 @@ that is refused."""
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
-from typing import Any, Dict, List
 
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_REFUSED
+from tests.integration.conftest import Command
 from tests.lab.crash import mirror
 from tests.lab.one_flow import NewFlow, OneFlow, until
 
 pytestmark = pytest.mark.long
-
-FLOW = "source->target"
 
 
 @pytest.fixture
@@ -31,11 +27,11 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return flow
 
 
-def run_once(flow: OneFlow, capsys: pytest.CaptureFixture[str], *options: str) -> List[Dict[str, Any]]:
-    """The documents of a run that ends with 0."""
-    capsys.readouterr()
-    assert main(["run", str(flow.config), "--once", "--json", *options]) == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+def runs_already(flow: OneFlow, command: Command, *options: str) -> bool:
+    """Whether a run, which ends with 0, leaves the flow to another one."""
+    done = command("run", flow.config, "--once", "--json", *options)
+    assert done.code == 0
+    return any("already_running" in each for each in done.documents)
 
 
 def copying(flow: OneFlow) -> bool:
@@ -44,31 +40,24 @@ def copying(flow: OneFlow) -> bool:
     return first.exists() and flow.copies() > 200
 
 
-def assert_nothing_else_changes_the_flow(flow: OneFlow, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["takeover"], ["cutover", "run"], ["cutover", "back"]):
-        assert main([*command, str(flow.config), "--execute"]) == EXIT_REFUSED
-        assert "MIR-301" in capsys.readouterr().err
-
-
 def test_later_run_is_refused_or_exits_or_fences_the_first(
-    flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    flow: OneFlow, spark: SparkSession, command: Command
 ) -> None:
     with mirror("run", flow.config, "--once") as first:
         until(lambda: copying(flow), 120)
         flow.settings = {}
         before = flow.copies()
-        assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
-        assert str(first.pid) in capsys.readouterr().err
-        assert_nothing_else_changes_the_flow(flow, capsys)
-        assert run_once(flow, capsys, "--if-running", "exit")[-1]["already_running"]
+        refused = command("run", flow.config, "--once")
+        assert refused.code == EXIT_REFUSED and str(first.pid) in refused.err
+        assert runs_already(flow, command, "--if-running", "exit")
         until(lambda: flow.copies() > before, 60)
-        assert "already_running" not in run_once(flow, capsys, "--take-over")[-1]
+        assert not runs_already(flow, command, "--take-over")
         assert first.wait(300) == 3 and "another driver fenced this flow" in first.output
     flow.assert_exact(spark)
 
 
 def test_run_on_another_machine_is_found_by_its_heartbeats(
-    flow: OneFlow, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flow: OneFlow, spark: SparkSession, tmp_path: Path, command: Command
 ) -> None:
     flow.trigger = "2 seconds"
     flow.settings["emit.heartbeats.enabled"] = "true"
@@ -77,13 +66,12 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
         until(lambda: copying(flow), 120)
         flow.settings = {"emit.heartbeats.enabled": "true"}
         before = flow.copies()
-        assert main(["run", str(flow.config), "--once"]) == EXIT_REFUSED
-        assert "heartbeats" in capsys.readouterr().err
+        refused = command("run", flow.config, "--once")
+        assert refused.code == EXIT_REFUSED and "heartbeats" in refused.err
         until(lambda: flow.copies() > before, 60)
         runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
         (run_id,) = {row["run_id"] for row in runs.toDF().collect()}
         runs.update(set={"driver": F.lit("elsewhere process 1")})
-        assert_nothing_else_changes_the_flow(flow, capsys)
         (tmp_path / "another").mkdir()
         words = ("run", flow.config, "--once", "--if-running", "wait")
         with mirror(*words) as stopped, mirror(*words, TMPDIR=str(tmp_path / "another")) as second:
@@ -98,7 +86,7 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
 
 
 def test_a_killed_run_blocks_no_longer_than_its_last_sign_of_life_counts(
-    flow: OneFlow, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    flow: OneFlow, spark: SparkSession, command: Command
 ) -> None:
     with mirror("run", flow.config, "--once") as killed:
         until(lambda: copying(flow), 120)
@@ -107,13 +95,12 @@ def test_a_killed_run_blocks_no_longer_than_its_last_sign_of_life_counts(
     runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
     (here,) = {row["driver"] for row in runs.toDF().collect()}
     runs.update(set={"driver": F.lit("elsewhere process 1")})
-    (document,) = run_once(flow, capsys, "--if-running", "exit")
-    assert document["already_running"] and document["flow"] == FLOW
+    assert runs_already(flow, command, "--if-running", "exit")
     runs.update(set={"at": F.expr("at - interval 10 minutes")})
-    assert not any("already_running" in each for each in run_once(flow, capsys, "--if-running", "exit"))
+    assert not runs_already(flow, command, "--if-running", "exit")
     # Of a process of this machine it is known at once.
     runs.update(F.expr("driver = 'elsewhere process 1'"), {"at": F.current_timestamp(), "driver": F.lit(here)})
-    assert not any("already_running" in each for each in run_once(flow, capsys, "--if-running", "exit"))
+    assert not runs_already(flow, command, "--if-running", "exit")
     flow.assert_exact(spark)
     # A run that ended blocks none.
-    assert not any("already_running" in each for each in run_once(flow, capsys, "--if-running", "exit"))
+    assert not runs_already(flow, command, "--if-running", "exit")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import flow as engine
+from tests.integration.conftest import Command
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.second_broker import second_broker
@@ -69,16 +68,11 @@ def test_remote_partition_without_a_leader_is_named_and_those_beside_it_are_copi
 
 
 def test_source_partitions_beside_one_without_a_leader_are_copied(
-    target: KafkaBroker,
-    second: KafkaBroker,
-    spark: SparkSession,
-    new_flow: NewFlow,
-    capsys: pytest.CaptureFixture[str],
+    target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow, command: Command
 ) -> None:
-    def printed_by(*command: str) -> Tuple[int, Dict[str, Any]]:
-        capsys.readouterr()
-        code = main([*command, str(flow.config), "--json"])
-        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+    def printed_by(*words: str) -> Tuple[int, Dict[str, Any]]:
+        done = command(*words, flow.config, "--json")
+        return done.code, done.documents[-1]
 
     flow = new_flow("away", source=target, records=20)
     second.kill()

@@ -173,42 +173,6 @@ def mask(rows):
     found = rows.withColumn("number", F.expr("try_cast(cast(value as string) as int)"))
     return found.withColumn("failure", F.when(F.col("number").isNull(), F.lit("no number"))).where("offset <> 2")
 
-def loses(rows):
-    return rows.drop("offset")
-
-def moves(rows):
-    return rows.withColumn("offset", F.col("offset") + 1)
-
-def groups(rows):
-    return rows.groupBy("topic", "partition", "offset").agg(F.first("key").alias("key"))
-
-def sorts(rows):
-    return rows.orderBy("offset")
-
-def shuffles(rows):
-    return rows.repartition(3)
-
-def stops(rows):
-    return rows.limit(3)
-
-def joins(rows):
-    return rows.join(rows.sparkSession.range(3), F.col("id") == F.col("offset"))
-
-def adds(rows):
-    return rows.union(rows)
-
-def spreads(rows):
-    return rows.withColumn("remote_topic", F.lit("eu"))
-
-def types(rows):
-    return rows.withColumn("value", F.struct("key"))
-
-def fails(rows):
-    return rows.nowhere
-
-def nothing(rows):
-    return None
-
 def upper(rows):
     return rows.withColumn("value", F.udf(lambda value: bytes(value).upper(), "binary")("value"))
 
@@ -216,12 +180,37 @@ def random(rows):
     other = F.udf(lambda value: value, "binary").asNondeterministic()
     return rows.withColumn("value", other("value"))
 '''
+# A function by its name: what it returns, and why it is refused.
+REFUSED = {
+    "loses": ('rows.drop("offset")', "loses offset, which says where a record came from"),
+    "moves": ('rows.withColumn("offset", F.col("offset") + 1)', "changes offset, which says where a record came from"),
+    "groups": (
+        'rows.groupBy("topic", "partition", "offset").agg(F.first("key").alias("key"))',
+        "groups records, which loses them and their order",
+    ),
+    "sorts": ('rows.orderBy("offset")', "sorts, which is another order than the source's"),
+    "shuffles": ("rows.repartition(3)", "repartitions, which loses the order of records"),
+    "stops": ("rows.limit(3)", "stops after so many rows, which loses records"),
+    "joins": (
+        'rows.join(rows.sparkSession.range(3), F.col("id") == F.col("offset"))',
+        "joins, which loses the order of records and may multiply them",
+    ),
+    "adds": ("rows.union(rows)", "adds rows of another source"),
+    "spreads": (
+        'rows.withColumn("remote_topic", F.lit("eu"))',
+        "gives remote_topic, and a topic has one remote topic; copy its parts by several flows",
+    ),
+    "types": ('rows.withColumn("value", F.struct("key"))', "transform gives value as struct<key:binary>; make it text"),
+    "fails": ("rows.nowhere", "house_of_changes:fails failed: "),
+    "nothing": ("None", "returned NoneType; it must return a DataFrame"),
+}
 
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Dict[str, str]:
     """`places` of a file next to which the module `house_of_changes` lies."""
-    (tmp_path / "house_of_changes.py").write_text(RULES, encoding="utf-8")
+    refused = "".join(f"\ndef {name}(rows):\n    return {body}\n" for name, (body, _) in REFUSED.items())
+    (tmp_path / "house_of_changes.py").write_text(RULES + refused, encoding="utf-8")
     return {"transform": f"{tmp_path / 'mirror.yaml'}:7"}
 
 
@@ -236,27 +225,11 @@ def test_a_function_of_the_users_comes_first_and_may_fail_records(spark: SparkSe
     assert [row["failure"] for row in found] == [None, None, "no number"]
 
 
-@pytest.mark.parametrize(
-    "function, sentence",
-    [
-        ("loses", "loses offset, which says where a record came from"),
-        ("moves", "changes offset, which says where a record came from"),
-        ("groups", "groups records, which loses them and their order"),
-        ("sorts", "sorts, which is another order than the source's"),
-        ("shuffles", "repartitions, which loses the order of records"),
-        ("stops", "stops after so many rows, which loses records"),
-        ("joins", "joins, which loses the order of records and may multiply them"),
-        ("adds", "adds rows of another source"),
-        ("spreads", "gives remote_topic, and a topic has one remote topic; copy its parts by several flows"),
-        ("types", "transform gives value as struct<key:binary>; make it text or bytes"),
-        ("fails", "house_of_changes:fails failed: "),
-        ("nothing", "returned NoneType; it must return a DataFrame"),
-        ("absent", "the module house_of_changes has no function absent"),
-    ],
-)
+@pytest.mark.parametrize("function", [*REFUSED, "absent"])
 def test_a_function_that_could_lose_or_reorder_records_is_refused(
-    spark: SparkSession, rules: Dict[str, str], function: str, sentence: str
+    spark: SparkSession, rules: Dict[str, str], function: str
 ) -> None:
+    _, sentence = REFUSED.get(function, ("", "the module house_of_changes has no function absent"))
     reported = refusal(spark, RecordChange(transform=f"house_of_changes:{function}", places=rules))
     assert sentence in reported and reported.endswith("mirror.yaml:7)")
 

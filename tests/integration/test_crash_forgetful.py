@@ -20,7 +20,6 @@ from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 from tests.lab.one_lane import LaneProcess, next_plan, standing_still, task_plans
-from tests.lab.stops import stop_of
 
 pytestmark = pytest.mark.long
 
@@ -142,15 +141,6 @@ def test_copy_is_exact_after_a_lane_killed_while_it_fences_again(flow: OneFlow, 
     copy_lanes(next_plan(plan, next_life, flow.written), 0)
     assert next_life.recovered == EARLY * flow.partitions
     assert flow.differences() == []
-
-
-def test_what_somebody_else_wrote_behind_old_records_stops_the_partition(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow)
-    with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
-        flow.target.write(flow.remote_topic, b"foreign", partition=1)
-        report = wake().report()
-    assert [stop_of(part).refused for part in report.partitions] == [False, True, False]
-    assert [part.records for part in report.partitions] == [EARLY] * flow.partitions
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asks-first", "relies-on-it"])

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from mirror_lib.config.model import ClusterConfig
-from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import flow as engine
 from tests.integration.conftest import Command
 from tests.lab.brokers import KafkaBroker, clusters
@@ -127,17 +125,3 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
         until(lambda: leaders() == [2] * 3)
         until(flow.all_copied)
     assert [end.error for end in ends] == [None]
-
-
-def test_end_of_a_log_is_sure_where_all_brokers_that_live_tell_who_leads_it(
-    target: KafkaBroker, second: KafkaBroker, topic_name: Callable[[str], str]
-) -> None:
-    topic = topic_name("sure")
-    admin = target.admin()
-    admin.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [2]])])[topic].result(30)
-    both = [(topic, 0), (topic, 1)]
-    with KafkaCluster(ClusterConfig("target", {"bootstrap.servers": target.bootstrap})) as cluster:
-        until(lambda: sorted(cluster.sure_offsets(both, "read_committed")) == both)
-        assert cluster.sure_offsets(both, "read_committed") == cluster.offsets(both, "read_committed")
-        second.kill()
-        until(lambda: list(cluster.sure_offsets(both, "read_committed")) == both[:1], 120)

@@ -12,7 +12,7 @@ import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError, ConfigError, LoginError, MirrorError
+from mirror_lib.errors import ClusterError, ConfigError, LoginError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import log_client
 from tests.lab.flow_lab import Servers, small_config
@@ -159,17 +159,6 @@ def test_a_store_that_cannot_be_opened_is_named_without_its_password(
         cluster_id({**broker.tls(kind), **changes})
     assert sentence in str(caught.value)
     assert "nope" not in str(caught.value)
-
-
-def test_a_renewed_store_is_opened_again(broker: SecuredBroker, tmp_path: Path) -> None:
-    path = tmp_path / "trusted.pem"
-    properties = {**broker.sasl("source"), "ssl.truststore.location": str(path)}
-    key_and_own, end, _ = (broker.stores.directory / "own.pem").read_text().partition("-----END CERTIFICATE-----\n")
-    path.write_text(key_and_own + end)  # a certificate, but not the one that vouches for the broker's
-    with pytest.raises(MirrorError, match="is not trusted"):
-        cluster_id(properties)
-    path.write_text((broker.stores.directory / "trusted.pem").read_text())
-    assert cluster_id(properties) == broker.cluster_id
 
 
 def test_passwords_are_in_no_message(broker: SecuredBroker, caplog: pytest.LogCaptureFixture) -> None:

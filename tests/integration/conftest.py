@@ -34,6 +34,8 @@ class Done(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+# `topic_name("orders")` gives `orders-1a2b3c4d-1`.
+Names = Callable[[str], str]
 # `command("status", lab.config, "--json")`; `given` is its standard input.
 Command = Callable[..., Done]
 Ground = Tuple[KafkaBroker, KafkaBroker, "SparkSession", Path]
@@ -92,7 +94,7 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def new_flow(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, topic_name: Names, tmp_path: Path
 ) -> NewFlow:
     """Make the flow of a test between both clusters, or others, whose partitions have so many records each:
     `new_flow("damaged", records=50, target=torn)`. `remote`: its remote topic is there, as for lanes alone."""

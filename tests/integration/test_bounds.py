@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from itertools import accumulate
-from typing import Callable, List, Optional
+from typing import List, Optional
 
 import pytest
 
 from mirror_lib.metrics import FlowMetrics
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.flow_lab import FlowLab, run_config
 from tests.lab.one_flow import until
 
@@ -19,7 +19,7 @@ LARGEST_BATCH = 20_000
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+def lab(ground: Ground, topic_name: Names) -> FlowLab:
     made = FlowLab(*ground, topic_name("bounds"), {"batch.max.seconds": 2})
     made.create("orders", retention_ms="-1")
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from mirror_lib.rows.transform import (
     no_rows,
     placement_fault,
 )
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.java_producer import produce_by_java
 from tests.lab.murmur2 import partition_of_key
@@ -143,7 +144,7 @@ def test_keys_go_where_kafkas_partitioner_puts_them(spark: SparkSession, partiti
 
 
 def test_a_java_producers_keys_are_where_they_would_be_put(
-    source_cluster: KafkaBroker, topic_name: Callable[[str], str]
+    source_cluster: KafkaBroker, topic_name: Names
 ) -> None:
     topic = source_cluster.create_topic(topic_name("keyed"), 7)
     keys = [f"{'k' * (n % 9)}{n}" for n in range(200)]

@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +23,7 @@ from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, NewTopi
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.preview import preview
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.guarded import GuardedBroker, allow, client_settings, guarded_cluster, login, login_config
 from tests.lab.one_flow import until
@@ -32,7 +33,6 @@ from tests.unit.test_topic_acl_sync import Book
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Names = Callable[[str], str]
 
 
 def connect(alias: str, broker: KafkaBroker) -> KafkaCluster:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Callable, Iterator, List, Tuple
+from typing import Iterator, List, Tuple
 
 import pytest
 
-from tests.integration.conftest import Command, Ground
+from tests.integration.conftest import Command, Ground, Names
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import NOON, FlowLab, values
@@ -16,7 +16,7 @@ from tests.lab.readers import differences, read_topic, without_origins
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+def lab(ground: Ground, topic_name: Names) -> FlowLab:
     return FlowLab(*ground, topic_name("copy"))
 
 

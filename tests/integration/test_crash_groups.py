@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Callable, Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import pytest
 
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit, commit_with_note
@@ -31,7 +31,7 @@ UNDO_POINTS = [
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> JobLab:
+def lab(ground: Ground, topic_name: Names) -> JobLab:
     lab = JobLab(*ground, topic_name("moves"))
     lab.settings["groups.simple"] = "include"
     lab.create("orders")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Dict, List, Tuple
+from typing import Dict, List, Tuple
 
 import pytest
 
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit, commit_with_note
@@ -23,7 +23,7 @@ CHECKPOINTS = "mirror_lib.groups.mm2_topics:CheckpointWriter.write"
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> JobLab:
+def lab(ground: Ground, topic_name: Names) -> JobLab:
     """Three groups on two partitions; copied, and never translated."""
     lab = JobLab(*ground, topic_name("crash"))
     lab.create("orders", 2)

@@ -14,6 +14,7 @@ from typing import Callable, Dict, Iterator
 import pytest
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, end_with_parent
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import Servers, small_config
@@ -95,7 +96,7 @@ class Scene:
 
 
 @pytest.fixture
-def topic(topic_name: Callable[[str], str]) -> str:
+def topic(topic_name: Names) -> str:
     return topic_name("changing")
 
 

@@ -86,13 +86,6 @@ def test_scrape_of_a_continuous_run_counts_what_was_written_until_sigterm_ends_i
     flow.assert_exact(spark)
 
 
-def expire_in_ten_hours(flow: OneFlow) -> None:
-    """The source may delete then what a rate limit leaves uncopied."""
-    kept = round((time.time() - NOON / 1000 + 36_000) * 1000)
-    set_configs(flow.source, flow.topic, {"retention.ms": str(kept)})
-    flow.settings["max.bytes.per.second"] = 1000
-
-
 @contextlib.contextmanager
 def prometheus(directory: Path, mirror: int) -> Iterator[Callable[[str], Any]]:
     """A Prometheus that scrapes the mirror each second, with the project's rules. Yields a question to its HTTP API."""
@@ -122,8 +115,10 @@ def prometheus(directory: Path, mirror: int) -> Iterator[Callable[[str], Any]]:
 @pytest.mark.long
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not installed")
 def test_every_panel_of_the_dashboard_has_data_of_a_run_with_a_lag(flow: OneFlow, tmp_path: Path) -> None:
-    expire_in_ten_hours(flow)
-    flow.settings["where"] = "offset % 2 = 0"
+    # The source may delete in ten hours what a rate limit leaves uncopied.
+    kept = round((time.time() - NOON / 1000 + 36_000) * 1000)
+    set_configs(flow.source, flow.topic, {"retention.ms": str(kept)})
+    flow.settings.update({"max.bytes.per.second": 1000, "where": "offset % 2 = 0"})
     flow.trigger = "1 second"
     panels = json.loads((ROOT / "conf" / "monitoring" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
     queries = {

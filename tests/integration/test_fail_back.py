@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Tuple
+from typing import Tuple
 
 import pytest
 
 from mirror_lib.config.loader import load
 from mirror_lib.groups.position_formats import TopicPosition
 from mirror_lib.groups.translation import TO_UPSTREAM
-from tests.integration.conftest import Command, Ground
+from tests.integration.conftest import Command, Ground, Names
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, committed, read_on
@@ -24,7 +24,7 @@ QUIET_RECORDS = 20
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> GroupLab:
+def lab(ground: Ground, topic_name: Names) -> GroupLab:
     """A flow of two topics whose ledger is complete."""
     made = GroupLab(*ground, topic_name("home"))
     made.settings["groups"] = [f"{made.name}.*"]

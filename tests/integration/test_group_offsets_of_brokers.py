@@ -15,12 +15,12 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.group_lab import CLASSIC, KIP_848, commit, committed, member
 from tests.lab.guarded import allow, guarded_cluster, login
 from tests.lab.one_flow import until
 
-Names = Callable[[str], str]
 IN_USE = "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
 
 

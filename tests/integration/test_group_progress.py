@@ -4,7 +4,7 @@ there any more holds up nothing else."""
 from __future__ import annotations
 
 import signal
-from typing import Callable, Dict
+from typing import Dict
 
 import pytest
 
@@ -13,7 +13,7 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.crash import mirror
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import member, offsets
@@ -21,7 +21,7 @@ from tests.lab.one_flow import until
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+def lab(ground: Ground, topic_name: Names) -> FlowLab:
     made = FlowLab(*ground, topic_name("progress"))
     for stem in ("kept", "gone"):
         made.create(stem, 2, retention_ms="-1")

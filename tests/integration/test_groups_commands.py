@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
 from pyspark.sql import DataFrame
@@ -13,12 +13,10 @@ from pyspark.sql import DataFrame
 from mirror_lib.config.loader import load
 from mirror_lib.groups.position_formats import read_positions, render
 from mirror_lib.groups.positions import translate_positions
-from tests.integration.conftest import Command, Ground
+from tests.integration.conftest import Command, Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit
-
-Groups = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +38,7 @@ def lab(shared_ground: Ground) -> GroupLab:
 # --- groups plan and rollback ------------------------------------------------------------------------------------
 
 
-def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name: Groups, command: Command) -> None:
+def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name: Names, command: Command) -> None:
     group, config = f"{lab.name} {topic_name('plan')}", str(lab.config)
     commit(lab.source, group, lab.topic("orders"), 30, 0)
     commit(lab.source, group, lab.topic("orders"), 101, 1)
@@ -99,7 +97,7 @@ def test_what_the_file_does_not_have_is_named_and_nothing_is_started(
 
 
 def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
-    lab: GroupLab, topic_name: Groups, command: Command
+    lab: GroupLab, topic_name: Names, command: Command
 ) -> None:
     group, config, remote = f"{lab.name} {topic_name('quiet')}", str(lab.config), lab.remote("orders")
     commit(lab.source, group, lab.topic("orders"), 100, 1)
@@ -113,7 +111,7 @@ def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
 
 
 def test_status_names_a_group_that_the_mirror_does_not_move(
-    lab: GroupLab, topic_name: Groups, command: Command, monkeypatch: pytest.MonkeyPatch
+    lab: GroupLab, topic_name: Names, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign, followed = f"{lab.name} {topic_name('foreign')}", f"{lab.name} {topic_name('followed')}"
     monkeypatch.setitem(lab.settings, "groups", [foreign, followed])

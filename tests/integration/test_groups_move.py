@@ -15,6 +15,7 @@ from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.event_tables import EventTable
+from tests.integration.conftest import Names
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
@@ -31,14 +32,13 @@ from tests.lab.group_lab import (
     union_faults,
 )
 from tests.lab.readers import read_topic
-from tests.lab.segments import batch_starts, cut_tail, last_segment
 
 HARD = ("bulk", "json.zstd", "transactions", "compacted", "tiny.batches", "trimmed")
 CUTS = ("early", "end", "late")
 
 
 @pytest.fixture
-def lab(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]) -> GroupLab:
+def lab(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Names) -> GroupLab:
     name = topic_name("move")
     made = GroupLab(pair[0], pair[1], spark, tmp_path, name)
     # Groups of other tests are none of this one's business.
@@ -195,7 +195,7 @@ Mirrored = Tuple[GroupLab, Places]
 
 @pytest.mark.parametrize("protocol", [CLASSIC, pytest.param(KIP_848, id="KIP-848", marks=pytest.mark.long)])
 def test_group_that_lives_on_the_target_is_left_alone_and_the_others_go_on(
-    protocol: str, mirrored: Mirrored, topic_name: Callable[[str], str]
+    protocol: str, mirrored: Mirrored, topic_name: Names
 ) -> None:
     lab, place = mirrored
     live, idle = topic_name("live"), topic_name("idle")
@@ -214,7 +214,7 @@ def test_group_that_lives_on_the_target_is_left_alone_and_the_others_go_on(
 
 @pytest.mark.long
 def test_group_that_lives_or_has_moved_since_the_decision_is_refused_and_the_others_go_on(
-    mirrored: Mirrored, topic_name: Callable[[str], str]
+    mirrored: Mirrored, topic_name: Names
 ) -> None:
     """As when the process sleeps while another one moves the groups, and consumers work on the target."""
     lab, place = mirrored
@@ -258,7 +258,7 @@ class CutLine(KafkaCluster):
 @pytest.mark.long
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
-    goes_on: bool, mirrored: Mirrored, topic_name: Callable[[str], str]
+    goes_on: bool, mirrored: Mirrored, topic_name: Names
 ) -> None:
     lab, place = mirrored
     group = topic_name("unanswered")
@@ -309,29 +309,7 @@ def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_wa
     assert lab.moves() == moves
 
 
-# --- remote logs that are not what they were ----------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_group_that_stands_behind_what_the_remote_log_lost_goes_back_to_its_next_record(lab: GroupLab) -> None:
-    """One marker of two runs remains when the lost tail is copied again, so its records lie an offset earlier."""
-    group = ordered(lab, 50)
-    lab.copy()
-    kept = len(batch_starts(last_segment(lab.target, lab.remote("orders"), 0)))
-    for count in (10, 5):
-        lab.write("orders", values(count, f"{count} more"))
-        lab.copy()
-    first = of_topic(read_on(lab.source, group, [lab.topic("orders")], 62), lab.topic("orders"))
-    assert lab.translate() == {(group, "orders", 0): "exact"}
-    lab.target.kill()
-    segment = last_segment(lab.target, lab.remote("orders"), 0)
-    cut_tail(segment, len(batch_starts(segment)) - kept)
-    lab.target.restart()
-    assert lab.translate() == {(group, "orders", 0): "exact"}  # nothing has noticed it yet
-    lab.copy()
-    assert lab.translate() == {(group, "orders", 0): "moved back: the remote log lost its tail"}
-    assert lab.translate() == {(group, "orders", 0): "exact"}
-    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
+# --- other runs and flows ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Dict, Tuple
 
 import pytest
 
@@ -12,11 +12,9 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MirrorRun
 from mirror_lib.ledger.runs import RunTable
-from tests.integration.conftest import Command, Ground
+from tests.integration.conftest import Command, Ground, Names
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit, commit_with_note, member
-
-Groups = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +38,7 @@ def undo(lab: GroupLab, command: Command, run_id: str, execute: bool = True) -> 
 
 
 def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_undone(
-    lab: GroupLab, topic_name: Groups, command: Command
+    lab: GroupLab, topic_name: Names, command: Command
 ) -> None:
     new, old, moved, live = groups = [topic_name(stem) for stem in ("new", "old", "moved", "live")]
     commit_with_note(lab.target, old, lab.remote("orders"), 5, "before")
@@ -71,7 +69,7 @@ def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_und
 
 
 def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
-    lab: GroupLab, topic_name: Groups, command: Command
+    lab: GroupLab, topic_name: Names, command: Command
 ) -> None:
     group = topic_name("again")
     commit(lab.source, group, lab.topic("orders"), 40)
@@ -91,7 +89,7 @@ def test_group_that_was_put_back_is_moved_again_by_the_next_translation(
 
 @pytest.mark.long
 def test_move_that_is_made_again_after_an_operator_reversed_it_is_written_down_and_can_be_undone_by_its_own_run(
-    lab: GroupLab, topic_name: Groups, command: Command
+    lab: GroupLab, topic_name: Names, command: Command
 ) -> None:
     group = topic_name("reversed")
     commit(lab.source, group, lab.topic("orders"), 40)
@@ -107,7 +105,7 @@ def test_move_that_is_made_again_after_an_operator_reversed_it_is_written_down_a
 
 
 def test_undo_leaves_a_cluster_alone_that_is_not_the_one_where_the_run_moved_groups(
-    lab: GroupLab, topic_name: Groups, command: Command, tmp_path: Path
+    lab: GroupLab, topic_name: Names, command: Command, tmp_path: Path
 ) -> None:
     elsewhere, group = replace(lab, directory=tmp_path), topic_name("rebuilt")
     place, state = ("target", group, lab.remote("orders"), 0), str(tmp_path / "state")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Dict, Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -14,10 +14,10 @@ from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.kafka.offsets import first_records
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.readers import read_topic
 
-Names = Callable[[str], str]
 CODECS = pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 
 

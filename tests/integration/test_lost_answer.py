@@ -13,6 +13,7 @@ from mirror_lib.errors import FencedError
 from mirror_lib.kafka.connection import Disconnected, LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, refresh
 from mirror_lib.rows.writer import RowWriter
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import NewFlow
 from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of
@@ -71,7 +72,7 @@ def soon() -> float:
 
 
 def test_lane_that_lost_an_answer_goes_on_unless_its_coordinator_died_or_another_client_took_it_over(
-    target: KafkaBroker, client: Cut, topic_name: Callable[[str], str]
+    target: KafkaBroker, client: Cut, topic_name: Names
 ) -> None:
     free = Lane(LANE, {target.create_topic(topic_name("lost"), 1): [0]})
     lane = replace(free, held=fence(client, [free], soon())[LANE])

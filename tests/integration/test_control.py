@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import pytest
-from confluent_kafka import Producer
 from kafka.admin import ACLOperation, ResourceType
 
 from mirror_lib.cli import main
@@ -35,79 +34,66 @@ if TYPE_CHECKING:
 
 
 
-def connect(alias: str, broker: KafkaBroker) -> KafkaCluster:
-    return KafkaCluster(ClusterConfig(alias, {"bootstrap.servers": broker.bootstrap}))
+@pytest.fixture(scope="module")
+def guarded(lab_directory: Path) -> Iterator[GuardedBroker]:
+    with guarded_cluster(lab_directory) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")
-def source(source_cluster: KafkaBroker) -> Iterator[KafkaCluster]:
-    with connect("A", source_cluster) as cluster:
+def admin(guarded: GuardedBroker) -> Iterator[KafkaCluster]:
+    """The one broker, which stands for both clusters: the copies have names of their own."""
+    with login(guarded, "admin") as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def target(target_cluster: KafkaBroker) -> Iterator[KafkaCluster]:
-    with connect("B", target_cluster) as cluster:
-        yield cluster
-
-
-def own_configs(cluster: KafkaCluster, topic: str) -> Dict[str, Optional[str]]:
-    """What a topic has set, without its defaults."""
-    found = readable(cluster.topic_configs([topic]))[topic]
-    return {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
 
 
 @dataclass
 class TwoTopics:
     """A topic and its remote topic, whose configs are set by hand and synced."""
 
-    source: KafkaCluster
-    target: KafkaCluster
+    cluster: KafkaCluster
     name: str
 
     def create(self, configs: Dict[str, str], remote_configs: Dict[str, str]) -> None:
-        self.source.create_topics([NewTopic(self.name, 1, 1, configs)])
-        self.target.create_topics([NewTopic(f"A.{self.name}", 1, 1, remote_configs)])
+        both = {self.name: configs, f"A.{self.name}": remote_configs}
+        self.cluster.create_topics([NewTopic(topic, 1, 1, each) for topic, each in both.items()])
+
+    def configs(self, topic: str) -> Dict[str, Optional[str]]:
+        """What a topic has set, without its defaults."""
+        found = readable(self.cluster.topic_configs([topic]))[topic]
+        return {key: entry.value for key, entry in found.items() if entry.source == "DYNAMIC_TOPIC_CONFIG"}
 
     def set(self, **configs: Optional[str]) -> None:
         """Change the source topic's configs, `_` for `.`; `None` removes one."""
         changes = {key.replace("_", "."): value for key, value in configs.items()}
-        assert self.source.alter_topic_configs({self.name: changes}) == {self.name: None}
+        assert self.cluster.alter_topic_configs({self.name: changes}) == {self.name: None}
         # Each broker learns of it in its own time.
-        until(lambda: changes.items() <= {**dict.fromkeys(changes), **own_configs(self.source, self.name)}.items())
-
-    def sync(self, **settings: Any) -> int:
-        """How many configs were changed. None must be refused."""
-        side = ClusterConfig("A", {}), ClusterConfig("B", {})
-        flow = ReplicationFlow(*side, topics=(self.name,), heartbeats_replication=False, **settings)
-        synced = sync_topic_configs(flow, (flow,), self.source, self.target)
-        assert synced.problems == ()
-        return synced.changed
+        until(lambda: changes.items() <= {**dict.fromkeys(changes), **self.configs(self.name)}.items())
 
     def remote_becomes(self, configs: Dict[str, str]) -> None:
         """Wait until these are the remote topic's own configs."""
-        until(lambda: own_configs(self.target, f"A.{self.name}") == configs, what=str(configs))
+        until(lambda: self.configs(f"A.{self.name}") == configs, what=str(configs))
 
 
-@pytest.fixture
-def topics(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> TwoTopics:
-    return TwoTopics(source, target, topic_name("orders"))
+def flow_of(name: str, **settings: Any) -> ReplicationFlow:
+    return ReplicationFlow(
+        ClusterConfig("A", {}), ClusterConfig("B", {}), topics=(name,), heartbeats_replication=False, **settings
+    )
 
 
-def test_config_follows_the_source_and_an_excluded_one_stays_as_it_was_set_by_hand(topics: TwoTopics) -> None:
+def test_config_follows_the_source_and_an_excluded_one_stays_as_it_was_set_by_hand(
+    admin: KafkaCluster, topic_name: Names
+) -> None:
+    topics = TwoTopics(admin, topic_name("orders"))
     # The lab's brokers set a retention in their files, which is where MirrorMaker 2 would keep the old value for ever.
     removed = {"retention.ms": "1000", "segment.ms": "5000"}
     by_hand = {"delete.retention.ms": "1000", "retention.bytes": "1000", "min.insync.replicas": "1"}
     topics.create({"delete.retention.ms": "2000", "retention.bytes": "2000", **removed}, {**by_hand, **removed})
     topics.set(retention_ms=None, segment_ms=None)
-    assert topics.sync(config_properties_exclude=(r"delete\.retention\.ms", r"min\.insync\.replicas")) == 3
+    flow = flow_of(topics.name, config_properties_exclude=(r"delete\.retention\.ms", r"min\.insync\.replicas"))
+    synced = sync_topic_configs(flow, (flow,), admin, admin)
+    assert (synced.changed, synced.problems) == (3, ())
     topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
-
-
-@pytest.fixture(scope="module")
-def guarded(lab_directory: Path) -> Iterator[GuardedBroker]:
-    with guarded_cluster(lab_directory) as broker:
-        yield broker
 
 
 def no_run(flow: str) -> None:
@@ -132,9 +118,8 @@ def planned_acls(flow: ReplicationFlow, cluster: KafkaCluster, book: Book) -> Ac
 
 
 def test_acls_arrive_translated_and_only_ours_are_deleted_and_only_if_asked(
-    guarded: GuardedBroker, topic_name: Names
+    admin: KafkaCluster, topic_name: Names
 ) -> None:
-    # One broker stands for both clusters: the copies have names of their own.
     name = topic_name("orders")
     stem, who = name[:-2], f"User:{name}"
     literal = AclBinding(name, LITERAL, who, "*", "DESCRIBE", "ALLOW")
@@ -156,36 +141,35 @@ def test_acls_arrive_translated_and_only_ours_are_deleted_and_only_if_asked(
         replace(every, topic="A.", pattern_type=PREFIXED),
     }
     by_hand = replace(literal, topic=f"A.{name}", principal="User:other", operation="READ")
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=(name,), heartbeats_replication=False)
-    book = Book()
-    with login(guarded, "admin") as cluster:
-        cluster.create_topics([NewTopic(name, 1, 1)])
-        assert set(cluster.create_topic_acls([*originals, by_hand]).values()) == {None}
-        visible(cluster, {*originals, by_hand})
-        assert frozenset(planned_acls(flow, cluster, book).create) == copies
-        synced = sync_topic_acls(flow, (flow,), cluster, cluster, book)
-        assert (synced.changed, synced.deleted, synced.problems) == (len(copies), 0, ())
-        visible(cluster, copies)
-        assert copies == {acl for acl in cluster.topic_acls() or () if acl.topic.startswith("A.")} - {by_hand}
-        assert sync_topic_acls(flow, (flow,), cluster, cluster, book).changed == 0
+    flow, book = flow_of(name), Book()
+    admin.create_topics([NewTopic(name, 1, 1)])
+    assert set(admin.create_topic_acls([*originals, by_hand]).values()) == {None}
+    visible(admin, {*originals, by_hand})
+    assert frozenset(planned_acls(flow, admin, book).create) == copies
+    synced = sync_topic_acls(flow, (flow,), admin, admin, book)
+    assert (synced.changed, synced.deleted, synced.problems) == (len(copies), 0, ())
+    visible(admin, copies)
+    assert copies == {acl for acl in admin.topic_acls() or () if acl.topic.startswith("A.")} - {by_hand}
+    assert sync_topic_acls(flow, (flow,), admin, admin, book).changed == 0
 
-        gone = {replace(literal, topic=f"A.{stem}", pattern_type=PREFIXED), replace(literal, topic=f"A.{name}")}
-        cluster.delete_topic_acls([literal, replace(literal, topic=stem, pattern_type=PREFIXED)])
-        visible(cluster, set(), {literal})
-        assert sync_topic_acls(flow, (flow,), cluster, cluster, book).deleted == 0
-        visible(cluster, copies)
-        deleting = replace(flow, sync_topic_acls_delete=True)
-        assert frozenset(planned_acls(deleting, cluster, book).delete) == gone
-        assert planned_acls(flow, cluster, book) == replace(planned_acls(deleting, cluster, book), delete=())
-        assert sync_topic_acls(deleting, (flow,), cluster, cluster, book).deleted == len(gone)
-        visible(cluster, {*(copies - gone), by_hand}, gone)
-        assert frozenset(copies - gone) == book.made(flow.name)
-        cluster.delete_topic_acls([*originals, *copies, by_hand])
+    gone = {replace(literal, topic=f"A.{stem}", pattern_type=PREFIXED), replace(literal, topic=f"A.{name}")}
+    admin.delete_topic_acls([literal, replace(literal, topic=stem, pattern_type=PREFIXED)])
+    visible(admin, set(), {literal})
+    assert sync_topic_acls(flow, (flow,), admin, admin, book).deleted == 0
+    visible(admin, copies)
+    deleting = replace(flow, sync_topic_acls_delete=True)
+    assert frozenset(planned_acls(deleting, admin, book).delete) == gone
+    assert planned_acls(flow, admin, book) == replace(planned_acls(deleting, admin, book), delete=())
+    assert sync_topic_acls(deleting, (flow,), admin, admin, book).deleted == len(gone)
+    visible(admin, {*(copies - gone), by_hand}, gone)
+    assert frozenset(copies - gone) == book.made(flow.name)
+    admin.delete_topic_acls([*originals, *copies, by_hand])
 
 
-def test_without_an_authorizer_nothing_is_copied_and_that_is_said(source: KafkaCluster, target: KafkaCluster) -> None:
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
-    synced = sync_topic_acls(flow, (flow,), source, target, Book())
+def test_without_an_authorizer_nothing_is_copied_and_that_is_said(source_cluster: KafkaBroker) -> None:
+    flow = flow_of("orders")
+    with KafkaCluster(ClusterConfig("A", {"bootstrap.servers": source_cluster.bootstrap})) as cluster:
+        synced = sync_topic_acls(flow, (flow,), cluster, cluster, Book())
     assert (synced.changed, synced.problems) == (0, ())
     assert synced.notes == ("no ACLs are copied: A has no authorizer",)
 
@@ -201,10 +185,6 @@ class GuardedFlow:
     more_topics: List[str] = field(default_factory=list)
     seen: List[FlowMetrics] = field(default_factory=list)
     copied: List[str] = field(default_factory=list)
-
-    def fill(self) -> None:
-        large = (b"value %d" % number + b" " * 5000 for number in range(100))
-        self.broker.write(self.topic, *large, partition=0, **client_settings("admin"))
 
     def config(self, user: str, **settings: str) -> MirrorConfig:
         side = login_config(self.broker, user).properties
@@ -251,27 +231,28 @@ class GuardedFlow:
 
 
 @pytest.fixture
-def guarded_flow(guarded: GuardedBroker, spark: SparkSession, tmp_path: Path, topic_name: Names) -> GuardedFlow:
+def guarded_flow(
+    guarded: GuardedBroker, admin: KafkaCluster, spark: SparkSession, tmp_path: Path, topic_name: Names
+) -> GuardedFlow:
     flow = GuardedFlow(guarded, spark, tmp_path, topic_name("orders"))
-    with login(guarded, "admin") as admin:
-        admin.create_topics([NewTopic(flow.topic, 1, 1)])
-    flow.fill()
+    admin.create_topics([NewTopic(flow.topic, 1, 1)])
+    large = (b"value %d" % number + b" " * 5000 for number in range(100))
+    guarded.write(flow.topic, *large, **client_settings("admin"))
     return flow
 
 
 def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_are_copied(
-    guarded_flow: GuardedFlow,
+    guarded_flow: GuardedFlow, admin: KafkaCluster
 ) -> None:
     read_right = AclBinding(guarded_flow.topic, LITERAL, "User:reader", "*", "READ", "ALLOW")
-    with login(guarded_flow.broker, "admin") as admin:
-        # Without the source's limit this would stop the copy at its first record.
-        admin.create_topics([NewTopic(f"A.{guarded_flow.topic}", 1, 1, {"max.message.bytes": "2000"})])
-        admin.create_topic_acls([read_right])
-        visible(admin, {read_right})
-        before = int(1000 * time.time())
-        reports = guarded_flow.run("admin")
-        visible(admin, {replace(read_right, topic=f"A.{guarded_flow.topic}")})
-        policies = readable(admin.topic_configs(["heartbeats"], ["cleanup.policy"]))["heartbeats"]
+    # Without the source's limit this would stop the copy at its first record.
+    admin.create_topics([NewTopic(f"A.{guarded_flow.topic}", 1, 1, {"max.message.bytes": "2000"})])
+    admin.create_topic_acls([read_right])
+    visible(admin, {read_right})
+    before = int(1000 * time.time())
+    reports = guarded_flow.run("admin")
+    visible(admin, {replace(read_right, topic=f"A.{guarded_flow.topic}")})
+    policies = readable(admin.topic_configs(["heartbeats"], ["cleanup.policy"]))["heartbeats"]
     assert len(guarded_flow.read(f"A.{guarded_flow.topic}")) == 100
     assert reports["A->B"].topic_configs == 1
     assert {flow: report.heartbeats for flow, report in reports.items()} == {"A->B": 1, "B->A": 1}
@@ -288,7 +269,7 @@ def test_run_brings_all_in_line_before_it_copies_and_heartbeats_of_the_source_ar
     assert [(row.action, row.topic) for row in made] == [("created", f"A.{guarded_flow.topic}")]
 
     # Heartbeats are copied and count nowhere, unless the file names their topic.
-    producer = Producer({"bootstrap.servers": guarded_flow.broker.bootstrap, **client_settings("admin")})
+    producer = guarded_flow.broker.producer(**client_settings("admin"))
     producer.produce("heartbeats", b"later", b"key", 0)
     assert producer.flush(20) == 0
     orders = [guarded_flow.topic]
@@ -316,32 +297,30 @@ def test_flow_goes_on_copying_where_acls_and_heartbeats_are_refused(
     assert caplog.text.count("A->B: A: not allowed to list ACLs (grant Describe on the cluster)") == 1
 
 
-def test_running_flow_follows_configs_and_acls_in_its_intervals(guarded: GuardedBroker, topic_name: Names) -> None:
-    # One broker stands for both clusters: the copies have names of their own.
+def test_running_flow_follows_configs_and_acls_in_its_intervals(
+    guarded: GuardedBroker, admin: KafkaCluster, topic_name: Names
+) -> None:
     name = topic_name("later")
     source, target = (replace(login_config(guarded, "admin"), alias=alias) for alias in "AB")
-    flow = ReplicationFlow(
-        source, target, topics=(name,), heartbeats_replication=False,
-        sync_topic_configs_interval=0.1, sync_topic_acls_interval=0.1, emit_heartbeats_interval=None,
-    )  # fmt: skip
+    intervals = {"sync_topic_configs_interval": 0.1, "sync_topic_acls_interval": 0.1, "emit_heartbeats_interval": None}
+    flow = replace(flow_of(name, **intervals), source=source, target=target)
     config = MirrorConfig((flow,), "no state is needed", trigger="1 second")
     right = AclBinding(name, LITERAL, f"User:{name}", "*", "READ", "ALLOW")
     prefixed, more = replace(right, topic=name[:-1], pattern_type=PREFIXED), replace(right, operation="DESCRIBE")
     by_name, by_prefix, added = (replace(each, topic=f"A.{each.topic}") for each in (right, prefixed, more))
+    topics = TwoTopics(admin, name)
     seen: List[ControlReport] = []
-    with login(guarded, "admin") as cluster:
-        topics = TwoTopics(cluster, cluster, name)
-        cluster.create_topic_acls([right, prefixed])
-        visible(cluster, {right, prefixed})
-        with background_control(config, config.flows, Book(), no_run, seen.append, threading.Event()):
-            # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
-            visible(cluster, {by_name}, {by_prefix})
-            topics.create({"retention.ms": "2000"}, {})
-            visible(cluster, {by_name, by_prefix}, {added})
-            topics.remote_becomes({"retention.ms": "2000"})
-            cluster.create_topic_acls([more])
-            topics.set(retention_ms="3000")
-            visible(cluster, {by_name, by_prefix, added})
-            topics.remote_becomes({"retention.ms": "3000"})
-        cluster.delete_topic_acls([right, prefixed, more, by_name, by_prefix, added])
+    admin.create_topic_acls([right, prefixed])
+    visible(admin, {right, prefixed})
+    with background_control(config, config.flows, Book(), no_run, seen.append, threading.Event()):
+        # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
+        visible(admin, {by_name}, {by_prefix})
+        topics.create({"retention.ms": "2000"}, {})
+        visible(admin, {by_name, by_prefix}, {added})
+        topics.remote_becomes({"retention.ms": "2000"})
+        admin.create_topic_acls([more])
+        topics.set(retention_ms="3000")
+        visible(admin, {by_name, by_prefix, added})
+        topics.remote_becomes({"retention.ms": "3000"})
+    admin.delete_topic_acls([right, prefixed, more, by_name, by_prefix, added])
     assert seen[-1].topic_configs == 2

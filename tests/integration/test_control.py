@@ -237,7 +237,7 @@ def guarded_flow(
     flow = GuardedFlow(guarded, spark, tmp_path, topic_name("orders"))
     admin.create_topics([NewTopic(flow.topic, 1, 1)])
     large = (b"value %d" % number + b" " * 5000 for number in range(100))
-    guarded.write(flow.topic, *large, **client_settings("admin"))
+    guarded.write(flow.topic, *large, partition=0, **client_settings("admin"))
     return flow
 
 

@@ -33,7 +33,7 @@ from tests.lab.group_lab import (
 )
 from tests.lab.readers import read_topic
 
-HARD = ("bulk", "json.zstd", "transactions", "compacted", "tiny.batches", "trimmed")
+HARD = ("json.zstd", "transactions", "compacted", "trimmed")
 CUTS = ("early", "end", "late")
 
 
@@ -71,9 +71,7 @@ def group_of(cut: str, topic: str) -> str:
 
 def fill(source: KafkaBroker) -> dataset.OpenTransaction:
     later = dataset.to_be_compacted(source, keys=100)
-    dataset.bulk(source, "bulk", 100, 4000)
     dataset.compressed(source, "zstd", 1000)
-    dataset.tiny_batches(source, 600)
     dataset.trimmed(source)
     _, transaction = dataset.transactions(source, rounds=6, each=50)
     dataset.compacted(source, later)
@@ -102,7 +100,7 @@ def hard_cases(pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: p
     read_at_source(made, "end", 1.0, read)
     transaction.commit()
     pair[0].grow("json.zstd", 3)
-    for topic, partition in (("bulk", 1), ("json.zstd", 2), ("compacted", 0), ("trimmed", 0)):
+    for topic, partition in (("json.zstd", 2), ("compacted", 0), ("trimmed", 0)):
         made.write_to(pair[0], topic, values(70, "later"), partition)
     made.copy()
     read_at_source(made, "late", 0.8, read)

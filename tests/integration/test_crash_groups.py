@@ -22,12 +22,7 @@ READ = {"a": 10, "b": 33, "c": 50}
 # Group `c` had an offset on the target before.
 BEFORE: Dict[str, Optional[int]] = {"a": None, "b": None, "c": 5}
 # A group that had no offset before gets its offset deleted, so that one commit is left.
-UNDO_POINTS = [
-    pytest.param(AUDIT, "before", 1, id="before-the-audit-rows"),
-    pytest.param(AUDIT, "after", 1, id="between-rows-and-commits"),
-    pytest.param(COMMIT, "before", 1, id="before-the-commit"),
-    pytest.param(COMMIT, "after", 1, id="after-the-commit"),
-]
+UNDO_POINTS = [(function, when, 1) for function in (AUDIT, COMMIT) for when in ("before", "after")]
 
 
 @pytest.fixture

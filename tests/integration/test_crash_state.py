@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WRITTEN_BESIDE = ("heartbeats", "source.checkpoints.internal")
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
@@ -50,7 +52,6 @@ def everything(flow: OneFlow) -> None:
 Lose = Callable[[OneFlow], None]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("lose", [checkpoint, ledger_table])
 def test_copy_is_exact_after_state_was_lost(spark: SparkSession, flow: OneFlow, lose: Lose) -> None:
     flow.copy(spark)
@@ -61,7 +62,7 @@ def test_copy_is_exact_after_state_was_lost(spark: SparkSession, flow: OneFlow, 
     flow.copy(spark, exact=True)
 
 
-@pytest.mark.parametrize("lose", [pytest.param(ledger_table, marks=pytest.mark.long), everything])
+@pytest.mark.parametrize("lose", [ledger_table, everything])
 def test_run_whose_state_is_deleted_ends_by_name_and_makes_no_other(
     spark: SparkSession, flow: OneFlow, lose: Lose
 ) -> None:
@@ -80,7 +81,6 @@ def test_run_whose_state_is_deleted_ends_by_name_and_makes_no_other(
     flow.copy(spark, exact=True)
 
 
-@pytest.mark.long
 def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied_nor_done_beside_the_copy(
     spark: SparkSession, flow: OneFlow
 ) -> None:
@@ -105,8 +105,6 @@ def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied_
     assert [read_if_there(swapped.target, topic) for topic in WRITTEN_BESIDE] == before
 
 
-@pytest.mark.long
-@pytest.mark.long
 def test_sigterm_ends_a_run_whose_lane_hangs_and_the_next_one_completes(spark: SparkSession, flow: OneFlow) -> None:
     with mirror("run", flow.config, crash=standing_still(flow)) as running:
         stopped_process(flow.directory / "stopped", 180)
@@ -120,7 +118,6 @@ def checkpoints(flow: OneFlow) -> List[Path]:
     return list((flow.state / "checkpoints" / "source-target").glob("*"))
 
 
-@pytest.mark.long
 def test_checkpoint_of_a_run_that_was_stopped_or_failed_is_not_left_behind(flow: OneFlow, spark: SparkSession) -> None:
     flow.trigger = "1 second"
     with flow.running(spark) as ends:

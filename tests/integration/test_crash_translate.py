@@ -14,6 +14,8 @@ from tests.lab.group_lab import commit, commit_with_note
 from tests.lab.job_lab import JobLab
 from tests.lab.readers import read_if_there
 
+pytestmark = pytest.mark.long
+
 POSITIONS = {"a": (10, 20), "b": (33, 7), "c": (50, 50)}
 MOVES = 6
 
@@ -65,13 +67,11 @@ def right(lab: JobLab) -> List[Tuple[str, int, int, int, str]]:
 @pytest.mark.parametrize(
     ("function", "when", "call", "rows", "made"),
     [
-        pytest.param(AUDIT, "before", 1, 0, 0, id="before-the-audit-rows", marks=pytest.mark.long),
-        pytest.param(AUDIT, "after", 1, MOVES, 0, id="between-rows-and-commits"),
-        pytest.param(COMMIT, "after", 2, MOVES, 4, id="between-two-groups", marks=pytest.mark.long),
-        pytest.param(
-            CHECKPOINTS, "before", 1, MOVES, MOVES, id="between-commits-and-checkpoints", marks=pytest.mark.long
-        ),
-        pytest.param(CHECKPOINTS, "after", 1, MOVES, MOVES, id="after-the-checkpoints", marks=pytest.mark.long),
+        (AUDIT, "before", 1, 0, 0),
+        (AUDIT, "after", 1, MOVES, 0),
+        (COMMIT, "after", 2, MOVES, 4),
+        (CHECKPOINTS, "before", 1, MOVES, MOVES),
+        (CHECKPOINTS, "after", 1, MOVES, MOVES),
     ],
 )
 def test_groups_end_right_after_a_driver_killed(
@@ -94,7 +94,6 @@ def test_groups_end_right_after_a_driver_killed(
     assert (len(lab.moves()), commits(lab), len(reported(lab))) == (MOVES, MOVES, MOVES)
 
 
-@pytest.mark.long
 def test_group_that_went_on_after_the_kill_is_moved_to_where_it_is_now(lab: JobLab, tmp_path: Path) -> None:
     crash = CrashPoint(AUDIT, "after", 1, tmp_path / "died")
     with mirror("translate", lab.config, "--once", crash=crash) as running:

@@ -59,17 +59,13 @@ def test_zombie_without_a_fence_and_one_of_a_mirror_with_another_name_double_rec
 
 
 FENCING = "mirror_lib.kafka.fencing:"
+ROUND = f"{FENCING}_SideBySide.__call__"
+# With its first epochs, its markers written, its fence up.
+RARE = [(ROUND, "after", 1), (ROUND, "after", 3), (f"{FENCING}fence", "after", 1)]
 
 
 @pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param(ABOUT_TO_WRITE, id="about-to-write"),
-        pytest.param((f"{FENCING}_SideBySide.__call__", "after", 2), id="with-its-partitions-added"),
-        pytest.param((f"{FENCING}_SideBySide.__call__", "after", 1), id="with-its-epochs", marks=pytest.mark.long),
-        pytest.param((f"{FENCING}_SideBySide.__call__", "after", 3), id="with-its-markers", marks=pytest.mark.long),
-        pytest.param((f"{FENCING}fence", "after", 1), id="with-its-fence-up", marks=pytest.mark.long),
-    ],
+    "point", [ABOUT_TO_WRITE, (ROUND, "after", 2), *(pytest.param(each, marks=pytest.mark.long) for each in RARE)]
 )
 def test_zombie_between_two_passes_of_its_successor_does_not_write(flow: OneFlow, point: Tuple[str, str, int]) -> None:
     (plan,) = task_plans(flow)

@@ -15,7 +15,7 @@ from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_OK
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.damage import DAMAGES, QUICK, commits, cut, damage, go_back
+from tests.lab.damage import CASES, commits, cut, damage, go_back
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def whole(killed: OneFlow, tmp_path: Path) -> OneFlow:
     return flow
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.long) for each in DAMAGES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_copy_is_exact_after_a_damage_of_the_ledger(
     killed: OneFlow, whole: OneFlow, spark: SparkSession, name: str
 ) -> None:

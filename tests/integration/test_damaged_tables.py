@@ -15,7 +15,7 @@ from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, PartitionKey, Position
 from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.ledger.tables import OFFSET_SYNCS
-from tests.lab.damage import DAMAGES, QUICK, damage, without_checksum_files
+from tests.lab.damage import CASES, damage, without_checksum_files
 
 FLOW = "A->B"
 KEY = PartitionKey("s", "r", "orders", 0)
@@ -54,9 +54,7 @@ def position(spark: SparkSession, state: Path) -> Position:
     return OffsetSyncTable(spark, str(state)).positions(FLOW)[KEY]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.long) for each in DAMAGES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_damaged_table_is_refused_or_reads_as_it_was_before(spark: SparkSession, state: Path, name: str) -> None:
     lost = damage(state / "offset_syncs", name)
     if lost:

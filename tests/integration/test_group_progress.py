@@ -53,6 +53,7 @@ def test_what_was_taken_back_of_a_deleted_topic_is_not_committed_with_the_rest(l
             assert refused.value.code == "MIR-301"
 
 
+@pytest.mark.long
 def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(lab: FlowLab) -> None:
     lab.settings.update({"commit.source.group": lab.name, "commit.source.group.interval.seconds": 2})
     lab.trigger = "1 seconds"

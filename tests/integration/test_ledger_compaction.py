@@ -154,6 +154,7 @@ def listening(ledger: Ledger, folder: Path, heard: List[int]) -> Iterator[Any]:
         query.stop()
 
 
+@pytest.mark.long
 def test_a_stream_survives_compactions_and_hears_each_row_once(ledger: Ledger, tmp_path: Path) -> None:
     """Delta 2.3 repeats what a compaction rewrote, which says the same: `test_translate_job` has the translation."""
     heard: List[int] = []

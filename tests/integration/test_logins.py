@@ -54,30 +54,29 @@ def in_place(broker: SecuredBroker) -> Dict[str, str]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        pytest.param(lambda broker: broker.tls("PEM"), id="certificate, PEM files"),
-        pytest.param(in_place, id="certificate, PEM text in place"),
-        pytest.param(lambda broker: broker.tls("PKCS12"), id="certificate, PKCS12"),
-        pytest.param(lambda broker: broker.tls("JKS"), id="certificate, JKS with a password for the key"),
-        pytest.param(lambda broker: {**broker.tls(), "ssl.enabled.protocols": "TLSv1.2"}, id="TLS 1.2"),
-        pytest.param(lambda broker: broker.sasl("source", "PLAIN", "PKCS12"), id="PLAIN, PKCS12"),
-        pytest.param(lambda broker: broker.sasl("source", "SCRAM-SHA-256", "JKS"), id="SCRAM-SHA-256, JKS"),
-        pytest.param(lambda broker: broker.sasl("source", "SCRAM-SHA-512"), id="SCRAM-SHA-512, PEM"),
-        pytest.param(
-            lambda broker: {**other_name(broker), "ssl.endpoint.identification.algorithm": ""},
-            id="a name that is not the certificate's, and is not to be checked",
-        ),
-    ],
-)
-def test_the_right_properties_get_in(broker: SecuredBroker, properties: Properties) -> None:
-    assert cluster_id(properties(broker)) == broker.cluster_id
-
-
 def other_name(broker: SecuredBroker) -> Dict[str, str]:
     """A name that is not the certificate's."""
     return {**broker.sasl("source"), "bootstrap.servers": broker.listener("SASL").replace("127.0.0.1", "localhost")}
+
+
+GETS_IN: Dict[str, Properties] = {
+    "certificate, PEM files": lambda broker: broker.tls("PEM"),
+    "certificate, PEM text in place": in_place,
+    "certificate, PKCS12": lambda broker: broker.tls("PKCS12"),
+    "certificate, JKS with a password for the key": lambda broker: broker.tls("JKS"),
+    "TLS 1.2": lambda broker: {**broker.tls(), "ssl.enabled.protocols": "TLSv1.2"},
+    "PLAIN, PKCS12": lambda broker: broker.sasl("source", "PLAIN", "PKCS12"),
+    "SCRAM-SHA-256, JKS": lambda broker: broker.sasl("source", "SCRAM-SHA-256", "JKS"),
+    "SCRAM-SHA-512, PEM": lambda broker: broker.sasl("source", "SCRAM-SHA-512"),
+    "a name that is not the certificate's, and is not to be checked": lambda broker: {
+        **other_name(broker), "ssl.endpoint.identification.algorithm": ""
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GETS_IN)
+def test_the_right_properties_get_in(broker: SecuredBroker, case: str) -> None:
+    assert cluster_id(GETS_IN[case](broker)) == broker.cluster_id
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Callable, List, Mapping, NamedTuple
 
+import pytest
+
 Change = Callable[[Path], None]
 
 
@@ -102,6 +104,9 @@ DAMAGES: Mapping[str, Damage] = {
 
 # The others are for `make test-all`.
 QUICK = ("newest commit cut at a line end", "newest commits lost with their checksums")
+
+
+CASES = [pytest.param(each, marks=[] if each in QUICK else pytest.mark.long) for each in DAMAGES]
 
 
 def damage(table: Path, name: str) -> int:

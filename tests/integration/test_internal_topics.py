@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Dict, Iterator
 
 import pytest
-from confluent_kafka import Producer
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
@@ -21,50 +20,53 @@ from tests.lab.readers import read_topic
 CODECS = pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(target_cluster: KafkaBroker) -> ClusterConfig:
     return ClusterConfig("backup", {"bootstrap.servers": target_cluster.bootstrap})
 
 
+@pytest.fixture(scope="module")
+def cluster(config: ClusterConfig) -> Iterator[KafkaCluster]:
+    with KafkaCluster(config) as connected:
+        yield connected
+
+
 @pytest.fixture
-def internal(config: ClusterConfig, topic_name: Names) -> Iterator[InternalTopic]:
-    with InternalTopic(config, topic_name("A.checkpoints.internal"), 1) as topic, KafkaCluster(config) as cluster:
+def internal(config: ClusterConfig, cluster: KafkaCluster, topic_name: Names) -> Iterator[InternalTopic]:
+    with InternalTopic(config, topic_name("A.checkpoints.internal"), 1) as topic:
         topic.ensure(cluster)
         yield topic
 
 
 def produce(broker: KafkaBroker, topic: str, *records: Dict[str, Any], **settings: str) -> None:
     """Write with another client, as MirrorMaker would."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50, **settings})
+    producer = broker.producer(linger_ms=50, **settings)
     for record in records:
         producer.produce(topic, **{"partition": 0, **record})
     assert producer.flush(20) == 0
 
 
 def test_the_last_value_of_each_key_counts_in_a_topic_that_is_created_once(
-    config: ClusterConfig, internal: InternalTopic
+    cluster: KafkaCluster, internal: InternalTopic
 ) -> None:
     assert internal.latest() == {}
     internal.append([(b"one", b"1"), (b"two", b"2"), (b"one", b"3"), (b"", b"")])
     assert internal.latest() == {b"one": b"3", b"two": b"2", b"": b""}
-    with KafkaCluster(config) as cluster:
-        internal.ensure(cluster)
-        assert cluster.topics()[internal.topic].partitions == 1
-        configs = readable(cluster.topic_configs([internal.topic], ["cleanup.policy"]))[internal.topic]
+    internal.ensure(cluster)
+    assert cluster.topics()[internal.topic].partitions == 1
+    configs = readable(cluster.topic_configs([internal.topic], ["cleanup.policy"]))[internal.topic]
     assert configs["cleanup.policy"].value == "compact"
     internal.append([])
     internal.append([(b"two", b"4")])
     assert internal.latest() == {b"one": b"3", b"two": b"4", b"": b""}
 
 
-def test_a_topic_that_cannot_be_created_says_why(config: ClusterConfig, topic_name: Names) -> None:
-    topic = InternalTopic(config, topic_name("no name "), 1)
-    with KafkaCluster(config) as cluster, pytest.raises(ClusterError, match=r"cannot create no name .*: INVALID_TOPIC"):
-        topic.ensure(cluster)
-
-
-def test_fewer_brokers_than_replicas_still_hold_the_topic(config: ClusterConfig, topic_name: Names) -> None:
-    with InternalTopic(config, topic_name("A"), 3) as topic, KafkaCluster(config) as cluster:
+def test_topic_without_a_legal_name_is_refused_and_one_with_too_many_replicas_gets_those_that_there_are(
+    config: ClusterConfig, cluster: KafkaCluster, topic_name: Names
+) -> None:
+    with pytest.raises(ClusterError, match=r"cannot create no name .*: INVALID_TOPIC"):
+        InternalTopic(config, topic_name("no name "), 1).ensure(cluster)
+    with InternalTopic(config, topic_name("A"), 3) as topic:
         topic.ensure(cluster)
         topic.append([(b"key", b"value")])
         assert topic.latest() == {b"key": b"value"}
@@ -75,9 +77,7 @@ def test_what_others_wrote_is_read_whatever_its_compression_and_so_is_the_time_o
     config: ClusterConfig, target_cluster: KafkaBroker, internal: InternalTopic, codec: str
 ) -> None:
     records = [{"key": f"key {n}", "value": b"value " * n, "timestamp": 1_000_000 + 10 * n} for n in range(200)]
-    produce(
-        target_cluster, internal.topic, *records, {"key": "key 7", "value": None}, **{"compression.type": codec}
-    )
+    produce(target_cluster, internal.topic, *records, {"key": "key 7", "value": None}, compression_type=codec)
     del records[7]
     assert internal.latest() == {str(each["key"]).encode(): each["value"] for each in records}
     for offset in (0, 57, 99):
@@ -97,9 +97,9 @@ def test_a_topic_whose_head_is_gone_is_read_from_where_it_begins(
 
 
 def test_a_topic_that_is_not_there_is_empty_and_is_not_created_by_looking(
-    config: ClusterConfig, topic_name: Names
+    config: ClusterConfig, cluster: KafkaCluster, topic_name: Names
 ) -> None:
-    with InternalTopic(config, topic_name("A"), 1, answer_seconds=2) as topic, KafkaCluster(config) as cluster:
+    with InternalTopic(config, topic_name("A"), 1, answer_seconds=2) as topic:
         assert topic.latest() == {}
         with pytest.raises(ClusterError, match=f"cannot write {topic.topic}"):
             topic.append([(b"key", b"value")])
@@ -143,8 +143,7 @@ def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of
 ) -> None:
     expired, ended, marked, empty = (target_cluster.create_topic(topic_name(stem)) for stem in "abcd")
     for name in (expired, ended):
-        for number in range(5):
-            produce(target_cluster, name, {"value": b"v", "timestamp": 2_000 + number})
+        produce(target_cluster, name, *({"value": b"v", "timestamp": 2_000 + number} for number in range(5)))
     target_cluster.expire(expired, {0: 3})
     producer = target_cluster.producer(transactional_id=marked)
     producer.init_transactions(20)

@@ -14,6 +14,8 @@ from tests.lab.flow_lab import NOON, FlowLab, values
 from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic, without_origins
 
+Hard = Tuple[FlowLab, dataset.OpenTransaction]
+
 
 @pytest.fixture
 def lab(ground: Ground, topic_name: Names) -> FlowLab:
@@ -47,7 +49,7 @@ def fill(source: KafkaBroker, target: KafkaBroker) -> dataset.OpenTransaction:
 
 
 @pytest.fixture(scope="module")
-def hard_cases(shared_ground: Ground) -> Iterator[Tuple[FlowLab, dataset.OpenTransaction]]:
+def hard_cases(shared_ground: Ground) -> Iterator[Hard]:
     """The data set, copied in one run while a transaction is open."""
     transaction = fill(*shared_ground[:2])
     made = FlowLab(*shared_ground, "hard-cases")
@@ -57,7 +59,7 @@ def hard_cases(shared_ground: Ground) -> Iterator[Tuple[FlowLab, dataset.OpenTra
 
 
 @pytest.fixture(scope="module")
-def through_rows(hard_cases: Tuple[FlowLab, dataset.OpenTransaction], tmp_path_factory: pytest.TempPathFactory) -> str:
+def through_rows(hard_cases: Hard, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same data set copied through Spark's rows; what its remote topics are called before the topic's name."""
     made, _ = hard_cases
     settings = {**made.settings, "engine": "records", "replication.policy.separator": "-rows-"}
@@ -67,7 +69,7 @@ def through_rows(hard_cases: Tuple[FlowLab, dataset.OpenTransaction], tmp_path_f
 
 @pytest.mark.parametrize("topic", HARD)
 def test_copy_through_rows_is_an_exact_copy_of(
-    topic: str, hard_cases: Tuple[FlowLab, dataset.OpenTransaction], through_rows: str
+    topic: str, hard_cases: Hard, through_rows: str
 ) -> None:
     made, _ = hard_cases
     source = read_topic(made.source, topic, "read_committed")
@@ -75,7 +77,7 @@ def test_copy_through_rows_is_an_exact_copy_of(
 
 
 @pytest.mark.parametrize("topic", HARD)
-def test_remote_log_is_an_exact_copy_of(topic: str, hard_cases: Tuple[FlowLab, dataset.OpenTransaction]) -> None:
+def test_remote_log_is_an_exact_copy_of(topic: str, hard_cases: Hard) -> None:
     made, _ = hard_cases
     source = read_topic(made.source, topic, "read_committed")
     remote = read_topic(made.target, f"source.{topic}")
@@ -84,7 +86,7 @@ def test_remote_log_is_an_exact_copy_of(topic: str, hard_cases: Tuple[FlowLab, d
     assert count == HARD[topic] or (HARD[topic] is None and count > 100)
 
 
-def test_the_hard_cases_are_in_the_data(hard_cases: Tuple[FlowLab, dataset.OpenTransaction]) -> None:
+def test_the_hard_cases_are_in_the_data(hard_cases: Hard) -> None:
     made, _ = hard_cases
     odd = [record for log in read_topic(made.target, "source.odd.records").values() for record in log.values()]
     assert {None, b""} <= {r.key for r in odd} & {r.value for r in odd}
@@ -99,7 +101,7 @@ def test_the_hard_cases_are_in_the_data(hard_cases: Tuple[FlowLab, dataset.OpenT
 
 @pytest.mark.long
 def test_verify_says_the_same_by_batch_and_by_record(
-    hard_cases: Tuple[FlowLab, dataset.OpenTransaction], command: Command, caplog: pytest.LogCaptureFixture
+    hard_cases: Hard, command: Command, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of the topics that no cleaner has touched most are settled without a record being looked at."""
     made, _ = hard_cases
@@ -121,7 +123,7 @@ def test_verify_says_the_same_by_batch_and_by_record(
 
 
 def test_open_transaction_is_copied_once_it_is_committed_and_nothing_else_with_it(
-    hard_cases: Tuple[FlowLab, dataset.OpenTransaction],
+    hard_cases: Hard,
 ) -> None:
     made, transaction = hard_cases
     before = {name: read_topic(made.target, f"source.{name}") for name in HARD}

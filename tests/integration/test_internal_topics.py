@@ -143,7 +143,8 @@ def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of
 ) -> None:
     expired, ended, marked, empty = (target_cluster.create_topic(topic_name(stem)) for stem in "abcd")
     for name in (expired, ended):
-        produce(target_cluster, name, *({"value": b"v", "timestamp": 2_000 + number} for number in range(5)))
+        for number in range(5):
+            produce(target_cluster, name, {"value": b"v", "timestamp": 2_000 + number})
     target_cluster.expire(expired, {0: 3})
     producer = target_cluster.producer(transactional_id=marked)
     producer.init_transactions(20)

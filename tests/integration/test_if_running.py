@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("overlap", records=1_200)
+    flow = new_flow("overlap", records=3_000)
     flow.settings = {"max.bytes.per.second": "15 KB", "batch.max.seconds": 2}
     return flow
 

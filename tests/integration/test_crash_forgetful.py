@@ -19,13 +19,14 @@ from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
-from tests.lab.one_lane import LaneProcess, next_plan, standing_still, task_plans
+from tests.lab.one_lane import LaneProcess, next_pass, next_plan, standing_still, task_plans, up_to
 
 pytestmark = pytest.mark.long
 
 # The broker looks for what it may forget this often, not every 10 minutes.
 LOOKS_OFTEN = {"producer.id.expiration.check.interval.ms": "200"}
 EARLY, LATE = 400, 200
+END = EARLY + LATE
 REFRESH, ROUND = "mirror_lib.kafka.fencing:refresh", "mirror_lib.kafka.fencing:_SideBySide.__call__"
 
 
@@ -38,6 +39,12 @@ def forgetful_cluster(lab_directory: Path) -> Iterator[KafkaBroker]:
 @pytest.fixture
 def flow(new_flow: NewFlow, forgetful_cluster: KafkaBroker) -> OneFlow:
     return new_flow("forgetful", target=forgetful_cluster, records=EARLY, remote=True)
+
+
+@pytest.fixture
+def plan(flow: OneFlow) -> TaskPlan:
+    (only,) = task_plans(flow)
+    return only
 
 
 def known_epochs(flow: OneFlow) -> List[Set[int]]:
@@ -60,31 +67,24 @@ def wait_for_a_look() -> None:
     time.sleep(0.5)
 
 
-def to_the_end(plan: TaskPlan) -> TaskPlan:
-    """The same lanes, ordered to continue to what is written late."""
-    return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
-
-
 def without_refresh(plan: TaskPlan) -> TaskPlan:
     return replace(plan, epoch_kept_seconds=math.inf)
 
 
-def test_zombie_is_refused_after_a_pass_over_old_records(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow)
-    with standing_still(to_the_end(plan), flow.directory, *ABOUT_TO_WRITE) as wake:
+def test_zombie_is_refused_after_a_pass_over_old_records(flow: OneFlow, plan: TaskPlan) -> None:
+    with standing_still(up_to(plan, END), flow.directory, *ABOUT_TO_WRITE) as wake:
         first = copy_lanes(plan, 1)
         flow.fill(LATE)
         wait_for_a_look()
         assert all(known_epochs(flow))
         zombie = wake().report()
-        second = copy_lanes(next_plan(plan, first, flow.written), 0)
+        second = next_pass(plan, first, flow.written)
     assert zombie.fenced and not first.fenced and not second.fenced
     assert second.recovered == 0
     assert flow.differences() == []
 
 
-def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow)
+def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(flow: OneFlow, plan: TaskPlan) -> None:
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
         assert not copy_lanes(without_refresh(plan), 1).fenced
         until(lambda: forgotten(flow))
@@ -98,20 +98,21 @@ def test_pass_over_young_records_needs_no_fence_of_its_own(new_flow: NewFlow) ->
     (plan,) = task_plans(flow)
     first = copy_lanes(plan, 0)
     flow.fill(LATE)
-    second = copy_lanes(next_plan(plan, first, flow.written), 0)
+    second = next_pass(plan, first, flow.written)
     assert second.producers == first.producers
     # One marker, that of the lane's first fence.
     assert [part.downstream_offset for part in second.partitions] == [flow.written + 1] * flow.partitions
     assert flow.differences() == []
 
 
-def test_next_pass_goes_on_behind_the_marker_also_where_the_target_forgot_before_it(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow)
+def test_next_pass_goes_on_behind_the_marker_also_where_the_target_forgot_before_it(
+    flow: OneFlow, plan: TaskPlan
+) -> None:
     with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
         until(lambda: forgotten(flow))
         first = wake().report()
     flow.fill(LATE)
-    second = copy_lanes(next_plan(plan, first, flow.written), 0)
+    second = next_pass(plan, first, flow.written)
     assert {part.sequence for part in first.partitions} == {0}
     assert second.recovered == 0 and not any(part.stopped for part in second.partitions)
     # The fence of the start, and one behind the records of each pass.
@@ -119,8 +120,7 @@ def test_next_pass_goes_on_behind_the_marker_also_where_the_target_forgot_before
     assert flow.differences() == []
 
 
-def test_lane_that_was_taken_over_before_it_fences_again_tells_what_it_wrote(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow)
+def test_lane_that_was_taken_over_before_it_fences_again_tells_what_it_wrote(flow: OneFlow, plan: TaskPlan) -> None:
     with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
         other = copy_lanes(plan, 1)
         first = wake().report()
@@ -132,13 +132,12 @@ def test_lane_that_was_taken_over_before_it_fences_again_tells_what_it_wrote(flo
 
 # The fence of the start takes the first four.
 @pytest.mark.parametrize("call", [5, 6, 7], ids=["partitions-added", "marker-asked-for", "fence-up"])
-def test_copy_is_exact_after_a_lane_killed_while_it_fences_again(flow: OneFlow, call: int) -> None:
-    (plan,) = task_plans(flow)
+def test_copy_is_exact_after_a_lane_killed_while_it_fences_again(flow: OneFlow, plan: TaskPlan, call: int) -> None:
     crash = CrashPoint(ROUND, "after", call, flow.directory / "died")
     assert LaneProcess(plan, flow.directory, crash).process.wait(90) == -9
     next_life = copy_lanes(plan, 1)
     flow.fill(LATE)
-    copy_lanes(next_plan(plan, next_life, flow.written), 0)
+    next_pass(plan, next_life, flow.written)
     assert next_life.recovered == EARLY * flow.partitions
     assert flow.differences() == []
 
@@ -151,7 +150,7 @@ def test_driver_that_stood_still_until_it_was_forgotten(new_flow: NewFlow, tmp_p
         (plan,) = task_plans(flow)
         before = copy_lanes(plan, 0)
         flow.fill(LATE)
-        assert not copy_lanes(to_the_end(plan), 1).fenced  # another driver, which takes the lanes over
+        assert not copy_lanes(up_to(plan, END), 1).fenced  # another driver, which takes the lanes over
         until(lambda: forgotten(flow))
         then = next_plan(plan, before, flow.written)
         report = copy_lanes(replace(then, confirmed_at=0.0) if asks else then, 0)

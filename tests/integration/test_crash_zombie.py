@@ -18,11 +18,12 @@ from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import clusters
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow
-from tests.lab.one_lane import next_plan, standing_still, task_plans
+from tests.lab.one_lane import next_pass, next_plan, standing_still, task_plans, up_to
 from tests.lab.stops import stop_of
 
 # Copied by the successor before the zombie wakes up, and after that.
 EARLY, LATE = 400, 200
+END = EARLY + LATE
 
 
 @pytest.fixture
@@ -30,14 +31,16 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("zombie", records=EARLY, remote=True)
 
 
-def to_the_end(plan: TaskPlan) -> TaskPlan:
-    """The same lane, ordered to continue to what is written late."""
-    return replace(plan, tasks=tuple(replace(task, end=EARLY + LATE) for task in plan.tasks))
+@pytest.fixture
+def plan(flow: OneFlow) -> TaskPlan:
+    (only,) = task_plans(flow)
+    return only
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_zombie_is_refused_once_its_successor_has_copied_whatever_its_tasks_max(flow: OneFlow, tasks: int) -> None:
-    (plan,) = task_plans(flow)
+def test_zombie_is_refused_once_its_successor_has_copied_whatever_its_tasks_max(
+    flow: OneFlow, plan: TaskPlan, tasks: int
+) -> None:
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
         successors = [copy_lanes(each, 1) for each in task_plans(flow, tasks=tasks)]
         zombie = wake().report()
@@ -67,25 +70,25 @@ RARE = [(ROUND, "after", 1), (ROUND, "after", 3), (f"{FENCING}fence", "after", 1
 @pytest.mark.parametrize(
     "point", [ABOUT_TO_WRITE, (ROUND, "after", 2), *(pytest.param(each, marks=pytest.mark.long) for each in RARE)]
 )
-def test_zombie_between_two_passes_of_its_successor_does_not_write(flow: OneFlow, point: Tuple[str, str, int]) -> None:
-    (plan,) = task_plans(flow)
-    with standing_still(to_the_end(plan), flow.directory, *point) as wake:
+def test_zombie_between_two_passes_of_its_successor_does_not_write(
+    flow: OneFlow, plan: TaskPlan, point: Tuple[str, str, int]
+) -> None:
+    with standing_still(up_to(plan, END), flow.directory, *point) as wake:
         first = copy_lanes(plan, 1)
         flow.fill(LATE)
         zombie = wake().report()
-        second = copy_lanes(next_plan(plan, first, flow.written), 0)
+        second = next_pass(plan, first, flow.written)
     # While fencing it may have fenced lanes of its own by then; what it had fenced before is lost to it.
     assert zombie.fenced
     if point == ABOUT_TO_WRITE:
         # One epoch further: the lane fenced behind its old records, and not before them.
         onwards = {lane: replace(producer, epoch=producer.epoch + 1) for lane, producer in first.producers.items()}
         assert not second.fenced and second.producers == onwards
-    assert not copy_lanes(to_the_end(plan), 1).fenced
+    assert not copy_lanes(up_to(plan, END), 1).fenced
     assert flow.differences() == []
 
 
-def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow)
+def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow, plan: TaskPlan) -> None:
     for folder in ("one", "other"):
         (flow.directory / folder).mkdir()
     after_markers = (f"{FENCING}_abort", "after", 1)
@@ -101,8 +104,7 @@ def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow) -> None:
     assert flow.differences() == []
 
 
-def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow)
+def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(flow: OneFlow, plan: TaskPlan) -> None:
     ours = replace(plan, tasks=plan.tasks[:2])
     before = copy_lanes(ours, 0)
     assert not copy_lanes(ours, 1).fenced  # another driver, which takes the lane over
@@ -119,8 +121,8 @@ def test_of_two_drivers_with_other_tasks_max_the_one_that_fenced_last_goes_on_al
     plans = task_plans(flow, tasks=2)
     first = [copy_lanes(plan, 0) for plan in plans]
     flow.fill(LATE)
-    last = copy_lanes(next_plan(waiting, before, flow.written) if before else to_the_end(waiting), int(retried))
-    second = [copy_lanes(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
+    last = copy_lanes(next_plan(waiting, before, flow.written) if before else up_to(waiting, END), int(retried))
+    second = [next_pass(*each, flow.written) for each in zip(plans, first)]
     assert not last.fenced and all(report.fenced for report in second)
     assert flow.differences() == []
 
@@ -130,14 +132,14 @@ def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(new_flow: 
     with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
         flow = new_flow("zombie", source=source, target=target, records=EARLY, remote=True)
         (old,) = task_plans(flow)
-        with standing_still(to_the_end(old), flow.directory, *ABOUT_TO_WRITE) as wake:
+        with standing_still(up_to(old, END), flow.directory, *ABOUT_TO_WRITE) as wake:
             plans = task_plans(flow, tasks=2)
             first = [copy_lanes(plan, 0) for plan in plans]
             flow.fill(LATE)
             target.kill()
             target.restart()
             zombie = wake().report()
-            second = [copy_lanes(next_plan(*each, flow.written), 0) for each in zip(plans, first)]
+            second = [next_pass(*each, flow.written) for each in zip(plans, first)]
         assert zombie.fenced and not any(report.fenced for report in second)
         assert flow.differences() == []
 
@@ -152,8 +154,9 @@ def test_sequences_go_on_past_the_largest_number(flow: OneFlow) -> None:
     assert flow.differences() == []
 
 
-def test_partition_that_stays_refused_gets_no_marker(flow: OneFlow, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plan,) = task_plans(flow)
+def test_partition_that_stays_refused_gets_no_marker(
+    flow: OneFlow, plan: TaskPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = copy_lanes(plan, 0)
     flow.target.write(flow.remote_topic, b"foreign", partition=1)
     flow.fill(LATE)
@@ -170,7 +173,7 @@ def test_partition_that_stays_refused_gets_no_marker(flow: OneFlow, monkeypatch:
         before, report = end(), copy_lanes(start, 0)
         parts = {part.partition: part for part in report.partitions}
         assert [stop_of(parts[number]).code for number in range(3)] == ["", "MIR-313", ""] and stop_of(parts[1]).refused
-        assert [parts[number].position for number in range(3)] == [EARLY + LATE, EARLY, EARLY + LATE]
+        assert [parts[number].position for number in range(3)] == [END, EARLY, END]
         return end() - before
 
     assert [run(), run()] == [0, 0]

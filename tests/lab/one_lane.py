@@ -77,6 +77,16 @@ def next_plan(plan: TaskPlan, report: TaskReport, end: int) -> TaskPlan:
     return replace(plan, producers=report.producers, tasks=tasks)
 
 
+def next_pass(plan: TaskPlan, report: TaskReport, end: int) -> TaskReport:
+    """The pass of that plan, in this process."""
+    return copy_lanes(next_plan(plan, report, end), 0)
+
+
+def up_to(plan: TaskPlan, end: int) -> TaskPlan:
+    """The same lanes, ordered to copy to another end."""
+    return replace(plan, tasks=tuple(replace(task, end=end) for task in plan.tasks))
+
+
 class LaneProcess:
     """A lane that copies in a process of its own, perhaps to a crash point."""
 

@@ -311,32 +311,6 @@ def test_group_that_worked_on_the_target_comes_home_with_data_that_moved_both_wa
 
 
 @pytest.mark.long
-def test_group_that_two_runs_of_the_flow_move_at_once_goes_on_whichever_came_first(lab: GroupLab) -> None:
-    group = ordered(lab)
-    lab.settings["groups.simple"] = "exclude"
-    lab.copy()  # a marker of its fence lies before the records
-    commit(lab.source, group, lab.topic("orders"), 20)
-    lab.translate()
-    with lab.translation() as one, lab.translation() as other:
-        commit(lab.source, group, lab.topic("orders"), 40)
-        first = one.decide(one.survey())
-        commit(lab.source, group, lab.topic("orders"), 60)
-        second = other.decide(other.survey())
-        assert [each.done for each in one.execute(first)] == ["committed"]
-        # Its row is the last of the table, and its commit was not made.
-        assert [each.done for each in other.execute(second)] == [f"refused: {MOVED_MEANWHILE}"]
-        assert lab.at_target(group, "orders") == {0: (41, "")}
-    assert lab.translate() == {(group, "orders", 0): "exact"}
-    assert lab.at_target(group, "orders") == {0: (61, "")}
-
-    # A client of the target that commits for itself keeps its offset.
-    commit(lab.target, group, lab.remote("orders"), 50)
-    commit(lab.source, group, lab.topic("orders"), 80)
-    assert lab.translate() == {(group, "orders", 0): "committed by another client"}
-    assert lab.at_target(group, "orders") == {0: (50, "")}
-
-
-@pytest.mark.long
 def test_group_on_a_shared_remote_topic_stays_the_flows_that_moved_it_first_also_when_it_has_worked_there(
     lab: GroupLab,
 ) -> None:

@@ -96,10 +96,6 @@ def test_config_follows_the_source_and_an_excluded_one_stays_as_it_was_set_by_ha
     topics.remote_becomes({**by_hand, "retention.bytes": "2000"})
 
 
-def no_run(flow: str) -> None:
-    """Flows that never ran."""
-
-
 def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[AclBinding] = ()) -> None:
     """Wait until the broker answers with what its controller has."""
 
@@ -312,7 +308,7 @@ def test_running_flow_follows_configs_and_acls_in_its_intervals(
     seen: List[ControlReport] = []
     admin.create_topic_acls([right, prefixed])
     visible(admin, {right, prefixed})
-    with background_control(config, config.flows, Book(), no_run, seen.append, threading.Event()):
+    with background_control(config, config.flows, Book(), lambda _: None, seen.append, threading.Event()):
         # Rights may be granted before there is a topic. What a prefix means is known when one begins so.
         visible(admin, {by_name}, {by_prefix})
         topics.create({"retention.ms": "2000"}, {})

@@ -62,20 +62,11 @@ def forgotten(flow: OneFlow) -> bool:
     return not any(known_epochs(flow))
 
 
-def wait_for_a_look() -> None:
-    """Return when the target has looked for what it may forget, once at least since this was called."""
-    time.sleep(0.5)
-
-
-def without_refresh(plan: TaskPlan) -> TaskPlan:
-    return replace(plan, epoch_kept_seconds=math.inf)
-
-
 def test_zombie_is_refused_after_a_pass_over_old_records(flow: OneFlow, plan: TaskPlan) -> None:
     with standing_still(up_to(plan, END), flow.directory, *ABOUT_TO_WRITE) as wake:
         first = copy_lanes(plan, 1)
         flow.fill(LATE)
-        wait_for_a_look()
+        time.sleep(0.5)  # the target looks for what it may forget
         assert all(known_epochs(flow))
         zombie = wake().report()
         second = next_pass(plan, first, flow.written)
@@ -86,7 +77,7 @@ def test_zombie_is_refused_after_a_pass_over_old_records(flow: OneFlow, plan: Ta
 
 def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(flow: OneFlow, plan: TaskPlan) -> None:
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-        assert not copy_lanes(without_refresh(plan), 1).fenced
+        assert not copy_lanes(replace(plan, epoch_kept_seconds=math.inf), 1).fenced
         until(lambda: forgotten(flow))
         wake().process.wait(90)
     assert "which is a duplicate of" in flow.differences()[0]

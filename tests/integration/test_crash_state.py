@@ -32,11 +32,6 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("state", records=400)
 
 
-def standing_still(flow: OneFlow) -> CrashPoint:
-    """Where one lane's worker stops with a produce request built and not sent."""
-    return CrashPoint(*ABOUT_TO_WRITE, flow.directory / "stopped", "stop")
-
-
 def checkpoint(flow: OneFlow) -> None:
     shutil.rmtree(flow.state / "checkpoints")
 
@@ -106,7 +101,8 @@ def test_where_another_cluster_stands_behind_an_alias_nothing_is_made_or_copied_
 
 
 def test_sigterm_ends_a_run_whose_lane_hangs_and_the_next_one_completes(spark: SparkSession, flow: OneFlow) -> None:
-    with mirror("run", flow.config, crash=standing_still(flow)) as running:
+    point = CrashPoint(*ABOUT_TO_WRITE, flow.directory / "stopped", "stop")
+    with mirror("run", flow.config, crash=point) as running:
         stopped_process(flow.directory / "stopped", 180)
         os.kill(running.pid, signal.SIGTERM)
         assert running.wait(60) == 143

@@ -75,14 +75,11 @@ def test_whole_table_is_read(spark: SparkSession, state: Path) -> None:
     assert table.version == 3 and StateTable(spark, str(state / "none"), OFFSET_SYNCS).version == -1
     table.change(lambda: table.delta().delete("upstream_offset = 0"))
     table.change(lambda: table.delta().update("upstream_offset = 10", {"batch_id": "7L"}))
-    table.add_absent([values()], ("upstream_offset",))
+    absent = (FLOW, "orders", "A.orders", 0, "s", "r", 70, 70, 10, "run", "q", 7, None, None, None)
+    table.add_absent([absent], ("upstream_offset",))
     table.drop_replaced_files()
     without_checksum_files(state / "offset_syncs")
     assert offsets(spark, state) == [10, 20, 30, 70] and position(spark, state) == Position(80, 80)
     for path in (state / "offset_syncs" / "_delta_log").glob("*.crc"):
         path.unlink()
     assert offsets(spark, state) == [10, 20, 30, 70] and position(spark, state) == Position(80, 80)
-
-
-def values() -> tuple[object, ...]:
-    return (FLOW, "orders", "A.orders", 0, "s", "r", 70, 70, 10, "run", "q", 7, None, None, None)

@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.copier import copy_lanes
-from mirror_lib.replication.messages import TaskPlan, TaskReport
+from mirror_lib.replication.messages import TaskReport
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import next_plan, task_plans
 from tests.lab.readers import differences, lies, read_topic
@@ -41,16 +41,11 @@ def syncs_of(report: TaskReport) -> List[Tuple[int, int, int, int]]:
     ]
 
 
-def whole_plan(flow: OneFlow, most_syncs: int) -> TaskPlan:
-    """Of the partition with all records, as by a driver without a ledger."""
+def passes_of(flow: OneFlow, most_syncs: int) -> List[TaskReport]:
+    """The passes of a driver without a ledger, until all is done: of the partition with all records."""
     (plan,) = task_plans(flow)
     (task,) = (task for task in plan.tasks if task.partition == 0)
-    return replace(plan, tasks=(replace(task, end=END),), most_syncs=most_syncs)
-
-
-def passes_of(flow: OneFlow, most_syncs: int) -> List[TaskReport]:
-    """One driver's passes, until all is done."""
-    plan = whole_plan(flow, most_syncs)
+    plan = replace(plan, tasks=(replace(task, end=END),), most_syncs=most_syncs)
     passes: List[TaskReport] = []
     while not passes or passes[-1].partitions[0].position < END:
         passes.append(copy_lanes(plan, 0))

@@ -10,9 +10,6 @@ from typing import Any, Dict, List, Tuple
 import pytest
 from pyspark.sql import DataFrame
 
-from mirror_lib.config.loader import load
-from mirror_lib.groups.position_formats import read_positions, render
-from mirror_lib.groups.positions import translate_positions
 from tests.integration.conftest import Command, Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
@@ -81,9 +78,7 @@ def test_plan_shows_then_moves_and_rollback_puts_back(lab: GroupLab, topic_name:
     assert lab.at_target(group, "orders", 2) == {}
 
 
-def test_what_the_file_does_not_have_is_named_and_nothing_is_started(
-    lab: GroupLab, command: Command
-) -> None:
+def test_what_the_file_does_not_have_is_named_and_nothing_is_started(lab: GroupLab, command: Command) -> None:
     config = str(lab.config)
     for words, sentence in (
         (("groups", "plan", config, "--flow", "A->B"), "there is no flow A->B to run; the file has source->target"),
@@ -105,9 +100,10 @@ def test_lag_of_markers_at_the_end_of_a_remote_log_is_explained(
     after_last = max(lab.read_remote("orders")[1]) + 1
     commit(lab.target, group, remote, after_last, 1)
 
-    assert of_group(command, config, group)["target_lag"] == of_group(command, config, group)["target_markers"] > 0
+    own = status_of(lab, command)[0][group]
+    assert own["target_lag"] == own["target_markers"] > 0
     commit(lab.target, group, remote, after_last - 1, 1)
-    assert of_group(command, config, group)["target_markers"] == 0
+    assert status_of(lab, command)[0][group]["target_markers"] == 0
 
 
 def test_status_names_a_group_that_the_mirror_does_not_move(
@@ -120,25 +116,21 @@ def test_status_names_a_group_that_the_mirror_does_not_move(
         commit(lab.source, group, lab.topic("orders"), 30)
     commit(lab.target, foreign, lab.remote("orders"), 3)
 
-    def found() -> Tuple[Dict[str, Any], List[str]]:
-        document = command("status", lab.config, "--json").documents[-1]
-        return {each["group"]: each for each in document["groups"]}, [each["code"] for each in document["problems"]]
-
-    assert command("groups", "plan", str(lab.config), "--group", followed, "--execute").code == 0
-    groups, problems = found()
+    assert command("groups", "plan", lab.config, "--group", followed, "--execute").code == 0
+    groups, problems = status_of(lab, command)
     assert groups[followed]["verdict"] == "exact" and groups[followed]["moved_at"] is not None
     assert (groups[foreign]["verdict"], groups[foreign]["moved_at"]) == ("committed by another client", None)
     assert "group not moved" in problems
     monkeypatch.setitem(lab.settings, "groups.simple", "include")
-    assert command("groups", "plan", str(lab.config), "--group", foreign, "--execute").code == 0
-    groups, problems = found()
+    assert command("groups", "plan", lab.config, "--group", foreign, "--execute").code == 0
+    groups, problems = status_of(lab, command)
     assert groups[foreign]["verdict"] == "exact" and "group not moved" not in problems
 
 
-def of_group(command: Command, config: str, group: str) -> Dict[str, Any]:
-    found = command("status", config, "--json").documents[-1]
-    (own,) = (each for each in found["groups"] if each["group"] == group)
-    return dict(own)
+def status_of(lab: GroupLab, command: Command) -> Tuple[Dict[str, Any], List[str]]:
+    """What `mirror status` says of each group, and the codes of its problems."""
+    document = command("status", lab.config, "--json").documents[-1]
+    return {each["group"]: each for each in document["groups"]}, [each["code"] for each in document["problems"]]
 
 
 # --- positions kept outside Kafka --------------------------------------------------------------------------------
@@ -176,20 +168,20 @@ def test_command_answers_one_position_and_many_in_the_form_in_which_they_came(la
 @pytest.mark.parametrize(
     "reverse", [pytest.param(False, id="to downstream"), pytest.param(True, id="to upstream", marks=pytest.mark.long)]
 )
-def test_spark_batch_goes_on_from_the_translated_offsets(reverse: bool, lab: GroupLab) -> None:
-    config = load(str(lab.config))
+def test_spark_batch_goes_on_from_the_translated_offsets(reverse: bool, lab: GroupLab, command: Command) -> None:
     here, there = (lab.source, lab.topic("orders")), (lab.target, lab.remote("orders"))
     if reverse:
         here, there = there, here
     stop = json.dumps({here[1]: {"0": 20, "1": 77}})
     first = values_of(read_kafka(lab, *here, endingOffsets=stop))
-    given = read_positions(stop, "stdin")
-    answers = translate_positions(lab.spark, config, config.flows[0], given.positions, reverse=reverse)
-    then = values_of(read_kafka(lab, *there, startingOffsets=render(given, answers)))
+    start = command("translate-position", lab.config, "--file", "-", *(["--reverse"] if reverse else []), given=stop)
+    then = values_of(read_kafka(lab, *there, startingOffsets=start.out.strip()))
     assert sorted([*first, *then]) == sorted(values_of(read_kafka(lab, lab.source, lab.topic("orders"))))
 
 
-def test_spark_stream_goes_on_on_the_remote_topic_from_its_translated_checkpoint(lab: GroupLab, tmp_path: Path) -> None:
+def test_spark_stream_goes_on_on_the_remote_topic_from_its_translated_checkpoint(
+    lab: GroupLab, tmp_path: Path, command: Command
+) -> None:
     topic, remote = lab.create("stream"), lab.remote("stream")
     lab.write("stream", values(60))
     seen: List[bytes] = []
@@ -208,11 +200,9 @@ def test_spark_stream_goes_on_on_the_remote_topic_from_its_translated_checkpoint
     lab.copy()
     shutil.copytree(tmp_path / "one", tmp_path / "other")
     last = max((tmp_path / "other" / "offsets").glob("[0-9]*"))
-    config = load(str(lab.config))
     *before, offsets = last.read_text().splitlines()
-    given = read_positions(offsets, str(last))
-    answers = translate_positions(lab.spark, config, config.flows[0], given.positions)
-    last.write_text("\n".join([*before, render(given, answers)]))
+    translated = command("translate-position", lab.config, "--file", "-", given=offsets)
+    last.write_text("\n".join([*before, translated.out.strip()]))
     for sums in (tmp_path / "other").rglob(".*.crc"):
         sums.unlink()
     run(lab.target, remote, tmp_path / "other")

@@ -204,10 +204,10 @@ def test_each_connector_alone_does_its_part(sites: Sites) -> None:
     assert target.topics == {"emrsource.foo", CHECKPOINTS, "heartbeats"} and source.topics == {"foo"}
     assert len(read_topic(target, "heartbeats")[0]) == 1
     # Those that copy nothing go on until they are stopped.
+    commit(source, "app", "foo", 10)
     paths = filled_in(CONNECTORS[1:], [broker.bootstrap for broker in sites], Path.cwd())
     with mirror("run", *paths) as running:
         until(lambda: len(read_topic(target, "heartbeats")[0]) > 1, 60)
-        commit(source, "app", "foo", 10)
         until(lambda: len(read_topic(target, CHECKPOINTS)[0]) > 1, 60)
         assert running.process.poll() is None
         running.process.terminate()

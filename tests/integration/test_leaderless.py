@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 from confluent_kafka.cimpl import NewTopic
@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from mirror_lib.replication import flow as engine
 from tests.integration.conftest import Command
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.one_flow import NewFlow, OneFlow, until
+from tests.lab.one_flow import NewFlow, until
 from tests.lab.second_broker import second_broker
 
 if TYPE_CHECKING:
@@ -33,14 +33,15 @@ def second(target: KafkaBroker, tmp_path: Path) -> Iterator[KafkaBroker]:
         yield broker
 
 
-def reassigned(flow: OneFlow, replicas: List[List[int]]) -> Callable[[], List[int]]:
-    """Create the remote topic on these brokers. Returns what reads its partitions' leaders, -1 for none."""
-    admin = flow.target.admin()
-    new = NewTopic(flow.remote_topic, len(replicas), replica_assignment=replicas)
-    admin.create_topics([new])[flow.remote_topic].result(30)
+def leaders_of(broker: KafkaBroker, topic: str, replicas: Sequence[List[int]] = ()) -> Callable[[], List[int]]:
+    """What reads the leaders of the topic's partitions, -1 for none. With `replicas` the topic is created on them."""
+    admin = broker.admin()
+    if replicas:
+        new = NewTopic(topic, len(replicas), replica_assignment=list(replicas))
+        admin.create_topics([new])[topic].result(30)
 
     def leaders() -> List[int]:
-        found = admin.list_topics(flow.remote_topic, timeout=10).topics[flow.remote_topic].partitions
+        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
         return [found[number].leader for number in sorted(found)]
 
     return leaders
@@ -51,7 +52,7 @@ def test_remote_partition_without_a_leader_is_named_and_those_beside_it_are_copi
     target: KafkaBroker, second: KafkaBroker, spark: SparkSession, new_flow: NewFlow, settings: Dict[str, Any]
 ) -> None:
     flow = new_flow("led", target=target, settings=settings, records=20)
-    leaders = reassigned(flow, [[1], [1], [2]])
+    leaders = leaders_of(target, flow.remote_topic, [[1], [1], [2]])
     second.kill()
     until(lambda: leaders() == [1, 1, -1])
     keyed, error = "partitioner" in settings, str(flow.run(spark).error)
@@ -74,14 +75,9 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
 
     flow = new_flow("away", source=target, records=20)
     second.kill()
-    admin = target.admin()
-
-    def away() -> List[int]:
-        found = admin.list_topics(flow.topic, timeout=10).topics[flow.topic].partitions
-        return [number for number in sorted(found) if found[number].leader < 0]
-
-    until(lambda: bool(away()))
-    names = [f"{flow.topic}-{number}" for number in away()]
+    leaders = leaders_of(target, flow.topic)
+    until(lambda: -1 in leaders())
+    names = [f"{flow.topic}-{number}" for number, leader in enumerate(leaders()) if leader < 0]
     assert 0 < len(names) < flow.partitions
     healthy = flow.partitions - len(names)
     began = time.monotonic()
@@ -99,7 +95,7 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
     flow.trigger = "1 second"
     with flow.running(spark) as ends:
         second.restart()
-        until(lambda: not away())
+        until(lambda: -1 not in leaders())
         until(lambda: flow.copies() == 20 * flow.partitions, 120)
     assert [end.error for end in ends] == [None]
     assert [printed_by(*each)[0] for each in (["verify", "--complete"], ["status"])] == [0, 0]
@@ -115,7 +111,7 @@ def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_n
 ) -> None:
     monkeypatch.setattr(engine, "LEFT_OUT_SECONDS", 2.0)
     flow = new_flow("quiet", target=target, trigger="1 second", records=20)
-    leaders = reassigned(flow, [[2]] * 3)
+    leaders = leaders_of(target, flow.remote_topic, [[2]] * 3)
     second.kill()
     until(lambda: leaders() == [-1] * 3)
     with flow.running(spark) as ends:

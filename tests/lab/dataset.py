@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
@@ -55,17 +55,8 @@ class OpenTransaction:
 
 
 def producer_of(broker: KafkaBroker, **settings: object) -> Producer:
-    properties = {key.replace("_", "."): value for key, value in settings.items()}
-    return Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "log_level": 0,
-            "linger.ms": 20,
-            "queue.buffering.max.messages": 500_000,
-            "queue.buffering.max.kbytes": 262_144,
-            **properties,
-        }
-    )
+    large = {"queue_buffering_max_messages": 500_000, "queue_buffering_max_kbytes": 262_144}
+    return broker.producer(**{"linger_ms": 20, **large, **settings})
 
 
 def write(producer: Producer, topic: str, values: Iterable[bytes], partitions: int, keyed: bool = True) -> int:
@@ -102,7 +93,7 @@ def write_batch(broker: KafkaBroker, topic: str, partition: int, rows: Sequence[
     selector = NetworkSelector()
     connections = KafkaConnectionManager(selector, bootstrap_servers=broker.bootstrap)
     connections.bootstrap()
-    found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=30).topics[topic]
+    found = broker.admin().list_topics(topic, timeout=30).topics[topic]
     leader = found.partitions[partition].leader
     code, deadline = NOT_LEADER, time.monotonic() + 30
     while code == NOT_LEADER and time.monotonic() < deadline:  # a moment after the topic was created
@@ -255,7 +246,7 @@ def set_configs(broker: KafkaBroker, topic: str, configs: dict[str, Optional[str
         )
         for name, value in configs.items()
     ]
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = broker.admin()
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(30)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Sequence
 
 from confluent_kafka.admin import (
-    AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialAlteration,
@@ -133,7 +132,7 @@ class SecuredBroker(KafkaBroker):
         }  # fmt: skip
 
     def add_scram_users(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = self.admin()
         for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):  # a request takes a user only once
             given = ScramCredentialInfo(kind, 4096)
             users: List[UserScramCredentialAlteration] = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from typing import ContextManager, Dict, List, Mapping, Sequence
@@ -31,7 +30,7 @@ def made(pair: Sequence[KafkaBroker], spark: SparkSession, directory: Path, *ste
     """A flow over `stems` with a state folder of its own."""
     directory.mkdir(exist_ok=True)
     lab = GroupLab(pair[0], pair[1], spark, directory, NAME)
-    lab.settings["topics"] = json.dumps([f"{NAME}.{stem}" for stem in stems])
+    lab.settings["topics"] = [f"{NAME}.{stem}" for stem in stems]
     lab.settings["consumer.isolation.level"] = "read_uncommitted"  # as MirrorMaker reads by default
     lab.settings["groups"] = f'["{NAME}.*"]'
     return lab
@@ -41,7 +40,7 @@ def busy(broker: KafkaBroker, topics: Sequence[str]) -> ContextManager[List[None
     """A client writes to two partitions of each topic all the time, about a thousand records a second."""
 
     def write(stop: threading.Event) -> List[None]:
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "log_level": 0})
+        producer = broker.producer(linger_ms=5)
         number = 0
         while not stop.wait(0.02):
             for topic in topics:
@@ -81,6 +80,6 @@ def records(log: Mapping[int, LogRecord]) -> List[LogRecord]:
 
 
 def write_one(broker: KafkaBroker, topic: str, number: int, value: bytes, partition: int) -> None:
-    producer = PRODUCERS.setdefault(broker.bootstrap, Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0}))
+    producer = PRODUCERS.setdefault(broker.bootstrap, broker.producer())
     producer.produce(topic, value, b"key %d" % number, partition, timestamp=NOON + number)
     producer.flush(30)

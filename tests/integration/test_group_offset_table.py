@@ -102,7 +102,7 @@ def test_a_move_comes_back_as_it_was_written_also_a_deletion(table: GroupOffsetT
     assert table.latest(FLOW) == {PLACE: undo}
 
 
-def test_the_last_move_counts_by_commit_and_place_whatever_the_clock_did_and_runs_are_listed_newest_first(
+def test_last_move_of_a_partition_counts_and_runs_are_listed_newest_first_whatever_the_clock_did_in_a_run(
     table: GroupOffsetTable, spark: SparkSession
 ) -> None:
     table.append(FLOW, [], run_id="run-z", append_number=0)
@@ -111,14 +111,16 @@ def test_the_last_move_counts_by_commit_and_place_whatever_the_clock_did_and_run
     table.append(FLOW, [moved(10), moved(5)], run_id="run-z", append_number=0)
     table.append(FLOW, [moved(7), moved(1, partition=1)], run_id="run-z", append_number=1)
     assert table.latest(FLOW) == {PLACE: moved(7), (*PLACE[:3], 1): moved(1, partition=1)}
-    for number, offset in enumerate((30, 20)):
-        table.append(FLOW, [moved(offset)], run_id="run-a", append_number=number)
+    for number, move in enumerate((moved(3), moved(30, 2), moved(20, 2))):
+        table.append(FLOW, [move], run_id="run-a", append_number=number)
     table.append("c->backup", [moved(3)], run_id="run-z", append_number=0)
     spark.sql(f"UPDATE delta.`{table.path}` SET at = at - INTERVAL 1 DAY WHERE new_offset = 20")
-    assert table.latest(FLOW)[PLACE] == moved(20) and table.latest("backup->primary") == {}
-    assert [move.new_offset for _, move in table.of_run("run-a")] == [30, 20]
+    latest = table.latest(FLOW)
+    assert (latest[PLACE], latest[(*PLACE[:3], 2)]) == (moved(3), moved(20, 2))
+    assert table.latest("backup->primary") == {}
+    assert [move.new_offset for _, move in table.of_run("run-a")] == [3, 30, 20]
     runs = table.runs()
-    expected = [("run-z", "c->backup", 1), ("run-a", FLOW, 2), ("run-z", FLOW, 4)]
+    expected = [("run-z", "c->backup", 1), ("run-a", FLOW, 3), ("run-z", FLOW, 4)]
     assert [(run.run_id, run.flow, run.moves) for run in runs] == expected
     assert all(abs(datetime.now(timezone.utc) - run.last_at) < timedelta(hours=1) for run in runs)
 

@@ -111,15 +111,12 @@ def broker(tmp_path: Path, topic: str) -> Iterator[SecuredBroker]:
         yield started
 
 
-def goes_on(scene: Scene, change: Callable[[float], None], **changes: str) -> None:
-    """A run copies; `change` gets the time that its credentials have left, its source restarts, and it copies more."""
-    began = time.monotonic()
+def goes_on(scene: Scene, expire: Callable[[], None], **changes: str) -> None:
+    """A run copies until `expire` returns; its source restarts, and it copies more."""
     scene.write()
     with scene.running(**changes) as process:
         scene.copied(process)
-        left = began + LIFE_SECONDS - time.monotonic()
-        assert left > 0, "the first credentials had run out before the copy began"
-        change(left)
+        expire()
         scene.source.stop()
         scene.source.restart()
         scene.write()
@@ -132,11 +129,13 @@ def test_run_takes_the_renewed_certificate_when_brokers_drop_its_connections(
 ) -> None:
     own = tmp_path / "own.p12"
     broker.stores.renew(own, f"-1d+{LIFE_SECONDS}S")
+    expires_at = time.monotonic() + LIFE_SECONDS
     properties = {**broker.tls("PKCS12"), "ssl.keystore.location": str(own)}
 
-    def renew(left: float) -> None:
+    def renew() -> None:
+        assert time.monotonic() < expires_at, "the first certificate had run out before the copy began"
         broker.stores.renew(own, "-1H")
-        time.sleep(left + 2)
+        time.sleep(max(0.0, expires_at - time.monotonic()) + 2)
 
     goes_on(Scene(broker, target_cluster, topic, tmp_path, properties), renew)
 
@@ -183,4 +182,4 @@ def test_run_outlives_its_ticket(target_cluster: KafkaBroker, topic: str, tmp_pa
         own = properties(source, line(centre.keytab("mirror"), "mirror"))
         java = f"-Djava.security.krb5.conf={short}"
         scene = Scene(source, target_cluster, topic, tmp_path, own)
-        goes_on(scene, lambda left: time.sleep(left + 5), KRB5_CONFIG=str(short), JAVA_TOOL_OPTIONS=java)
+        goes_on(scene, lambda: time.sleep(LIFE_SECONDS + 5), KRB5_CONFIG=str(short), JAVA_TOOL_OPTIONS=java)

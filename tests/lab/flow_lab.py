@@ -46,11 +46,12 @@ def write_config(
     """
     lines = [f"name: {name}", *(f"{key}: {value}" for key, value in ends.items()), "clusters:"]
     for alias, each in servers.items():
-        lines.append(f"  {alias}: {json.dumps({'bootstrap.servers': each} if isinstance(each, str) else each)}")
+        properties = f'{{bootstrap.servers: "{each}"}}' if isinstance(each, str) else json.dumps(each)
+        lines.append(f"  {alias}: {properties}")
     lines.append("flows:")
+    values = [f"    {key}: {each if isinstance(each, str) else json.dumps(each)}" for key, each in settings.items()]
     for flow in flows:
-        values = {key: each if isinstance(each, str) else json.dumps(each) for key, each in settings.items()}
-        lines += [f"  {flow}:", *(f"    {key}: {value}" for key, value in values.items())]
+        lines += [f"  {flow}:", *values]
     new = path.with_name(f"{path.name}.{threading.get_ident()}.new")
     new.write_text("\n".join(lines) + "\n")
     return new.replace(path)

@@ -115,8 +115,8 @@ def test_last_move_of_a_partition_counts_and_runs_are_listed_newest_first_whatev
         table.append(FLOW, [move], run_id="run-a", append_number=number)
     table.append("c->backup", [moved(3)], run_id="run-z", append_number=0)
     spark.sql(f"UPDATE delta.`{table.path}` SET at = at - INTERVAL 1 DAY WHERE new_offset = 20")
-    latest = table.latest(FLOW)
-    assert (latest[PLACE], latest[(*PLACE[:3], 2)]) == (moved(3), moved(20, 2))
+    others = {(*PLACE[:3], number): moved(offset, number) for number, offset in ((1, 1), (2, 20))}
+    assert table.latest(FLOW) == {PLACE: moved(3), **others}
     assert table.latest("backup->primary") == {}
     assert [move.new_offset for _, move in table.of_run("run-a")] == [3, 30, 20]
     runs = table.runs()

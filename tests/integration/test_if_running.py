@@ -40,6 +40,12 @@ def copying(flow: OneFlow) -> bool:
     return first.exists() and flow.copies() > 200
 
 
+def assert_nothing_else_changes(flow: OneFlow, command: Command) -> None:
+    for words in (["takeover"], ["cutover", "run"], ["cutover", "back"]):
+        refused = command(*words, flow.config, "--execute")
+        assert refused.code == EXIT_REFUSED and "MIR-301" in refused.err
+
+
 def test_later_run_is_refused_or_exits_or_fences_the_first(
     flow: OneFlow, spark: SparkSession, command: Command
 ) -> None:
@@ -50,6 +56,7 @@ def test_later_run_is_refused_or_exits_or_fences_the_first(
         refused = command("run", flow.config, "--once")
         assert refused.code == EXIT_REFUSED and str(first.pid) in refused.err
         assert runs_already(flow, command, "--if-running", "exit")
+        assert_nothing_else_changes(flow, command)
         until(lambda: flow.copies() > before, 60)
         assert not runs_already(flow, command, "--take-over")
         assert first.wait(300) == 3 and "another driver fenced this flow" in first.output
@@ -72,6 +79,7 @@ def test_run_on_another_machine_is_found_by_its_heartbeats(
         runs = DeltaTable.forPath(spark, str(flow.state / "runs"))
         (run_id,) = {row["run_id"] for row in runs.toDF().collect()}
         runs.update(set={"driver": F.lit("elsewhere process 1")})
+        assert_nothing_else_changes(flow, command)
         (tmp_path / "another").mkdir()
         words = ("run", flow.config, "--once", "--if-running", "wait")
         with mirror(*words) as stopped, mirror(*words, TMPDIR=str(tmp_path / "another")) as second:

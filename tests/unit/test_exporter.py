@@ -13,21 +13,19 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics import parser as openmetrics_parser
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from mirror_lib import __version__, exporter
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_USAGE, ClusterError, ConfigError
-from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, RetentionWatch, Value, registry_of, state_of
+from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, RetentionWatch, Value, registry_of
 from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, by_topic
 from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.task_plans import rate_limited
 from tests.lab.one_flow import until
-from tests.unit.configs import FLOW, read, refusal
+from tests.unit.configs import refusal
 
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
 AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
@@ -51,10 +49,12 @@ CYCLE = FlowMetrics(
 Series = Dict[Tuple[str, Tuple[str, ...]], float]
 
 
-def series_of(snapshots: Iterable[FlowMetrics], flow: ReplicationFlow = AB, most: int = 1000, **kept: Any) -> Series:
+def series_of(
+    snapshots: Iterable[FlowMetrics], flow: ReplicationFlow = AB, most: int = 1000, continuous: bool = True
+) -> Series:
     """The series of a flow after these cycles, which ended at 101, 102 and so on: by name without prefix, and by the
     labels after flow, source and target."""
-    series = FlowSeries(flow, kept.get("continuous", True))
+    series = FlowSeries(flow, continuous)
     for number, snapshot in enumerate(snapshots):
         series.add(snapshot, 101.0 + number)
     values = list(series.values(most))
@@ -64,15 +64,10 @@ def series_of(snapshots: Iterable[FlowMetrics], flow: ReplicationFlow = AB, most
     return found
 
 
-def flow_level(series: Mapping[Tuple[str, Tuple[str, ...]], float]) -> Dict[str, float]:
-    """Series that have no further labels."""
-    return {name: value for (name, labels), value in series.items() if not labels}
-
-
-def test_counters_add_up_and_gauges_are_those_of_the_last_cycle() -> None:
+def test_counters_add_up_and_gauges_are_of_the_last_cycle_or_absent() -> None:
     idle = replace(CYCLE, records=0, bytes=0, recovered=0, stopped=0, behind_records=0, behind_seconds=None, topics=())
-    idle = replace(idle, filtered=None)
-    assert flow_level(series_of([CYCLE, CYCLE, idle])) == {
+    series = series_of([CYCLE, CYCLE, replace(idle, filtered=None)])
+    assert {name: value for (name, labels), value in series.items() if not labels} == {
         "records_total": 200,
         "bytes_total": 2000,
         "recovered_records_total": 8,
@@ -87,8 +82,18 @@ def test_counters_add_up_and_gauges_are_those_of_the_last_cycle() -> None:
     }
     series = series_of([CYCLE, CYCLE])
     assert (series["lag_records", ()], series["lag_seconds", ()], series["stopped_partitions", ()]) == (30, 3.5, 1)
-    assert series["throttled_seconds_total", ("source",)] == 1.0
-    assert series["throttled_seconds_total", ("target",)] == 0.5
+    assert [series["throttled_seconds_total", (side,)] for side in ("source", "target")] == [1.0, 0.5]
+
+
+def test_every_metric_is_exported_with_the_type_of_the_table() -> None:
+    series = FlowSeries(AB, True)
+    series.add(CYCLE, 1.0)
+    of_run = [Value(METRICS[0], (__version__,), 1), *(Value(metric, (), 1) for metric in METRICS[1:3])]
+    values = [*of_run, *series.values(1000, True, {"orders": 5.0})]
+    assert {value.metric for value in values} == set(METRICS)
+    text = generate_latest(registry_of(lambda: values)).decode("utf-8")
+    kinds = {metric.name: "gauge" if metric.kind == "info" else metric.kind for metric in METRICS}
+    assert all(f"# TYPE {name} {kind}\n" in text for name, kind in kinds.items())
 
 
 def test_cluster_that_does_not_answer_is_1_until_it_answers() -> None:
@@ -105,12 +110,28 @@ def test_cluster_that_does_not_answer_is_1_until_it_answers() -> None:
     assert not [name for name, _ in series_of([], continuous=False) if name == "unreachable"]
 
 
-def test_what_is_unknown_is_absent_and_a_flow_without_a_cycle_is_starting() -> None:
-    assert ("lag_seconds", ()) not in series_of([replace(CYCLE, behind_seconds=None)])
-    series = series_of([])
-    counters = ("records_total", "bytes_total", "recovered_records_total", "cycles_total", "cycle_seconds_total")
-    assert flow_level(series) == dict.fromkeys(counters, 0)
-    assert [labels for (name, labels), value in series.items() if name == "state" and value] == [("starting",)]
+@pytest.mark.parametrize(
+    ("snapshots", "state"),
+    [
+        ([], "starting"),
+        ([metrics_of("A->B", 1, [], {}, 1.0)], "waiting_for_records"),
+        ([metrics_of("A->B", 1, [], {("orders", 0): (0, 5)}, 1.0)], "copying"),
+        ([replace(CYCLE, waiting=rate_limited(5_000_000, 1.5, 2.0) or "")], "rate_limited"),
+        ([replace(CYCLE, waiting="something new")], "other"),
+    ],
+)
+def test_flow_is_in_one_state(snapshots: List[FlowMetrics], state: str) -> None:
+    found = {labels[0]: value for (name, labels), value in series_of(snapshots).items() if name == "state"}
+    assert found == {each: float(each == state) for each in STATES}
+
+
+def test_info_has_whether_a_flow_has_cycles_while_idle() -> None:
+    for tail, continuous, info in (
+        (True, True, ("continuous", "yes")),
+        (True, False, ("once", "no")),
+        (False, True, ("continuous", "no")),
+    ):
+        assert series_of([], replace(AB, tail=tail), continuous=continuous)["flow_info", info] == 1
 
 
 def test_topics_have_sums_and_their_worst_partition_also_where_one_has_stopped() -> None:
@@ -141,71 +162,6 @@ def test_beyond_the_bound_topics_with_the_most_lag_are_exported_and_the_others_c
     assert shown == ["t149", "t199", "t49", "t99", "t148", "t198", "t48", "t98"]
     assert (series["topics", ()], series["topics_omitted", ()]) == (200, 192)
     assert not [key for key in series_of([CYCLE], most=0) if key[0].startswith("topic_")]
-
-
-def at_its_bound() -> FlowMetrics:
-    """Of a cycle that a rate limit held back."""
-    return replace(CYCLE, waiting=rate_limited(5_000_000, 1.5, 2.0) or "")
-
-
-@pytest.mark.parametrize(
-    ("snapshot", "state"),
-    [
-        (metrics_of("A->B", 1, [], {}, 1.0), "waiting_for_records"),
-        (metrics_of("A->B", 1, [], {("orders", 0): (0, 5)}, 1.0), "copying"),
-        (at_its_bound(), "rate_limited"),
-        (replace(CYCLE, waiting="something new"), "other"),
-    ],
-)
-def test_state_is_one_of_a_few_words(snapshot: FlowMetrics, state: str) -> None:
-    assert state_of(snapshot) == state
-    series = series_of([snapshot])
-    assert {labels[0]: value for (name, labels), value in series.items() if name == "state"} == {
-        each: float(each == state) for each in STATES
-    }
-
-
-@pytest.mark.parametrize(
-    ("changed", "continuous", "info"),
-    [
-        ({}, True, ("continuous", "yes")),
-        ({}, False, ("once", "no")),
-        ({"tail": False}, True, ("continuous", "no")),
-    ],
-)
-def test_flow_says_whether_it_has_cycles_while_idle(
-    changed: Mapping[str, Any], continuous: bool, info: Tuple[str, str]
-) -> None:
-    assert series_of([], replace(AB, **changed), continuous=continuous)["flow_info", info] == 1
-
-
-FORMATS = [(generate_latest, parse_text), (generate_openmetrics, parse_openmetrics)]
-HOSTILE = ("x" * 249, 'quote"s', "back\\slash", "new\nline", "ümläut→", "a{b=\"c\"} 1", "\\n")
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize(("generate", "parse"), FORMATS)
-def test_names_come_back_from_both_formats_as_they_are(generate: Any, parse: Any, name: str) -> None:
-    flow = replace(AB, source=ClusterConfig(name, {}))
-    series = FlowSeries(flow, True)
-    series.add(replace(CYCLE, flow=flow.name, topics=by_topic({(name, 0): 5}, [(name, 1, 10)])), 1.0)
-    families = list(parse(generate(registry_of(lambda: series.values(1000))).decode("utf-8")))
-    samples = [sample for family in families for sample in family.samples]
-    (lag,) = (sample for sample in samples if sample.name == "kafka_mirror_topic_lag_records")
-    assert lag.labels == {"flow": f"{name}->B", "source": name, "target": "B", "topic": name} and lag.value == 5
-
-
-def test_families_have_the_types_and_help_of_the_table() -> None:
-    series = FlowSeries(AB, True)
-    series.add(CYCLE, 1.0)
-    of_run = [Value(METRICS[0], (__version__,), 1), *(Value(metric, (), 1) for metric in METRICS[1:3])]
-    values = [*of_run, *series.values(1000, True, {"orders": 5.0})]
-    text = generate_latest(registry_of(lambda: values)).decode("utf-8")
-    for metric in METRICS:
-        assert f"# HELP {metric.name} {metric.means}\n" in text
-        kind = "gauge" if metric.kind == "info" else metric.kind
-        assert f"# TYPE {metric.name} {kind}\n" in text
-    assert {value.metric for value in values} == set(METRICS)
 
 
 FILE = """\
@@ -325,29 +281,19 @@ def test_textfile_that_can_no_longer_be_written_is_one_warning(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_settings_are_read(tmp_path: Path) -> None:
-    def values(*lines: str) -> Tuple[object, ...]:
-        config = configured(tmp_path, *lines)
-        return config.metrics_port, config.metrics_host, config.metrics_textfile, config.metrics_topics_max
-
-    assert values() == (None, "127.0.0.1", "", 1000)
+def test_settings_are_read_and_wrong_ones_are_refused_with_their_line(tmp_path: Path) -> None:
+    names = ("metrics_port", "metrics_host", "metrics_textfile", "metrics_topics_max")
     given = "metrics: {port: 9464, host: 0.0.0.0, textfile: /a/b.prom, topics.max: 5}"
-    assert values(given) == (9464, "0.0.0.0", "/a/b.prom", 5)
-    assert read(tmp_path, FLOW + "metrics.port = 9464\n").metrics_port == 9464
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
+    assert [getattr(configured(tmp_path), name) for name in names] == [None, "127.0.0.1", "", 1000]
+    assert [getattr(configured(tmp_path, given), name) for name in names] == [9464, "0.0.0.0", "/a/b.prom", 5]
+    for line, words in (
         ("metrics.port: 80", "metrics.port must be a port from 1024 to 65535, or 0 for any, not '80'"),
         ("metrics.textfile: /a/b.txt", "metrics.textfile must end in .prom"),
         ("metrics.topics.max: -1", "metrics.topics.max must be a whole number from 0 on"),
         ("metrics.ports: 9464", "metrics.ports is not a setting; did you mean metrics.port?"),
-    ],
-)
-def test_wrong_settings_are_refused_with_their_line(line: str, words: str, tmp_path: Path) -> None:
-    said = refusal(tmp_path, f"{FILE}{line}\n", "mirror.yaml")
-    assert words in said and said.endswith("(mirror.yaml:11)")
+    ):
+        said = refusal(tmp_path, f"{FILE}{line}\n", "mirror.yaml")
+        assert words in said and said.endswith("(mirror.yaml:11)")
 
 
 def test_a_read_that_fails_is_followed_by_others_and_a_flow_without_lag_is_not_read() -> None:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Set, Tuple
 
 import pytest
 from kafka.future import Future
@@ -20,7 +20,6 @@ from mirror_lib.kafka.fetcher import (
     FIRST_EPOCH,
     FORGOTTEN,
     IDLE_ANSWERS,
-    KNOWS_NEAREST,
     KNOWS_TIERED_STORAGE,
     MAX_WAIT_MS,
     NO_EPOCH,
@@ -45,25 +44,26 @@ from tests.unit.logs import Rec, batch_of
 DATA = batch_of(0, [Rec(b"1"), Rec(b"2")]).raw()
 
 
-class Wanting:
-    """A partition that wants what comes next."""
+class Part:
+    """A partition of the source that the test moves."""
 
     def __init__(self, source: TopicPartition = PARTITION) -> None:
         self.source = source
         self.fetch_position = 0
+        self.wants = True
 
     def hungry(self) -> bool:
-        return True
+        return self.wants
 
     def full(self) -> bool:
-        return False
+        return not self.wants
 
 
 def fetcher_of(leader: Leader) -> Fetcher:
     return Fetcher(leader, READ_UNCOMMITTED, FetchQuota(None), [PARTITION[0]])  # type: ignore[arg-type]
 
 
-def reported(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]:
+def reported(fetcher: Fetcher, partition: Part) -> List[Tuple[bool, Fetched]]:
     """What one answer means: whether there is a gap, and what was fetched."""
     while not fetcher._in_flight:
         fetcher.look([partition])
@@ -71,21 +71,9 @@ def reported(fetcher: Fetcher, partition: Wanting) -> List[Tuple[bool, Fetched]]
     return [(gap, found) for _, _, gap, found in fetcher.answers()]
 
 
-def test_records_come_from_the_leader_where_brokers_name_another_replica_to_read_from() -> None:
-    def answer(position: int, version: int) -> FetchAnswer:
-        if version >= KNOWS_NEAREST:
-            return fetch_answer(version, 2, preferred_read_replica=2)
-        return fetch_answer(version, 2, DATA)
-
-    fetcher, partition = fetcher_of(Leader(answer)), Wanting()
-    found = [each for _ in range(EMPTY_ANSWERS + 1) for each in reported(fetcher, partition)]
-    assert found and not any(gap for gap, _ in found)
-    assert all(bytes(each.data) == DATA for _, each in found)
-
-
 def test_answers_that_only_hold_an_error_are_no_gap() -> None:
     answers = [fetch_answer(13, 4, DATA), *[FetchAnswer(error_code=-1, responses=[])] * EMPTY_ANSWERS]
-    fetcher, partition = fetcher_of(Leader(lambda position, version: answers.pop(0))), Wanting()
+    fetcher, partition = fetcher_of(Leader(lambda position, version: answers.pop(0))), Part()
     assert [gap for gap, _ in reported(fetcher, partition)] == [False]
     partition.fetch_position = 2
     for _ in range(EMPTY_ANSWERS):
@@ -93,60 +81,45 @@ def test_answers_that_only_hold_an_error_are_no_gap() -> None:
             reported(fetcher, partition)
 
 
-def test_a_broker_is_asked_or_it_is_told_how_soon_it_may_be() -> None:
-    """Who waits for a broker that no one asked waits in vain."""
-    fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 2, DATA))), Wanting()
-    passed_over = 0
+def test_fetcher_has_a_request_in_flight_or_reports_how_soon_it_may_send_one() -> None:
+    fetcher, partition = fetcher_of(Leader(lambda position, version: fetch_answer(version, 2, DATA))), Part()
+    pauses = 0
     for _ in range(200):
         fetcher.look([partition])
         rest = fetcher.pump()
         assert rest == math.inf if fetcher._in_flight else 0 < rest <= PAUSE_SECONDS
-        passed_over += not fetcher._in_flight
+        pauses += not fetcher._in_flight
         list(fetcher.answers())
-    assert passed_over
+    assert pauses
 
 
-def asked_of(pace: FetchSchedule, brought: int, answer_seconds: float) -> int:
-    """How often a broker is asked in a second, whose answers take so long and bring so much."""
-    now, count = 0.0, 0
+@pytest.mark.parametrize(("brought", "least", "most"), [(200, 1, 1 / PAUSE_SECONDS + 1), (SMALL_BYTES, 999, 1001)])
+def test_small_answers_are_followed_by_a_pause_and_a_backlog_is_fetched_without(
+    brought: int, least: int, most: float
+) -> None:
+    """Requests to a broker in a second, each answered after a millisecond."""
+    pace, now, count = FetchSchedule(), 0.0, 0
     while now < 1.0:
         wait = pace.wait(1, now)
         if not wait:
             pace.asked(1, now)
             count += 1
-            now += answer_seconds
-            pace.answered(1, brought, False, now)
-        else:
-            now += wait
-    return count
+            pace.answered(1, brought, False, now + 0.001)
+        now += wait or 0.001
+    assert least <= count <= most
 
 
-def test_records_that_trickle_in_are_fetched_a_few_at_a_time() -> None:
-    assert asked_of(FetchSchedule(), 200, 0.001) <= 1 / PAUSE_SECONDS + 1
-
-
-def test_backlog_is_fetched_without_a_pause() -> None:
-    assert asked_of(FetchSchedule(), SMALL_BYTES, 0.001) >= 999
-
-
-def test_long_poll_that_ends_is_followed_by_the_next_at_once() -> None:
+def test_pause_is_of_one_broker_and_of_small_answers_alone() -> None:
     pace = FetchSchedule()
     pace.asked(1, 0.0)
     pace.answered(1, 200, False, 0.001)
+    assert pace.wait(1, 0.001) == PAUSE_SECONDS - 0.001 and pace.wait(2, 0.001) == 0
     pace.asked(1, 10.0)
-    pace.answered(1, 0, False, 10.4)
+    pace.answered(1, 0, False, 10.4)  # the end of a long poll
     assert pace.wait(1, 10.5) == 0
 
 
-def test_broker_that_waits_holds_up_no_other() -> None:
-    pace = FetchSchedule()
-    pace.asked(1, 0.0)
-    pace.answered(1, 200, False, 0.001)
-    assert pace.wait(1, 0.001) == PAUSE_SECONDS - 0.001
-    assert pace.wait(2, 0.001) == 0
-
-
-def test_requests_of_all_partitions_take_a_small_part_of_the_time_and_none_waits_for_long() -> None:
+def test_requests_for_all_partitions_take_a_small_part_of_the_time_and_delay_none_for_long() -> None:
     pace = FetchSchedule()
     pace.asked(1, 0.0)
     pace.answered(1, 0, True, 0.02)
@@ -170,14 +143,14 @@ def turns(turn: FetchTurns, times: int, wanted: List[TopicPartition]) -> List[Li
     return [list(ask(turn, wanted).positions) for _ in range(times)]
 
 
-def test_who_was_served_comes_last() -> None:
+def test_partition_that_had_records_is_asked_for_last() -> None:
     turn = FetchTurns(lambda _: False)
     turn.answered(ALL, [ORDERS], set())
     assert (turns(turn, 1, ALL), ask(turn, ALL).max_wait_ms) == ([[PAYMENTS, REFUNDS, ORDERS]], MAX_WAIT_MS)
     assert ask(turn, ALL, brief=True).max_wait_ms == BRIEF_WAIT_MS
 
 
-def test_who_got_nothing_below_its_end_is_asked_for_alone_until_it_is_settled() -> None:
+def test_partition_without_records_below_its_end_is_asked_for_alone_until_it_has_an_answer() -> None:
     turn = FetchTurns(lambda _: False)
     turn.answered(ALL, [], {PAYMENTS})
     assert ask(turn, ALL) == ({PAYMENTS: 0}, 0)
@@ -185,14 +158,14 @@ def test_who_got_nothing_below_its_end_is_asked_for_alone_until_it_is_settled() 
     assert turns(turn, 1, ALL) == [[ORDERS, REFUNDS, PAYMENTS]]
 
 
-def test_others_are_asked_for_between_two_questions_about_one_that_waits_for_tiered_storage() -> None:
+def test_partition_that_waits_for_tiered_storage_takes_turns_with_the_others() -> None:
     turn = FetchTurns(lambda partition: partition == PAYMENTS)
     turn.answered(ALL, [], {PAYMENTS})
     assert turns(turn, 4, ALL) == [[PAYMENTS], [ORDERS, REFUNDS]] * 2
     assert turns(turn, 2, [PAYMENTS]) == [[PAYMENTS]] * 2
 
 
-def test_those_that_wait_for_tiered_storage_take_turns() -> None:
+def test_partitions_that_wait_for_tiered_storage_take_turns() -> None:
     stored: Set[TopicPartition] = {ORDERS, PAYMENTS}
     turn = FetchTurns(stored.__contains__)
     turn.answered(ALL, [], stored)
@@ -213,49 +186,29 @@ def test_busy_partitions_of_a_session_are_asked_for_without_the_idle_ones_until_
     assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
 
 
-def silent(gaps: Gaps, times: int, position: int = 40) -> List[bool]:
+def gaps_reported(gaps: Gaps, times: int, position: int = 40) -> List[bool]:
+    """Of so many answers without data."""
     return [gaps.answered(PARTITION, position, empty=True) for _ in range(times)]
 
 
-def test_gap_is_one_when_the_leader_was_silent_again_and_again_about_what_it_keeps_itself() -> None:
-    for kept_from in (-1, 0, 40):
-        starts = {PARTITION: kept_from}
-        reported = silent(Gaps(starts.__getitem__), EMPTY_ANSWERS)
-        assert reported == [False] * (EMPTY_ANSWERS - 1) + [True]
+@pytest.mark.parametrize("local_start", [-1, 0, 40])
+def test_offsets_are_a_gap_after_several_empty_answers_about_what_the_leader_stores_itself(local_start: int) -> None:
+    assert gaps_reported(Gaps(lambda _: local_start), EMPTY_ANSWERS) == [False] * (EMPTY_ANSWERS - 1) + [True]
 
 
-def test_silence_about_what_lies_in_tiered_storage_is_never_a_gap() -> None:
-    gaps = Gaps(lambda _: 41)
-    assert not any(silent(gaps, 50)) and gaps.stored(PARTITION)
-    assert not gaps.answered(PARTITION, 40, empty=False)
-    assert not gaps.stored(PARTITION)
-
-
-def test_silence_at_other_positions_or_before_an_answer_does_not_count() -> None:
+def test_empty_answers_about_tiered_storage_are_no_gap_and_others_count_for_one_position_in_a_row() -> None:
+    tiered = Gaps(lambda _: 41)
+    assert not any(gaps_reported(tiered, 50)) and tiered.stored(PARTITION)
+    assert not tiered.answered(PARTITION, 40, empty=False) and not tiered.stored(PARTITION)
     gaps = Gaps(lambda _: -1)
-    assert not any(silent(gaps, EMPTY_ANSWERS - 1, 40) + silent(gaps, EMPTY_ANSWERS - 1, 41))
+    assert not any(gaps_reported(gaps, EMPTY_ANSWERS - 1, 40) + gaps_reported(gaps, EMPTY_ANSWERS - 1, 41))
     gaps.answered(PARTITION, 41, empty=False)
-    assert not any(silent(gaps, EMPTY_ANSWERS - 1, 41))
+    assert not any(gaps_reported(gaps, EMPTY_ANSWERS - 1, 41))
 
 
 TOPIC = "orders"
 PARTITIONS = SESSION_FROM_PARTITIONS + 20
 SESSION_ID = 7
-
-
-class Part:
-    """A partition of the source that is moved by the test."""
-
-    def __init__(self, number: int) -> None:
-        self.source = (TOPIC, number)
-        self.fetch_position = 0
-        self.wants = True
-
-    def hungry(self) -> bool:
-        return self.wants
-
-    def full(self) -> bool:
-        return not self.wants
 
 
 class Broker:
@@ -267,9 +220,7 @@ class Broker:
         self._chance = chance
         self._local_start = 10**9 if tiered else 0
         self.session: Dict[TopicPartition, int] = {}
-        # What the last request was about, and how many partitions it named.
-        self.asked: Dict[TopicPartition, int] = {}
-        self.named: List[int] = []
+        self.asked: Dict[TopicPartition, int] = {}  # by the last request
         self.ends: Dict[TopicPartition, int] = {}
 
     def leader(self, partition: TopicPartition) -> int:
@@ -286,7 +237,6 @@ class Broker:
         positions = {
             (topic.topic, part.partition): part.fetch_offset for topic in request.topics for part in topic.partitions
         }
-        self.named.append(len(positions))
         if request.session_epoch == NO_EPOCH:
             self.asked = positions
             return Future().success(FetchAnswer(responses=self._brought()))
@@ -317,9 +267,9 @@ class Broker:
 
 
 @pytest.mark.parametrize(("seed", "tiered"), [(seed, seed % 2 == 1) for seed in range(6)])
-def test_broker_is_asked_for_what_is_wanted_from_where_it_is_wanted(seed: int, tiered: bool) -> None:
+def test_requests_name_the_wanted_partitions_at_their_positions(seed: int, tiered: bool) -> None:
     chance = random.Random(seed)
-    broker, parts = Broker(chance, tiered), [Part(number) for number in range(PARTITIONS)]
+    broker, parts = Broker(chance, tiered), [Part((TOPIC, number)) for number in range(PARTITIONS)]
     fetcher = Fetcher(broker, READ_UNCOMMITTED, FetchQuota(None), [TOPIC])  # type: ignore[arg-type]
     fetcher.look(parts)
     whole = 0
@@ -340,21 +290,6 @@ def test_broker_is_asked_for_what_is_wanted_from_where_it_is_wanted(seed: int, t
             part.wants = chance.random() < 0.8
         fetcher.look(moved)
     assert 0 < whole < 100
-
-
-def test_request_of_a_session_names_only_partitions_that_moved() -> None:
-    broker, parts = Broker(random.Random(0), False), [Part(number) for number in range(PARTITIONS)]
-    broker._brought = lambda: []  # type: ignore[method-assign]
-    broker._chance.random = lambda: 1.0  # type: ignore[method-assign]
-    fetcher = Fetcher(broker, READ_UNCOMMITTED, FetchQuota(None), [TOPIC])  # type: ignore[arg-type]
-    fetcher.look(parts)
-    for step in range(3):
-        while not fetcher._in_flight:
-            fetcher.pump()
-        list(fetcher.answers())
-        parts[step].fetch_position += 1
-        fetcher.look([parts[step]])
-    assert broker.named == [PARTITIONS, 1, 1]
 
 
 class Ready:
@@ -390,56 +325,3 @@ def test_partitions_with_large_batches_take_turns_at_being_appended_to() -> None
     ready = [Ready(number, 900_000) for number in range(IN_FLIGHT)]
     appender.pump(ready)
     assert [each.taken for each in ready] == [1] * IN_FLIGHT
-
-
-class Source:
-    """Two brokers: `slow` leads the topic of that name and answers when it is asked to, the other at once."""
-
-    alias = "source"
-
-    def __init__(self, brings: Mapping[str, bytes]) -> None:
-        self._brings = brings
-        self.asked: List[Sequence[TopicPartition]] = []
-        self.open: Dict[int, Any] = {}
-
-    def leader(self, partition: TopicPartition) -> int:
-        return 2 if partition[0] == "slow" else 1
-
-    def topic_ids(self, topics: object) -> Mapping[str, object]:
-        return {}
-
-    def call(self, node: int, request: Any) -> Any:
-        return SimpleNamespace(version=0)  # of before tiered storage
-
-    def send(self, node: int, request: Any) -> Any:
-        wanted = [(topic.topic, part.partition) for topic in request.topics for part in topic.partitions]
-        self.asked.append(wanted)
-        brings = [self._brings.get(name, b"") for name, _ in wanted]
-        parts = [part_answer(number, 9, data) for (_, number), data in zip(wanted, brings)]
-        kind = FetchAnswer.FetchableTopicResponse
-        topics = [kind(topic=name, partitions=[part]) for (name, _), part in zip(wanted, parts)]
-        future = self.open[node] = Future()
-        return future if node == 2 else future.success(FetchAnswer(responses=topics))
-
-
-class Unbounded(FetchQuota):
-    """Limits nothing, and takes down for how many brokers it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-        self.brokers: List[int] = []
-
-    def grant(self, brokers: int) -> int:
-        self.brokers.append(brokers)
-        return super().grant(brokers)
-
-
-def test_broker_that_is_asked_again_in_a_moment_has_its_share_of_what_may_be_brought() -> None:
-    source, quota = Source({"small": batch_of(0, [Rec(b"1")]).raw()}), Unbounded()
-    fetcher = Fetcher(source, READ_UNCOMMITTED, quota, ["small", "slow"])  # type: ignore[arg-type]
-    fetcher.look([Wanting(("small", 0))])
-    assert fetcher.pump() > PAUSE_SECONDS
-    list(fetcher.answers())
-    fetcher.look([Wanting(("slow", 0))])
-    assert fetcher.pump() <= PAUSE_SECONDS
-    assert quota.brokers == [1, 2]

@@ -22,6 +22,7 @@ from mirror_lib.topics.filters import (
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
 from tests.lab.checkout import ROOT
 
+Flows = Callable[..., ReplicationFlow]
 EXAMPLE = ROOT / "conf" / "examples" / "custom" / "mirror.yaml"
 
 CLASSES = """\
@@ -76,11 +77,6 @@ class Only:
         return None if name == self.only else "not " + self.only
 
 
-class Empty:
-    def __init__(self, flow, properties):
-        pass
-
-
 class Unwilling:
     def __init__(self, flow, properties):
         raise OSError("no such table")
@@ -110,7 +106,7 @@ class Groups:
 
 
 @pytest.fixture
-def flow_with(tmp_path: Path) -> Callable[..., ReplicationFlow]:
+def flow_with(tmp_path: Path) -> Flows:
     """Load a file with these settings of its flow, next to a module of custom classes."""
     module = f"mine_{tmp_path.name}".replace("-", "_").replace("[", "_").replace("]", "_")
     (tmp_path / f"{module}.py").write_text(CLASSES)
@@ -131,9 +127,7 @@ def planned(flow: ReplicationFlow, *names: str, target: Optional[Dict[str, Topic
     return plan_topics(flow, TopicFacts(topics, target or {}))
 
 
-def test_a_policy_is_not_asked_for_names_of_topics_that_the_flow_has_nothing_to_do_with(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
+def test_a_policy_is_not_asked_for_names_of_topics_that_the_flow_has_nothing_to_do_with(flow_with: Flows) -> None:
     plan = planned(flow_with(replication_policy_class="mine:Narrow", topics="orders"), "orders", "payments", "__x")
     assert [(each.source.name, each.remote_topic) for each in plan.copied] == [("orders", "team.orders")]
     assert [each.name for each in plan.skipped] == ["__x", "payments"] and plan.blocked == ()
@@ -141,9 +135,7 @@ def test_a_policy_is_not_asked_for_names_of_topics_that_the_flow_has_nothing_to_
     assert [each.name for each in asked_for.blocked] == ["payments"]
 
 
-def test_an_acl_that_a_policy_cannot_translate_is_told_and_the_others_go_on(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
+def test_an_acl_that_a_policy_cannot_translate_is_told_and_the_others_go_on(flow_with: Flows) -> None:
     flow = flow_with(replication_policy_class="mine:Narrow", topics="orders", sync_topic_acls_delete="true")
     read = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
     prefixed, ours = replace(read, topic="ord", pattern_type=PREFIXED), replace(read, topic="team.old")
@@ -157,31 +149,16 @@ def test_an_acl_that_a_policy_cannot_translate_is_told_and_the_others_go_on(
     assert acl_changes(flow, [read], [ours], selected, frozenset([ours])).delete == (ours,)
 
 
-def test_a_topic_that_only_the_policy_fails_on_is_no_fault_where_the_flow_does_not_ask_for_it(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
-    flow = flow_with(replication_policy_class="mine:Splitting", topics="team.orders", sync_topic_acls_delete="true")
-    plan = planned(flow, "team.orders", "foo")
-    assert [each.source.name for each in plan.copied] == ["team.orders"] and plan.blocked == ()
-    assert [(each.name, each.unnamed) for each in plan.skipped] == [("foo", False)]
-    foreign = AclBinding("foo", LITERAL, "User:alice", "*", "READ", "ALLOW")
-    ours = replace(foreign, topic="A.team.old")
-    changes = acl_changes(flow, [foreign], [ours], {"team.orders": "A.team.orders"}, frozenset([ours]))
-    assert changes.failed == () and changes.delete == (ours,)
-
-
-def test_no_acl_is_deleted_while_a_class_fails_on_a_topic_that_the_flow_asks_for(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
-    topics = "team.orders,foo"
-    asked = flow_with(replication_policy_class="mine:Splitting", topics=topics, sync_topic_acls_delete="true")
-    (skipped,) = planned(asked, "team.orders", "foo").skipped
-    assert (skipped.name, skipped.wanted, skipped.unnamed) == ("foo", True, True)
-    ours = AclBinding("A.fo", PREFIXED, "User:alice", "*", "READ", "ALLOW")
-    for unnamed in (True, False):
-        selected = {"team.orders": "A.team.orders"}
-        changes = acl_changes(asked, [], [ours], selected, frozenset([ours]), unnamed=unnamed)
-        assert changes.delete == (() if unnamed else (ours,))
+def test_no_acl_is_deleted_while_the_policy_fails_on_a_topic_that_the_flow_selects(flow_with: Flows) -> None:
+    selected, ours = {"team.orders": "A.team.orders"}, AclBinding("A.fo", PREFIXED, "User:alice", "*", "READ", "ALLOW")
+    for topics in ("team.orders", "team.orders,foo"):
+        flow = flow_with(replication_policy_class="mine:Splitting", topics=topics, sync_topic_acls_delete="true")
+        plan = planned(flow, "team.orders", "foo")
+        (skipped,) = plan.skipped
+        assert [each.source.name for each in plan.copied] == ["team.orders"]
+        assert skipped.name == "foo" and skipped.unnamed == bool(plan.blocked) == ("foo" in topics)
+        changes = acl_changes(flow, [], [ours], selected, frozenset([ours]), unnamed=skipped.unnamed)
+        assert changes.delete == (() if skipped.unnamed else (ours,))
 
 
 # --- loading -----------------------------------------------------------------------------------------------------
@@ -193,7 +170,7 @@ def test_no_acl_is_deleted_while_a_class_fails_on_a_topic_that_the_flow_asks_for
         ("nowhere:Plain", "No module named 'nowhere'; install it, or put its file next to"),
         ("mine_broken:Plain", "cannot be imported: ModuleNotFoundError: No module named 'there_is_no_such_module'"),
         ("mine:Missing", "has no class Missing"),
-        ("mine:Empty", "has no method format_remote_topic, topic_source"),
+        ("mine:Numbers", "has no method format_remote_topic, topic_source"),
         ("mine:Unwilling", "cannot be made, it is called as Unwilling(flow, properties): OSError: no such table"),
         ("mine:Wrong", "it is called as Wrong(flow, properties): TypeError"),
         ("com.example.Policy", "names a Java class, and Java cannot run here"),
@@ -202,7 +179,7 @@ def test_no_acl_is_deleted_while_a_class_fails_on_a_topic_that_the_flow_asks_for
     ],
 )
 def test_a_class_that_cannot_be_used_is_refused_in_one_sentence_with_its_line(
-    value: str, sentence: str, flow_with: Callable[..., ReplicationFlow]
+    value: str, sentence: str, flow_with: Flows
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         flow_with(replication_policy_class=value)
@@ -212,7 +189,7 @@ def test_a_class_that_cannot_be_used_is_refused_in_one_sentence_with_its_line(
 
 
 def test_keys_behind_the_class_are_handed_to_it_and_refused_for_a_built_in(
-    flow_with: Callable[..., ReplicationFlow], tmp_path: Path
+    flow_with: Flows, tmp_path: Path
 ) -> None:
     flow = flow_with(topic_filter_class="mine:Only", topic_filter_class_only="orders")
     assert [each.source.name for each in planned(flow, "orders", "payments").copied] == ["orders"]
@@ -227,9 +204,7 @@ def test_keys_behind_the_class_are_handed_to_it_and_refused_for_a_built_in(
         load(str(path), {})
 
 
-def test_a_plan_for_executors_is_read_where_the_class_is_not_installed(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
+def test_a_plan_for_executors_is_read_where_the_class_is_not_installed(flow_with: Flows) -> None:
     flow = flow_with(replication_policy_class="mine:Plain", topic_filter_class="mine:Only", topic_filter_class_only="a")
     assert planned(flow, "a").copied
     shipped = pickle.dumps((flow, planned(flow, "a")))
@@ -241,15 +216,14 @@ def test_a_plan_for_executors_is_read_where_the_class_is_not_installed(
 # --- what a class answers ----------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_a_class_cannot_name_or_judge_is_blocked_and_the_others_go_on(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
+def test_a_topic_that_a_class_cannot_name_or_judge_is_blocked_and_the_others_are_copied(flow_with: Flows) -> None:
     internal = {"__consumer_offsets": TopicDescription("__consumer_offsets", "", 50, internal=True)}
-    plan = planned(flow_with(replication_policy_class="mine:Moody"), "a", "b", "c", "d", "e", target=internal)
-    assert [each.source.name for each in plan.copied] == ["a"]
-    reasons = {each.name: each.reason for each in plan.blocked}
-    plan = planned(flow_with(topic_filter_class="mine:YesOrNo"), "good", "raises")
-    reasons.update((each.name, each.reason) for each in plan.blocked)
+    named = planned(flow_with(replication_policy_class="mine:Moody"), "a", "b", "c", "d", "e", target=internal)
+    assert [each.source.name for each in named.copied] == ["a"]
+    judged = planned(flow_with(topic_filter_class="mine:YesOrNo"), "good", "raises")
+    own = {"orders": {"retention.ms": TopicConfigEntry("1", "DYNAMIC_TOPIC_CONFIG", is_default=False)}}
+    facts = TopicFacts({"orders": TopicDescription("orders", "", 1)}, {}, source_configs=own)
+    configured = plan_topics(flow_with(config_property_filter_class="mine:Numbers"), facts)
     words = {
         "b": "failed: KeyError: 'no name for b'",
         "c": "returned None; it must return str",
@@ -257,35 +231,24 @@ def test_a_topic_that_a_class_cannot_name_or_judge_is_blocked_and_the_others_go_
         "e": "would be written into __consumer_offsets, an internal topic",
         "good": "returned False; it must return str or None",
         "raises": "failed: ValueError: cannot say",
+        "orders": ":Numbers.excludes('retention.ms') returned 1; it must return bool",
     }
+    reasons = {each.name: each.reason for plan in (named, judged, configured) for each in plan.blocked}
     assert reasons.keys() == words.keys() and all(words[name] in reason for name, reason in reasons.items())
 
 
-def test_a_config_filter_that_answers_badly_blocks_the_topic(flow_with: Callable[..., ReplicationFlow]) -> None:
-    flow = flow_with(config_property_filter_class="mine:Numbers")
-    own = {"orders": {"retention.ms": TopicConfigEntry("1", "DYNAMIC_TOPIC_CONFIG", is_default=False)}}
-    plan = plan_topics(flow, TopicFacts({"orders": TopicDescription("orders", "", 1)}, {}, source_configs=own))
-    assert plan.blocked[0].reason.endswith(":Numbers.excludes('retention.ms') returned 1; it must return bool")
+def test_topics_of_kafka_itself_are_not_copied_whatever_a_policy_answers(flow_with: Flows) -> None:
+    plan = planned(flow_with(replication_policy_class="mine:Greedy", topics_exclude=""), "__consumer_offsets", "orders")
+    assert [each.source.name for each in plan.copied] == ["orders"]
 
 
-def test_a_group_filter_that_raises_ends_the_translation_with_a_sentence(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
+def test_a_group_filter_that_raises_ends_the_translation_with_a_sentence(flow_with: Flows) -> None:
     flow = flow_with(group_filter_class="mine:YesOrNo")
     with pytest.raises(CustomClassError, match=r"why_not\('raises'\) failed: ValueError: cannot say \(.*:6\)"):
         group_names(flow, Groups("raises"))  # type: ignore[arg-type]
 
 
-def test_topics_of_kafka_itself_are_never_copied_whatever_a_policy_says(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
-    plan = planned(flow_with(replication_policy_class="mine:Greedy", topics_exclude=""), "__consumer_offsets", "orders")
-    assert [each.source.name for each in plan.copied] == ["orders"]
-
-
-def test_spark_watches_every_topic_where_only_a_class_knows_which_are_copied(
-    flow_with: Callable[..., ReplicationFlow],
-) -> None:
+def test_spark_watches_every_topic_where_only_a_class_knows_which_are_copied(flow_with: Flows) -> None:
     own_filter = flow_with(topic_filter_class="mine:Only", topic_filter_class_only="a", topics="b")
     assert subscribe_pattern(own_filter) == ".*"
     # Which topics are heartbeats is the policy's to say.

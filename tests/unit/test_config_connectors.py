@@ -13,6 +13,7 @@ from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
 from mirror_lib.topics.policy import remote_topic
 
+MM2 = "KafkaMirrorMaker2"
 PACKAGE = "org.apache.kafka.connect.mirror."
 PAIR = {
     "source.cluster.alias": "A",
@@ -84,16 +85,49 @@ def test_a_checkpoint_connector_may_have_the_topics_that_are_copied_or_more(
     assert "does not read it" not in warnings(config)
 
 
-def test_a_missing_connector_switches_its_part_off(tmp_path: Path) -> None:
-    (flow,) = read(tmp_path, connector("Source")).flows
-    assert (flow.emit_checkpoints_interval, flow.emit_heartbeats_interval) == (None, None)
+def test_a_missing_or_disabled_connector_switches_its_part_off(tmp_path: Path) -> None:
+    def parts(*connectors: Config) -> Any:
+        (flow,) = read(tmp_path, *connectors).flows
+        return flow.emit_checkpoints_interval, flow.sync_group_offsets_interval, flow.emit_heartbeats_interval
+
+    assert parts(connector("Source")) == (None, None, None)
     both = [connector("Source"), connector("Checkpoint", sync_group_offsets_enabled=True)]
-    (flow,) = read(tmp_path, *both).flows
-    assert (flow.emit_checkpoints_interval, flow.sync_group_offsets_interval) == (60, 60)
-    assert flow.emit_heartbeats_interval is None
+    assert parts(*both) == (60, 60, None)
     both[1]["enabled"] = "false"
-    (flow,) = read(tmp_path, *both).flows
-    assert (flow.emit_checkpoints_interval, flow.sync_group_offsets_interval) == (None, None)
+    assert parts(*both) == (None, None, None)
+
+
+@pytest.mark.parametrize("part", ["Checkpoint", "Heartbeat"])
+def test_a_connector_alone_is_a_flow_that_copies_nothing_and_does_only_its_part(part: str, tmp_path: Path) -> None:
+    config = read(tmp_path, connector(part, enabled=True, topics="a"))
+    (flow,) = config.flows
+    assert (flow.name, flow.copied, config.heartbeat_pairs) == ("A->B", False, ())
+    assert (flow.sync_topic_configs_interval, flow.sync_topic_acls_interval) == (None, None)
+    assert flow.translates_in_run == (part == "Checkpoint") == (flow.topics == ("a",))
+    assert (flow.emit_heartbeats_interval is not None) == (part == "Heartbeat")
+    switch = "enabled" if part == "Checkpoint" else "emit_heartbeats_enabled"
+    assert "no flow is enabled" in refusal(tmp_path, connector(part, **{switch: False}))
+    assert not read(tmp_path, connector("Source", enabled=False), connector(part)).flows[0].copied
+
+
+def test_each_pair_of_clusters_is_a_flow_or_for_a_heartbeat_connector_alone_a_pair_with_heartbeats(
+    tmp_path: Path,
+) -> None:
+    turned = {
+        "source.cluster.alias": "B",
+        "target.cluster.alias": "A",
+        "source.cluster.bootstrap.servers": "b2:9092,b1:9092",
+        "target.cluster.bootstrap.servers": "a:9092",
+    }
+    fan_out = {**connector("Source"), "target.cluster.alias": "C", "target.cluster.bootstrap.servers": "c:9092"}
+    flows = read(tmp_path, connector("Source"), {**connector("Source"), **turned}, fan_out).flows
+    assert [flow.name for flow in flows] == ["A->B", "B->A", "A->C"]
+    assert [flow.target.bootstrap_servers for flow in flows] == ["b1:9092,b2:9092", "a:9092", "c:9092"]
+    back = {**connector("Heartbeat"), **turned}
+    config = read(tmp_path, connector("Source"), back)
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert [pair.name for pair in config.heartbeat_pairs] == ["B->A"]
+    assert read(tmp_path, connector("Source"), {**back, "emit.heartbeats.enabled": "false"}).heartbeat_pairs == ()
 
 
 @pytest.mark.parametrize(
@@ -103,25 +137,52 @@ def test_a_missing_connector_switches_its_part_off(tmp_path: Path) -> None:
         lambda config: [config],
         lambda config: [{"name": "x", "config": config, "tasks": [], "type": "source"}],
         lambda config: {"x": {"info": {"name": "x", "config": config, "tasks": [{"connector": "x", "task": 0}]}}},
+        lambda config: {**config, "connector.class": "MirrorSource"},
+        lambda config: {**config, "connector.class": f" {PACKAGE}MirrorSourceConnector"},
+        lambda config: {**config, "tasks.max": 3, "groups": None},
+        lambda config: "\n".join(f"{key}={value}" for key, value in config.items()),
     ],
-    ids=["POST", "list", "list of GET", "expand=info"],
+    ids=["POST", "list", "list of GET", "expand=info", "short class", "blank", "null", ".properties"],
 )
 def test_every_form_that_connect_gives_or_takes_is_read(wrapped: Any, tmp_path: Path) -> None:
-    config = connector("Source", topics="orders", tasks_max=3, sync_topic_acls_enabled=False)
-    assert read(tmp_path, wrapped(config)).flows == read(tmp_path, config).flows
-    (flow,) = read(tmp_path, wrapped(config)).flows
+    config = connector("Source", topics="orders", tasks_max="3", sync_topic_acls_enabled="false")
+    given = wrapped(config)
+    path = tmp_path / ("source.properties" if isinstance(given, str) else "source.json")
+    path.write_text(given if isinstance(given, str) else json.dumps(given))
+    (flow,) = flows = load([str(path)], {}).flows
+    assert flows == read(tmp_path, config).flows
     assert (flow.topics, flow.tasks_max, flow.sync_topic_acls_interval) == (("orders",), 3, None)
 
 
-@pytest.mark.parametrize("name", ["MirrorSourceConnector", "MirrorSource", f" {PACKAGE}MirrorSourceConnector"])
-def test_a_class_goes_by_any_name_that_connect_knows(name: str, tmp_path: Path) -> None:
-    assert [flow.name for flow in read(tmp_path, {**connector("Source"), "connector.class": name}).flows] == ["A->B"]
+def test_keys_without_effect_and_connectors_of_others_are_ignored_and_named(tmp_path: Path) -> None:
+    dump: Config = {name: {"info": {"name": name, "config": connector("Source")}} for name in ("sink", "mirror")}
+    dump["sink"]["info"]["config"] = {"connector.class": "io.FileSink", "topics": "orders"}
+    config = read(tmp_path, dump)
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert "connector.class: ignored: 'io.FileSink' is not MirrorMaker's connector" in warnings(config)
+    config = read(tmp_path, connector("Source", topcis="x", security_protocol="SSL", foo_enabled=True))
+    assert config.flows[0].topics == (".*",) and "security.protocol" not in config.flows[0].source.properties
+    for key in ("A->B.topcis", "A->B.security.protocol", "A->B.foo.enabled"):
+        assert f"{key}: ignored: it is not a setting of MirrorMaker either" in "\n".join(config.idle)
+    path = tmp_path / "source.cfg"
+    lines = [f"{key}={value}" for key, value in connector("Source", topics="orders").items()]
+    path.write_text("\n".join(["[section]", *lines, "source->target.enabled=true"]))
+    config = load(str(path), {})
+    assert [flow.name for flow in config.flows] == ["A->B"]
+    assert "A->B.[section]: ignored" in warnings(config) and "source->target.enabled: ignored" in warnings(config)
 
 
-def test_properties_null_keys_and_keys_of_the_file_are_read_as_in_json(tmp_path: Path) -> None:
-    path = tmp_path / "source.properties"
-    path.write_text("\n".join(f"{key}={value}" for key, value in connector("Source", topics="orders").items()))
-    assert load([str(path)], {}).flows == read(tmp_path, connector("Source", topics="orders", tasks_max=None)).flows
+def test_client_properties_are_the_source_connectors(tmp_path: Path) -> None:
+    source = connector("Source", consumer_isolation_level="read_uncommitted", source_cluster_security_protocol="SSL")
+    source["producer.override.linger.ms"] = "5"
+    (flow,) = read(tmp_path, source, connector("Checkpoint", consumer_auto_offset_reset="latest")).flows
+    assert (flow.isolation_level, flow.auto_offset_reset) == ("read_uncommitted", "earliest")
+    assert flow.target.client_properties("producer")["linger.ms"] == "5"
+    assert flow.source.properties["security.protocol"] == "SSL"
+    assert "security.protocol" not in flow.target.properties
+
+
+def test_keys_of_the_whole_file_are_read(tmp_path: Path) -> None:
     config = read(tmp_path, connector("Source", state="/data"), connector("Heartbeat", trigger="availableNow"))
     assert (config.state, config.trigger) == ("/data", "availableNow")
 
@@ -130,67 +191,6 @@ def test_blank_aliases_with_a_blank_separator_keep_names(tmp_path: Path) -> None
     blank = {"source.cluster.alias": "", "target.cluster.alias": "", "replication.policy.separator": ""}
     (flow,) = read(tmp_path, {**connector("Source"), **blank}).flows
     assert (flow.name, remote_topic(flow, "orders")) == ("source->target", "orders")
-
-
-def test_connectors_of_others_are_left_out_and_named(tmp_path: Path) -> None:
-    dump: Config = {name: {"info": {"name": name, "config": connector("Source")}} for name in ("sink", "mirror")}
-    dump["sink"]["info"]["config"] = {"connector.class": "io.FileSink", "topics": "orders"}
-    config = read(tmp_path, dump)
-    assert [flow.name for flow in config.flows] == ["A->B"]
-    assert "connector.class: ignored: 'io.FileSink' is not MirrorMaker's connector" in warnings(config)
-
-
-def test_both_directions_give_each_cluster_once_and_two_targets_give_two_flows(tmp_path: Path) -> None:
-    back = {
-        **connector("Source"),
-        "source.cluster.alias": "B",
-        "target.cluster.alias": "A",
-        "source.cluster.bootstrap.servers": "b2:9092,b1:9092",
-        "target.cluster.bootstrap.servers": "a:9092",
-    }
-    fan_out = {**connector("Source"), "target.cluster.alias": "C", "target.cluster.bootstrap.servers": "c:9092"}
-    config = read(tmp_path, connector("Source"), back, fan_out)
-    assert [flow.name for flow in config.flows] == ["A->B", "B->A", "A->C"]
-    assert [flow.target.bootstrap_servers for flow in config.flows] == ["b1:9092,b2:9092", "a:9092", "c:9092"]
-
-
-def test_clients_are_the_source_connectors(tmp_path: Path) -> None:
-    source = connector("Source", consumer_isolation_level="read_uncommitted")
-    source["producer.override.linger.ms"] = "5"
-    source["source.cluster.security.protocol"] = "SSL"
-    (flow,) = read(tmp_path, source, connector("Checkpoint", consumer_auto_offset_reset="latest")).flows
-    assert (flow.isolation_level, flow.auto_offset_reset) == ("read_uncommitted", "earliest")
-    assert flow.target.client_properties("producer")["linger.ms"] == "5"
-    assert flow.source.properties["security.protocol"] == "SSL"
-    assert "security.protocol" not in flow.target.properties
-
-
-def test_a_heartbeat_connector_alone_writes_heartbeats_and_copies_nothing(tmp_path: Path) -> None:
-    back = {**connector("Heartbeat"), "source.cluster.alias": "B", "target.cluster.alias": "A"}
-    config = read(tmp_path, connector("Source"), back)
-    assert [flow.name for flow in config.flows] == ["A->B"]
-    assert [pair.name for pair in config.heartbeat_pairs] == ["B->A"]
-    back["emit.heartbeats.enabled"] = "false"
-    assert read(tmp_path, connector("Source"), back).heartbeat_pairs == ()
-
-
-@pytest.mark.parametrize("part", ["Checkpoint", "Heartbeat"])
-def test_a_connector_alone_is_a_flow_that_copies_nothing_and_does_only_its_part(part: str, tmp_path: Path) -> None:
-    config = read(tmp_path, connector(part, enabled=True))
-    (flow,) = config.flows
-    assert (flow.name, flow.copied, config.heartbeat_pairs) == ("A->B", False, ())
-    assert (flow.sync_topic_configs_interval, flow.sync_topic_acls_interval) == (None, None)
-    assert flow.translates_in_run == (part == "Checkpoint")
-    assert (flow.emit_heartbeats_interval is not None) == (part == "Heartbeat")
-    switch = "enabled" if part == "Checkpoint" else "emit_heartbeats_enabled"
-    assert "no flow is enabled" in refusal(tmp_path, connector(part, **{switch: False}))
-
-
-def test_a_checkpoint_connector_without_a_source_connector_has_its_own_topics(tmp_path: Path) -> None:
-    (flow,) = read(tmp_path, connector("Checkpoint", topics="a", groups="g")).flows
-    assert (flow.topics, flow.groups) == (("a",), ("g",))
-    (flow,) = read(tmp_path, connector("Source", enabled=False), connector("Checkpoint")).flows
-    assert not flow.copied
 
 
 IDENTITY = PACKAGE + "IdentityReplicationPolicy"
@@ -233,24 +233,14 @@ def test_what_is_wrong_or_contradicts_is_one_sentence(configs: Any, sentence: st
     assert sentence in refusal(tmp_path, *configs)
 
 
-def test_lines_are_counted_past_keys_that_look_like_values(tmp_path: Path) -> None:
+def test_json_is_read_as_json_and_not_as_yaml(tmp_path: Path) -> None:
     text = json.dumps(connector("Source", topics='a "quoted": b'), indent=1).replace("  ", "\t")
     assert "(0.json:9)" in refusal(tmp_path, text.replace("\n}", ',\n "tasks.max": "many"\n}'))
-
-
-def test_json_is_read_as_json_and_not_as_yaml(tmp_path: Path) -> None:
     values = {"a": "\U0001f600 \\ \t/", "b": "null", "c": "# {", "d": " x ", "e": ""}
     sources = [{**connector("Source"), **{f"source.cluster.ssl.{key}": text for key, text in values.items()}}]
     (flow,) = read(tmp_path, json.dumps(sources).replace("/", "\\/")).flows
     found = {key[4:]: text for key, text in flow.source.properties.items() if key.startswith("ssl.")}
     assert found == {key: text.strip() for key, text in values.items()}
-
-
-def test_keys_that_no_connector_reads_are_ignored_and_named(tmp_path: Path) -> None:
-    config = read(tmp_path, connector("Source", topcis="x", security_protocol="SSL", foo_enabled=True))
-    assert config.flows[0].topics == (".*",) and "security.protocol" not in config.flows[0].source.properties
-    for key in ("A->B.topcis", "A->B.security.protocol", "A->B.foo.enabled"):
-        assert f"{key}: ignored: it is not a setting of MirrorMaker either" in "\n".join(config.idle)
 
 
 def test_a_workers_file_may_stand_beside_its_connectors_and_its_converter_and_providers_count(tmp_path: Path) -> None:
@@ -278,30 +268,20 @@ def test_a_workers_file_may_stand_beside_its_connectors_and_its_converter_and_pr
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("name", "text", "kind", "way_out"),
     [
-        ("apiVersion: kafka.strimzi.io/v1beta2\nkind: KafkaMirrorMaker2\nspec: {}\n", "KafkaMirrorMaker2"),
-        ("---\nkind: KafkaConnector\napiVersion: x/v1\nspec:\n  - {{ broken\n", "KafkaConnector"),
-        ('{"apiVersion": "v1",\n "kind": "KafkaMirrorMaker2"}', "KafkaMirrorMaker2"),
-        ("apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "ConfigMap"),
-        ("apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\nkind: KafkaMirrorMaker2\n", "KafkaMirrorMaker2"),
+        ("mm2.yaml", "apiVersion: kafka.strimzi.io/v1beta2\nkind: KafkaMirrorMaker2\nspec: {}\n", MM2, ""),
+        ("mm2.yaml.tpl", "---\nkind: KafkaConnector\napiVersion: x/v1\nspec:\n  - {{ broken\n", "KafkaConnector", ""),
+        ("mm2.json", '{"apiVersion": "v1",\n "kind": "KafkaMirrorMaker2"}', MM2, ""),
+        ("cm.yaml", "apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "ConfigMap", "the file that is in it"),
+        ("two.yml", "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\nkind: KafkaMirrorMaker2\n", MM2, ""),
     ],
 )
-@pytest.mark.parametrize("name", ["mm2.yaml", "mm2.json", "mm2.yml.tpl"])
-def test_a_resource_of_kubernetes_is_one_sentence_with_the_way_out(
-    text: str, kind: str, name: str, tmp_path: Path
+def test_a_resource_of_kubernetes_is_refused_with_what_to_do(
+    name: str, text: str, kind: str, way_out: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError) as caught:
         load(str(tmp_path / name), {})
-    way_out = "the file that is in it" if kind == "ConfigMap" else "connectors?expand=info"
-    assert caught.value.message.startswith(f"{kind} is a resource") and way_out in caught.value.message
-
-
-def test_lines_that_a_tool_left_in_a_connectors_file_are_keys_without_effect(tmp_path: Path) -> None:
-    path = tmp_path / "source.cfg"
-    lines = [f"{key}={value}" for key, value in connector("Source", topics="orders").items()]
-    path.write_text("\n".join(["[section]", *lines, "source->target.enabled=true"]))
-    config = load(str(path), {})
-    assert [flow.name for flow in config.flows] == ["A->B"]
-    assert "A->B.[section]: ignored" in warnings(config) and "source->target.enabled: ignored" in warnings(config)
+    assert caught.value.message.startswith(f"{kind} is a resource")
+    assert (way_out or "connectors?expand=info") in caught.value.message

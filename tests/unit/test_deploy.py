@@ -11,18 +11,18 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence
 
 import pytest
 import yaml
 
 from mirror_lib import cli, wheel_task
 from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.spark.java import packages
+from tests.lab.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "conf" / "deploy"
-SCRIPTS = sorted(DEPLOY.rglob("*.sh"))
 # What a platform brings itself, or shows its own page for.
 DATABRICKS_OWN = (
     *("spark.sql.extensions", "spark.sql.catalog.spark_catalog"),
@@ -62,22 +62,13 @@ def settings() -> Mapping[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def drift(given: Mapping[str, str], wanted: Mapping[str, str]) -> List[str]:
-    """What differs."""
-    return sorted(name for name in {*wanted, *given} if given.get(name) != wanted.get(name))
-
-
-@pytest.mark.parametrize("form", ["continuous", "scheduled"])
-def test_kubernetes_has_the_settings_of_spark_submit(settings: Mapping[str, str], form: str) -> None:
-    given = applications()[form]["sparkConf"]
-    assert drift(given, settings) == []
-
-
-@pytest.mark.parametrize("job", ["mirror_once", "mirror_continuous"])
-def test_databricks_has_the_settings_of_spark_submit_but_for_its_own(settings: Mapping[str, str], job: str) -> None:
+def test_platforms_have_the_settings_of_spark_submit(settings: Mapping[str, str]) -> None:
     assert settings.keys() >= set(DATABRICKS_OWN)
-    wanted = {name: value for name, value in settings.items() if name not in DATABRICKS_OWN}
-    assert drift(jobs()[job]["job_clusters"][0]["new_cluster"]["spark_conf"], wanted) == []
+    for spec in applications().values():
+        assert spec["sparkConf"] == settings
+    for job in jobs().values():
+        wanted = {name: value for name, value in settings.items() if name not in DATABRICKS_OWN}
+        assert job["job_clusters"][0]["new_cluster"]["spark_conf"] == wanted
 
 
 def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises() -> None:
@@ -93,113 +84,86 @@ def test_databricks_jobs_run_once_at_a_time_by_an_entry_point_that_raises() -> N
         assert task["job_cluster_key"] == job["job_clusters"][0]["job_cluster_key"]
 
 
-def floor(requirement: str) -> Tuple[str, Tuple[int, ...]]:
-    name, _, bounds = requirement.partition(">=")
-    return name, tuple(int(part) for part in bounds.partition(",")[0].split("."))
-
-
-def test_databricks_installs_what_the_wheel_leaves_to_its_extra() -> None:
+def test_databricks_installs_the_packages_of_the_wheels_extra() -> None:
     assigned = [node for node in ast.parse((ROOT / "setup.py").read_text()).body if isinstance(node, ast.Assign)]
-    (floors,) = [ast.literal_eval(n.value) for n in assigned if getattr(n.targets[0], "id", "") == "ARROW"]
+    (wanted,) = [ast.literal_eval(n.value) for n in assigned if getattr(n.targets[0], "id", "") == "ARROW"]
     for job in jobs().values():
         libraries = job["tasks"][0]["libraries"]
-        given = dict(floor(each["pypi"]["package"]) for each in libraries if "pypi" in each)
-        wanted = dict(map(floor, floors))
-        assert given.keys() == wanted.keys() and all(given[name] >= wanted[name] for name in wanted)
+        given = [each["pypi"]["package"] for each in libraries if "pypi" in each]
+        assert {each.partition(">=")[0] for each in given} == {each.partition(">=")[0] for each in wanted}
         assert [each["whl"] for each in libraries if "whl" in each] == ["../../../dist/*.whl"]
+
+
+def loaded(text: str, folder: Path) -> MirrorConfig:
+    """The configuration with a login for each reference of it."""
+    line = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
+    (folder / "mirror.yaml").write_text(text)
+    return load(str(folder / "mirror.yaml"), dict.fromkeys(references(text), line))
 
 
 def references(text: str) -> List[str]:
     return re.findall(r"\$\{env:(\w+)\}", text)
 
 
-def test_secrets_of_the_databricks_configuration_come_from_a_scope(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = DEPLOY / "databricks" / "mirror.yaml"
-    line = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
+def test_databricks_configuration_loads_with_secrets_from_a_scope(tmp_path: Path) -> None:
+    text = (DEPLOY / "databricks" / "mirror.yaml").read_text()
     for job in jobs().values():
         secrets = job["job_clusters"][0]["new_cluster"]["spark_env_vars"]
-        assert secrets.keys() == set(references(path.read_text()))
+        assert secrets.keys() == set(references(text))
         assert all(re.fullmatch(r"\{\{secrets/[\w-]+/[\w-]+\}\}", value) for value in secrets.values())
-    for name in references(path.read_text()):
-        monkeypatch.setenv(name, line)
-    config = load([str(path)])
-    assert [flow.name for flow in config.flows] == ["source->target"] and not config.warnings
+    assert not loaded(text, tmp_path).warnings
 
 
-def test_kubernetes_configuration_loads_and_its_mounts_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kubernetes_configuration_loads_and_its_mounts_exist(tmp_path: Path) -> None:
     base = {document["kind"]: document for document in documents("kubernetes/base.yaml")}
-    text = base["ConfigMap"]["data"]["mirror.yaml"]
-    line = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
-    for name in references(text):
-        monkeypatch.setenv(name, line)
-    (tmp_path / "mirror.yaml").write_text(text)
-    config = load([str(tmp_path / "mirror.yaml")])
+    (service,) = documents("kubernetes/driver-service.yaml")
+    names = {kind: document["metadata"]["name"] for kind, document in base.items()}
+    labels = base["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]
+    config = loaded(base["ConfigMap"]["data"]["mirror.yaml"], tmp_path)
+    assert service["spec"]["selector"] == labels
+    # Spark and the mirror choose ports: the rule may name none.
+    assert all("ports" not in rule for rule in base["NetworkPolicy"]["spec"]["ingress"])
     for spec in applications().values():
         assert spec["arguments"][0] == "/etc/mirror/mirror.yaml"
         cli.command_line().parse_args(["run", *spec["arguments"]])
         volumes = {each["name"]: each for each in spec["volumes"]}
-        assert volumes["config"]["configMap"]["name"] == base["ConfigMap"]["metadata"]["name"]
-        claim = volumes["state"]["persistentVolumeClaim"]["claimName"]
-        assert claim == base["PersistentVolumeClaim"]["metadata"]["name"]
+        assert volumes["config"]["configMap"]["name"] == names["ConfigMap"]
+        assert volumes["state"]["persistentVolumeClaim"]["claimName"] == names["PersistentVolumeClaim"]
+        assert spec["driver"]["serviceAccount"] == names["ServiceAccount"]
         for pod in (spec["driver"], spec["executor"]):
             paths = [mount["mountPath"] for mount in pod["volumeMounts"] if mount["name"] == "state"]
             assert any(config.state.startswith(f"{path}/") for path in paths)
-            assert pod["labels"] == {"app": base["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]["app"]}
-        assert spec["driver"]["serviceAccount"] == base["ServiceAccount"]["metadata"]["name"]
+            assert pod["labels"] == {"app": labels["app"]}
 
 
 def test_image_has_one_spark_and_the_delta_that_fits_it() -> None:
     text = (DEPLOY / "kubernetes" / "Dockerfile").read_text()
     (spark,) = re.findall(r"^FROM \S+/spark:([\d.]+)-", text, re.MULTILINE)
-    delta = packages(spark)[1].rpartition(":")[2]
-    assert f"delta-spark=={delta}" in text
-    assert all(spec["sparkVersion"] == spark for spec in applications().values())
-    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for word in line.split()]
-    # Spark looks for no wildcard in `local:` addresses, so the image has the jars where Spark looks by itself.
+    assert f"delta-spark=={packages(spark)[1].rpartition(':')[2]}" in text
     assert f"COPY .cache/spark-{spark}-jars /opt/spark/jars" in text
-    assert not any("deps" in spec for spec in applications().values())
+    assert all(spec["sparkVersion"] == spark and "deps" not in spec for spec in applications().values())
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for word in line.split()]
     assert {"spark-submit.sh", "docs/fix/codes.md"} <= set(copied)
     assert all((ROOT / word).exists() for word in copied if not word.startswith(".cache/"))
 
 
-def test_driver_service_selects_what_the_network_policy_lets_executors_reach() -> None:
-    (service,) = documents("kubernetes/driver-service.yaml")
-    (policy,) = [each for each in documents("kubernetes/base.yaml") if each["kind"] == "NetworkPolicy"]
-    assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"]
-    # Spark and the mirror choose ports: the rule may name none.
-    assert all("ports" not in rule for rule in policy["spec"]["ingress"])
-
-
-def started() -> Mapping[str, str]:
-    """By platform, the shell command that starts the mirror."""
+def test_each_schedule_makes_one_run_to_the_present_end() -> None:
     (step,) = json.loads((DEPLOY / "emr" / "step.json").read_text())
     (workflow,) = documents("dataproc/workflow.yaml")
     cron = (DEPLOY / "cron" / "mirror").read_text().splitlines()[-1]
     tree = ast.parse((DEPLOY / "airflow" / "mirror_dag.py").read_text())
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    (command,) = [ast.literal_eval(n.value) for n in assigned if getattr(n.targets[0], "id", "") == "COMMAND"]
-    return {
-        "emr": shlex.join(step["Args"]),
-        "dataproc": workflow["jobs"][0]["pigJob"]["queryList"]["queries"][0],
-        "cron": cron.partition("/run/lock/mirror.lock ")[2].partition(" >>")[0],
-        "airflow": command,
-    }
-
-
-@pytest.mark.parametrize("platform", ["emr", "dataproc", "cron", "airflow"])
-def test_each_schedule_makes_one_run_to_the_present_end(platform: str) -> None:
-    words = shlex.split(started()[platform])
-    job = words.index("/etc/mirror/mirror.yaml")
-    assert words[job - 1].rpartition("/")[2] in ("submit.sh", "mirror.py")
-    assert cli.command_line().parse_args(["run", *words[job:]]).once
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_scripts_are_bash(script: Path) -> None:
-    assert subprocess.run(["bash", "-n", str(script)], capture_output=True).returncode == 0
-    assert os.access(script, os.X_OK)
+    (airflow,) = [ast.literal_eval(n.value) for n in assigned if getattr(n.targets[0], "id", "") == "COMMAND"]
+    for command in (
+        shlex.join(step["Args"]),
+        workflow["jobs"][0]["pigJob"]["queryList"]["queries"][0],
+        cron.partition("/run/lock/mirror.lock ")[2].partition(" >>")[0],
+        airflow,
+    ):
+        words = shlex.split(command)
+        job = words.index("/etc/mirror/mirror.yaml")
+        assert words[job - 1].rpartition("/")[2] in ("submit.sh", "mirror.py")
+        assert cli.command_line().parse_args(["run", *words[job:]]).once
 
 
 def test_the_archive_of_pack_is_what_submit_starts_on_yarn(tmp_path: Path) -> None:
@@ -220,30 +184,29 @@ def test_the_archive_of_pack_is_what_submit_starts_on_yarn(tmp_path: Path) -> No
     assert words[-3:] == [str(home / "jobs" / "mirror.py"), config, "--once"]
 
 
-def packed(folder: Path) -> str:
-    """A stand-in for Python in the folder of the archive: it makes no environment, as without a network."""
+def installed(folder: Path, *words: str, tools: Path = Path("/")) -> int:
+    """The exit code of install.sh with an archive, and a stand-in for Python that makes no environment."""
     subprocess.run([str(DEPLOY / "yarn" / "pack.sh")], cwd=folder, check=True, capture_output=True)
-    python = folder / "a-python"
-    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
-    python.chmod(0o755)
-    return str(python)
+    (folder / "a-python").write_text('#!/bin/sh\n[ "$1" = -c ]\n')
+    (folder / "a-python").chmod(0o755)
+    places = {"MIRROR_HOME": str(folder / "home"), "MIRROR_ETC": str(folder / "etc")}
+    environ = {**os.environ, "PATH": f"{os.environ['PATH']}:{tools}", **places}
+    command = [str(DEPLOY / "yarn" / "install.sh"), *words]
+    return subprocess.run(command, env=environ, capture_output=True).returncode
 
 
-@pytest.mark.parametrize("reported", ["arguments", "metadata"])
-def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_path: Path, reported: str) -> None:
+@pytest.mark.parametrize("given_by", ["arguments", "metadata"])
+def test_install_takes_the_given_archive_and_configuration(tmp_path: Path, given_by: str) -> None:
     """Up to the environment, at which the script ends."""
-    config, tools, python = tmp_path / "given.yaml", tmp_path / "tools", packed(tmp_path)
+    config, tools = tmp_path / "given.yaml", tmp_path / "tools"
     config.write_text("clusters: {}\n")
     tools.mkdir()
-    given = {"archive": str(tmp_path / "mirror.tar.gz"), "python": python, "config": str(config)}
+    given = {name: str(tmp_path / file) for name, file in (("archive", "mirror.tar.gz"), ("python", "a-python"))}
+    given["config"] = str(config)
     answers = "".join(f"attributes/mirror-{name}) echo {value} ;;\n" for name, value in given.items())
     (tools / "get_metadata_value").write_text(f"#!/bin/sh\ncase $1 in\n{answers}esac\n")
     (tools / "get_metadata_value").chmod(0o755)
-    environ = {**os.environ, "PATH": f"{os.environ['PATH']}:{tools}", "MIRROR_HOME": str(tmp_path / "home")}
-    words = list(given.values()) if reported == "arguments" else []
-    subprocess.run(
-        [str(DEPLOY / "yarn" / "install.sh"), *words], env={**environ, "MIRROR_ETC": str(tmp_path / "etc")}
-    )
+    installed(tmp_path, *(given.values() if given_by == "arguments" else ()), tools=tools)
     assert (tmp_path / "home" / "submit.sh").exists()
     written = tmp_path / "etc" / "mirror.yaml"
     assert written.read_text() == config.read_text() and written.stat().st_mode & 0o777 == 0o600
@@ -251,18 +214,9 @@ def test_install_takes_the_archive_and_the_configuration_that_it_is_told(tmp_pat
 
 @pytest.mark.parametrize("saved", ["home", "home.old"], ids=["first attempt", "after a killed one"])
 def test_install_that_fails_leaves_the_former_installation(tmp_path: Path, saved: str) -> None:
-    python = packed(tmp_path)
     for folder in {"home", saved}:
         (tmp_path / folder).mkdir()
     (tmp_path / saved / "former").touch()
-    environ = {**os.environ, "MIRROR_HOME": str(tmp_path / "home"), "MIRROR_ETC": str(tmp_path / "etc")}
-    command = [str(DEPLOY / "yarn" / "install.sh"), str(tmp_path / "mirror.tar.gz"), python]
-    assert subprocess.run(command, env=environ, capture_output=True, text=True).returncode != 0
+    assert installed(tmp_path, str(tmp_path / "mirror.tar.gz"), str(tmp_path / "a-python")) != 0
     assert [each.name for each in (tmp_path / "home").iterdir()] == ["former"]
     assert not (tmp_path / "home.old").exists() and not (tmp_path / "home.new").exists()
-
-
-def test_submit_names_what_is_missing() -> None:
-    for words in (["--queue", "etl"], ["--queue"]):
-        ran = subprocess.run([str(DEPLOY / "yarn" / "submit.sh"), *words], capture_output=True, text=True)
-        assert (ran.returncode, ran.stdout) == (2, "") and "submit.sh: " in ran.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Optional, Set
 
 import pytest
 
@@ -65,45 +65,38 @@ def test_each_package_has_hashes_and_no_address(name: str) -> None:
     assert entries and all("--hash=sha256:" in entry for entry in entries)
 
 
-def component(*licenses: Dict[str, Any]) -> Dict[str, Any]:
-    return {"name": "each", "version": "1", "licenses": list(licenses)}
-
-
-def report(*packages: Dict[str, Any]) -> str:
-    return json.dumps({"dependencies": list(packages), "fixes": []})
-
-
 @pytest.mark.parametrize(
-    "licenses",
+    ("licenses", "allowed"),
     [
-        [{"license": {"id": "Apache-2.0"}}],
-        [{"license": {"name": "License :: OSI Approved :: Apache Software License"}}],
-        [{"license": {"name": "The Apache Software License, Version 2.0"}}],
-        [{"expression": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0"}],
+        ([{"license": {"id": "Apache-2.0"}}], True),
+        ([{"license": {"name": "License :: OSI Approved :: Apache Software License"}}], True),
+        ([{"license": {"name": "The Apache Software License, Version 2.0"}}], True),
+        ([{"expression": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0"}], True),
+        ([], False),
+        ([{"license": {"id": "GPL-3.0-only"}}], False),
+        ([{"expression": "MIT AND LGPL-2.1-only"}], False),
     ],
 )
-def test_licence_on_the_list_is_allowed(licenses: List[Dict[str, Any]]) -> None:
-    assert unlicensed([component(*licenses)]) == []
+def test_licence_that_is_not_on_the_list_is_reported(licenses: List[Dict[str, Any]], allowed: bool) -> None:
+    assert (unlicensed([{"name": "each", "version": "1", "licenses": licenses}]) == []) is allowed
+
+
+CLEAN = {"name": "a", "version": "1", "vulns": []}
+VULNERABLE = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1"}]}
 
 
 @pytest.mark.parametrize(
-    "licenses", [[], [{"license": {"id": "GPL-3.0-only"}}], [{"expression": "MIT AND LGPL-2.1-only"}]]
+    ("packages", "found"),
+    [
+        ([CLEAN], []),
+        ([CLEAN, VULNERABLE], ["b 2: CVE-1"]),
+        # A package that the service does not have is not a clean one.
+        ([CLEAN, {"name": "b", "skip_reason": "not found"}], None),
+        ([], None),
+    ],
 )
-def test_other_licence_and_none_at_all_are_reported(licenses: List[Dict[str, Any]]) -> None:
-    assert len(unlicensed([component(*licenses)])) == 1
-
-
-def test_vulnerability_is_reported_with_its_package() -> None:
-    clean = {"name": "a", "version": "1", "vulns": []}
-    assert answered(report(clean)) == []
-    found = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1"}]}
-    assert answered(report(clean, found)) == ["b 2: CVE-1"]
-
-
-def test_package_that_the_service_does_not_have_is_no_clean_package() -> None:
-    clean = {"name": "a", "version": "1", "vulns": []}
-    assert answered(report(clean, {"name": "b", "skip_reason": "not found"})) is None
-    assert answered("") is None and answered(report()) is None
+def test_vulnerability_is_reported_with_its_package(packages: List[Any], found: Optional[List[str]]) -> None:
+    assert answered(json.dumps({"dependencies": packages, "fixes": []})) == found
 
 
 def test_audited_locks_exist_and_have_canonical_names() -> None:

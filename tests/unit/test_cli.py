@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List
 
 import pyspark
 import pytest
@@ -21,15 +21,14 @@ import pytest
 from mirror_lib import cli
 from mirror_lib.cli import command_line, main
 from mirror_lib.commands import run
-from mirror_lib.commands.arguments import brief
 from mirror_lib.commands.output import chosen_flows, json_words, wants_screen
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import ClusterConfig, MirrorConfig
+from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication.totals import FlowOutcome, TopicTotal
 from tests.lab.checkout import ROOT
-from tests.unit.configs import CLUSTERS, FLOW
+from tests.unit.configs import FLOW
 
 TWO_FLOWS = """\
 clusters:
@@ -98,25 +97,13 @@ def test_flows_are_chosen_by_name_or_target_and_unknown_ones_named_with_the_know
         assert reported.out == "" and reported.err.endswith("; the file has A->B, B->A\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("none.yaml", None, "the file cannot be read"),
-        ("mirror.txt", "x", "no clusters are given"),
-        ("mm2.properties", CLUSTERS, "no flow is enabled; write A->B.enabled = true"),
-        ("mirror.yaml", TWO_FLOWS.replace("topics:", "topcis:", 1), "topics"),
-    ],
-)
-def test_wrong_configuration_ends_with_2_and_one_line(
-    name: str, text: Optional[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / name
-    if text is not None:
-        path.write_text(text)
-    assert main(["run", str(path)]) == 2
-    reported = capsys.readouterr().err
-    assert reported.startswith("error: ") and reported.count("\n") == 1
-    assert name in reported and words in reported
+def test_wrong_configuration_ends_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mirror.yaml").write_text(TWO_FLOWS.replace("topics:", "topcis:", 1))
+    for name, words in (("none.yaml", "the file cannot be read"), ("mirror.yaml", "topcis is not a setting")):
+        assert main(["run", str(tmp_path / name)]) == 2
+        reported = capsys.readouterr().err
+        assert reported.startswith("error: ") and reported.count("\n") == 1
+        assert name in reported and words in reported
 
 
 def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,16 +114,6 @@ def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.Captu
     assert reported.out == "" and reported.err.count("warning: ") == 1 and f"mirror plan {path} --all" in reported.err
     assert main(["plan", str(path), "--flow", "none", "--all"]) == 2
     assert capsys.readouterr().err.startswith("warning: group.id: ignored: ")
-
-
-def test_warnings_about_keys_are_one_line_and_others_are_printed_in_full() -> None:
-    idle = ("k: ignored (f:1)", "n: ignored; did you mean m? (f:2)")
-    corrected = ("l is read as m (f:3)", "l: without quotes (f:3)")
-    config = MirrorConfig((), "state", warnings=("risk", *corrected, *idle), idle=idle, corrected=corrected)
-    keys = "2 keys without effect here and 1 key read otherwise than written, perhaps misspelt: n"
-    shown = ["risk", f"{keys}; `x` lists them"]
-    assert brief(config, "x") == shown
-    assert brief(MirrorConfig((), "state"), "x") == []
 
 
 def test_ctrl_c_ends_a_command_with_one_line(config: str) -> None:
@@ -161,18 +138,21 @@ def test_reader_that_has_seen_enough_is_no_error() -> None:
         assert printing.stderr.read() == ""
 
 
-def run_without(module: str, config: str) -> str:
-    """The error of a run where `import module` fails."""
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("pyspark", "package pyspark is missing (pip install '.[spark]'; for a Spark that is"),
+        ("delta", "package delta is missing (pip install '.[spark]'; for a Spark that is"),
+        # Spark 3.3 without `pyspark.sql.streaming.query` was reported as a missing pyspark.
+        ("pyspark.sql.types", "is installed"),
+        ("delta.tables", "is installed"),
+    ],
+)
+def test_package_that_is_missing_or_lacks_a_module_is_named(config: str, module: str, words: str) -> None:
     code = f"import sys; sys.modules['{module}'] = None; from mirror_lib.cli import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run([sys.executable, "-c", code, "run", config], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    return done.stderr
-
-
-@pytest.mark.parametrize("package", ["pyspark", "delta"])
-def test_missing_spark_is_named_with_what_to_do(config: str, package: str) -> None:
-    assert f"package {package} is missing (pip install '.[spark]'; for a Spark that is" in run_without(package, config)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert module in done.stderr and words in done.stderr and ("pip install" in done.stderr) == ("pip" in words)
 
 
 @pytest.mark.parametrize("with_spark_home", [True, False])
@@ -193,25 +173,11 @@ def test_platforms_spark_is_found_by_spark_home(tmp_path: Path, with_spark_home:
     assert (done.returncode == 0) is with_spark_home, done.stderr
 
 
-@pytest.mark.parametrize("module", ["pyspark.sql.types", "delta.tables"])
-def test_package_that_lacks_a_module_is_not_called_missing(config: str, module: str) -> None:
-    """Spark 3.3 without `pyspark.sql.streaming.query` was reported as a missing pyspark, and a second one installed."""
-    error = run_without(module, config)
-    assert module in error and "is installed" in error and "pip install" not in error
-
-
-@pytest.fixture
-def own_level() -> Iterator[logging.Logger]:
-    """Of what the product logs; it is put back."""
-    logger = logging.getLogger("mirror_lib")
-    before = logger.level
-    yield logger
-    logger.setLevel(before)
-
-
 def test_environment_says_how_much_is_logged_of_us_and_not_of_libraries(
-    config: str, own_level: logging.Logger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    ours = logging.getLogger("mirror_lib")
+    monkeypatch.setattr(ours, "level", ours.level)  # it is put back
     monkeypatch.setenv("MIRROR_LOG", "Debug")
     assert main(["run", config, "--flow", "none"]) == 2
     assert logging.getLogger("mirror_lib.supervisor").isEnabledFor(logging.DEBUG)
@@ -246,41 +212,19 @@ def test_json_goes_to_the_file_behind_the_sign_and_no_other_word_is_taken_for_on
     assert main(["plan", f"--json={tmp_path / 'none' / 'out.json'}", config]) == 2
 
 
-def test_reports_go_to_the_file_and_as_lines_to_standard_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from mirror_lib.commands.output import json_to, watcher
-    from mirror_lib.control.service import ControlReport, control_line
-
-    file = tmp_path / "out.json"
-    file.write_text("of an earlier run\n")
-    with json_to(str(file)):
-        watcher(True, control_line)(ControlReport("A->B", 1))
-    (document,) = map(json.loads, file.read_text().splitlines())
-    assert document == {**vars(ControlReport("A->B", 1)), "problems": []}
-    shown, line = capsys.readouterr(), control_line(ControlReport("A->B", 1)) + "\n"
-    assert shown.out == "" and re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d " + re.escape(line), shown.err)
-
-
-@pytest.mark.parametrize(
-    ("words", "environment", "shown"),
-    [
-        ([], {}, True),
-        (["--json=out.json"], {}, True),
-        (["--json"], {}, False),
-        (["--plain"], {}, False),
-        ([], {"MIRROR_SCREEN": "off"}, False),
-        ([], {"TERM": "dumb"}, False),
-    ],
-)
-def test_terminal_gets_the_live_table_unless_it_was_declined(
-    words: List[str], environment: Dict[str, str], shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    arguments = command_line().parse_args(json_words(["run", "mirror.yaml", *words]))
-    assert wants_screen(arguments, {"TERM": "xterm", **environment}) == shown
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-    assert not wants_screen(arguments, {"TERM": "xterm", **environment})
+def test_terminal_gets_the_live_table_unless_it_was_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    for tty in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: tty)  # noqa: B023
+        for words, environment, shown in (
+            ([], {}, True),
+            (["--json=out.json"], {}, True),
+            (["--json"], {}, False),
+            (["--plain"], {}, False),
+            ([], {"MIRROR_SCREEN": "off"}, False),
+            ([], {"TERM": "dumb"}, False),
+        ):
+            arguments = command_line().parse_args(json_words(["run", "mirror.yaml", *words]))
+            assert wants_screen(arguments, {"TERM": "xterm", **environment}) == (shown and tty)
 
 
 def test_each_flow_of_a_run_has_its_own_exit_code_in_its_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,11 +236,6 @@ def test_each_flow_of_a_run_has_its_own_exit_code_in_its_document(capsys: pytest
     printed = capsys.readouterr()
     documents = [json.loads(line) for line in printed.out.splitlines()]
     assert [(each["flow"], each["exit_code"], each["code"]) for each in documents] == [
-        ("A->B", 0, None),
-        ("B->A", 1, "MIR-201"),
-        ("C->D", 3, "MIR-304"),
+        *(("A->B", 0, None), ("B->A", 1, "MIR-201"), ("C->D", 3, "MIR-304")),
     ]
     assert all(f"error: {code}" in printed.err for code in ("MIR-201", "MIR-304"))
-    plain = command_line().parse_args(["run", "mirror.yaml"])
-    run._show(outcomes, errors, plain, False, False)
-    assert "1,204" in capsys.readouterr().out, "records that were filtered"

@@ -65,6 +65,7 @@ IN_A_FLOW = {
     "rename: ['a -> b$1']": "names group 1 in item 1, whose pattern has 0",
     "rename: ['a -> b/c']": "has in item 1 a remote topic that is no legal topic name",
     "rename: [a -> b, c -> __consumer_offsets]": "has in item 2 a remote topic that begins with __",
+    "tasks.max: 2\nhistory.days: 0": "history.days must be a whole number from 1 on, not '0' (mirror.yaml:7)",
     "provenance: perhaps": "A->B.provenance must be on or off, not 'perhaps'",
 }
 FILES = {

@@ -11,14 +11,15 @@ import struct
 import tempfile
 from array import array
 from pathlib import Path
-from typing import Any, Callable, List, Tuple, Type
+from typing import Any, Callable, Dict, List, Tuple, Type
 
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.security import pem_blocks, sasl_options
 from mirror_lib.errors import BatchError, ConfigError, MirrorError, StateError
 from mirror_lib.groups.mm2_format import (
@@ -38,6 +39,7 @@ from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.replication.encoder import Encoder
 from mirror_lib.rows.origin import headers_of, origin_of
 from tests.lab.offset_sync import sync_bytes
+from tests.unit.configs import FLOW, IN_YAML
 from tests.unit.logs import Rec, batch_of, marker, task_of
 from tests.unit.test_wire import kafkas_answer
 
@@ -79,24 +81,27 @@ def texts(*whole: str) -> st.SearchStrategy[str]:
     return st.one_of(st.text(max_size=200), changed)
 
 
-def tried(read: Callable[[], object], errors: Errors) -> None:
-    with contextlib.suppress(*errors):
-        read()
-
-
 ANSWERS = {version: bytes(kafkas_answer().encode(version=version)) for version in (4, 7, 11, 12, 13)}
-
-
-@many
-@given(st.sampled_from(sorted(ANSWERS)), st.data())
-def test_answer_to_a_fetch(version: int, data: st.DataObject) -> None:
-    # What the connection takes for no answer, and breaks.
-    answer = memoryview(data.draw(damaged(ANSWERS[version])))
-    tried(lambda: FetchAnswer.read(answer, version), (struct.error, ValueError, LookupError))
-
-
 RECORDS = [Rec(b"value", b"key", headers=(("trace", b"1"), ("none", None))), Rec(None, b"key"), Rec(b"v" * 300)]
 BATCHES = [bytes(batch_of(10, RECORDS, codec=codec).raw()) for codec in (0, GZIP, SNAPPY, LZ4, ZSTD)]
+SEQUENCES = damaged(*BATCHES, BATCHES[0] + BATCHES[3], bytes(marker(4).raw()))
+OLD = struct.pack(">qiIbb", 5, 22, 0, 1, 0) + struct.pack(">q", 7) + struct.pack(">ii", -1, 2) + b"vv"
+CHECKPOINT = encode_checkpoint(Checkpoint("billing", "A.orders", 3, 17, 19, "metadata"))
+SYNC = sync_bytes(PointSync("orders", 3, 17, 19))
+HEADERS = b"\x00\x00\x00\x01\x02\x01\x0ev\x02\x1amirror.origin\x28A/orders/3/1234/Qx7f2k"
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
+MECHANISMS = st.sampled_from(["PLAIN", "SCRAM-SHA-256", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"])
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
+CONNECTOR = (
+    b'{"name": "mm2", "config": {"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector", '
+    b'"source.cluster.alias": "A", "target.cluster.alias": "B", "source.cluster.bootstrap.servers": "a:9092", '
+    b'"target.cluster.bootstrap.servers": "b:9092", "topics": "o.*"}}'
+)
+FILES = {
+    ".yaml": f"{IN_YAML}    topics: ['o.*']\n".encode(),
+    ".properties": f"{FLOW}A->B.topics = o.*\n".encode(),
+    ".json": CONNECTOR,
+}
 
 
 def encoded(data: bytes, max_message_bytes: int = 1_000_000) -> List[Outgoing]:
@@ -105,124 +110,97 @@ def encoded(data: bytes, max_message_bytes: int = 1_000_000) -> List[Outgoing]:
 
 
 def sealed(raw: bytes) -> bytes:
-    """The batch with the length and the checksum that it should have: its writer did it so."""
+    """The batch with the length and the checksum of its bytes, as if its writer had damaged it."""
     if len(raw) <= CHECKED_FROM:
         return raw
     checked = raw[CHECKED_FROM:]
     return raw[:8] + struct.pack(">i", len(raw) - 12) + raw[12:17] + struct.pack(">I", crc32c(checked)) + checked
 
 
-SEQUENCES = damaged(*BATCHES, BATCHES[0] + BATCHES[3], bytes(marker(4).raw()))
+def loaded(ending: str, content: bytes) -> MirrorConfig:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"mirror{ending}"
+        path.write_bytes(content)
+        return load(str(path), {})
 
 
-@many
-@given(st.one_of(SEQUENCES, damaged(*BATCHES).map(sealed)), st.sampled_from([1_000_000, 100]))
-def test_record_batches_of_every_codec(data: bytes, room: int) -> None:
-    tried(lambda: encoded(data, room), (BatchError, RecordTooLarge))
+def login(mechanism: str, line: str) -> object:
+    return sasl_options({"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": line})
 
 
-def test_record_batches_that_are_whole_are_encoded() -> None:
+# Arguments, what reads them, and its declared errors. The connection takes those of a fetch for no answer, and breaks;
+# those of headers are of records whose batch has a right checksum.
+READERS: Dict[str, Tuple[st.SearchStrategy[Any], Callable[..., object], Errors]] = {
+    **{
+        f"a fetch answer of version {version}": (
+            st.tuples(damaged(whole).map(memoryview), st.just(version)),
+            FetchAnswer.read,
+            (struct.error, ValueError, LookupError),
+        )
+        for version, whole in ANSWERS.items()
+    },
+    "record batches": (
+        st.tuples(st.one_of(SEQUENCES, damaged(*BATCHES).map(sealed)), st.sampled_from([1_000_000, 100])),
+        encoded,
+        (BatchError, RecordTooLarge),
+    ),
+    "messages of old magics": (st.tuples(damaged(OLD)), read_messages, (BatchError, struct.error)),
+    "the last offset of old messages": (st.tuples(damaged(OLD)), last_offset, (BatchError, struct.error)),
+    **{
+        f"a payload of codec {codec}": (
+            st.tuples(st.just(codec), damaged(compress(codec, b"payload " * 50)), st.just(LIMIT)),
+            decompress,
+            (BatchError,),
+        )
+        for codec in (GZIP, SNAPPY, LZ4, ZSTD)
+    },
+    "a checkpoint": (st.tuples(*map(damaged, CHECKPOINT)), decode_checkpoint, (StateError,)),
+    "an offset sync": (st.tuples(*map(damaged, SYNC)), decode_offset_sync, (StateError,)),
+    "headers": (
+        st.tuples(damaged(HEADERS)),
+        lambda body: (list(headers_of(body)), origin_of(body)),
+        (BatchError, IndexError, ValueError),
+    ),
+    **{
+        f"a {ending} file": (st.tuples(st.just(ending), damaged(whole)), loaded, (MirrorError,))
+        for ending, whole in FILES.items()
+    },
+    "a login line": (st.tuples(MECHANISMS, texts(JAAS)), login, (ConfigError,)),
+    "PEM text": (st.tuples(texts(PEM), st.just("CERTIFICATE")), pem_blocks, ()),
+    "positions of a user": (
+        st.tuples(
+            texts('{"orders": {"0": 17, "1": -2}}', "topic,partition,offset\norders,0,17\n"), st.just("positions")
+        ),
+        read_positions,
+        (MirrorError,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_input_is_read_or_ends_in_a_declared_error(name: str) -> None:
+    arguments, read, errors = READERS[name]
+
+    @many
+    @given(arguments)
+    def check(given_arguments: Tuple[Any, ...]) -> None:
+        with contextlib.suppress(*errors):
+            read(*given_arguments)
+
+    check()
+
+
+def test_whole_input_is_read() -> None:
     """The control of the one above: a seal alone changes nothing."""
     for raw in BATCHES:
         assert sealed(raw) == raw and sum(each.record_count for each in encoded(raw)) == len(RECORDS)
+    for ending, whole in FILES.items():
+        assert [flow.topics for flow in loaded(ending, whole).flows] == [("o.*",)]
 
 
-@many
-@given(damaged(struct.pack(">qiIbb", 5, 22, 0, 1, 0) + struct.pack(">q", 7) + struct.pack(">ii", -1, 2) + b"vv"))
-def test_messages_of_old_magics(data: bytes) -> None:
-    tried(lambda: read_messages(data), (BatchError, struct.error))
-    tried(lambda: last_offset(data), (BatchError, struct.error))
-
-
-@many
-@given(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]), st.data())
-def test_compressed_payload(codec: int, data: st.DataObject) -> None:
-    packed = data.draw(damaged(compress(codec, b"payload " * 50)))
-    tried(lambda: decompress(codec, packed, LIMIT), (BatchError,))
-
-
-CHECKPOINT = encode_checkpoint(Checkpoint("billing", "A.orders", 3, 17, 19, "metadata"))
-SYNC = sync_bytes(PointSync("orders", 3, 17, 19))
-
-
-DECODERS = [(decode_checkpoint, *CHECKPOINT), (decode_offset_sync, *SYNC)]
-
-
-@many
-@given(st.sampled_from(DECODERS), st.data())
-def test_record_of_an_internal_topic(of: Any, data: st.DataObject) -> None:
-    decode, (key, value) = of[0], (data.draw(damaged(each)) for each in of[1:])
-    tried(lambda: decode(key, value), (StateError,))
-
-
-@many
-@given(damaged(b"\x00\x00\x00\x01\x02\x01\x0ev\x02\x1amirror.origin\x28A/orders/3/1234/Qx7f2k"))
-def test_headers_of_a_record(body: bytes) -> None:
-    # Of records whose batch has a right checksum, so they were written so; a wrong varint ends in a declared error.
-    tried(lambda: (list(headers_of(body)), origin_of(body)), (BatchError, IndexError, ValueError))
-
-
-YAML = b"""\
-clusters:
-  A: {bootstrap.servers: 'a:9092'}
-  B: {bootstrap.servers: 'b:9092'}
-flows:
-  A->B:
-    topics: ['o.*']
-"""
-PROPERTIES = b"""\
-clusters = A, B
-A.bootstrap.servers = a:9092
-B.bootstrap.servers = b:9092
-A->B.enabled = true
-A->B.topics = o.*
-"""
-CONNECTOR = (
-    b'{"name": "mm2", "config": {"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector", '
-    b'"source.cluster.alias": "A", "target.cluster.alias": "B", "source.cluster.bootstrap.servers": "a:9092", '
-    b'"target.cluster.bootstrap.servers": "b:9092", "topics": "o.*"}}'
-)
-
-
-@many
-@given(st.sampled_from([(".yaml", YAML), (".properties", PROPERTIES), (".json", CONNECTOR)]), st.data())
-def test_configuration_file(of: Tuple[str, bytes], data: st.DataObject) -> None:
-    ending, whole = of
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"mirror{ending}"
-        path.write_bytes(data.draw(damaged(whole)))
-        tried(lambda: load(str(path), {}), (MirrorError,))
-
-
-@pytest.mark.parametrize(("ending", "whole"), [(".yaml", YAML), (".properties", PROPERTIES), (".json", CONNECTOR)])
-def test_configuration_file_that_is_whole_is_read(ending: str, whole: bytes, tmp_path: Path) -> None:
-    """The control of the one above."""
-    path = tmp_path / f"mirror{ending}"
-    path.write_bytes(whole)
-    assert [flow.topics for flow in load(str(path), {}).flows] == [("o.*",)]
-
-
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w";'
-
-
-@many
-@given(st.sampled_from(["PLAIN", "SCRAM-SHA-256", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"]), texts(JAAS))
-@example("PLAIN", JAAS.replace(";", "") + " " * 3000)
-def test_login_line(mechanism: str, line: str) -> None:
-    props = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.jaas.config": line}
-    tried(lambda: sasl_options(props), (ConfigError,))
-
-
-@many
-@given(texts("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"))
-def test_pem_text(text: str) -> None:
-    pem_blocks(text, "CERTIFICATE")
-
-
-@many
-@given(texts('{"orders": {"0": 17, "1": -2}}', "topic,partition,offset\norders,0,17\n"))
-def test_positions_of_a_user(text: str) -> None:
-    tried(lambda: read_positions(text, "positions"), (MirrorError,))
+def test_login_line_of_many_blanks_without_an_end_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        login("PLAIN", JAAS.replace(";", "") + " " * 3000)
 
 
 NUMBERS = st.one_of(st.integers(-3, 40), st.integers(-(2**63) - 1, 2**63), st.none(), st.text(max_size=2))

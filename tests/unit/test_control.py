@@ -9,16 +9,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
-from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.service import (
     RETRY_SECONDS,
-    ControlReport,
     Duty,
     LastClusters,
-    control_line,
     pause_after,
 )
 from mirror_lib.control.sync import Synced, sync_topic_configs
@@ -27,78 +24,52 @@ from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.threads import running
 from mirror_lib.topics.filters import why_skipped
+from tests.unit.configs import FLOW, IN_YAML, YAML, read
 
-YAML = """\
-clusters:
-  A: {bootstrap.servers: "127.0.0.1:1"}
-  B: {bootstrap.servers: "127.0.0.1:2"}
-  C: {bootstrap.servers: "127.0.0.1:3"}
-"""
-MM2 = """\
-clusters = A, B
-A.bootstrap.servers = 127.0.0.1:1
-B.bootstrap.servers = 127.0.0.1:2
-A->B.enabled = true
-"""
-
-
-def loaded(tmp_path: Path, text: str, name: str = "mirror.yaml") -> MirrorConfig:
-    path = tmp_path / name
-    path.write_text(text)
-    return load(str(path))
+C = '  C: {bootstrap.servers: "c:9092"}\n'
+THREE = IN_YAML.replace("flows:\n  A->B:\n", C + "flows:\n")
+BACK = "  B->A: {enabled: false, emit.heartbeats.enabled: true}\n"
 
 
 def pairs(config: MirrorConfig) -> List[str]:
     return [pair.name for pair in config.heartbeat_pairs]
 
 
-BACK = "  B->A: {enabled: false, emit.heartbeats.enabled: true}\n"
-BARE = "emit.heartbeats.enabled: true\n"
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (MM2, ["B->A"]),
-        (MM2 + "B->A.enabled = false\n", ["B->A"]),
-        (MM2 + "A->B.emit.heartbeats.enabled = false\n", ["B->A"]),
-        (MM2 + "B->A.emit.heartbeats.enabled = false\n", []),
-        (MM2 + "emit.heartbeats.enabled = false\n", []),
-        (MM2 + "B->A.enabled = true\n", []),
-        (MM2 + "B->A.enabled = false\nB->A.emit.heartbeats.enabled = true\n", ["B->A"]),
-        (MM2 + "B->A.enabled = false\nemit.heartbeats.enabled = true\n", ["B->A"]),
-        # No flow reads or writes C.
-        (MM2.replace("A, B", "A, B, C") + "C.bootstrap.servers = 127.0.0.1:3\n", ["B->A"]),
+        ("", ["B->A"]),
+        ("B->A.enabled = false\n", ["B->A"]),
+        ("A->B.emit.heartbeats.enabled = false\n", ["B->A"]),
+        ("B->A.emit.heartbeats.enabled = false\n", []),
+        ("emit.heartbeats.enabled = false\n", []),
+        ("B->A.enabled = true\n", []),
+        ("B->A.enabled = false\nB->A.emit.heartbeats.enabled = true\n", ["B->A"]),
+        ("B->A.enabled = false\nemit.heartbeats.enabled = true\n", ["B->A"]),
         # In YAML only where the file asks for them, and only to clusters that are copied from.
-        (YAML + "flows:\n  A->B: {}\n", []),
-        (YAML + "flows:\n  A->B: {}\n" + BACK, ["B->A"]),
-        (YAML + BARE + "flows:\n  A->B: {}\n  C->B: {}\n", ["B->A", "C->A", "A->C", "B->C"]),
-        (YAML + BARE + "flows:\n  A->B: {}\n  B->A: {}\n", []),
+        (THREE + "  A->B: {}\n", []),
+        (THREE + "  A->B: {}\n" + BACK, ["B->A"]),
+        (THREE + "  A->B: {}\n  C->B: {}\nemit.heartbeats.enabled: true\n", ["B->A", "C->A", "A->C", "B->C"]),
+        (THREE + "  A->B: {}\n  B->A: {}\nemit.heartbeats.enabled: true\n", []),
     ],
 )
 def test_pairs_that_copy_nothing_have_heartbeats_by_the_rules_of_the_file(
     tmp_path: Path, text: str, expected: List[str]
 ) -> None:
-    config = loaded(tmp_path, text, "mm2.properties" if text.startswith(MM2[:15]) else "mirror.yaml")
+    config = read(tmp_path, text, YAML) if text.startswith("clusters:") else read(tmp_path, FLOW + text)
     assert pairs(config) == expected
-    off = text.endswith("\nemit.heartbeats.enabled = false\n") or "A->B.emit.heartbeats.enabled = false" in text
+    off = text in ("emit.heartbeats.enabled = false\n", "A->B.emit.heartbeats.enabled = false\n")
     assert config.flows[0].emit_heartbeats_interval == (None if off else 1.0)
 
 
 def test_pair_that_is_asked_by_name_has_heartbeats_also_where_no_flow_reads_them(tmp_path: Path) -> None:
-    text = YAML + "flows:\n  A->B: {}\n  C->A: {}\n  A->C: {enabled: false}\n"
-    assert pairs(loaded(tmp_path, text)) == []
+    text = THREE + "  A->B: {}\n  C->A: {}\n  A->C: {enabled: false}\n"
+    assert pairs(read(tmp_path, text, YAML)) == []
     asked = "  C->B: {enabled: false, emit.heartbeats.enabled: true}\n"
-    assert pairs(loaded(tmp_path, text + asked)) == ["C->B"]
-    way_back = "  B->A: {enabled: false, emit.heartbeats.enabled: true}\n"
-    config = loaded(tmp_path, text + asked + way_back)
+    assert pairs(read(tmp_path, text + asked, YAML)) == ["C->B"]
+    config = read(tmp_path, text + asked + BACK, YAML)
     beating = {flow.name: [pair.name for pair in beating_pairs(config, [flow])] for flow in config.flows}
     assert beating == {"A->B": ["B->A", "C->B"], "C->A": ["C->B"]}, "A's are written by the run that reads A"
-
-
-def test_line_says_what_was_changed_and_what_stands_in_the_way() -> None:
-    report = ControlReport("A->B", 1, 2, 3, 4, ("B is away",))
-    assert "B is away" in control_line(report)
 
 
 def test_what_fails_is_told_and_the_next_turn_comes() -> None:
@@ -148,7 +119,7 @@ def last_run(flow: str) -> Optional[MirrorRun]:
 def test_nothing_is_done_beside_the_copy_on_another_cluster_than_that_of_the_last_run(
     tmp_path: Path, ids: Mapping[str, str], other: Optional[str]
 ) -> None:
-    config = loaded(tmp_path, YAML + "flows:\n  A->B: {}\n  C->A: {}\n")
+    config = read(tmp_path, THREE + "  A->B: {}\n  C->A: {}\n", YAML)
     clusters = LastClusters(last_run, config.flows)
     if other is None:
         clusters.check(ids)
@@ -211,15 +182,15 @@ def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(chang
 
 @pytest.mark.parametrize("name", ["orders.internal", "orders-internal"])
 def test_files_of_mirrormaker_leave_out_internal_names_as_up_to_3_9_and_say_so(tmp_path: Path, name: str) -> None:
-    (flow,) = loaded(tmp_path, MM2, "mm2.properties").flows
+    (flow,) = read(tmp_path, FLOW).flows
     why = why_skipped(name, flow)
     assert why is not None and "up to 3.9" in why and "topics.exclude" in why
-    given = MM2 + r"topics.exclude = mm2.*\\.internal, .*\\.replica, __.*"
-    (flow,) = loaded(tmp_path, given, "mm2.properties").flows
+    given = FLOW + r"topics.exclude = mm2.*\\.internal, .*\\.replica, __.*"
+    (flow,) = read(tmp_path, given).flows
     assert why_skipped(name, flow) is None, "the default of 4.x, written out"
-    (flow,) = loaded(tmp_path, MM2 + r"topics.exclude = .*[\\-\\.]internal", "mm2.properties").flows
+    (flow,) = read(tmp_path, FLOW + r"topics.exclude = .*[\\-\\.]internal").flows
     assert why_skipped(name, flow) == r"excluded by `.*[\-\.]internal`"
-    (flow,) = loaded(tmp_path, YAML + "flows:\n  A->B: {}\n").flows
+    (flow,) = read(tmp_path, IN_YAML, YAML).flows
     assert why_skipped(name, flow) is None
 
 
@@ -238,8 +209,8 @@ def test_class_that_would_change_records_or_make_topics_is_refused_unless_it_cha
     tmp_path: Path, line: str, ignored: Optional[int]
 ) -> None:
     if ignored is not None:
-        warnings = loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties").warnings
+        warnings = read(tmp_path, f"{FLOW}{line}\n").warnings
         assert [line.partition(" ")[0] in each for each in warnings] == [True] * ignored
     else:
         with pytest.raises(ConfigError, match="cannot be honoured"):
-            loaded(tmp_path, f"{MM2}{line}\n", "mm2.properties")
+            read(tmp_path, f"{FLOW}{line}\n")

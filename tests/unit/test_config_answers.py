@@ -59,13 +59,18 @@ class Brokers(ClusterTopics):
         return [SimpleNamespace(name=name, error_code=code) for name, code in codes.items()]
 
 
-def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again() -> None:
+def test_broker_that_does_not_know_a_new_topic_yet_is_asked_again_and_one_that_is_gone_is_left_out() -> None:
     brokers = Brokers([["old"], ["old"], ["old", "new"]], ["old", "new"])
     assert set(brokers.topic_configs(["old", "new"])) == {"old", "new"}
-
-
-def test_a_topic_that_is_gone_is_left_out() -> None:
     assert set(Brokers([["old"]], ["old"]).topic_configs(["old", "gone"])) == {"old"}
+
+
+@pytest.mark.parametrize("code", [REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR, UNKNOWN_TOPIC])
+def test_error_of_a_broker_is_not_a_missing_permission(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(topics, "AGREED_SECONDS", 0.2)
+    with pytest.raises(ClusterError, match="B: cannot read the configs of new: ") as raised:
+        Brokers([["old", "new"]], ["old", "new"], new=code).topic_configs(["old", "new"])
+    assert raised.value.code == "MIR-201" and error_name(code) in raised.value.message
 
 
 def test_topic_whose_configs_may_not_be_read_does_not_hide_the_others() -> None:
@@ -74,32 +79,6 @@ def test_topic_whose_configs_may_not_be_read_does_not_hide_the_others() -> None:
     assert found == {"old": {}, "closed": None}
     assert unreadable("B", found) == "B: not allowed to read the configs of closed: grant DescribeConfigs"
     assert readable(found) == {"old": {}} and unreadable("B", {"old": {}}) is None
-
-
-@pytest.mark.parametrize("code", [REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR])
-def test_error_of_a_broker_is_not_a_missing_permission(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr(topics, "AGREED_SECONDS", 0.2)
-    with pytest.raises(ClusterError) as raised:
-        Brokers([["old"]], ["old"], old=code).topic_configs(["old"])
-    assert raised.value.code == "MIR-201" and error_name(code) in raised.value.message
-
-
-def test_brokers_that_keep_disagreeing_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "AGREED_SECONDS", 0.2)
-    with pytest.raises(ClusterError, match="B: cannot read the configs of new: UNKNOWN_TOPIC_OR_PARTITION"):
-        Brokers([["old"]], ["old", "new"]).topic_configs(["old", "new"])
-
-
-def test_error_of_the_program_ends_a_request_at_once() -> None:
-    asked = []
-
-    def wrong() -> None:
-        asked.append(1)
-        raise RuntimeError("a mistake")
-
-    with pytest.raises(RuntimeError):
-        Brokers([["old"]], ["old"])._ask("list topics", "Describe", wrong)
-    assert len(asked) == 1
 
 
 LIMIT = "max.message.bytes"
@@ -212,24 +191,7 @@ def after(topics: TopicWatch, part: PartitionReport = REFUSED) -> PartitionRepor
 
 
 SYNC_OFF: Dict[str, Any] = {"sync_topic_configs_interval": None}
-
-
-@pytest.mark.parametrize(
-    ("at_source", "at_target", "known", "settings", "limit"),
-    [
-        pytest.param(5000, 2000, 2000, {}, 5000, id="raised on the source"),
-        pytest.param(2000, 5000, 2000, SYNC_OFF, 5000, id="raised on the target by hand"),
-        pytest.param(1000, 1000, 2000, {}, 1000, id="lowered, so batches have to be split"),
-    ],
-)
-def test_partition_goes_on_with_a_limit_that_was_not_known(
-    at_source: int, at_target: int, known: int, settings: Mapping[str, Any], limit: int
-) -> None:
-    target = Limits(A_orders=at_target)
-    topics = watch(at_source, target, known, settings)
-    assert after(topics) == replace(REFUSED, stopped=None, incidents=())
-    assert [each.max_message_bytes for each in topics.partitions.values()] == [limit]
-    assert target.limits == {"A.orders": limit}
+EXCLUDED: Dict[str, Any] = {"config_properties_exclude": (r"max\.message\.bytes",)}
 
 
 def test_what_was_left_out_before_the_refused_record_is_told_of_a_partition_that_goes_on() -> None:
@@ -240,23 +202,29 @@ def test_what_was_left_out_before_the_refused_record_is_told_of_a_partition_that
 
 
 @pytest.mark.parametrize(
-    ("at_source", "settings"),
+    ("at_source", "at_target", "known", "settings", "limit"),
     [
-        pytest.param(2000, {}, id="the source takes no more"),
-        pytest.param(5000, SYNC_OFF, id="topic configs are not kept in step"),
-        pytest.param(5000, {"config_properties_exclude": (r"max\.message\.bytes",)}, id="this config is excluded"),
+        pytest.param(5000, 2000, 2000, {}, 5000, id="raised on the source"),
+        pytest.param(2000, 5000, 2000, SYNC_OFF, 5000, id="raised on the target by hand"),
+        pytest.param(1000, 1000, 2000, {}, 1000, id="lowered, so batches have to be split"),
+        pytest.param(2000, 2000, 2000, {}, None, id="the source takes no more"),
+        pytest.param(5000, 2000, 2000, SYNC_OFF, None, id="topic configs are not synchronized"),
+        pytest.param(5000, 2000, 2000, EXCLUDED, None, id="this config is excluded"),
     ],
 )
-def test_partition_stays_stopped_where_the_limit_is_what_it_was(at_source: int, settings: Mapping[str, Any]) -> None:
-    target = Limits(A_orders=2000)
-    assert after(watch(at_source, target, 2000, settings)) == REFUSED
-    assert target.limits == {"A.orders": 2000}
+def test_partition_resumes_where_the_size_limit_has_another_value_and_stays_stopped_elsewhere(
+    at_source: int, at_target: int, known: int, settings: Mapping[str, Any], limit: Optional[int]
+) -> None:
+    target = Limits(A_orders=at_target)
+    topics = watch(at_source, target, known, settings)
+    assert after(topics) == (REFUSED if limit is None else replace(REFUSED, stopped=None, incidents=()))
+    assert [each.max_message_bytes for each in topics.partitions.values()] == [limit or known]
+    assert target.limits == {"A.orders": limit or at_target}
 
 
-def test_nobody_is_asked_where_nothing_was_refused_and_silence_leaves_it_stopped() -> None:
+def test_limits_are_not_read_where_nothing_was_refused_and_no_answer_leaves_the_partition_stopped() -> None:
     target = Limits(A_orders=2000)
     target.away = True
     topics = watch(5000, target, 2000, {})
     other = replace(REFUSED, stopped=Stop("not authorised"))
-    assert after(topics, other) == other
-    assert after(topics) == REFUSED
+    assert (after(topics, other), after(topics)) == (other, REFUSED)

@@ -96,11 +96,6 @@ def standing() -> Standing:
     return Standing()
 
 
-def test_what_left_the_source_before_it_was_copied_is_refused_at_once(standing: Standing) -> None:
-    standing.source.log = OffsetRange(260, 500)
-    assert "offsets 210 to 259 left the source's log" in (standing.decide().refused or "")
-
-
 def test_what_left_the_source_after_a_lane_could_not_report_is_looked_for_behind_the_fence(standing: Standing) -> None:
     standing.report(sequence=None)
     standing.source.log = OffsetRange(260, 500)

@@ -69,23 +69,28 @@ def test_messages_become_records_of_format_v2(given_rows: List[Row], magic_and_c
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
-def test_relative_offsets_of_magic_1_end_at_the_wrappers(codec: int) -> None:
-    assert [r.offset for r in read(wrapper(102, 1, codec, inner_of([0, 1, 2], 1)))] == [100, 101, 102]
+@pytest.mark.parametrize(
+    ("magic", "at", "inner", "offsets"),
+    [
+        pytest.param(1, 102, [0, 1, 2], [100, 101, 102], id="relative"),
+        pytest.param(1, 109, [0, 4, 9], [100, 104, 109], id="relative, compacted"),
+        pytest.param(1, 0, [0, 1, 2], [0, 1, 2], id="a wrapper at offset 0"),
+        pytest.param(0, 102, [100, 101, 102], [100, 101, 102], id="absolute"),
+    ],
+)
+def test_offsets_in_a_wrapper_end_at_its_own_or_are_absolute(
+    magic: int, at: int, inner: List[int], offsets: List[int], codec: int
+) -> None:
+    records = read(wrapper(at, magic, codec, inner_of(inner, magic)))
+    assert [each.offset for each in records] == offsets
+    assert rows(records) == [(timestamp if magic else -1, key, value) for timestamp, key, value in ROWS]
 
 
-def test_gaps_of_a_compacted_wrapper_are_kept() -> None:
-    assert [r.offset for r in read(wrapper(109, 1, 1, inner_of([0, 4, 9], 1)))] == [100, 104, 109]
-
-
-def test_a_wrapper_at_offset_0_leaves_inner_offsets_alone() -> None:
-    assert [r.offset for r in read(wrapper(0, 1, 1, inner_of([0, 1, 2], 1)))] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("codec", [1, 2, 3])
-def test_absolute_offsets_of_magic_0_are_kept(codec: int) -> None:
-    records = read(wrapper(102, 0, codec, inner_of([100, 101, 102], 0)))
-    assert [r.offset for r in records] == [100, 101, 102]
-    assert rows(records) == [(-1, key, value) for _, key, value in ROWS]
+def test_log_append_time_is_of_the_wrapper_or_of_a_plain_message() -> None:
+    inner = inner_of([0, 1, 2], 1)
+    assert [each.timestamp for each in read(wrapper(2, 1, 1, inner, 7_777, attributes=0x08))] == [7_777] * 3
+    assert [each.timestamp for each in read(wrapper(2, 1, 1, inner, 7_777))] == [1_000, 900, 1_100]
+    assert [each.timestamp for each in read(message(5, 1, 0x08, (4_242, b"k", b"v")))] == [4_242]
 
 
 def test_lz4_of_magic_0_with_the_old_header_checksum_is_read() -> None:
@@ -94,16 +99,6 @@ def test_lz4_of_magic_0_with_the_old_header_checksum_is_read() -> None:
     assert len(read(message(2, 0, 3, (0, None, bytes(packed))))) == 3
     with pytest.raises(BatchError):
         read(message(2, 1, 3, (0, None, bytes(packed))))
-
-
-def test_log_append_time_of_the_wrapper_holds_for_all() -> None:
-    records = read(wrapper(2, 1, 1, inner_of([0, 1, 2], 1), timestamp=7_777, attributes=0x08))
-    assert [r.timestamp for r in records] == [7_777] * 3
-    assert [r.timestamp for r in read(wrapper(2, 1, 1, inner_of([0, 1, 2], 1), 7_777))] == [1_000, 900, 1_100]
-
-
-def test_log_append_time_of_a_plain_message_is_its_own() -> None:
-    assert [r.timestamp for r in read(message(5, 1, 0x08, (4_242, b"k", b"v")))] == [4_242]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -117,32 +112,30 @@ def test_a_flipped_bit_is_refused_with_the_offset(magic: int) -> None:
     assert len(read_records(source)) == 1
 
 
-def test_a_flipped_bit_inside_a_wrapper_is_refused_although_the_wrappers_crc_holds() -> None:
-    inner = bytearray(inner_of([0, 1, 2], 1))
-    inner[-1] ^= 1
-    with pytest.raises(BatchError, match="CRC or length"):
-        read(wrapper(2, 1, 1, bytes(inner)))
+INNER = inner_of([0, 1, 2], 1)
+
+
+def lengths(form: str, *values: int) -> bytes:
+    """A message with a right CRC whose key and value have these lengths."""
+    rest = struct.pack(">bbq", 1, 0, 0) + struct.pack(form, *values)
+    return struct.pack(">qiI", 9, len(rest) + 4, zlib.crc32(rest)) + rest
 
 
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        (wrapper(2, 1, 1, b""), "truncated"),
-        (wrapper(2, 1, 1, inner_of([0, 1, 2], 1)[:-1]), "truncated"),
-        (wrapper(2, 1, 1, inner_of([0, 1, 2], 0)), "another kind"),
-        (wrapper(2, 1, 1, wrapper(2, 1, 1, inner_of([0, 1, 2], 1))), "another kind"),
-        (wrapper(1, 1, 1, inner_of([0, 1, 2], 1)), "later offsets"),
-        (message(2, 1, 5, (0, None, b"x")), "codec 5"),
+        pytest.param(wrapper(2, 1, 1, INNER[:-1] + bytes([INNER[-1] ^ 1])), "CRC or length", id="a flipped bit inside"),
+        pytest.param(wrapper(2, 1, 1, b""), "truncated", id="empty"),
+        pytest.param(wrapper(2, 1, 1, INNER[:-1]), "truncated", id="cut off"),
+        pytest.param(wrapper(2, 1, 1, inner_of([0, 1, 2], 0)), "another kind", id="magic mixed"),
+        pytest.param(wrapper(2, 1, 1, wrapper(2, 1, 1, INNER)), "another kind", id="nested"),
+        pytest.param(wrapper(1, 1, 1, INNER), "later offsets", id="offset too small"),
+        pytest.param(message(2, 1, 5, (0, None, b"x")), "codec 5", id="codec"),
+        pytest.param(lengths(">ii", 900, -1), "offset 9 is corrupt", id="key too long"),
+        pytest.param(lengths(">ii", -1, 5), "offset 9 is corrupt", id="value too long"),
+        pytest.param(lengths(">iib", -1, -1, 0), "offset 9 is corrupt", id="bytes left"),
     ],
-    ids=["empty", "cut off", "magic mixed", "nested", "offset too small", "codec"],
 )
-def test_wrappers_that_no_kafka_writes_are_refused(entry: bytes, reason: str) -> None:
+def test_messages_that_no_kafka_writes_are_refused(entry: bytes, reason: str) -> None:
     with pytest.raises(BatchError, match=reason):
         read(entry)
-
-
-def test_key_and_value_lengths_beyond_the_message_are_refused() -> None:
-    for lengths in (struct.pack(">ii", 900, -1), struct.pack(">ii", -1, 5), struct.pack(">iib", -1, -1, 0)):
-        rest = struct.pack(">bbq", 1, 0, 0) + lengths
-        with pytest.raises(BatchError, match="offset 9 is corrupt"):
-            read_records(struct.pack(">qiI", 9, len(rest) + 4, zlib.crc32(rest)) + rest)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Iterator, List, Sequence, Set, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.kafka.log_reader import Entry, entries
+from mirror_lib.kafka.log_reader import entries
 from mirror_lib.ledger.records import Position
 from mirror_lib.replication.reconcile import Records, Settled, settle
 from tests.unit.logs import CONTROL, NOON, LogBatch, Rec, batch_of, fetched, marker
@@ -27,12 +27,9 @@ def logs(records: Sequence[Rec], known: int, written: int, gap: int = 0) -> Inte
 
 def settled(case: Interrupted, log_start: int) -> Settled:
     left = [batch.without(range(log_start)) for batch in case.source if batch.next > log_start]
-    source, remote = Records(from_offset(left, log_start), log_start), Records(_tail(case), case.start[1])
+    tail = entries(fetched([batch for batch in case.remote if batch.next > case.start[1]]))
+    source, remote = Records(from_offset(left, log_start), log_start), Records(tail, case.start[1])
     return settle(source, remote, Position(*case.start), log_start, "A.orders-0")
-
-
-def _tail(case: Interrupted) -> Iterator[Entry]:
-    return entries(fetched([batch for batch in case.remote if batch.next > case.start[1]]))
 
 
 def reported(case: Interrupted, found: Settled) -> None:
@@ -41,46 +38,33 @@ def reported(case: Interrupted, found: Settled) -> None:
             assert case.pairs[match.upstream_offset + i] == match.downstream_offset + i
 
 
-def test_what_was_copied_before_it_left_the_source_is_no_loss() -> None:
-    case = logs(numbered(200), 3, 3)
-    found = settled(case, 80)
-    assert (found.downstream_offset, found.lost_from) == (case.pairs[80], None)
-    assert sum(match.record_count for match in found.matches) == 20
+@pytest.mark.parametrize(
+    ("written", "log_start", "found_at", "matched", "lost_from"),
+    [
+        pytest.param(3, 80, True, 20, None, id="copied before it left the source"),
+        pytest.param(3, 140, False, 0, 120, id="only a part was copied"),
+        pytest.param(3, 120, False, 60, None, id="the copy ends where the source begins"),
+        pytest.param(0, 100, False, 0, 60, id="nothing was copied"),
+        pytest.param(3, 200, False, 0, 120, id="the whole source is gone"),
+    ],
+)
+def test_offsets_that_left_the_source_are_lost_only_where_they_were_not_copied(
+    written: int, log_start: int, found_at: bool, matched: int, lost_from: Optional[int]
+) -> None:
+    case = logs(numbered(200), 3, written)
+    found = settled(case, log_start)
+    assert found.downstream_offset == (case.pairs[log_start] if found_at else None)
+    assert (sum(match.record_count for match in found.matches), found.lost_from) == (matched, lost_from)
     reported(case, found)
 
 
-def test_only_what_was_not_copied_is_called_lost() -> None:
-    found = settled(logs(numbered(200), 3, 3), 140)
-    assert found == Settled(None, (), 120)
-
-
-def test_copy_that_ends_where_the_source_begins_lost_nothing() -> None:
-    case = logs(numbered(200), 3, 3)
-    found = settled(case, 120)
-    assert (found.downstream_offset, found.lost_from) == (None, None)
-    assert sum(match.record_count for match in found.matches) == 60
-    reported(case, found)
-
-
-def test_nothing_copied_is_all_lost() -> None:
-    assert settled(logs(numbered(200), 3, 0), 100) == Settled(None, (), 60)
-
-
-def test_whole_source_gone_is_no_matter() -> None:
-    assert settled(logs(numbered(200), 3, 3), 200) == Settled(None, (), 120)
-
-
-def test_gaps_on_the_source_leave_what_was_copied_without_a_place() -> None:
+def test_gaps_on_the_source_leave_copied_records_without_a_place_or_are_refused() -> None:
     case = logs(numbered(200), 3, 3, gap=1)
     found = settled(case, case.source[4].base)
     assert (found.downstream_offset, found.matches, found.lost_from) == (case.pairs[case.source[4].base], (), None)
-
-
-def test_gaps_that_leave_it_open_what_was_copied_are_refused() -> None:
-    # 60 records of 120 offsets: by their number they could all lie before the start of the log, but one does not.
-    case = logs(numbered(200), 3, 3, gap=20)
+    # 60 records of 120 offsets: by their number they could all be before the start of the log, but one is not.
     with pytest.raises(RefusedError, match="log starts at 219 now"):
-        settled(case, 219)
+        settled(logs(numbered(200), 3, 3, gap=20), 219)
 
 
 @pytest.mark.parametrize("log_start", [80, 120, 140])
@@ -89,15 +73,10 @@ def test_records_that_are_all_alike_are_refused(log_start: int) -> None:
         settled(logs([Rec(b"beat", b"k", NOON)] * 200, 3, 3), log_start)
 
 
-def test_record_that_compaction_took_from_the_remote_log_is_refused() -> None:
+def test_record_that_compaction_removed_is_refused_on_the_target_and_not_counted_on_the_source() -> None:
     case = logs(numbered(200), 3, 3)
-    gone: Set[int] = {case.pairs[70]}
     with pytest.raises(RefusedError, match="neither log has them any more"):
-        settled(replace(case, remote=[batch.without(gone) for batch in case.remote]), 80)
-
-
-def test_source_that_compaction_thinned_too_is_counted_up_to_its_first_record() -> None:
-    case = logs(numbered(200), 3, 3)
+        settled(replace(case, remote=[batch.without({case.pairs[70]}) for batch in case.remote]), 80)
     found = settled(replace(case, source=[batch.without(range(80, 85)) for batch in case.source]), 80)
     assert (found.downstream_offset, found.lost_from) == (case.pairs[85], None)
     assert sum(match.record_count for match in found.matches) == 20

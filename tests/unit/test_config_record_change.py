@@ -23,10 +23,6 @@ BARE = RecordChange(where="true", provenance=False)
 RENAMED = RecordChange(rename=(("orders", "b"), ("c-(.*)", "e.$1")))
 
 
-def change(folder: Path, text: str) -> Optional[RecordChange]:
-    return read(folder, IN_YAML + text, YAML).flows[0].change
-
-
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
@@ -55,13 +51,8 @@ def change(folder: Path, text: str) -> Optional[RecordChange]:
 def test_keys_that_change_records_take_the_other_engine(
     tmp_path: Path, lines: str, expected: Optional[RecordChange]
 ) -> None:
-    assert change(tmp_path, lines) == expected
-
-
-def test_topic_whose_partition_counts_differ_keeps_partitions_or_is_refused(tmp_path: Path) -> None:
-    for lines, counts in (("", KEEP), ("    partition.counts.differ: refuse\n", REFUSE)):
-        (flow,) = read(tmp_path, IN_YAML + lines, YAML).flows
-        assert (flow.counts_differ, flow.change) == (counts, None)
+    (flow,) = read(tmp_path, IN_YAML + lines, YAML).flows
+    assert (flow.change, flow.counts_differ, flow.heartbeats_replication) == (expected, KEEP, expected is None)
 
 
 @pytest.mark.parametrize(
@@ -170,13 +161,10 @@ def test_the_first_pattern_that_matches_the_whole_name_gives_the_remote_topic(to
     assert rules.renamed(topic) == name
 
 
-@pytest.mark.parametrize(
-    ("lines", "copied"),
-    [("", True), ("    where: 'true'\n", False), ("name: mirror\n", True), ("name: sales\n", False)],
-)
-def test_heartbeats_are_left_out_of_changed_flows_and_named_mirrors_unless_asked_for(
-    tmp_path: Path, lines: str, copied: bool
-) -> None:
-    assert read(tmp_path, IN_YAML + lines, YAML).flows[0].heartbeats_replication is copied
-    asked = IN_YAML + "    heartbeats.replication.enabled: true\n" + lines
-    assert read(tmp_path, asked, YAML).flows[0].heartbeats_replication
+def test_heartbeats_are_excluded_from_changed_flows_and_named_mirrors_unless_asked_for(tmp_path: Path) -> None:
+    changed = "    where: 'true'\n"
+    for lines, copied in (("", True), (changed, False), ("name: mirror\n", True), ("name: sales\n", False)):
+        assert read(tmp_path, IN_YAML + lines, YAML).flows[0].heartbeats_replication is copied
+        asked = IN_YAML + "    heartbeats.replication.enabled: true\n" + lines
+        assert read(tmp_path, asked, YAML).flows[0].heartbeats_replication
+    assert read(tmp_path, IN_YAML + "    partition.counts.differ: refuse\n", YAML).flows[0].counts_differ == REFUSE

@@ -63,16 +63,15 @@ def test_those_that_load_or_do_not_answer_are_asked_again_and_the_rest_are_not(m
     assert brokers.asked[-2:] == [["b"], ["c"]]
 
 
-def test_one_without_a_coordinator_at_the_deadline_is_an_error_for_all() -> None:
-    with pytest.raises(ClusterError, match="target"):
-        find_coordinators(Brokers(True, {"b": LOADING}), list(NODES), 0.0)
-
-
-def test_refusal_is_not_asked_again_and_has_kafkas_name() -> None:
-    brokers = Brokers(True, {"b": DENIED})
-    with pytest.raises(ClusterError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-        find_coordinators(brokers, list(NODES), time.monotonic() + 60)
-    assert len(brokers.asked) == 1
+def test_refusal_is_not_retried_and_has_kafkas_name_and_a_deadline_is_an_error_for_all() -> None:
+    for error, words, deadline in (
+        (DENIED, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", time.monotonic() + 60),
+        (LOADING, "target", 0.0),
+    ):
+        brokers = Brokers(True, {"b": error})
+        with pytest.raises(ClusterError, match=words):
+            find_coordinators(brokers, list(NODES), deadline)
+        assert len(brokers.asked) == 1
 
 
 class Lines(Brokers):
@@ -100,9 +99,6 @@ def test_only_what_fails_is_sent_again_until_all_are_answered_and_moved_coordina
     found = ask({name: name for name in "abc"})
     assert {name: answer.error_code for name, answer in found.items()} == {"a": 0, "b": 0, "c": 47}
     assert client.forgotten == ["c", "b"] and ask.unanswered == {"b", "c"}
-
-
-def test_one_that_keeps_failing_to_the_deadline_is_an_error_for_all() -> None:
     with pytest.raises(ClusterError, match="CONCURRENT_TRANSACTIONS"):
         _SideBySide(Lines({"a": [0], "b": [51]}), 0.0)({"a": "a", "b": "b"})
 
@@ -141,14 +137,20 @@ def says(leader: int, epoch: int, topic_id: str = "an id") -> List[Any]:
     return [SimpleNamespace(name="orders", topic_id=topic_id, partitions=[partition])]
 
 
-def test_broker_that_still_takes_itself_for_the_leader_is_outvoted_by_one_that_knows_a_later_epoch() -> None:
-    assert agreed_leaders([says(1, 5), says(2, 6), says(1, 5)]) == {AT: 2}
-    assert agreed_leaders([says(2, 6), says(2, 6)]) == {AT: 2}
-
-
-def test_partition_on_which_the_word_is_not_clear_is_left_out() -> None:
-    assert agreed_leaders([says(1, 5), says(-1, 6)]) == {}
-    assert agreed_leaders([says(1, 5, "an id"), says(2, 0, "another")]) == {}
-    assert agreed_leaders([says(1, -1), says(2, -1)]) == {}
-    assert agreed_leaders([says(1, -1), says(1, -1)]) == {AT: 1}
-    assert agreed_leaders([[], says(1, 5)]) == {AT: 1}
+@pytest.mark.parametrize(
+    ("answers", "leader"),
+    [
+        # A broker that still takes itself for the leader is outvoted by one with a later epoch.
+        ([says(1, 5), says(2, 6), says(1, 5)], 2),
+        ([says(2, 6), says(2, 6)], 2),
+        ([says(1, -1), says(1, -1)], 1),
+        ([[], says(1, 5)], 1),
+        ([says(1, 5), says(-1, 6)], None),
+        ([says(1, 5, "an id"), says(2, 0, "another")], None),
+        ([says(1, -1), says(2, -1)], None),
+    ],
+)
+def test_leader_is_the_one_of_the_latest_epoch_and_none_where_brokers_disagree(
+    answers: List[Any], leader: Optional[int]
+) -> None:
+    assert agreed_leaders(answers) == ({} if leader is None else {AT: leader})

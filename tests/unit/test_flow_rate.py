@@ -160,25 +160,6 @@ def run(clock: Clock, log: Log, seconds: float, step: float = 0.01) -> None:
         clock.now += step
 
 
-def test_no_more_than_a_second_is_saved_up() -> None:
-    clock = Clock()
-    log = Log(quota_of(clock, MB), batch=10_000)
-    assert log.ask() == 0
-    clock.now += 3600
-    log.ask()
-    run(clock, log, 1)
-    assert log.brought <= 2 * MB + log.batch
-
-
-def test_what_was_fetched_too_much_before_the_cycle_is_paid_for_in_it() -> None:
-    clock = Clock()
-    log = Log(quota_of(clock, MB, balance=-5.0 * MB))
-    run(clock, log, 5)
-    assert log.brought == 0
-    run(clock, log, 5)
-    assert 4 * MB <= log.brought <= 5 * MB + log.batch
-
-
 def test_attempt_after_a_failed_one_has_nothing_saved_up_but_owes_what_was_owed() -> None:
     assert Log(quota_of(Clock(), MB, balance=MB)).ask() > 0
     assert Log(quota_of(Clock(), MB, balance=MB, retried=True)).ask() == 0

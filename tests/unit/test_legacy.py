@@ -97,7 +97,7 @@ def test_lz4_of_magic_0_with_the_old_header_checksum_is_read() -> None:
     packed = bytearray(compress(3, inner_of([0, 1, 2], 0)))
     packed[6] ^= 0x55
     assert len(read(message(2, 0, 3, (0, None, bytes(packed))))) == 3
-    with pytest.raises(BatchError):
+    with pytest.raises(BatchError, match="cannot be unpacked"):
         read(message(2, 1, 3, (0, None, bytes(packed))))
 
 

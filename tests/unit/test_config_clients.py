@@ -77,24 +77,18 @@ def tls(**props: str) -> TlsSettings:
     return settings
 
 
-def test_stores_are_named_and_not_opened() -> None:
+def test_stores_are_named_and_not_opened_and_no_secret_is_printed() -> None:
     settings = tls(
-        truststore__location="/ca.p12", truststore__type="pkcs12", truststore__password="x",
-        keystore__location="/me.jks", keystore__password="y", key__password="z",
-        endpoint__identification__algorithm="",
+        truststore__location="/ca.p12", truststore__type="pkcs12", truststore__password="canary",
+        keystore__location="/me.jks", keystore__password="canary", key__password="canary-key",
     )
-    assert settings.trusted == Store("PKCS12", "/ca.p12", "x")
-    assert settings.own == Store("JKS", "/me.jks", "y", "z")
-    assert settings.check_hostname is False
-
-
-def test_no_secret_shows_in_what_the_options_print_and_host_names_are_checked() -> None:
-    settings = tls(
-        keystore__location="/me.jks", keystore__password="canary", key__password="canary",
-        truststore__location="/ca.jks", truststore__password="canary",
-    )
+    assert settings.trusted == Store("PKCS12", "/ca.p12", "canary")
+    assert settings.own == Store("JKS", "/me.jks", "canary", "canary-key")
     assert "/me.jks" in repr(settings) and "canary" not in repr(settings)
-    assert settings.check_hostname
+    assert settings.check_hostname and not tls(endpoint__identification__algorithm="").check_hostname
+    assert tls().protocols == ("TLSv1.2", "TLSv1.3")
+    assert tls(protocol="TLSv1.2").protocols == ("TLSv1.2",)
+    assert tls(enabled__protocols="TLSv1.1, TLSv1.3").protocols == ("TLSv1.3",)
 
 
 def test_pem_text_may_stand_in_place_and_on_one_line_as_kafka_has_it() -> None:
@@ -107,12 +101,6 @@ def test_pem_text_may_stand_in_place_and_on_one_line_as_kafka_has_it() -> None:
     rewritten = "-----BEGIN CERTIFICATE-----\nQUJDREVG\n-----END CERTIFICATE-----\n"
     assert settings.trusted == Store("PEM", certificates=rewritten * 2)
     assert settings.own == Store("PEM", key_password="z", certificates=rewritten, key=key + "\n")
-
-
-def test_protocols_are_what_both_sides_have() -> None:
-    assert tls().protocols == ("TLSv1.2", "TLSv1.3")
-    assert tls(protocol="TLSv1.2").protocols == ("TLSv1.2",)
-    assert tls(enabled__protocols="TLSv1.1, TLSv1.3").protocols == ("TLSv1.3",)
 
 
 def test_suites_are_for_sparks_client_and_a_warning_says_where_to_limit_the_others() -> None:

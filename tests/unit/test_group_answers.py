@@ -1,6 +1,9 @@
+"""Answers of group coordinators: which groups count, which errors block a read, and what an answer holds."""
+
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
+from typing import Any, List, Optional
 
 import pytest
 from kafka.errors import (
@@ -27,41 +30,38 @@ SILENT, LOCKED_OUT = Disconnected("B: no answer"), Disconnected("B: a wrong pass
 LOCKED_OUT.retriable = False
 
 
+def test_only_consumer_groups_are_taken_from_a_list() -> None:
+    listed = ListGroupsResponse.ListedGroup
+    for protocols, group_types, expected in (
+        (("consumer", ""), ("classic", "Classic", ""), True),
+        (("consumer",), ("consumer",), True),
+        (("consumer",), ("a type of tomorrow",), False),
+        (("connect", "sr"), ("classic", ""), False),
+        (("share",), ("share",), False),
+        (("streams",), ("streams",), False),
+    ):
+        for protocol, group_type in product(protocols, group_types):
+            group = listed(group_id="g", protocol_type=protocol, group_type=group_type)
+            assert is_consumer_group(group) is expected, (protocol, group_type)
+
+
 @pytest.mark.parametrize(
-    ("protocol_type", "group_type", "expected"),
+    ("answers", "patient", "blocking"),
     [
-        ("consumer", "classic", True),
-        ("consumer", "Classic", True),
-        ("consumer", "consumer", True),
-        ("", "classic", True),
-        ("consumer", "", True),
-        ("connect", "classic", False),
-        ("sr", "", False),
-        ("share", "share", False),
-        ("streams", "streams", False),
-        ("consumer", "a type of tomorrow", False),
+        pytest.param(["answer", DENIED], True, None, id="a lasting failure of one group"),
+        pytest.param([DENIED], True, None, id="a lasting failure of the only group"),
+        pytest.param(["answer", AWAY], True, AWAY, id="a coordinator that is away, at first"),
+        pytest.param(["answer", AWAY], False, None, id="a coordinator that is away for long"),
+        pytest.param([AWAY], False, None, id="the only coordinator"),
+        pytest.param(["answer", SILENT], False, None, id="a silent broker"),
+        pytest.param([SILENT, SILENT], False, SILENT, id="a silent cluster"),
+        pytest.param(["answer", LOCKED_OUT], True, LOCKED_OUT, id="a refused login"),
     ],
 )
-def test_only_consumer_groups_are_taken_from_a_list(protocol_type: str, group_type: str, expected: bool) -> None:
-    group = ListGroupsResponse.ListedGroup(group_id="g", protocol_type=protocol_type, group_type=group_type)
-    assert is_consumer_group(group) is expected
-
-
-def test_one_groups_lasting_failure_does_not_hold_the_others_up() -> None:
-    assert blocking_error(["answer", DENIED], patient=True) is None
-    assert blocking_error([DENIED], patient=True) is None
-
-
-def test_a_coordinator_that_is_away_is_waited_for_only_for_a_while() -> None:
-    assert blocking_error(["answer", AWAY], patient=True) is AWAY
-    assert blocking_error(["answer", AWAY], patient=False) is None
-    assert blocking_error([AWAY], patient=False) is None
-    assert blocking_error(["answer", SILENT], patient=False) is None
-
-
-def test_a_cluster_that_is_silent_altogether_or_locks_the_client_out_never_counts_as_answered() -> None:
-    assert blocking_error([SILENT, SILENT], patient=False) is SILENT
-    assert blocking_error(["answer", LOCKED_OUT], patient=True) is LOCKED_OUT
+def test_an_error_blocks_a_read_only_where_it_may_pass_or_is_the_clusters(
+    answers: List[Any], patient: bool, blocking: Optional[KafkaError]
+) -> None:
+    assert blocking_error(answers, patient) is blocking
 
 
 def test_what_another_protocol_assigned_is_kept_as_it_is() -> None:
@@ -76,23 +76,14 @@ def test_what_another_protocol_assigned_is_kept_as_it_is() -> None:
 
 
 def test_an_absent_group_is_none_in_every_version_of_the_answer() -> None:
-    dead = described_group(group_state="Dead")
-    unknown = described_group(group_state="Dead", error_code=69)
-    for each in (dead, unknown):
-        assert described(each) is None
+    assert described(described_group(group_state="Dead")) is None
+    assert described(described_group(group_state="Dead", error_code=69)) is None
 
 
-def test_partitions_without_an_offset_are_left_out_and_missing_metadata_is_empty() -> None:
-    assert committed(fetched_group([(0, 5, None, 0), (1, -1, "", 0), (2, 0, "text", 0)])) == {
-        ("t", 0): CommittedOffset(5, ""),
-        ("t", 2): CommittedOffset(0, "text"),
-    }
-
-
-def test_a_refused_partition_does_not_hide_the_groups_other_offsets_but_a_passing_error_is_asked_again() -> None:
-    assert committed(fetched_group([(0, -1, "", 29), (1, 7, "", 0)])) == {("t", 1): CommittedOffset(7)}
-    again = committed(fetched_group([(0, -1, "", 88), (1, 7, "", 0)]))
-    assert isinstance(again, KafkaError)
+def test_offsets_of_a_group_are_those_that_exist_and_may_be_read() -> None:
+    rows = [(0, 5, None, 0), (1, -1, "", 0), (2, 0, "text", 0), (3, -1, "", 29)]
+    assert committed(fetched_group(rows)) == {("t", 0): CommittedOffset(5, ""), ("t", 2): CommittedOffset(0, "text")}
+    assert isinstance(committed(fetched_group([*rows, (4, -1, "", 88)])), KafkaError), "an error that may pass"
 
 
 def test_a_refusal_says_what_it_means_with_kafkas_name() -> None:

@@ -52,10 +52,32 @@ def shown(decision: Decision) -> List[str]:
     return plan_lines([planned_offset(Outcome(decision, would(decision)))])[1].split()[2:]
 
 
-def test_group_that_is_absent_on_the_other_side_is_written() -> None:
+def test_group_that_is_absent_on_the_other_side_is_written_and_one_of_unknown_state_is_not() -> None:
     decision = decided()
     assert shown(decision) == ["40", "A.orders-0", "90", "exact", "commit"]
     assert decision.move("B") == GroupOffset("B", "billing", *THERE, None, "", 90, "m", "orders", 40, "exact", "commit")
+    # It has offsets there, so it exists, and a client may be working with it.
+    there = {"billing": {("other", 3): CommittedOffset(7)}}
+    for present, groups, verdict in (
+        (there, {}, f"untranslatable: {NO_ANSWER}"),
+        ({}, {}, f"untranslatable: {NO_ANSWER}"),
+        (there, {"billing": EMPTY}, "exact"),
+    ):
+        assert decided(present=present, groups=groups).translation.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("position", "present", "verdict"),
+    [(40, 90, "exact"), (100, 150, "exact"), (100, 155, "exact"), (40, 120, "would move backwards")],
+)
+def test_group_at_its_offset_or_one_that_may_not_be_moved_is_left_alone(
+    position: int, present: int, verdict: str
+) -> None:
+    positions, there = ({"billing": {at: CommittedOffset(to)}} for at, to in ((HERE, position), (THERE, present)))
+    decision = decided(positions=positions, present=there, groups={"billing": EMPTY})
+    assert would(decision).startswith("none") and decision.translation.verdict == verdict
+    missing = decided(pairs={HERE: Pair(HERE, THERE, KEY, "A.orders-0 does not exist yet")})
+    assert would(missing) == "none" and missing.translation.verdict.startswith("untranslatable: A.orders-0 does not")
 
 
 def test_offset_that_a_group_was_translated_from_is_found_on_the_source_alone() -> None:
@@ -63,31 +85,6 @@ def test_offset_that_a_group_was_translated_from_is_found_on_the_source_alone() 
     back = replace(over, cluster="A", topic="orders", from_topic="A.orders", from_offset=90, new_offset=40)
     undone = replace(over, group="other", action="undo")
     assert left_on_source([over, back, undone], "A") == {("A", "billing", "orders", 0): 40}
-
-
-def test_group_whose_state_is_not_told_is_not_touched() -> None:
-    """It has offsets there, so it exists, and a client may be working with it."""
-    there = {"billing": {("other", 3): CommittedOffset(7)}}
-    assert decided(present=there).translation.verdict == f"untranslatable: {NO_ANSWER}"
-    assert decided(present={}).translation.verdict == f"untranslatable: {NO_ANSWER}"
-    assert decided(present=there, groups={"billing": EMPTY}).translation.verdict == "exact"
-
-
-@pytest.mark.parametrize(
-    ("position", "present", "verdict"),
-    [(40, 90, "exact"), (100, 150, "exact"), (100, 155, "exact"), (40, 120, "would move backwards")],
-)
-def test_group_that_stands_right_or_may_not_be_moved_has_nothing_done_about_it(
-    position: int, present: int, verdict: str
-) -> None:
-    decision = decided(
-        positions={"billing": {HERE: CommittedOffset(position)}},
-        present={"billing": {THERE: CommittedOffset(present)}},
-        groups={"billing": EMPTY},
-    )
-    assert would(decision).startswith("none") and decision.translation.verdict == verdict
-    missing = decided(pairs={HERE: Pair(HERE, THERE, KEY, "A.orders-0 does not exist yet")})
-    assert would(missing) == "none" and missing.translation.verdict.startswith("untranslatable: A.orders-0 does not")
 
 
 def test_rows_that_contradict_each_other_make_a_partition_untranslatable_and_no_other() -> None:
@@ -146,14 +143,6 @@ def test_group_that_mirrormaker_synced_is_moved_and_one_that_committed_for_itsel
     assert later.translation.verdict == "committed by another client"
 
 
-def test_summary_counts_positions_by_verdict() -> None:
-    ahead = decided(positions={"billing": {HERE: CommittedOffset(121)}})
-    moves = [Outcome(each, would(each)) for each in (decided(), ahead, decided())]
-    assert summary(moves) == "3 positions: 2 exact, 1 held"
-    assert summary(moves[:1]) == "1 position: 1 exact"
-    assert planned_offset(moves[1]).verdict == "held: ahead of the ledger by 1"
-
-
 @pytest.mark.parametrize(
     ("direction", "here", "there"),
     [(TO_DOWNSTREAM, "orders", "primary.orders"), (TO_UPSTREAM, "primary.orders", "orders")],
@@ -177,3 +166,10 @@ def test_group_of_a_repartitioning_flow_is_told_with_the_way_out_and_not_moved(
     assert (row.to_topic, row.to_partition, row.to_offset) == (there, None, None)
     (sentence,) = not_moved(decisions)
     assert "--to-datetime" in sentence and "groups.exclude" in sentence
+
+
+def test_summary_counts_positions_by_verdict() -> None:
+    ahead = decided(positions={"billing": {HERE: CommittedOffset(121)}})
+    moves = [Outcome(each, would(each)) for each in (decided(), ahead, decided())]
+    assert (summary(moves), summary(moves[:1])) == ("3 positions: 2 exact, 1 held", "1 position: 1 exact")
+    assert planned_offset(moves[1]).verdict == "held: ahead of the ledger by 1"

@@ -17,30 +17,27 @@ def files(*rows: int) -> List[TableFile]:
     return [TableFile(count, 10 * number, 10 * number + 9) for number, count in enumerate(rows)]
 
 
-def test_small_files_are_merged_together_whatever_their_order() -> None:
-    assert chosen(files(5, 100, 7)) == chosen(files(5, 100, 7)[::-1]) == Choice(since=0, rows=112, files=3)
-    assert chosen([]) is None
+LARGE = 4 * FEW_ROWS
+OVERLAPPING = [TableFile(LARGE, 0, 100), TableFile(LARGE, 50, 150)]
 
 
-def test_large_old_chunk_waits_until_what_is_newer_is_worth_it() -> None:
-    large = 4 * FEW_ROWS
-
-    assert chosen(files(large, 10, 10)) == Choice(since=10, rows=20, files=2)
-    assert chosen(files(large, large // 2, large // 4)) == Choice(since=0, rows=large * 7 // 4, files=3)
-
-
-def test_files_written_at_the_same_time_are_one_chunk() -> None:
-    large = [TableFile(4 * FEW_ROWS, 0, 100), TableFile(4 * FEW_ROWS, 50, 150)]
-    new = TableFile(3 * FEW_ROWS, 200, 210)
-
-    assert chosen([*large, new]) == Choice(since=200, rows=3 * FEW_ROWS, files=1)
-    assert chosen([*large, TableFile(10, 150, 210)]) == Choice(since=0, rows=8 * FEW_ROWS + 10, files=3)
-
-
-def test_files_of_many_rows_each_stay_as_they_are_and_so_does_what_is_older() -> None:
-    assert chosen(files(*[LARGE_FILE] * 100)) is None
-    assert chosen(files(10, 10, LARGE_FILE, 10, 10)) == Choice(since=30, rows=20, files=2)
-    assert chosen(files(*[1000] * 100)) == Choice(since=0, rows=100_000, files=100)
+@pytest.mark.parametrize(
+    ("found", "choice"),
+    [
+        pytest.param([], None, id="no files"),
+        pytest.param(files(5, 100, 7), Choice(0, 112, 3), id="small files"),
+        pytest.param(files(5, 100, 7)[::-1], Choice(0, 112, 3), id="in any order"),
+        pytest.param(files(LARGE, 10, 10), Choice(10, 20, 2), id="a large old file waits"),
+        pytest.param(files(LARGE, LARGE // 2, LARGE // 4), Choice(0, LARGE * 7 // 4, 3), id="until it is worth it"),
+        pytest.param([*OVERLAPPING, TableFile(3 * FEW_ROWS, 200, 210)], Choice(200, 3 * FEW_ROWS, 1), id="one chunk"),
+        pytest.param([*OVERLAPPING, TableFile(10, 150, 210)], Choice(0, 2 * LARGE + 10, 3), id="and what overlaps it"),
+        pytest.param(files(*[LARGE_FILE] * 100), None, id="large files"),
+        pytest.param(files(10, 10, LARGE_FILE, 10, 10), Choice(30, 20, 2), id="files older than a large one stay"),
+        pytest.param(files(*[1000] * 100), Choice(0, 100_000, 100), id="many small files"),
+    ],
+)
+def test_new_files_are_merged_and_large_old_ones_seldom(found: List[TableFile], choice: Optional[Choice]) -> None:
+    assert chosen(found) == choice
 
 
 def test_files_are_looked_through_at_every_hundredth_commit_of_the_table_however_short_its_runs_are() -> None:

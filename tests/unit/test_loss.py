@@ -73,6 +73,13 @@ def test_records_that_are_all_alike_are_refused(log_start: int) -> None:
         settled(logs([Rec(b"beat", b"k", NOON)] * 200, 3, 3), log_start)
 
 
+def test_remote_log_without_the_source_s_first_record_is_refused() -> None:
+    case = logs(numbered(200), 3, 3)
+    left = [batch_of(80, [Rec(b"another"), *numbered(200)[81:100]]), *case.source[5:]]
+    with pytest.raises(RefusedError, match="it is unknown"):
+        settled(replace(case, source=left), 80)
+
+
 def test_record_that_compaction_removed_is_refused_on_the_target_and_not_counted_on_the_source() -> None:
     case = logs(numbered(200), 3, 3)
     with pytest.raises(RefusedError, match="neither log has them any more"):

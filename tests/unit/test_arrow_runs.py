@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mirror_lib.errors import StateError
 from mirror_lib.ledger.intervals import PartitionMap, Run
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, joined, runs_by_key
-from tests.unit.offset_histories import History, Triple, histories
+from tests.unit.offset_histories import History, histories
 
 Row = Tuple[int, int, int, int]
 
@@ -55,13 +55,6 @@ def test_maps_are_those_of_the_rows_themselves(most: int) -> None:
             assert key in merged or not history.rows
 
     check()
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 3)), min_size=1, max_size=8))
-def test_whatever_the_rows_say_it_is_as_good_or_as_bad_as_before(rows: List[Triple]) -> None:
-    (flat,) = runs_by_key(table([(1, *row) for row in rows])).values()
-
-    assert said(flat) == said(array("q", [number for row in rows for number in row]))
 
 
 NUMBER = st.integers(0, 30)

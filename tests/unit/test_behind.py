@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import pytest
 
 from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import Position
@@ -27,54 +29,44 @@ def part(source: TopicPartition, last_timestamp: int) -> PartitionReport:
     return PartitionReport(source[0], f"A.{source[0]}", source[1], 10, 10, 10, last_timestamp, records=10)
 
 
-def days_behind(snapshot: FlowMetrics) -> float:
-    assert snapshot.behind_seconds is not None
-    return round(snapshot.behind_seconds / DAY, 1)
+def snapshot(left: Mapping[TopicPartition, int], *reports: Sequence[PartitionReport], without: str = "") -> FlowMetrics:
+    lag: Lag = {source: (10, 10 + count) for source, count in left.items()}
+    tasks = [replace(nothing_copied(0), partitions=tuple(parts)) for parts in reports]
+    return metrics_of("A->B", 0, tasks, lag, 1.0, {without})
 
 
-def lag(left: Mapping[TopicPartition, int]) -> Lag:
-    return {source: (10, 10 + count) for source, count in left.items()}
+def days(seconds: Optional[float]) -> Optional[float]:
+    return None if seconds is None else round(seconds / DAY, 1)
 
 
-def of_both(left: Dict[TopicPartition, int]) -> FlowMetrics:
-    """A cycle that copied from both topics, one with old records."""
-    report = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1))))
-    return metrics_of("A->B", 0, [report], lag(left), 1.0)
+OLD, NEW, UNKNOWN = part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1)), part(LIVE, -1)
 
 
-def test_old_records_of_a_partition_that_is_caught_up_put_nothing_behind() -> None:
-    live = of_both({ARCHIVE: 0, LIVE: 5})
-    assert (live.behind_records, days_behind(live), live.waiting) == (5, 0.1, "copying")
-
-
-def test_flow_is_as_far_behind_as_the_partition_that_is_farthest_back() -> None:
-    assert days_behind(of_both({ARCHIVE: 1, LIVE: 5})) == 30.0
-
-
-def test_flow_that_has_nothing_left_is_behind_nothing() -> None:
-    done = of_both({ARCHIVE: 0, LIVE: 0})
-    assert (done.behind_records, done.behind_seconds, done.waiting) == (0, None, "waiting for records")
+@pytest.mark.parametrize(
+    ("left", "reports", "records", "age"),
+    [
+        pytest.param({ARCHIVE: 0, LIVE: 5}, [[OLD, NEW]], 5, 0.1, id="old records of a partition without lag"),
+        pytest.param({ARCHIVE: 1, LIVE: 5}, [[OLD, NEW]], 6, 30.0, id="the partition that is farthest back"),
+        pytest.param({ARCHIVE: 0, LIVE: 0}, [[OLD, NEW]], 0, None, id="no lag"),
+        pytest.param({LIVE: 5}, [[part(LIVE, days_ago(30))], [NEW]], 5, 0.1, id="the last report of a task"),
+        pytest.param({LIVE: 5}, [[OLD, UNKNOWN]], 5, None, id="no copied record of the partition with lag"),
+    ],
+)
+def test_lag_is_the_rest_and_the_age_of_the_partition_that_is_farthest_back(
+    left: Dict[TopicPartition, int], reports: List[List[PartitionReport]], records: int, age: Optional[float]
+) -> None:
+    found = snapshot(left, *reports)
+    assert (found.behind_records, days(found.behind_seconds)) == (records, age)
+    assert found.waiting == ("copying" if records else "waiting for records")
+    if len(reports) == 1 and UNKNOWN not in reports[0]:  # as a flow that repartitions computes it
+        newest = {each.source: each.last_timestamp for each in reports[0]}
+        assert days(farthest_back(left, newest)) == age
 
 
 def test_topic_that_does_not_count_is_neither_in_the_lag_nor_among_the_topics() -> None:
-    report = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, days_ago(0.1))))
-    left = {ARCHIVE: 1, LIVE: 5}
-    both = metrics_of("A->B", 0, [report], lag(left), 1.0)
-    live = metrics_of("A->B", 0, [report], lag(left), 1.0, {"archive"})
-    assert (both.behind_records, live.behind_records, days_behind(live)) == (6, 5, 0.1)
-    assert ([each.topic for each in live.topics], live.next_offsets, live.records) == (["live"], {LIVE: 10}, 20)
-
-
-def test_what_a_task_told_before_its_last_report_does_not_count() -> None:
-    before = replace(nothing_copied(0), partitions=(part(LIVE, days_ago(30)),))
-    last = replace(nothing_copied(0), partitions=(part(LIVE, days_ago(1)),))
-    assert days_behind(metrics_of("A->B", 0, [before, last], lag({LIVE: 5}), 1.0)) == 1.0
-
-
-def test_age_is_not_known_where_no_record_of_what_is_behind_was_copied() -> None:
-    untold = replace(nothing_copied(0), partitions=(part(ARCHIVE, days_ago(30)), part(LIVE, -1)))
-    snapshot = metrics_of("A->B", 0, [untold], lag({LIVE: 5}), 1.0)
-    assert (snapshot.behind_records, snapshot.behind_seconds) == (5, None)
+    found = snapshot({ARCHIVE: 1, LIVE: 5}, [OLD, NEW], without="archive")
+    assert (found.behind_records, days(found.behind_seconds), found.records) == (5, 0.1, 20)
+    assert ([each.topic for each in found.topics], found.next_offsets) == (["live"], {LIVE: 10})
 
 
 def reported(position: int, source_end: int) -> PartitionReport:
@@ -97,13 +89,3 @@ def test_partition_without_news_keeps_its_lag() -> None:
     assert left(reported(20, 25)) == {ARCHIVE: 50, LIVE: 5}
     assert left(reported(22, -1)) == {ARCHIVE: 50, LIVE: 3}  # without an answer about its end
     assert left(replace(part(ARCHIVE, -1), stopped=Stop("too large"))) == {LIVE: 3}
-
-
-def test_flow_that_places_records_anew_is_as_far_behind_as_the_partition_that_is_farthest_back() -> None:
-    newest = {ARCHIVE: days_ago(30), LIVE: days_ago(0.1)}
-
-    def days(left: Dict[TopicPartition, int]) -> float:
-        return round((farthest_back(left, newest) or 0.0) / DAY, 1)
-
-    assert (days({ARCHIVE: 0, LIVE: 5}), days({ARCHIVE: 1, LIVE: 5})) == (0.1, 30.0)
-    assert farthest_back({ARCHIVE: 0, LIVE: 0}, newest) is None

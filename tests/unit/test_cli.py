@@ -6,7 +6,6 @@ import argparse
 import functools
 import json
 import logging
-import re
 import shutil
 import signal
 import socket
@@ -23,7 +22,6 @@ from mirror_lib.cli import command_line, main
 from mirror_lib.commands import run
 from mirror_lib.commands.output import chosen_flows, json_words, wants_screen
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication.totals import FlowOutcome, TopicTotal
@@ -185,13 +183,6 @@ def test_environment_says_how_much_is_logged_of_us_and_not_of_libraries(
     monkeypatch.setenv("MIRROR_LOG", "loud")
     assert main(["run", config]) == 2
     assert "MIR-101: MIRROR_LOG=loud" in capsys.readouterr().err
-
-
-def test_an_unreachable_cluster_is_one_sentence_and_no_log_lines(caplog: pytest.LogCaptureFixture) -> None:
-    nobody = ClusterConfig("A", {"bootstrap.servers": "127.0.0.1:1"})
-    with pytest.raises(ClusterError, match=re.escape("cannot reach the cluster A at 127.0.0.1:1")):
-        KafkaCluster(nobody, answer_seconds=1)
-    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
 
 
 def test_plan_that_meets_what_nobody_foresaw_ends_with_a_sentence(

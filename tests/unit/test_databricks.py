@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from types import SimpleNamespace
-from typing import Any, List, Mapping
+from typing import Any, List
 
 import pytest
 
@@ -22,21 +22,18 @@ KERBEROS = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache
 LINE = PLAIN.format("org.apache.kafka.")
 
 
-@pytest.mark.parametrize("given", [LINE, SHADED + LINE, "  " + LINE])
-def test_one_line_serves_spark_on_databricks_and_elsewhere(given: str) -> None:
-    assert java_class(given, THERE) == SHADED + LINE
-    assert java_class(given, ELSEWHERE) == LINE
-
-
-@pytest.mark.parametrize("environ", [THERE, ELSEWHERE])
-def test_a_login_class_that_is_not_kafkas_keeps_its_name(environ: Mapping[str, str]) -> None:
-    assert java_class(KERBEROS, environ) == KERBEROS
-
-
-@pytest.mark.parametrize("given", [LINE, SHADED + LINE])
-def test_python_takes_the_line_with_and_without_the_prefix(given: str) -> None:
-    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": given}
-    assert kafka_python_options(login)["sasl_plain_password"] == "org.apache.kafka."
+@pytest.mark.parametrize(
+    ("given", "there", "elsewhere"),
+    [
+        *((line, SHADED + LINE, LINE) for line in (LINE, SHADED + LINE, "  " + LINE)),
+        (KERBEROS, KERBEROS, KERBEROS),  # the class is not Kafka's
+    ],
+)
+def test_one_line_serves_spark_on_databricks_and_elsewhere(given: str, there: str, elsewhere: str) -> None:
+    assert (java_class(given, THERE), java_class(given, ELSEWHERE)) == (there, elsewhere)
+    if given != KERBEROS:
+        login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": given.strip()}
+        assert kafka_python_options(login)["sasl_plain_password"] == "org.apache.kafka."
 
 
 def test_options_of_sparks_source_have_the_class_of_the_spark_that_runs() -> None:

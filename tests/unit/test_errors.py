@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,58 +69,26 @@ def test_error_of_an_executor_is_told_in_the_words_that_were_raised_there(text: 
     assert cause_of(RuntimeError(text)) == reported
 
 
-class JavaException:
-    """As Py4J shows one of Java."""
+def test_exception_of_java_is_reported_by_its_innermost_cause_or_by_what_python_raised() -> None:
+    def thrown(*texts: str) -> Any:
+        """As Py4J shows an exception with causes."""
+        return texts and SimpleNamespace(toString=lambda: texts[0], getCause=lambda: thrown(*texts[1:]) or None)
 
-    def __init__(self, *texts: str) -> None:
-        self.texts: List[str] = list(texts)
-
-    def toString(self) -> str:
-        return self.texts[0]
-
-    def getCause(self) -> Optional[JavaException]:
-        return JavaException(*self.texts[1:]) if len(self.texts) > 1 else None
-
-
-@pytest.mark.parametrize(
-    ("texts", "reported"),
-    [
-        (["org.apache.SparkException: failed", "java.io.IOException: no space\nmore"], "java.io.IOException: no space"),
-        (["org.apache.SparkException: failed", f"PythonException: {TRACE % RAISED}", "java.io.IOException"], SENTENCE),
-    ],
-)
-def test_exception_of_java_is_told_by_its_innermost_cause_but_for_what_python_raised(
-    texts: List[str], reported: str
-) -> None:
     error = RuntimeError("An error occurred while calling o42.collect")
-    error.java_exception = JavaException(*texts)  # type: ignore[attr-defined]
-    assert cause_of(error) == reported
+    for texts, reported in (
+        (["SparkException: failed", "java.io.IOException: no space\nmore"], "java.io.IOException: no space"),
+        (["SparkException: failed", f"PythonException: {TRACE % RAISED}", "java.io.IOException"], SENTENCE),
+    ):
+        error.java_exception = thrown(*texts)  # type: ignore[attr-defined]
+        assert cause_of(error) == reported
 
 
-@pytest.mark.parametrize(
-    ("codes", "expected"),
-    [
-        ([], 0),
-        ([0, 0], 0),
-        ([0, 143], 143),
-        ([143, 1], 1),
-        ([1, 3, 0], 3),
-        ([3, 2, 143], 2),
-    ],
-)
-def test_the_exit_code_of_several_flows_is_the_one_that_needs_most_from_the_operator(
-    codes: List[int], expected: int
-) -> None:
-    assert worst(codes) == worst(reversed(codes)) == expected
-
-
-def test_the_exit_code_of_a_flow_follows_from_its_errors_before_its_interruption() -> None:
+def test_exit_code_is_the_one_that_needs_most_from_the_operator() -> None:
+    for codes, expected in (([], 0), ([0, 143], 143), ([143, 1], 1), ([1, 3, 0], 3), ([3, 2, 143], 2)):
+        assert worst(codes) == worst(reversed(codes)) == expected
     assert exit_code_of([]) == 0 and exit_code_of([], interrupted=True) == 143
-    assert exit_code_of([ClusterError("no answer"), RefusedError("no", code="MIR-300")], interrupted=True) == 3
-
-
-def test_the_document_of_a_flow_has_its_own_exit_code() -> None:
     error = RefusedError("A->B: no", "ask", code="MIR-304")
+    assert exit_code_of([ClusterError("away"), error], interrupted=True) == 3
     assert error_json([error, ClusterError("away")]) == {"error": "A->B: no (ask)", "code": "MIR-304", "exit_code": 3}
     assert error_json([], interrupted=True) == {"error": None, "code": None, "exit_code": 143}
 

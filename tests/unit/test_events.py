@@ -73,7 +73,3 @@ def test_events_that_are_still_in_a_table_of_an_earlier_release_are_not_taken_fo
     write_deltalake(str(tmp_path / name), pa.table({"flow": ["another->flow"], "at": at}))
     with pytest.raises(StateError, match=f"has the table {name} of an earlier release"):
         reader.rows("events", events.EVENT_COLUMNS, FLOW)
-
-
-def test_each_replaced_table_has_a_value_for_each_column() -> None:
-    assert {len(values) for values in EVENTS.replaced.values()} == {len(EVENTS.columns)}

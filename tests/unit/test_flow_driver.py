@@ -8,7 +8,6 @@ from typing import Dict, List, Mapping, Optional, Sequence, cast
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.values import OffsetChoice
 from mirror_lib.facts import Cluster, CommittedOffset, FlowCluster, OffsetRange, TopicPartition
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
@@ -29,12 +28,6 @@ class Logs:
         self.log = OffsetRange(log_start, end)
         self.stale: Optional[OffsetRange] = None
         self.silent = False
-        self.of_time: Dict[TopicPartition, int] = {}
-
-    def offsets_at(
-        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
-    ) -> Dict[TopicPartition, int]:
-        return self.of_time
 
     def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Dict[TopicPartition, OffsetRange]:
         return {each: self.stale or self.log for each in partitions}
@@ -123,19 +116,7 @@ def test_source_that_seems_to_be_cut_off_is_believed_only_where_all_brokers_agre
     assert "it was truncated" in (standing.decide().refused or "")
 
 
-BY_TIME = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), start_position=OffsetChoice(timestamp=1))
 NEW = CopiedPartition("payments", "A.payments", 0, "source-2", "remote-2", 1_000_000)
-
-
-def test_partition_whose_leader_does_not_tell_where_a_time_is_begins_once_it_does_and_nowhere_else() -> None:
-    source, target = Logs(100, 500), Logs(0, 0)
-    driver = FlowDriver(BY_TIME, cast(FlowCluster, source), cast(Cluster, target), cast(Journal, Rows()))
-    driver.begin({NEW.key: NEW})
-    assert driver.state.going() == [] and driver.state.some_may_resume()
-    source.of_time = {NEW.source: 300}
-    driver.begin({NEW.key: NEW})
-    (begun,) = driver.state.going()
-    assert begun.start.upstream_offset == 300
 
 
 class Group(GroupProgress):
@@ -166,7 +147,7 @@ def group() -> Group:
 @pytest.fixture
 def reporting(group: Group) -> FlowDriver:
     """A driver of a flow that starts new partitions at the end of their logs, and commits to `group`."""
-    flow = replace(BY_TIME, start_position=None, auto_offset_reset="latest")
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), auto_offset_reset="latest")
     clusters = cast(FlowCluster, Logs(100, 500)), cast(Cluster, Logs(0, 0))
     return FlowDriver(flow, *clusters, cast(Journal, Rows(Position(200, 0))), group)
 
@@ -208,8 +189,8 @@ def test_progress_of_a_partition_that_is_no_longer_copied_is_withdrawn_and_offer
 
 
 def test_progress_of_a_refused_partition_is_not_offered(group: Group) -> None:
-    flow, source = replace(BY_TIME, start_position=None), Logs(201, 500)
-    clusters = cast(FlowCluster, source), cast(Cluster, Logs(0, 0))
+    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+    clusters = cast(FlowCluster, Logs(201, 500)), cast(Cluster, Logs(0, 0))
     driver = FlowDriver(flow, *clusters, cast(Journal, Rows(Position(600, 0))), group)
     driver.begin({KEY: ORDERS})
     assert [each.refused for each in driver.state.stopped()] == [True]

@@ -66,20 +66,6 @@ def test_group_that_is_absent_on_the_other_side_is_written_and_one_of_unknown_st
         assert decided(present=present, groups=groups).translation.verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("position", "present", "verdict"),
-    [(40, 90, "exact"), (100, 150, "exact"), (100, 155, "exact"), (40, 120, "would move backwards")],
-)
-def test_group_at_its_offset_or_one_that_may_not_be_moved_is_left_alone(
-    position: int, present: int, verdict: str
-) -> None:
-    positions, there = ({"billing": {at: CommittedOffset(to)}} for at, to in ((HERE, position), (THERE, present)))
-    decision = decided(positions=positions, present=there, groups={"billing": EMPTY})
-    assert would(decision).startswith("none") and decision.translation.verdict == verdict
-    missing = decided(pairs={HERE: Pair(HERE, THERE, KEY, "A.orders-0 does not exist yet")})
-    assert would(missing) == "none" and missing.translation.verdict.startswith("untranslatable: A.orders-0 does not")
-
-
 def test_offset_that_a_group_was_translated_from_is_found_on_the_source_alone() -> None:
     over = GroupOffset("B", "billing", *THERE, None, "", 90, "m", "orders", 40, "exact", "commit")
     back = replace(over, cluster="A", topic="orders", from_topic="A.orders", from_offset=90, new_offset=40)
@@ -96,16 +82,6 @@ def test_rows_that_contradict_each_other_make_a_partition_untranslatable_and_no_
     found = decide(replace(FOUND, pairs=pairs, positions=positions, logs=logs), Known(maps, {}, "B"), PositionsAhead())
     assert found[0].translation.verdict.startswith("untranslatable: the ledger contradicts itself on orders-0")
     assert found[1].translation.verdict == "exact" and maps.contradicted
-
-
-def test_only_a_partition_that_was_taken_over_in_part_holds_groups_before_its_first_run() -> None:
-    flat = array("q", [50, 60, 100])
-    early = {"billing": {HERE: CommittedOffset(40)}}
-    for incomplete, commit in ((frozenset({KEY}), False), (frozenset(), True)):
-        known = Known(FlowMaps({KEY: flat}, incomplete), {}, "B")
-        expired = replace(FOUND, positions=early, logs={THERE: OffsetRange(60, 175)})
-        (found,) = decide(expired, known, PositionsAhead())
-        assert found.translation.commit is commit
 
 
 def test_plan_says_where_metadata_is_dropped_or_was() -> None:

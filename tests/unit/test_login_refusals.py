@@ -8,7 +8,7 @@ import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
 from mirror_lib.kafka.security import LoginRefused, refusal
-from mirror_lib.kafka.wire import BulkTlsTransport, ScramMechanism
+from mirror_lib.kafka.wire import ScramMechanism
 
 
 @pytest.mark.parametrize(
@@ -36,40 +36,6 @@ def test_a_connection_that_breaks_is_tried_again(error: Exception) -> None:
 )  # fmt: skip
 def test_a_refusal_is_told_in_the_brokers_words(error: Exception, sentence: str) -> None:
     assert refusal(error) == sentence
-
-
-class Said:
-    """A TLS socket from which all of `parts` can be read at once; the last, empty one is its end."""
-
-    def __init__(self, *parts: bytes) -> None:
-        self._parts = list(parts)
-
-    def recv_into(self, room: memoryview) -> int:
-        said = self._parts.pop(0) if len(self._parts) > 1 else self._parts[0]
-        room[: len(said)] = said
-        return len(said)
-
-
-class Listener:
-    """Hears what is received, and is its own parser."""
-
-    def __init__(self) -> None:
-        self.parser = self
-        self.heard = b""
-
-    def room(self) -> memoryview:
-        return memoryview(bytearray(100))
-
-    def data_received(self, data: memoryview) -> None:
-        self.heard += bytes(data)
-
-
-def test_what_a_broker_says_before_it_hangs_up_is_heard() -> None:
-    transport, listener = object.__new__(BulkTlsTransport), Listener()
-    transport._closed, transport._read = False, True
-    transport._sock, transport._protocol = Said(b"refused: ", b"wrong password", b""), listener
-    assert transport._receive() is None and listener.heard == b"refused: wrong password"
-    assert isinstance(transport._receive(), KafkaConnectionError)
 
 
 def scram(server_first: str) -> ScramMechanism:

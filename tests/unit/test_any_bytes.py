@@ -133,7 +133,7 @@ def login(mechanism: str, line: str) -> object:
 READERS: Dict[str, Tuple[st.SearchStrategy[Any], Callable[..., object], Errors]] = {
     **{
         f"a fetch answer of version {version}": (
-            st.tuples(damaged(whole).map(memoryview), st.just(version)),
+            st.tuples(damaged(whole).map(lambda raw: memoryview(raw)), st.just(version)),
             FetchAnswer.read,
             (struct.error, ValueError, LookupError),
         )

@@ -10,7 +10,6 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.control.sync import sync_topic_configs
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicDescription, readable, unreadable
 from mirror_lib.kafka import admin as topics
@@ -114,22 +113,6 @@ class Topics:
         return {each.name: None for each in specs}
 
 
-def test_closed_topic_is_blocked_and_hides_no_other() -> None:
-    source, target = Topics("A", "orders"), Topics("B")
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), replication_factor=1)
-    watch = TopicWatch(flow, (flow,), source, target)  # type: ignore[arg-type]  # it is asked for topics alone
-    assert {each.topic for each in watch.refresh().values()} == {"orders"}
-    source.closed = ["closed"]
-    source.add("closed", "payments")
-    assert {each.topic for each in watch.present().values()} == {"orders", "payments"}
-    source.add("later")
-    assert {each.topic for each in watch.present().values()} == {"orders", "payments", "later"}
-    assert [each.name for each in watch.plan.blocked] == ["closed"]
-    source.closed = []
-    watch._checked_at = -1e9  # the interval after which it plans without a change of the topic lists has passed
-    assert "closed" in {each.topic for each in watch.present().values()}
-
-
 def test_remote_topic_whose_configs_may_not_be_read_keeps_the_limit_that_was_read_before() -> None:
     source, target = Topics("A", "orders"), Topics("B", "A.orders")
     flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), replication_factor=1)
@@ -139,14 +122,6 @@ def test_remote_topic_whose_configs_may_not_be_read_keeps_the_limit_that_was_rea
     source.add("new")
     limits = {each.topic: each.max_message_bytes for each in watch.refresh().values()}
     assert limits == {"orders": 2000, "new": 1048588}  # Kafka's default where none was ever read
-
-
-def test_config_sync_names_what_it_may_not_read_and_goes_on() -> None:
-    source, target = Topics("A", "orders", "closed"), Topics("B", "A.orders", "A.closed")
-    source.closed = ["closed"]
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
-    synced = sync_topic_configs(flow, (flow,), source, target)  # type: ignore[arg-type]
-    assert (synced.changed, len(synced.problems)) == (0, 1) and "closed" in synced.problems[0]
 
 
 REFUSED = PartitionReport(

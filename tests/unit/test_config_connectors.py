@@ -85,18 +85,6 @@ def test_a_checkpoint_connector_may_have_the_topics_that_are_copied_or_more(
     assert "does not read it" not in warnings(config)
 
 
-def test_a_missing_or_disabled_connector_switches_its_part_off(tmp_path: Path) -> None:
-    def parts(*connectors: Config) -> Any:
-        (flow,) = read(tmp_path, *connectors).flows
-        return flow.emit_checkpoints_interval, flow.sync_group_offsets_interval, flow.emit_heartbeats_interval
-
-    assert parts(connector("Source")) == (None, None, None)
-    both = [connector("Source"), connector("Checkpoint", sync_group_offsets_enabled=True)]
-    assert parts(*both) == (60, 60, None)
-    both[1]["enabled"] = "false"
-    assert parts(*both) == (None, None, None)
-
-
 @pytest.mark.parametrize("part", ["Checkpoint", "Heartbeat"])
 def test_a_connector_alone_is_a_flow_that_copies_nothing_and_does_only_its_part(part: str, tmp_path: Path) -> None:
     config = read(tmp_path, connector(part, enabled=True, topics="a"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -48,22 +48,18 @@ def test_what_is_wrong_is_counted(numbers: List[int], found: Dict[str, int]) -> 
     assert judge(SOURCE, logs([record(0, n) for n in numbers], WHOLE)) == verdict(**found)
 
 
-def test_a_changed_record_is_neither_lost_nor_foreign() -> None:
+def test_a_changed_record_is_neither_lost_nor_foreign_and_the_header_of_origins_is_no_change() -> None:
     for changed in (record(0, 2, "y"), record(0, 2, headers=["more"]), record(0, 2)._replace(timestamp=1001)):
         remote = [record(0, 0), record(0, 1), changed, record(0, 3)]
         assert judge(SOURCE, logs(remote, WHOLE)) == verdict(changed=1)
+    with_origin = [record(0, n)._replace(headers=(("mirror.origin", b"anything"),)) for n in range(4)]
+    assert judge(SOURCE, logs(with_origin, WHOLE)).exact
 
 
-def test_the_header_of_origins_is_no_change() -> None:
-    reported = [record(0, n)._replace(headers=(("mirror.origin", b"anything"),)) for n in range(4)]
-    assert judge(SOURCE, logs(reported, WHOLE)).exact
-
-
-def test_a_record_in_another_partition_is_foreign_unless_the_flow_places_records() -> None:
+def test_a_record_in_another_partition_is_foreign_unless_the_flow_repartitions() -> None:
     swapped = logs(WHOLE, [record(0, n) for n in range(4)])
     assert judge(SOURCE, swapped).foreign == 8
-    keyed = logs(WHOLE + [record(0, n) for n in range(4)], [])
-    assert judge(SOURCE, keyed, partitions_kept=False).exact
+    assert judge(SOURCE, logs(WHOLE + [record(0, n) for n in range(4)], []), partitions_kept=False).exact
     assert judge(SOURCE, swapped, partitions_kept=False).foreign == 4, "one key in two partitions"
 
 
@@ -86,13 +82,15 @@ def test_what_the_source_deleted_since_may_be_there_and_need_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("remote_offset", "read", "missed"),
-    [(4, 4, 0), (3, 4, 0), (4, 3, 1), (4, 0, 4), (0, 0, 0)],
+    ("samples", "missed"),
+    [
+        ([(4, 4)], 0),
+        ([(3, 4)], 0),
+        ([(4, 3)], 1),
+        ([(4, 0)], 4),
+        ([(0, 0)], 0),
+        ([(1, 1), (4, 2), (4, 4)], 2),  # it is judged at its worst moment
+    ],
 )
-def test_a_group_that_is_led_too_far_misses_what_lies_between(remote_offset: int, read: int, missed: int) -> None:
-    assert passed_unread(SOURCE, SOURCE, [Sample(0, remote_offset, read)]) == missed
-
-
-def test_a_group_is_judged_at_its_worst_moment() -> None:
-    samples = [Sample(0, 1, 1), Sample(0, 4, 2), Sample(0, 4, 4)]
-    assert passed_unread(SOURCE, SOURCE, samples) == 2
+def test_a_group_that_is_moved_too_far_misses_the_records_between(samples: List[Tuple[int, int]], missed: int) -> None:
+    assert passed_unread(SOURCE, SOURCE, [Sample(0, *each) for each in samples]) == missed

@@ -31,7 +31,8 @@ def test_origin_is_read_whatever_the_record_is(key: Optional[bytes], value: Opti
     assert list(headers_of(made)) == [(name.encode(), reported) for name, reported in (*before, OWN)]
 
 
-def test_newest_of_several_origins_counts() -> None:
+def test_newest_of_several_origins_counts_also_where_it_cannot_be_read() -> None:
+    assert origin_of(body(OWN, ("mirror.origin", b"?"))) is None
     hop = ("mirror.origin", b"B/A.orders/3/99/zzzzzz")
     assert origin_of(body(OWN, hop)) == Origin("B", "A.orders", 3, 99, "zzzzzz")
     assert origin_of(body(hop, ("trace", b"1"), OWN, ("trace", b"2"))) == ORIGIN
@@ -60,14 +61,10 @@ def test_header_that_is_no_origin_is_none_and_fails_nothing(header: Optional[Tup
     assert origin_of(body() if header is None else body(header)) is None
 
 
-def test_unreadable_header_behind_an_origin_hides_it() -> None:
-    """The newest counts: what was written by another hop is not taken for this one's."""
-    assert origin_of(body(OWN, ("mirror.origin", b"?"))) is None
-
-
-def test_origin_of_a_topic_without_an_id_has_none() -> None:
+def test_origin_may_have_no_topic_id_and_the_name_of_a_mirror() -> None:
     assert origin_of(body(("mirror.origin", b"A/orders/3/1234/"))) == ORIGIN._replace(topic_id="")
-    assert ORIGIN.source == ("orders", 3)
+    assert (origin_cluster("mirror", "A"), origin_cluster("eu", "A")) == ("A", "eu:A")
+    assert origin_of(body(("mirror.origin", b"eu:A/orders/3/1234/Qx7f2k"))) == ORIGIN._replace(cluster="eu:A")
 
 
 @pytest.mark.parametrize(
@@ -85,9 +82,3 @@ def test_topic_that_was_created_again_is_another_one_and_one_without_an_id_may_b
     one: str, other: str, same: bool
 ) -> None:
     assert same_topic(one, other) is same_topic(other, one) is same
-
-
-def test_mirror_with_a_name_of_its_own_has_it_before_the_source() -> None:
-    assert (origin_cluster("mirror", "A"), origin_cluster("eu", "A")) == ("A", "eu:A")
-    made = body(("mirror.origin", b"eu:A/orders/3/1234/Qx7f2k"))
-    assert origin_of(made) == ORIGIN._replace(cluster="eu:A")

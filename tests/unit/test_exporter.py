@@ -96,18 +96,18 @@ def test_every_metric_is_exported_with_the_type_of_the_table() -> None:
     assert all(f"# TYPE {name} {kind}\n" in text for name, kind in kinds.items())
 
 
-def test_cluster_that_does_not_answer_is_1_until_it_answers() -> None:
+def test_cluster_that_does_not_answer_is_1_until_it_answers_and_info_has_whether_a_flow_has_idle_cycles() -> None:
     series = FlowSeries(AB, continuous=True)
-
-    def unreachable() -> List[float]:
-        return [value for metric, _, value in series.values(1) if metric.name == "kafka_mirror_unreachable"]
-
-    assert unreachable() == [0, 0]
-    series.outage(Outage("A->B", "target", 1.0))
-    assert unreachable() == [0, 1]
-    series.outage(Outage("A->B", "target", 1.0, 9.0))
-    assert unreachable() == [0, 0]
-    assert not [name for name, _ in series_of([], continuous=False) if name == "unreachable"]
+    for outage, expected in ((None, [0, 0]), (Outage("A->B", "target", 1.0), [0, 1]),
+                             (Outage("A->B", "target", 1.0, 9.0), [0, 0])):  # fmt: skip
+        if outage is not None:
+            series.outage(outage)
+        found = [value for metric, _, value in series.values(1) if metric.name == "kafka_mirror_unreachable"]
+        assert found == expected
+    bounded = series_of([], continuous=False)
+    assert bounded["flow_info", ("once", "no")] == 1 and not [name for name, _ in bounded if name == "unreachable"]
+    assert series_of([])["flow_info", ("continuous", "yes")] == 1
+    assert series_of([], replace(AB, tail=False))["flow_info", ("continuous", "no")] == 1
 
 
 @pytest.mark.parametrize(
@@ -123,15 +123,6 @@ def test_cluster_that_does_not_answer_is_1_until_it_answers() -> None:
 def test_flow_is_in_one_state(snapshots: List[FlowMetrics], state: str) -> None:
     found = {labels[0]: value for (name, labels), value in series_of(snapshots).items() if name == "state"}
     assert found == {each: float(each == state) for each in STATES}
-
-
-def test_info_has_whether_a_flow_has_cycles_while_idle() -> None:
-    for tail, continuous, info in (
-        (True, True, ("continuous", "yes")),
-        (True, False, ("once", "no")),
-        (False, True, ("continuous", "no")),
-    ):
-        assert series_of([], replace(AB, tail=tail), continuous=continuous)["flow_info", info] == 1
 
 
 def test_topics_have_sums_and_their_worst_partition_also_where_one_has_stopped() -> None:
@@ -215,13 +206,14 @@ def test_server_and_file_have_the_same_and_no_secret(tmp_path: Path) -> None:
         scraped(running.address)
 
 
-@pytest.mark.parametrize(("succeeded", "value"), [(["A->B"], 1.0), ([], 0.0), (None, 0.0)])
-def test_file_has_how_the_run_ended(succeeded: Optional[List[str]], value: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("succeeded", [["A->B"], [], None])
+def test_file_has_how_the_run_ended(succeeded: Optional[List[str]], tmp_path: Path) -> None:
     file = tmp_path / "mirror.prom"
     with exporting(configured(tmp_path, f"metrics.textfile: {file}"), []) as running:
         assert "run_success" not in file.read_text() and "kafka_mirror_running 1.0" in file.read_text()
         if succeeded is not None:
             running.end(succeeded)
+    value = float(bool(succeeded))
     assert f'kafka_mirror_run_success{{flow="A->B",source="A",target="B"}} {value}\n' in file.read_text()
 
 

@@ -41,23 +41,29 @@ def read(empty: List[int], gap_from: int = END) -> List[int]:
     return found
 
 
-@pytest.mark.parametrize("empty", [[], [0], [1], [0, 1], [0, 3]])
-def test_records_after_an_empty_answer_are_read(empty: List[int]) -> None:
-    assert read(empty) == [0, 3]
+@pytest.mark.parametrize(
+    ("empty", "gap_from", "found"),
+    [
+        *((empty, END, [0, 3]) for empty in ([], [0], [1], [0, 1], [0, 3])),
+        # Offsets are without a record after as many empty answers as the fetcher demands.
+        ([], 3, [0]),
+        (list(range(EMPTY_ANSWERS)), END, []),
+    ],
+)
+def test_records_after_an_empty_answer_are_read(empty: List[int], gap_from: int, found: List[int]) -> None:
+    assert read(empty, gap_from) == found
 
 
-def test_offsets_without_a_record_are_believed_after_as_many_answers_as_the_fetcher_demands() -> None:
-    assert read([], gap_from=3) == [0]
-    assert read(list(range(EMPTY_ANSWERS))) == []
-
-
-def test_broker_that_never_stops_throttling_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("throttle_ms", [0, 1000], ids=["an error alone", "throttled for ever"])
+def test_answers_without_the_partition_are_not_the_end_of_the_log(
+    throttle_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_reader, "THROTTLED_SECONDS", 0.1)
     until = time.monotonic() + 5
 
     def answer(position: int, version: int) -> FetchAnswer:
         assert time.monotonic() < until, "the reader asks for ever"
-        return FetchAnswer(throttle_time_ms=1000, error_code=0, session_id=0, responses=[])
+        return FetchAnswer(throttle_time_ms=throttle_ms, error_code=0 if throttle_ms else -1, responses=[])
 
     with pytest.raises(Disconnected):
         next(LogEntries(cast(LogClient, Leader(answer)), PARTITION, 0, READ_UNCOMMITTED))
@@ -95,9 +101,3 @@ def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:
     found = reconcile(*logs, "A.orders-0", Position(0, 0), lambda: source.end, refuse_lost)
     assert sum(match.record_count for match in found) == len(ROWS)
     assert remote.end == len(ROWS) + 1
-
-
-def test_an_answer_that_only_holds_an_error_is_not_the_end_of_the_log() -> None:
-    leader = Leader(lambda position, version: FetchAnswer(error_code=-1, responses=[]))
-    with pytest.raises(Disconnected):
-        next(LogEntries(leader, PARTITION, 0, READ_UNCOMMITTED))  # type: ignore[arg-type]

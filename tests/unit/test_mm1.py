@@ -105,17 +105,14 @@ def test_several_sources_are_several_flows_into_one_target(tmp_path: Path) -> No
         config_of(*words, "--whitelist=a")
 
 
-@pytest.mark.parametrize(
-    ("options", "on_error"),
-    [
+def test_abort_on_send_fail_is_on_error(tmp_path: Path) -> None:
+    for options, on_error in (
         ([], "fail"),
         (["--abort.on.send.fail"], "fail"),
         (["--abort.on.send.failure", "true"], "fail"),
         (["--abort.on.send.fail", "false"], "skip"),
-    ],
-)
-def test_abort_on_send_fail_is_on_error(tmp_path: Path, options: List[str], on_error: str) -> None:
-    assert read(tmp_path, "--whitelist", "a", *options).flows[0].on_error == on_error
+    ):
+        assert read(tmp_path, "--whitelist", "a", *options).flows[0].on_error == on_error
 
 
 def test_options_and_words_without_meaning_are_accepted_and_named(tmp_path: Path) -> None:

@@ -58,11 +58,6 @@ def emitted(last: Dict[Tuple[str, str, int], Checkpoint], wanted: List[Checkpoin
     return found
 
 
-def test_checkpoints_carry_metadata() -> None:
-    wanted = [checkpoint(1, 1, "a"), checkpoint(2, 2, "b"), checkpoint(2, 2, "c")]
-    assert [each.metadata for each in emitted({}, wanted)] == ["a", "b"]
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))), st.integers(0, 9))
 def test_restart_from_what_the_topic_holds_emits_what_one_life_would(
     positions: List[Tuple[int, int]], cut: int

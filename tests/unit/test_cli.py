@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-import functools
-import json
 import logging
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, List
 
 import pyspark
 import pytest
 
 from mirror_lib import cli
 from mirror_lib.cli import command_line, main
-from mirror_lib.commands import run
 from mirror_lib.commands.output import chosen_flows, json_words, wants_screen
 from mirror_lib.config.loader import load
-from mirror_lib.errors import ClusterError, MirrorError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.replication.totals import FlowOutcome, TopicTotal
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW
 
@@ -112,20 +104,6 @@ def test_warnings_go_to_standard_error_once(tmp_path: Path, capsys: pytest.Captu
     assert reported.out == "" and reported.err.count("warning: ") == 1 and f"mirror plan {path} --all" in reported.err
     assert main(["plan", str(path), "--flow", "none", "--all"]) == 2
     assert capsys.readouterr().err.startswith("warning: group.id: ignored: ")
-
-
-def test_ctrl_c_ends_a_command_with_one_line(config: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        file = Path(config)
-        file.write_text(file.read_text().replace("127.0.0.1:1", f"127.0.0.1:{silent.getsockname()[1]}"))
-        command = [sys.executable, "-m", "mirror_lib.cli", "plan", config]
-        # A shell's background job ignores Ctrl-C, and so would its children.
-        heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as plan:
-            silent.accept()
-            plan.send_signal(signal.SIGINT)
-            assert plan.communicate()[1] == "error: stopped by Ctrl-C\n"
-    assert plan.returncode == 143
 
 
 def test_reader_that_has_seen_enough_is_no_error() -> None:
@@ -216,17 +194,3 @@ def test_terminal_gets_the_live_table_unless_it_was_declined(monkeypatch: pytest
         ):
             arguments = command_line().parse_args(json_words(["run", "mirror.yaml", *words]))
             assert wants_screen(arguments, {"TERM": "xterm", **environment}) == (shown and tty)
-
-
-def test_each_flow_of_a_run_has_its_own_exit_code_in_its_document(capsys: pytest.CaptureFixture[str]) -> None:
-    total = TopicTotal("orders", "A.orders", 1, 2, 3, 0.5)
-    away, refused = ClusterError("B->A: away"), RefusedError("C->D: no", code="MIR-304")
-    outcomes = [FlowOutcome("A->B", 2, 3, (total,), None, filtered=1204), FlowOutcome("B->A", 0, 0, (), away)]
-    errors: Dict[str, List[MirrorError]] = {"A->B": [], "B->A": [away], "C->D": [refused]}
-    run._show(outcomes, errors, argparse.Namespace(json="-"), False, False)
-    printed = capsys.readouterr()
-    documents = [json.loads(line) for line in printed.out.splitlines()]
-    assert [(each["flow"], each["exit_code"], each["code"]) for each in documents] == [
-        *(("A->B", 0, None), ("B->A", 1, "MIR-201"), ("C->D", 3, "MIR-304")),
-    ]
-    assert all(f"error: {code}" in printed.err for code in ("MIR-201", "MIR-304"))

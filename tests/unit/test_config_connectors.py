@@ -48,23 +48,6 @@ def warnings(config: MirrorConfig) -> str:
     return "\n".join(config.warnings)
 
 
-def test_three_files_are_one_flow_and_each_connector_counts_for_its_part(tmp_path: Path) -> None:
-    config = read(
-        tmp_path,
-        connector("Source", topics="^foo.*", tasks_max="4", emit_heartbeats_interval_seconds="9"),
-        connector("Checkpoint", groups="g.*", tasks_max="1", emit_checkpoints_interval_seconds="20"),
-        connector("Heartbeat", emit_heartbeats_interval_seconds="30"),
-    )
-    (flow,) = config.flows
-    assert (flow.name, flow.topics, flow.tasks_max) == ("A->B", ("^foo.*",), 4)
-    assert (flow.groups, flow.emit_checkpoints_interval, flow.emit_heartbeats_interval) == (("g.*",), 20, 30)
-    assert flow.source.bootstrap_servers == "a:9092"
-    assert flow.target.bootstrap_servers == "b1:9092,b2:9092"
-    assert config.trigger == "10 seconds"
-    assert "tasks.max: ignored: MirrorCheckpointConnector does not read it" in warnings(config)
-    assert "emit.heartbeats.interval.seconds: ignored: MirrorSourceConnector does not read it" in warnings(config)
-
-
 @pytest.mark.parametrize(
     ("source", "checkpoint"),
     [
@@ -152,6 +135,12 @@ def test_keys_without_effect_and_connectors_of_others_are_ignored_and_named(tmp_
     assert config.flows[0].topics == (".*",) and "security.protocol" not in config.flows[0].source.properties
     for key in ("A->B.topcis", "A->B.security.protocol", "A->B.foo.enabled"):
         assert f"{key}: ignored: it is not a setting of MirrorMaker either" in "\n".join(config.idle)
+    source = connector("Source", tasks_max="4", emit_heartbeats_interval_seconds="9", groups="x")
+    config = read(tmp_path, source, connector("Checkpoint", tasks_max="1", groups="g.*"), connector("Heartbeat"))
+    (flow,) = config.flows
+    assert (flow.tasks_max, flow.groups, flow.emit_heartbeats_interval) == (4, ("g.*",), 1)
+    assert "tasks.max: ignored: MirrorCheckpointConnector does not read it" in warnings(config)
+    assert "emit.heartbeats.interval.seconds: ignored: MirrorSourceConnector does not read it" in warnings(config)
     path = tmp_path / "source.cfg"
     lines = [f"{key}={value}" for key, value in connector("Source", topics="orders").items()]
     path.write_text("\n".join(["[section]", *lines, "source->target.enabled=true"]))

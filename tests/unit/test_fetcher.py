@@ -19,7 +19,6 @@ from mirror_lib.kafka.fetcher import (
     EMPTY_ANSWERS,
     FIRST_EPOCH,
     FORGOTTEN,
-    IDLE_ANSWERS,
     KNOWS_TIERED_STORAGE,
     MAX_WAIT_MS,
     NO_EPOCH,
@@ -27,7 +26,6 @@ from mirror_lib.kafka.fetcher import (
     READ_UNCOMMITTED,
     SESSION_FROM_PARTITIONS,
     SMALL_BYTES,
-    WHOLE_SHARE,
     Fetched,
     Fetcher,
     FetchSchedule,
@@ -35,8 +33,6 @@ from mirror_lib.kafka.fetcher import (
     Gaps,
     Turn,
 )
-from mirror_lib.kafka.producer import IN_FLIGHT, Appender
-from mirror_lib.kafka.record_batch import Batch
 from mirror_lib.kafka.wire import FetchAnswer
 from tests.unit.leader import PARTITION, Leader, fetch_answer, part_answer
 from tests.unit.logs import Rec, batch_of
@@ -119,17 +115,6 @@ def test_pause_is_of_one_broker_and_of_small_answers_alone() -> None:
     assert pace.wait(1, 10.5) == 0
 
 
-def test_requests_for_all_partitions_take_a_small_part_of_the_time_and_delay_none_for_long() -> None:
-    pace = FetchSchedule()
-    pace.asked(1, 0.0)
-    pace.answered(1, 0, True, 0.02)
-    assert pace.rest_ms(1, 0.02) == round(20 / WHOLE_SHARE)
-    assert pace.rest_ms(1, 0.3) == pace.rest_ms(2, 0.02) == 0
-    pace.asked(1, 1.0)
-    pace.answered(1, 0, True, 3.0)
-    assert pace.rest_ms(1, 3.0) == MAX_WAIT_MS
-
-
 ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)
 ALL = [ORDERS, PAYMENTS, REFUNDS]
 NODE = 1
@@ -158,32 +143,12 @@ def test_partition_without_records_below_its_end_is_asked_for_alone_until_it_has
     assert turns(turn, 1, ALL) == [[ORDERS, REFUNDS, PAYMENTS]]
 
 
-def test_partition_that_waits_for_tiered_storage_takes_turns_with_the_others() -> None:
-    turn = FetchTurns(lambda partition: partition == PAYMENTS)
-    turn.answered(ALL, [], {PAYMENTS})
-    assert turns(turn, 4, ALL) == [[PAYMENTS], [ORDERS, REFUNDS]] * 2
-    assert turns(turn, 2, [PAYMENTS]) == [[PAYMENTS]] * 2
-
-
 def test_partitions_that_wait_for_tiered_storage_take_turns() -> None:
     stored: Set[TopicPartition] = {ORDERS, PAYMENTS}
     turn = FetchTurns(stored.__contains__)
     turn.answered(ALL, [], stored)
     assert turns(turn, 4, ALL) == [[ORDERS], [REFUNDS], [PAYMENTS], [REFUNDS]]
     assert ask(turn, ALL, brief=True) == ({ORDERS: 0}, MAX_WAIT_MS)
-
-
-def test_busy_partitions_of_a_session_are_asked_for_without_the_idle_ones_until_all_are_due() -> None:
-    turn, wanted = FetchTurns(lambda _: False), {("orders", number): 0 for number in range(SESSION_FROM_PARTITIONS)}
-    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
-    turn.answered(wanted, [ORDERS], set())
-    for _ in range(IDLE_ANSWERS):
-        assert turn.next(NODE, wanted, False, True, 30) == ({ORDERS: 0}, 30)
-        assert turn.next(NODE, wanted, False, True, 0) == (wanted, 0)
-        turn.answered([ORDERS], [], set())
-    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
-    turn.answered(wanted, wanted, set())
-    assert turn.next(NODE, wanted, False, True, 30) == (wanted, MAX_WAIT_MS)
 
 
 def gaps_reported(gaps: Gaps, times: int, position: int = 40) -> List[bool]:
@@ -290,38 +255,3 @@ def test_requests_name_the_wanted_partitions_at_their_positions(seed: int, tiere
             part.wants = chance.random() < 0.8
         fetcher.look(moved)
     assert 0 < whole < 100
-
-
-class Ready:
-    """A partition of the target that always has another batch of `size`."""
-
-    def __init__(self, number: int, size: int) -> None:
-        self.remote = ("orders", number)
-        self.taken = 0
-        self._size = size
-
-    def ready_bytes(self) -> int:
-        return self._size
-
-    def take_ready(self) -> Batch:
-        self.taken += 1
-        return (bytes(8),)
-
-
-class Target:
-    """Takes requests, and answers none."""
-
-    alias = "target"
-
-    def leader(self, partition: TopicPartition) -> int:
-        return 1
-
-    def send(self, node: int, request: Any) -> Any:
-        return Future()
-
-
-def test_partitions_with_large_batches_take_turns_at_being_appended_to() -> None:
-    appender = Appender(Target())  # type: ignore[arg-type]
-    ready = [Ready(number, 900_000) for number in range(IN_FLIGHT)]
-    appender.pump(ready)
-    assert [each.taken for each in ready] == [1] * IN_FLIGHT

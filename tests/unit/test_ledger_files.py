@@ -8,7 +8,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import pytest
 
 from mirror_lib.errors import ConflictError, MirrorError, SparkEndedError, StateError
-from mirror_lib.ledger.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, Upkeep, chosen, is_due
+from mirror_lib.ledger.compaction import FEW_ROWS, LARGE_FILE, Choice, TableFile, Upkeep, chosen
 from mirror_lib.ledger.delta_table import table_properties
 
 
@@ -38,15 +38,6 @@ OVERLAPPING = [TableFile(LARGE, 0, 100), TableFile(LARGE, 50, 150)]
 )
 def test_new_files_are_merged_and_large_old_ones_seldom(found: List[TableFile], choice: Optional[Choice]) -> None:
     assert chosen(found) == choice
-
-
-def test_files_are_looked_through_at_every_hundredth_commit_of_the_table_however_short_its_runs_are() -> None:
-    of_long_run = [commits for commits in range(1, 301) if is_due(-1, commits)]
-    of_short_runs = [version for version in range(-1, 300) if is_due(version, 1)]
-
-    assert of_long_run == [51, 151, 251]
-    assert of_short_runs == [49, 149, 249]
-    assert [commits for commits in range(1, 301) if is_due(None, commits)] == [1, 101, 201]
 
 
 class Table:

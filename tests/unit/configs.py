@@ -8,9 +8,11 @@ from typing import Any, Dict, Mapping, Optional
 import pytest
 
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_USAGE, ConfigError
 
+# A flow with no setting but its clusters.
+AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 MM2, YAML = "mm2.properties", "mirror.yaml"
 CLUSTERS = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\n"
 FLOW = CLUSTERS + "A->B.enabled = true\n"

@@ -9,7 +9,6 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicDescription, readable, unreadable
 from mirror_lib.kafka import admin as topics
@@ -19,6 +18,7 @@ from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, Stop, TaskReport
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
+from tests.unit.configs import AB
 
 TOPIC_AUTHORIZATION_FAILED, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR = 29, 7, -1
 
@@ -115,7 +115,7 @@ class Topics:
 
 def test_remote_topic_whose_configs_may_not_be_read_keeps_the_limit_that_was_read_before() -> None:
     source, target = Topics("A", "orders"), Topics("B", "A.orders")
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), replication_factor=1)
+    flow = replace(AB, replication_factor=1)
     watch = TopicWatch(flow, (flow,), source, target)  # type: ignore[arg-type]
     assert [each.max_message_bytes for each in watch.refresh().values()] == [2000]
     target.closed = ["A.orders", "A.new"]
@@ -151,7 +151,7 @@ class Limits:
 
 def watch(at_source: int, at_target: Limits, known: int, settings: Mapping[str, Any]) -> TopicWatch:
     sides: Any = (Limits(orders=at_source), at_target)
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
+    flow = replace(AB, **settings)
     made = TopicWatch(flow, (flow,), *sides)
     made.plan = TopicPlan((CopiedTopic(TopicDescription("orders", "id", 1), "A.orders", "remote id", 1),), ())
     copied = CopiedPartition("orders", "A.orders", 0, "id", "remote id", known)

@@ -4,12 +4,13 @@ nothing."""
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.service import (
@@ -24,7 +25,7 @@ from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.threads import running
 from mirror_lib.topics.filters import why_skipped
-from tests.unit.configs import FLOW, IN_YAML, YAML, read
+from tests.unit.configs import AB, FLOW, IN_YAML, YAML, read
 
 C = '  C: {bootstrap.servers: "c:9092"}\n'
 THREE = IN_YAML.replace("flows:\n  A->B:\n", C + "flows:\n")
@@ -156,8 +157,7 @@ class Refusing:
 
 def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
     cluster: Any = Refusing()
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
-    synced = sync_topic_configs(flow, (flow,), cluster, cluster)
+    synced = sync_topic_configs(AB, (AB,), cluster, cluster)
     assert synced == Synced(changed=1, problems=("B refuses segment.ms for A.orders: no segments here",))
     assert cluster.configs == {"retention.ms": "7", "segment.ms": "1"}
 
@@ -173,7 +173,7 @@ def test_config_that_is_refused_does_not_hold_up_the_others() -> None:
 )
 def test_configs_of_a_topic_that_the_flow_must_not_write_to_are_left_alone(change: RecordChange) -> None:
     cluster: Any = Refusing()
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=("orders",), change=change)
+    flow = replace(AB, topics=("orders",), change=change)
     assert sync_topic_configs(flow, (flow,), cluster, cluster) == Synced()
     assert cluster.configs == {"retention.ms": "1", "segment.ms": "1"}
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Optional
 
 import pytest
@@ -21,6 +22,7 @@ from mirror_lib.topics.filters import (
 )
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
 from tests.lab.checkout import ROOT
+from tests.unit.configs import FLOW, IN_YAML, YAML, read, refusal
 
 Flows = Callable[..., ReplicationFlow]
 EXAMPLE = ROOT / "conf" / "examples" / "custom" / "mirror.yaml"
@@ -95,16 +97,6 @@ class Numbers:
 """
 
 
-class Groups:
-    """A cluster that has these groups."""
-
-    def __init__(self, *names: str) -> None:
-        self._names = names
-
-    def group_names(self) -> Any:
-        return self._names
-
-
 @pytest.fixture
 def flow_with(tmp_path: Path) -> Flows:
     """Load a file with these settings of its flow, next to a module of custom classes."""
@@ -114,10 +106,7 @@ def flow_with(tmp_path: Path) -> Flows:
 
     def flow(**settings: str) -> ReplicationFlow:
         lines = [f"A->B.{key.replace('_', '.')} = {value.replace('mine', module)}\n" for key, value in settings.items()]
-        clusters = "clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\nA->B.enabled = true\n"
-        path = tmp_path / "mm2.properties"
-        path.write_text(clusters + "A->B.replication.factor = 1\n" + "".join(lines))
-        return load(str(path), {}).flows[0]
+        return read(tmp_path, FLOW + "A->B.replication.factor = 1\n" + "".join(lines)).flows[0]
 
     return flow
 
@@ -194,14 +183,11 @@ def test_keys_behind_the_class_are_handed_to_it_and_refused_for_a_built_in(
     flow = flow_with(topic_filter_class="mine:Only", topic_filter_class_only="orders")
     assert [each.source.name for each in planned(flow, "orders", "payments").copied] == ["orders"]
     assert flow_with(topic_filter_class="DefaultTopicFilter", topic_filter_class_only="orders").custom_properties == {}
-    path = tmp_path / "mirror.yaml"
-    text = "clusters: {A: {bootstrap.servers: 'a:1'}, B: {bootstrap.servers: 'b:1'}}\nflows: {A->B: {"
-    path.write_text(text + "topic.filter.class.only: orders}}\n")
-    with pytest.raises(ConfigError, match=r"topic\.filter\.class\.only is for a class of your own, and .* names none"):
-        load(str(path), {})
-    path.write_text(text + "topic.filter.clas.only: orders}}\n")
-    with pytest.raises(ConfigError, match=r"topic\.filter\.clas\.only is not a setting"):
-        load(str(path), {})
+    for key, words in (
+        ("topic.filter.class.only", "topic.filter.class.only is for a class of your own, and topic.filter.class names"),
+        ("topic.filter.clas.only", "topic.filter.clas.only is not a setting"),
+    ):
+        assert words in refusal(tmp_path, f"{IN_YAML}    {key}: orders\n", YAML)
 
 
 def test_a_plan_for_executors_is_read_where_the_class_is_not_installed(flow_with: Flows) -> None:
@@ -244,8 +230,9 @@ def test_topics_of_kafka_itself_are_not_copied_whatever_a_policy_answers(flow_wi
 
 def test_a_group_filter_that_raises_ends_the_translation_with_a_sentence(flow_with: Flows) -> None:
     flow = flow_with(group_filter_class="mine:YesOrNo")
+    cluster: Any = SimpleNamespace(group_names=lambda: ("raises",))
     with pytest.raises(CustomClassError, match=r"why_not\('raises'\) failed: ValueError: cannot say \(.*:6\)"):
-        group_names(flow, Groups("raises"))  # type: ignore[arg-type]
+        group_names(flow, cluster)
 
 
 def test_spark_watches_every_topic_where_only_a_class_knows_which_are_copied(flow_with: Flows) -> None:

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from mirror_lib import __version__, exporter
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_USAGE, ClusterError, ConfigError
 from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, RetentionWatch, Value, registry_of
 from mirror_lib.facts import TopicPartition
@@ -25,10 +25,9 @@ from mirror_lib.progress import Outage
 from mirror_lib.replication.flow_state import metrics_of
 from mirror_lib.replication.task_plans import rate_limited
 from tests.lab.one_flow import until
-from tests.unit.configs import refusal
+from tests.unit.configs import AB, refusal
 
 parse_openmetrics: Any = openmetrics_parser.text_string_to_metric_families
-AB = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
 CYCLE = FlowMetrics(
     flow="A->B",
     batch_id=7,

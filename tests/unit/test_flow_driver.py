@@ -15,6 +15,7 @@ from mirror_lib.replication.copy_ranges import Range, noted
 from mirror_lib.replication.driver import FlowDriver
 from mirror_lib.replication.journal import Journal
 from mirror_lib.replication.messages import CopiedPartition, PartitionReport, nothing_copied
+from tests.unit.configs import AB
 
 ORDERS = CopiedPartition("orders", "A.orders", 0, "source-1", "remote-1", 1_000_000)
 KEY, STOOD = ORDERS.key, Position(200, 50)
@@ -147,7 +148,7 @@ def group() -> Group:
 @pytest.fixture
 def reporting(group: Group) -> FlowDriver:
     """A driver of a flow that starts new partitions at the end of their logs, and commits to `group`."""
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), auto_offset_reset="latest")
+    flow = replace(AB, auto_offset_reset="latest")
     clusters = cast(FlowCluster, Logs(100, 500)), cast(Cluster, Logs(0, 0))
     return FlowDriver(flow, *clusters, cast(Journal, Rows(Position(200, 0))), group)
 
@@ -189,9 +190,8 @@ def test_progress_of_a_partition_that_is_no_longer_copied_is_withdrawn_and_offer
 
 
 def test_progress_of_a_refused_partition_is_not_offered(group: Group) -> None:
-    flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
     clusters = cast(FlowCluster, Logs(201, 500)), cast(Cluster, Logs(0, 0))
-    driver = FlowDriver(flow, *clusters, cast(Journal, Rows(Position(600, 0))), group)
+    driver = FlowDriver(AB, *clusters, cast(Journal, Rows(Position(600, 0))), group)
     driver.begin({KEY: ORDERS})
     assert [each.refused for each in driver.state.stopped()] == [True]
     assert group.reported == []

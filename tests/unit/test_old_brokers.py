@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.topics.old_brokers import runnable, settled
-from tests.unit.configs import FLOW, IN_YAML, MM2, YAML, read
+from tests.unit.configs import AB, FLOW, IN_YAML, MM2, YAML, read
 
-EXACT = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
-AT_LEAST_ONCE = replace(EXACT, delivery="at-least-once")
+AT_LEAST_ONCE = replace(AB, delivery="at-least-once")
 
 OLD, WITHOUT_TRANSACTIONS = ("InitProducerId",), ("AddPartitionsToTxn", "EndTxn")
 
@@ -29,17 +27,17 @@ target.cluster.bootstrap.servers = b:9092
 
 
 def test_flow_runs_as_it_is_where_brokers_are_new_enough() -> None:
-    for flow in (EXACT, AT_LEAST_ONCE, replace(EXACT, delivery_may_fall=True)):
+    for flow in (AB, AT_LEAST_ONCE, replace(AB, delivery_may_fall=True)):
         found = settled(flow, missing=())
         assert (found.flow, found.warning, found.refusal) == (flow, "", None)
 
 
 def test_exact_flow_is_refused_by_brokers_that_cannot_fence_with_the_key_to_set_and_by_what_a_service_lacks() -> None:
     with pytest.raises(RefusedError) as refused:
-        runnable(EXACT, missing=OLD)
+        runnable(AB, missing=OLD)
     assert (refused.value.exit_code, refused.value.code) == (3, "MIR-305")
     assert "A->B" in refused.value.message and "delivery: at-least-once" in str(refused.value.hint)
-    refusal = settled(EXACT, WITHOUT_TRANSACTIONS).refusal
+    refusal = settled(AB, WITHOUT_TRANSACTIONS).refusal
     assert refusal is not None and refusal.code == "MIR-305"
     assert "AddPartitionsToTxn, EndTxn" in refusal.message and "2.5" not in refusal.message
     warned = settled(AT_LEAST_ONCE, WITHOUT_TRANSACTIONS)

@@ -7,15 +7,15 @@ from typing import Collection, Dict, List, Tuple
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import EXIT_REFUSED
 from mirror_lib.facts import TopicDescription, TopicPartition
 from mirror_lib.ledger.records import PartitionKey, TopicPair
 from mirror_lib.replication.start_rules import Writer
 from mirror_lib.takeover.signs import OtherWriter, Signs, decide, settle_seconds, unrecorded
+from tests.unit.configs import AB
 
-FLOW = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), topics=("orders",))
+FLOW = replace(AB, topics=("orders",))
 ALONE = Signs("B", 2, "A-mm2")
 MM2 = ("mm2-offsets.A.internal",)
 

@@ -160,7 +160,7 @@ def test_rehead_drops_the_delete_horizon_and_keeps_the_codec_and_the_timestamps(
     assert rows_of(copy) == list(enumerate(ROWS))
 
 
-def test_sequences_go_on_at_zero_past_the_largest() -> None:
+def test_sequence_after_the_largest_is_zero() -> None:
     assert next_sequence(5, 10) == 15
     assert next_sequence(0x7FFFFFFF, 1) == 0
     assert next_sequence(0x7FFFFFFF - 2, 10) == 7

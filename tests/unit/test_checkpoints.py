@@ -59,7 +59,7 @@ def emitted(last: Dict[Tuple[str, str, int], Checkpoint], wanted: List[Checkpoin
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))), st.integers(0, 9))
-def test_restart_from_what_the_topic_holds_emits_what_one_life_would(
+def test_restart_from_the_topics_checkpoints_emits_what_one_run_would(
     positions: List[Tuple[int, int]], cut: int
 ) -> None:
     wanted = [checkpoint(*position) for position in positions]

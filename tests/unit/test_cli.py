@@ -163,7 +163,7 @@ def test_environment_says_how_much_is_logged_of_us_and_not_of_libraries(
     assert "MIR-101: MIRROR_LOG=loud" in capsys.readouterr().err
 
 
-def test_plan_that_meets_what_nobody_foresaw_ends_with_a_sentence(
+def test_unexpected_exception_of_a_plan_ends_with_a_sentence(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(self: KafkaCluster, *_: object) -> None:
@@ -175,7 +175,7 @@ def test_plan_that_meets_what_nobody_foresaw_ends_with_a_sentence(
     assert "A->B" in reported and "endpoint_type" in reported and "Traceback" not in reported
 
 
-def test_json_goes_to_the_file_behind_the_sign_and_no_other_word_is_taken_for_one(config: str, tmp_path: Path) -> None:
+def test_json_goes_to_the_file_after_the_equals_sign_and_no_other_word_is_its_file(config: str, tmp_path: Path) -> None:
     given = [command_line().parse_args(json_words(["plan", word, config])) for word in ("--json=out.json", "--json")]
     assert [(each.json, each.config) for each in given] == [("out.json", [config]), ("-", [config])]
     assert main(["plan", f"--json={tmp_path / 'none' / 'out.json'}", config]) == 2

@@ -169,7 +169,7 @@ SYNC_OFF: Dict[str, Any] = {"sync_topic_configs_interval": None}
 EXCLUDED: Dict[str, Any] = {"config_properties_exclude": (r"max\.message\.bytes",)}
 
 
-def test_what_was_left_out_before_the_refused_record_is_told_of_a_partition_that_goes_on() -> None:
+def test_records_skipped_before_the_refused_one_are_reported_of_a_partition_that_resumes() -> None:
     skipped = Incident(OFFSETS_SKIPPED, "orders", 0, 1, 2, "value cannot be computed")
     topics = watch(5000, Limits(A_orders=2000), 2000, {})
     found = after(topics, replace(REFUSED, incidents=(skipped, *REFUSED.incidents)))

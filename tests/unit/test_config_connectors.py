@@ -220,7 +220,7 @@ def test_json_is_read_as_json_and_not_as_yaml(tmp_path: Path) -> None:
     assert found == {key: text.strip() for key, text in values.items()}
 
 
-def test_a_workers_file_may_stand_beside_its_connectors_and_its_converter_and_providers_count(tmp_path: Path) -> None:
+def test_a_workers_file_goes_with_its_connectors_and_its_converter_and_providers_count(tmp_path: Path) -> None:
     worker, source = tmp_path / "connect-standalone.properties", connector("Source")
     provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
     lines = "bootstrap.servers = b:9092\nplugin.path = /p\nkey.converter = org.apache.kafka.connect.{}\n"

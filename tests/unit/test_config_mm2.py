@@ -8,6 +8,7 @@ from typing import Any, Dict
 import pytest
 
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.config.settings import OTHER_NAMES
 from mirror_lib.topics.filters import why_skipped
 from mirror_lib.topics.policy import remote_topic
 from tests.unit.configs import CLUSTERS, FLOW, fields, read
@@ -60,19 +61,23 @@ DEFAULTS = {
         # Older names, and slips.
         ("topics.blacklist = a\nA->B.groups.blacklist = b\nA->B.config.properties.blacklist = c", LISTS, ""),
         ("topics.exclude = new\ntopics.blacklist = old", {"topics_exclude": ("new",)}, ""),
-        ("task.max = 4", {"tasks_max": 4}, "tasks.max and is read as that"),
         ("Tasks.Max = 2", {"tasks_max": 2}, "tasks.max and is read as that"),
         ("A->B.emit.heartbeats = false", {"emit_heartbeats_interval": None}, "emit.heartbeats.enabled and is read"),
         ("A->B.sync.group.offsets = true", {"sync_group_offsets_interval": 60.0}, "sync.group.offsets.enabled and is"),
-        ("sync.topics.configs.enabled = true", {}, "sync.topic.configs.enabled and is read as that"),
-        ("topic.blacklist = x", {"topics_exclude": ("x",)}, "topics.exclude and is read as that"),
-        ("config.properties.blacklist = x", {"config_properties_exclude": ("x",)}, "config.properties.exclude and is"),
     ],
 )  # fmt: skip
 def test_keys_come_to_these_values(tmp_path: Path, lines: str, wanted: Dict[str, Any], warning: str) -> None:
     config = read(tmp_path, f"{FLOW}{lines}\n")
     assert fields(config, wanted) == wanted
     assert warning in warnings(config)
+
+
+@pytest.mark.parametrize(("written", "meant"), OTHER_NAMES.items())
+def test_other_spellings_of_real_files_are_read_as_the_key(tmp_path: Path, written: str, meant: str) -> None:
+    value = "2" if meant == "tasks.max" else "true" if meant.endswith("enabled") else "x"
+    config = read(tmp_path, f"{FLOW}{written} = {value}\n")
+    assert f"{meant} and is read as that" in warnings(config)
+    assert config.flows == read(tmp_path, f"{FLOW}{meant} = {value}\n").flows
 
 
 def test_bare_keys_count_for_each_flow_that_has_none_of_its_own(tmp_path: Path) -> None:
@@ -170,7 +175,7 @@ def test_alias_and_separator_name_the_remote_topic(tmp_path: Path, lines: str, r
     assert (flow.name, flow.source.bootstrap_servers) == ("A->B", "a:9092") and warning in warnings(config)
 
 
-def test_a_blank_separator_tells_internal_topics_and_heartbeats_apart(tmp_path: Path) -> None:
+def test_a_blank_separator_separates_internal_topics_from_heartbeats(tmp_path: Path) -> None:
     blank = FLOW + "replication.policy.separator =\n"
     (flow,) = read(tmp_path, blank + "source.cluster.alias =\n").flows
     assert why_skipped("mm2-offset-syncsBinternal", flow) is not None

@@ -115,7 +115,7 @@ def last_run(flow: str) -> Optional[MirrorRun]:
         ({"C": "of B"}, None),
     ],
 )
-def test_nothing_is_done_beside_the_copy_on_another_cluster_than_that_of_the_last_run(
+def test_another_cluster_than_that_of_the_last_run_is_refused_before_topics_and_groups_change(
     tmp_path: Path, ids: Mapping[str, str], other: Optional[str]
 ) -> None:
     config = read(tmp_path, THREE + "  A->B: {}\n  C->A: {}\n", YAML)

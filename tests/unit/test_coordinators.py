@@ -112,7 +112,7 @@ def test_only_what_fails_is_sent_again_until_all_are_answered_and_moved_coordina
         (TopicAuthorizationFailedError(), "MIR-203", "target: not allowed to list topics", 1),
     ],
 )
-def test_only_an_error_that_may_pass_is_asked_again_and_none_after_a_stop(
+def test_only_a_retriable_error_is_retried_and_none_after_a_stop(
     error: KafkaError, code: str, sentence: str, attempts: int
 ) -> None:
     client, asked = Brokers(True), []

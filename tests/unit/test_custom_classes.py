@@ -124,7 +124,7 @@ def test_a_policy_is_not_asked_for_names_of_topics_that_the_flow_has_nothing_to_
     assert [each.name for each in asked_for.blocked] == ["payments"]
 
 
-def test_an_acl_that_a_policy_cannot_translate_is_told_and_the_others_go_on(flow_with: Flows) -> None:
+def test_an_acl_that_a_policy_cannot_translate_is_reported_and_the_others_are_copied(flow_with: Flows) -> None:
     flow = flow_with(replication_policy_class="mine:Narrow", topics="orders", sync_topic_acls_delete="true")
     read = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
     prefixed, ours = replace(read, topic="ord", pattern_type=PREFIXED), replace(read, topic="team.old")
@@ -177,7 +177,7 @@ def test_a_class_that_cannot_be_used_is_refused_in_one_sentence_with_its_line(
     assert "replication.policy.class" in reported and reported.endswith("mm2.properties:6)")
 
 
-def test_keys_behind_the_class_are_handed_to_it_and_refused_for_a_built_in(
+def test_keys_below_the_class_are_given_to_it_and_refused_for_a_built_in_class(
     flow_with: Flows, tmp_path: Path
 ) -> None:
     flow = flow_with(topic_filter_class="mine:Only", topic_filter_class_only="orders")
@@ -223,7 +223,7 @@ def test_a_topic_that_a_class_cannot_name_or_judge_is_blocked_and_the_others_are
     assert reasons.keys() == words.keys() and all(words[name] in reason for name, reason in reasons.items())
 
 
-def test_topics_of_kafka_itself_are_not_copied_whatever_a_policy_answers(flow_with: Flows) -> None:
+def test_topics_of_kafka_itself_are_not_copied_with_any_policy(flow_with: Flows) -> None:
     plan = planned(flow_with(replication_policy_class="mine:Greedy", topics_exclude=""), "__consumer_offsets", "orders")
     assert [each.source.name for each in plan.copied] == ["orders"]
 

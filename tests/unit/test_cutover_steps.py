@@ -53,7 +53,7 @@ def rows(*steps: str, status: str = DONE, cutover: str = "one", direction: str =
         ([SILENCE, COPY], ENDS, True, list(STEPS)),
     ],
 )
-def test_interrupted_cutover_goes_on_with_the_first_step_that_does_not_hold(
+def test_interrupted_cutover_resumes_with_the_first_step_that_does_not_hold(
     done: List[str], ends: object, fence: bool, left: List[str]
 ) -> None:
     found = last_cutover([*rows("nothing", status=STARTED), *rows(*done)], OVER)
@@ -82,7 +82,7 @@ def test_fence_that_was_only_begun_is_found_too(status: str) -> None:
     assert found is not None and found.fence == '[["orders"]]'
 
 
-def test_source_is_silent_since_the_last_look_at_which_it_grew() -> None:
+def test_source_is_silent_since_the_last_check_that_found_it_grown() -> None:
     quiet = Quiet.first(ENDS, 100.0).seen(ENDS, 101.0).seen(ENDS, 105.0)
     assert (quiet.lasts(105.0), quiet.grew) == (5.0, {})
     grown = quiet.seen({**ENDS, ("orders", 0): 30, ("audit", 0): 5}, 106.0)

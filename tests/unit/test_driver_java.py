@@ -49,7 +49,7 @@ def test_jars_come_from_the_folder_that_is_named_then_from_the_checkout_then_fro
         connector_settings("4.0.0", {"MIRROR_JARS_DIR": str(tmp_path / "missing")}, tmp_path)
 
 
-def test_kept_classes_are_used_with_the_class_path_that_they_were_kept_for(tmp_path: Path) -> None:
+def test_class_archive_is_used_with_the_class_path_of_its_creation(tmp_path: Path) -> None:
     """As spark-submit.sh does: what Spark brings stays Spark's, and one who set a class path keeps it."""
     jars, home, kept = tmp_path / "mine", tmp_path / "spark", tmp_path / "kept classes.jsa"
     for jar in (jars / "antlr4-runtime-4.9.4.jar", jars / "a_2.13-1.0.jar", home / "jars" / "antlr4-runtime-4.9.3.jar"):

@@ -65,7 +65,7 @@ ModuleNotFoundError: No module named 'cramjam'
         pytest.param("plain\nand more", "plain", id="no trace"),
     ],
 )
-def test_error_of_an_executor_is_told_in_the_words_that_were_raised_there(text: str, reported: str) -> None:
+def test_error_of_an_executor_is_reported_with_the_message_that_was_raised_there(text: str, reported: str) -> None:
     assert cause_of(RuntimeError(text)) == reported
 
 

@@ -90,14 +90,14 @@ def standing() -> Standing:
     return Standing()
 
 
-def test_what_left_the_source_after_a_lane_could_not_report_is_looked_for_behind_the_fence(standing: Standing) -> None:
+def test_records_that_left_the_source_before_a_lane_could_report_are_searched_for(standing: Standing) -> None:
     standing.report(sequence=None)
     standing.source.log = OffsetRange(260, 500)
     assert standing.decide() == Range(KEY, Position(210, 60), 500, log_start=260)
     assert standing.driver.state.of(KEY).position == Position(210, 60)
 
 
-def test_lane_that_has_looked_and_reported_is_believed(standing: Standing) -> None:
+def test_report_of_a_lane_that_has_read_its_remote_log_counts(standing: Standing) -> None:
     standing.report(sequence=None)
     assert standing.decide() == Range(KEY, Position(210, 60), 500)
     standing.report(sequence=1)

@@ -64,7 +64,7 @@ def test_an_error_blocks_a_read_only_where_it_may_pass_or_is_the_clusters(
     assert blocking_error(answers, patient) is blocking
 
 
-def test_what_another_protocol_assigned_is_kept_as_it_is() -> None:
+def test_assignment_of_another_protocol_stays_as_it_is() -> None:
     member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
         member_id="m", client_id="c", client_host="/h", member_metadata=b"", member_assignment=b"\x00\x06mirror\x00"
     )

@@ -123,7 +123,7 @@ def test_group_that_mirrormaker_synced_is_moved_and_one_that_committed_for_itsel
     ("direction", "here", "there"),
     [(TO_DOWNSTREAM, "orders", "primary.orders"), (TO_UPSTREAM, "primary.orders", "orders")],
 )
-def test_group_of_a_repartitioning_flow_is_told_with_the_way_out_and_not_moved(
+def test_group_of_a_repartitioning_flow_is_reported_with_what_to_do_and_not_moved(
     direction: str, here: str, there: str
 ) -> None:
     """Also where it is on a partition that the other topic does not have, and where it has an offset there."""

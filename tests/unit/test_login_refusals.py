@@ -34,7 +34,7 @@ def test_a_connection_that_breaks_is_tried_again(error: Exception) -> None:
         (KafkaConnectionError(ssl.SSLError(1, "[SSL] unsupported protocol")), "no TLS connection: no reason given"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_told_in_the_brokers_words(error: Exception, sentence: str) -> None:
+def test_a_refusal_has_the_brokers_message(error: Exception, sentence: str) -> None:
     assert refusal(error) == sentence
 
 
@@ -49,7 +49,7 @@ def scram(server_first: str) -> ScramMechanism:
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 4095])
-def test_server_that_asks_for_few_iterations_of_scram_is_told_nothing(iterations: int) -> None:
+def test_server_that_asks_for_few_iterations_of_scram_gets_no_proof(iterations: int) -> None:
     with pytest.raises(LoginRefused) as caught:
         scram(f"r=N1,s=c2FsdA==,i={iterations}")
     reported = refusal(caught.value) or ""

@@ -75,9 +75,3 @@ def test_positions_and_records_that_follow_the_markers_are_translated_as_ever() 
     assert verdict(maps, 153) == 100
     maps.add(KEY, array("q", [104, 154, 10]))
     assert [verdict(maps, offset) for offset in (153, 154, 155, 164)] == [100, 100, 105, 114]
-
-
-def test_partition_without_a_map_gets_none() -> None:
-    maps = FlowMaps({})
-    maps.pass_markers(KEY, 153)
-    assert maps.of(KEY) == "nothing of this partition is copied yet"

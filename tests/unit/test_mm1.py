@@ -81,7 +81,7 @@ def test_selected_topics_keep_their_names_and_kafkas_own_are_excluded(
     assert (config.name, config.trigger, config.state) == ("mm1-g", "10 seconds", "./mirror-state")
 
 
-def test_group_is_gone_on_from_and_committed_to(tmp_path: Path) -> None:
+def test_flow_starts_from_the_group_and_commits_to_it(tmp_path: Path) -> None:
     config = read(tmp_path, "--whitelist", "a", "--offset.commit.interval.ms", "1500")
     (flow,) = config.flows
     assert flow.start_position == OffsetChoice(group="g")
@@ -153,7 +153,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, options: List[str], cont
     assert why in refusal(tmp_path, *options, **contents)
 
 
-def test_file_that_names_zookeeper_only_is_told_which_key_to_add(tmp_path: Path) -> None:
+def test_file_that_names_zookeeper_only_is_refused_with_the_key_to_add(tmp_path: Path) -> None:
     consumer, producer = tmp_path / "c", tmp_path / "p"
     consumer.write_text("zk.connect=hdp1:2181/kafka\ngroupid=g\n")
     producer.write_text("broker.list=b:1\n")

@@ -115,7 +115,7 @@ SYNCS = st.builds(PointSync, texts, partitions, offsets, offsets)
 
 
 @given(CHECKPOINTS, SYNCS, st.binary(max_size=9))
-def test_records_are_read_back_whatever_follows_them(checkpoint: Checkpoint, sync: PointSync, more: bytes) -> None:
+def test_records_are_read_back_with_any_bytes_after_them(checkpoint: Checkpoint, sync: PointSync, more: bytes) -> None:
     key, value = encode_checkpoint(checkpoint)
     assert decode_checkpoint(key + more, value + more) == checkpoint
     key, value = sync_bytes(sync)

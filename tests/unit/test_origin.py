@@ -24,7 +24,7 @@ def body(
 
 @pytest.mark.parametrize("key", [None, b"", b"k" * 300])
 @pytest.mark.parametrize("value", [None, b"", b"v" * 9000])
-def test_origin_is_read_whatever_the_record_is(key: Optional[bytes], value: Optional[bytes]) -> None:
+def test_origin_of_any_record_is_read(key: Optional[bytes], value: Optional[bytes]) -> None:
     before = (("trace", None), ("", b""), ("long", b"h" * 200))
     made = body(*before, OWN, key=key, value=value)
     assert origin_of(made) == ORIGIN

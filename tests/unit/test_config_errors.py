@@ -69,6 +69,7 @@ IN_A_FLOW = {
     "provenance: perhaps": "A->B.provenance must be on or off, not 'perhaps'",
 }
 FILES = {
+    "x": "no clusters are given",
     CLUSTERS: "no flow is enabled; write A->B.enabled = true (mm2.properties)",
     CLUSTERS + "A->D.enabled = true\n": "names an unknown cluster, D; the clusters are A, B (mm2.properties:4)",
     CLUSTERS + "A -> B.enabled = true\n": "write A->B without blanks (mm2.properties:4)",

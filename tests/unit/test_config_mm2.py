@@ -60,6 +60,7 @@ DEFAULTS = {
         ("topics = 'x', 'y.*'", {"topics": ("x", "y.*")}, "quotes"),
         # Older names, and slips.
         ("topics.blacklist = a\nA->B.groups.blacklist = b\nA->B.config.properties.blacklist = c", LISTS, ""),
+        ("refresh.topics.interval.ms = 30000", {"refresh_topics_interval": 30.0}, "refresh.topics.interval.seconds"),
         ("topics.exclude = new\ntopics.blacklist = old", {"topics_exclude": ("new",)}, ""),
         ("Tasks.Max = 2", {"tasks_max": 2}, "tasks.max and is read as that"),
         ("A->B.emit.heartbeats = false", {"emit_heartbeats_interval": None}, "emit.heartbeats.enabled and is read"),

@@ -21,6 +21,7 @@ from mirror_lib.topics.filters import (
     subscribe_pattern,
 )
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
+from mirror_lib.topics.policy import DefaultReplicationPolicy
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW, IN_YAML, YAML, read, refusal
 
@@ -242,6 +243,15 @@ def test_spark_watches_every_topic_where_only_a_class_knows_which_are_copied(flo
     own_policy = {"replication_policy_class": "mine:Plain", "topics": "b"}
     assert subscribe_pattern(flow_with(**own_policy)) == ".*"
     assert subscribe_pattern(flow_with(**own_policy, heartbeats_replication_enabled="false")) == "(?:b)"
+
+
+def test_search_for_cycles_ends_where_a_policy_names_no_upstream_topic() -> None:
+    class Forgetful(DefaultReplicationPolicy):
+        def upstream_topic(self, topic: str) -> Optional[str]:
+            return None
+
+    for topic, cycle in ((".b", False), ("other.target.b", False), ("target.b", True)):
+        assert Forgetful().is_cycle(topic, "source", "target") is cycle
 
 
 # --- the example -------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from mirror_lib.cutover.steps import (
     UNFENCE,
     VERIFY,
     Quiet,
+    budget_line,
     ends_text,
     is_complete,
     last_cutover,
@@ -97,3 +98,8 @@ def test_not_copied_counts_from_what_the_source_still_has() -> None:
         assert not_copied({place: 10}, {place: start}, {place: position}) == left
     for start, left in ((0, {place: 10}), (10, {}), (4, {place: 6})):
         assert not_copied({place: 10}, {place: start}, {}) == left
+
+
+def test_time_of_a_cutover_is_estimated_from_the_rate_if_it_has_one() -> None:
+    assert budget_line(1000, 100.0, 10.0, 5000).startswith("time: about 90 s: 10 s of silence, 10 s to copy")
+    assert "unknown rate" in budget_line(1000, None, 10.0, 5000)

@@ -19,6 +19,7 @@ import yaml
 from mirror_lib import cli, wheel_task
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.spark.java import packages
 from tests.lab.checkout import ROOT
 
 DEPLOY = ROOT / "conf" / "deploy"
@@ -133,6 +134,17 @@ def test_kubernetes_configuration_loads_and_its_mounts_exist(tmp_path: Path) -> 
             paths = [mount["mountPath"] for mount in pod["volumeMounts"] if mount["name"] == "state"]
             assert any(config.state.startswith(f"{path}/") for path in paths)
             assert pod["labels"] == {"app": labels["app"]}
+
+
+def test_image_has_one_spark_and_the_delta_that_fits_it() -> None:
+    text = (DEPLOY / "kubernetes" / "Dockerfile").read_text()
+    (spark,) = re.findall(r"^FROM \S+/spark:([\d.]+)-", text, re.MULTILINE)
+    assert f"delta-spark=={packages(spark)[1].rpartition(':')[2]}" in text
+    assert f"COPY .cache/spark-{spark}-jars /opt/spark/jars" in text
+    assert all(spec["sparkVersion"] == spark and "deps" not in spec for spec in applications().values())
+    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for word in line.split()]
+    assert {"spark-submit.sh", "docs/fix/codes.md"} <= set(copied)
+    assert all((ROOT / word).exists() for word in copied if not word.startswith(".cache/"))
 
 
 def test_each_schedule_makes_one_run_to_the_present_end() -> None:

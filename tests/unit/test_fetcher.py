@@ -19,6 +19,7 @@ from mirror_lib.kafka.fetcher import (
     EMPTY_ANSWERS,
     FIRST_EPOCH,
     FORGOTTEN,
+    KNOWS_NEAREST,
     KNOWS_TIERED_STORAGE,
     MAX_WAIT_MS,
     NO_EPOCH,
@@ -26,6 +27,7 @@ from mirror_lib.kafka.fetcher import (
     READ_UNCOMMITTED,
     SESSION_FROM_PARTITIONS,
     SMALL_BYTES,
+    WHOLE_SHARE,
     Fetched,
     Fetcher,
     FetchSchedule,
@@ -65,6 +67,17 @@ def reported(fetcher: Fetcher, partition: Part) -> List[Tuple[bool, Fetched]]:
         fetcher.look([partition])
         fetcher.pump()
     return [(gap, found) for _, _, gap, found in fetcher.answers()]
+
+
+def test_records_come_from_the_leader_where_brokers_prefer_another_replica() -> None:
+    def answer(position: int, version: int) -> FetchAnswer:
+        if version >= KNOWS_NEAREST:
+            return fetch_answer(version, 2, preferred_read_replica=2)
+        return fetch_answer(version, 2, DATA)
+
+    fetcher, partition = fetcher_of(Leader(answer)), Part()
+    found = [each for _ in range(EMPTY_ANSWERS + 1) for each in reported(fetcher, partition)]
+    assert found and all((gap, bytes(each.data)) == (False, DATA) for gap, each in found)
 
 
 def test_answers_that_only_hold_an_error_are_no_gap() -> None:
@@ -113,6 +126,15 @@ def test_pause_is_of_one_broker_and_of_small_answers_alone() -> None:
     pace.asked(1, 10.0)
     pace.answered(1, 0, False, 10.4)  # the end of a long poll
     assert pace.wait(1, 10.5) == 0
+
+
+def test_requests_for_all_partitions_of_a_session_take_a_small_part_of_the_time() -> None:
+    pace = FetchSchedule()
+    for sent, answered, rest in ((0.0, 0.02, round(20 / WHOLE_SHARE)), (1.0, 3.0, MAX_WAIT_MS)):
+        pace.asked(1, sent)
+        pace.answered(1, 0, True, answered)
+        assert pace.rest_ms(1, answered) == rest and pace.rest_ms(2, answered) == 0
+    assert pace.rest_ms(1, 9.0) == 0
 
 
 ORDERS, PAYMENTS, REFUNDS = ("orders", 0), ("payments", 0), ("refunds", 0)

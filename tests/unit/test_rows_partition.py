@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 import pyarrow as pa
 import pytest
@@ -55,14 +55,17 @@ def found(log: Sequence[LogBatch], task: LaneTask = TASK, provenance: Provenance
 # --- what exists already --------------------------------------------------------------------------------------
 
 
-def test_records_behind_the_position_are_told_by_their_origins() -> None:
-    log = [marker(100), copies(101, 10, 12), copies(103, 13), marker(104)]
-    assert found(log) == Written({SOURCE: 13}, [Run(10, 101, 1), Run(12, 102, 2)], 105, 3)
-
-
-def test_log_that_holds_nothing_behind_the_position_holds_nothing() -> None:
-    assert found([]) == Written({}, [], 100, 0)
-    assert found([marker(100)]) == Written({}, [], 101, 0)
+@pytest.mark.parametrize(
+    ("log", "written"),
+    [
+        ([marker(100), copies(101, 10, 12), copies(103, 13), marker(104)],
+            Written({SOURCE: 13}, [Run(10, 101, 1), Run(12, 102, 2)], 105, 3)),
+        ([], Written({}, [], 100, 0)),
+        ([marker(100)], Written({}, [], 101, 0)),
+    ],
+)  # fmt: skip
+def test_records_after_the_position_are_identified_by_their_origins(log: List[LogBatch], written: Written) -> None:
+    assert found(log) == written
 
 
 def test_records_before_the_position_are_the_ledgers() -> None:
@@ -93,16 +96,12 @@ OF_OTHERS = [
 
 
 @pytest.mark.parametrize(("record", "words"), OF_OTHERS)
-def test_record_of_somebody_else_is_refused_by_its_place(record: Rec, words: str) -> None:
+def test_record_of_another_writer_is_refused_and_skipped_on_a_shared_topic(record: Rec, words: str) -> None:
+    log = [copies(100, 10), batch_of(101, [record]), copies(102, 11)]
     with pytest.raises(RefusedError) as caught:
-        found([copies(100, 10), batch_of(101, [record])])
+        found(log)
     assert str(caught.value).startswith(f"the record at offset 101 of A.orders-0 has {words}, so it is no copy")
     assert "shared.remote.topics: true" in str(caught.value)
-
-
-@pytest.mark.parametrize(("record", "words"), OF_OTHERS)
-def test_record_of_somebody_else_is_passed_over_where_others_may_write(record: Rec, words: str) -> None:
-    log = [copies(100, 10), batch_of(101, [record]), copies(102, 11)]
     runs = [Run(10, 100, 1), Run(11, 102, 1)]
     assert found(log, replace(TASK, shared=True)) == Written({SOURCE: 11}, runs, 103, 2)
 
@@ -228,56 +227,55 @@ def test_rows_are_written_in_order_and_reported_with_their_places() -> None:
     assert report.newest == (("orders", 0, NOON + 17),)
 
 
-def test_batches_carry_the_producer_and_their_place_in_its_sequence() -> None:
-    lane = Driven(KNOWN).go_on().feed(10, 11).feed(12)
-    heads = [read_header(whole(lane.lane.take_ready())) for _ in range(1)]
-    lane.lane.acknowledge(Acknowledgement(REMOTE, 0, 100, ""))
-    heads.append(read_header(whole(lane.lane.take_ready())))
-    assert [(head.producer_id, head.producer_epoch, head.base_sequence) for head in heads] == [(7, 1, 5), (7, 1, 7)]
-
-
-def test_first_batch_goes_alone_and_the_rest_behind_its_answer() -> None:
-    lane = Driven(KNOWN).go_on().feed(10).feed(11).feed(12).lane
-    lane.take_ready()
+def test_first_batch_goes_alone_and_the_next_ones_continue_its_sequence() -> None:
+    lane = Driven(KNOWN).go_on().feed(10, 11).feed(12).feed(13).lane
+    heads = [read_header(whole(lane.take_ready()))]
     assert lane.waits and lane.busy and lane.ready_bytes() == 0
     lane.acknowledge(Acknowledgement(REMOTE, 0, 100, ""))
     assert lane.ready_bytes() > HEADER_SIZE
-    lane.take_ready()
-    assert lane.ready_bytes() > HEADER_SIZE
+    heads += [read_header(whole(lane.take_ready())) for _ in range(2)]
+    assert [(head.producer_id, head.producer_epoch, head.base_sequence) for head in heads] == [
+        *((7, 1, 5), (7, 1, 7), (7, 1, 8)),
+    ]
 
 
 def test_rows_outside_of_the_micro_batch_are_left_out() -> None:
     assert Driven(KNOWN).go_on().feed(8, 9, 10, 19, 20, 21).drain().written == [(100, 10), (101, 19)]
 
 
-def test_rows_that_an_earlier_attempt_wrote_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_an_earlier_attempt_wrote_are_reported_and_not_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = Log([marker(100), copies(101, 10, 11, 12), marker(104)])
     lane = Driven().take_over(monkeypatch, log).feed(10, 11, 12, 13).drain()
     assert lane.written == [(105, 13)]
-    report = lane.report()
-    part = report.part
-    assert (part.records, report.part.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
-    assert report.part.syncs == syncs((10, 101, 3), (13, 105, 1))
+    report, part = lane.report(), lane.part
+    assert (part.records, part.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
+    assert part.syncs == syncs((10, 101, 3), (13, 105, 1))
     assert (part.sequence, report.producer) == (1, PRODUCER)
 
 
-@pytest.mark.parametrize("provenance", [PROVENANCE, None])
-def test_rows_are_all_written_where_nothing_lies_there_or_no_origin_can(
-    monkeypatch: pytest.MonkeyPatch, provenance: Optional[Provenance]
-) -> None:
-    """The control of the test above; without provenance the same rows are written again, as is said at the start."""
-    there = [marker(100)] if provenance else [marker(100), copies(101, 10, 11)]
-    lane = Driven().take_over(monkeypatch, Log(there), provenance).feed(10, 11, 12).drain()
-    assert [at for _, at in lane.written] == [10, 11, 12]
-    assert (lane.report().part.recovered, lane.part.downstream_offset) == (0, there[-1].next + 3)
-
-
-def test_row_that_an_earlier_attempt_filtered_out_before_its_last_record_stays_out(
+@pytest.mark.parametrize(
+    ("log", "end", "provenance", "fed", "written"),
+    [
+        pytest.param([marker(100)], 101, PROVENANCE, (10, 11), [(101, 10), (102, 11)], id="no copy there"),
+        pytest.param([copies(100, 10, 11)], 102, None, (10, 11), [(102, 10), (103, 11)], id="no origins"),
+        pytest.param([copies(100, 10)], 105, PROVENANCE, (10, 11), [(105, 11)], id="compaction emptied the end"),
+        # What a filter that depends on chance took the first time counts: no row comes after a later one's place.
+        pytest.param([copies(100, 10, 14)], 102, PROVENANCE, (10, 11, 15), [(102, 15)], id="filtered out before"),
+    ],
+)
+def test_rows_after_the_last_copy_on_the_log_are_written(
     monkeypatch: pytest.MonkeyPatch,
+    log: List[LogBatch],
+    end: int,
+    provenance: Optional[Provenance],
+    fed: Sequence[int],
+    written: List[Tuple[int, int]],
 ) -> None:
-    """What a filter that depends on chance took the first time counts: no row comes behind a later one's place."""
-    lane = Driven().take_over(monkeypatch, Log([copies(100, 10, 14)])).feed(10, 11, 15).drain()
-    assert lane.written == [(102, 15)]
+    there = Log(log)
+    there.end = end
+    assert Driven().take_over(monkeypatch, there, provenance).feed(*fed).drain().written == written
 
 
 def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next_one(
@@ -293,34 +291,6 @@ def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next
     later = Driven(task, ranges={SOURCE: (20, 30)})
     later.take_over(monkeypatch, Log([copies(102, 20, 21), marker(104)])).feed(20, 21, 22).drain()
     assert (later.written, later.part.position, later.report().ahead) == ([(105, 22)], 30, False)
-
-
-def test_log_that_compaction_emptied_at_its_end_goes_on_at_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Log([copies(100, 10)])
-    log.end = 105
-    assert Driven().take_over(monkeypatch, log).feed(10, 11).drain().written == [(105, 11)]
-
-
-@given(st.lists(st.integers(5, 25), max_size=20), st.lists(st.integers(0, 20), max_size=2))
-def test_what_is_taken_of_a_log_is_each_record_of_the_micro_batch_up_to_the_first_of_a_later_one(
-    offsets: List[int], markers: List[int]
-) -> None:
-    log: List[LogBatch] = []
-    for number, offset in enumerate(offsets):
-        log += [marker(log[-1].next if log else 100)] * (number in markers)
-        log.append(copies(log[-1].next if log else 100, offset))
-    begin, end = RANGES[SOURCE]
-    lane, written = RowPartition(TASK, RANGES, False), found(log)
-    lane._take_found(written, written.end)
-    there = [(up + n, down + n) for up, down, count in written.runs for n in range(count)]
-    assert [up for up, _ in there] == offsets
-    later = next((at for at, (up, _) in enumerate(there) if up >= end), len(there))
-    ours = [each for each in there[:later] if each[0] >= begin]
-    report = lane.lane_report(True, None)
-    part = report.part
-    assert [(up + n, down + n) for up, down, count in Runs(report.part.syncs) for n in range(count)] == ours
-    assert (part.recovered, part.downstream_offset) == (len(ours), there[later][1] if there[later:] else written.end)
-    assert part.position == max([begin, *(up + 1 for up, _ in ours)])
 
 
 def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,30 +368,19 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
     assert report.part.syncs == syncs((10, 100, 2))
 
 
-def test_topic_that_may_not_be_written_to_is_no_records_fault() -> None:
-    lane = Driven(KNOWN).go_on().feed(10)
-    lane.answer(29)
-    assert stop_of(lane.part).rejected is None
-    assert lane.part.stopped is not None
-
-
-@pytest.mark.parametrize("code", [47, 90])
-def test_batch_that_is_fenced_ends_the_task(code: int) -> None:
-    lane = Driven(KNOWN).go_on().feed(10)
-    with pytest.raises(FencedError, match=r"A\.orders-0 was fenced by another driver"):
-        lane.answer(code)
-    part = lane.report(broken=True).part
-    assert (part.position, part.downstream_offset, part.sequence, part.stopped) == (10, 100, None, None)
-
-
-@pytest.mark.parametrize("code", [6, 7, 45])
-def test_batch_whose_fate_is_not_known_breaks_the_task(code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [*((code, FencedError) for code in (47, 90)), *((code, Disconnected) for code in (6, 7, 45))],
+)
+def test_task_whose_batch_is_fenced_or_not_answered_for_ends_at_what_was_acknowledged(
+    code: int, error: Type[Exception]
+) -> None:
     lane = Driven(KNOWN).go_on().feed(10).feed(11)
     lane.answer()
-    with pytest.raises(Disconnected):
+    with pytest.raises(error, match=r"A\.orders-0"):
         lane.answer(code)
     part = lane.report(broken=True).part
-    assert (part.position, part.downstream_offset, part.sequence) == (11, 101, None)
+    assert (part.position, part.downstream_offset, part.sequence, part.stopped) == (11, 101, None, None)
 
 
 def test_batch_that_lies_behind_somebody_elses_is_refused_where_nobody_else_may_write() -> None:
@@ -455,23 +414,17 @@ def test_failed_row_is_left_out_where_failures_are_skipped() -> None:
     assert part.incidents == (Incident(OFFSETS_SKIPPED, "orders", 0, 12, 13, "no number"),)
 
 
-def test_record_that_is_too_large_stops_the_lane_behind_those_before_it() -> None:
-    for pieces in ([[10, 11, 12, 13]], [[10, 11], [12], [13]]):
-        lane = Driven(replace(KNOWN, max_message_bytes=1000)).go_on()
+@pytest.mark.parametrize("pieces", [[[10, 11, 12, 13]], [[10, 11], [12], [13]]])
+def test_record_that_is_too_large_stops_the_lane_after_those_before_it(pieces: List[List[int]]) -> None:
+    for limit, written in ((1000, [10, 11]), (TASK.max_message_bytes, [10, 11, 12, 13])):
+        lane = Driven(replace(KNOWN, max_message_bytes=limit)).go_on()
         for piece in pieces:
             lane.lane.take(SOURCE, rows(*piece, large=[12]), ())
-        lane.drain()
-        part = lane.report().part
-        assert lane.written == [(100, 10), (101, 11)]
-        assert (part.position, stop_of(part).rejected) == (12, (12, 13))
-        assert str(part.stopped).startswith("orders-0 at offset 12: ")
-
-
-def test_record_of_the_same_size_is_written_where_the_topic_takes_it() -> None:
-    lane = Driven(KNOWN).go_on()
-    lane.lane.take(SOURCE, rows(10, 11, 12, 13, large=[12]), ())
-    assert lane.drain().written == [(100, 10), (101, 11), (102, 12), (103, 13)]
-    assert lane.part.stopped is None
+        part = lane.drain().part
+        assert [at for _, at in lane.written] == written
+        if limit == 1000:
+            assert (part.position, stop_of(part).rejected) == (12, (12, 13))
+            assert str(part.stopped).startswith("orders-0 at offset 12: ")
 
 
 def test_rows_that_were_refused_before_go_one_by_one() -> None:

@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import socket
-import subprocess
 import sys
 import zipfile
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from py4j.version import __version__ as version
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
-from mirror_lib.kafka.connection import keep_freed_memory
 from mirror_lib.kafka.java_keystore import py4j_jar
 from mirror_lib.kafka.reach import Access, unreachable
 from mirror_lib.kafka.record_batch import Producer
@@ -39,34 +37,19 @@ from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
 from mirror_lib.spark.jobs import SMALL_BYTES
 from mirror_lib.spark.session import SETTINGS, refuse_settings, refuse_working_folder, silence_traces
-from tests.lab.checkout import ROOT
 from tests.lab.ports import free_ports
 from tests.unit.logs import task_of
 
 
-class Session:
-    """Only settings."""
-
-    def __init__(self, **settings: str) -> None:
-        self._settings: Dict[str, str] = {name.replace("_", "."): value for name, value in settings.items()}
-
-    @property
-    def conf(self) -> Dict[str, str]:
-        return self._settings
-
-
-@pytest.mark.parametrize("value", ["true", "True", " TRUE "])
+@pytest.mark.parametrize("value", ["true", " TRUE "])
 def test_speculation_is_refused_however_it_is_spelt(value: str) -> None:
-    session: Any = Session(spark_speculation=value)
+    session: Any = SimpleNamespace(conf={"spark.speculation": value})
     with pytest.raises(RefusedError, match=r"set spark\.speculation to false") as refused:
         refuse_settings(session)
     assert refused.value.exit_code == EXIT_REFUSED
-
-
-def test_ordinary_sessions_are_accepted() -> None:
-    for session in (Session(), Session(spark_speculation="false")):
-        accepted: Any = session
-        refuse_settings(accepted)
+    for accepted in ({}, {"spark.speculation": "false"}):
+        session.conf = accepted
+        refuse_settings(session)
 
 
 def test_working_folder_is_refused_where_spark_cannot_have_its_folder_in_it(tmp_path: Path) -> None:
@@ -97,39 +80,25 @@ def test_refused_expression_is_not_told_by_spark_as_well(capfd: Any, caplog: Any
     assert capfd.readouterr().err == "" and not caplog.records
 
 
-HADOOP = {"HADOOP_CONF_DIR": "/etc/hadoop"}
-
-
 @pytest.mark.parametrize("prefix", ["", "file:", "file://"])
 def test_folder_below_a_file_is_refused_and_the_file_named(tmp_path: Path, prefix: str) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    for state in (file, file / "state", file / "more" / "state"):
+    for state in (file, file / "more" / "state"):
         refused = local_refusal(f"{prefix}{state}", {})
         assert refused is not None and refused.exit_code == EXIT_REFUSED
         assert f"{prefix}{state}" in str(refused) and f"{file} is a file" in str(refused)
-
-
-def test_folder_that_can_be_created_is_not_refused_and_not_created(tmp_path: Path) -> None:
-    assert local_refusal(str(tmp_path / "new" / "state"), {}) is None
-    assert local_refusal(f"file:{tmp_path}", {}) is None
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("state", "environ"),
-    [("s3a://bucket/state", {}), ("hdfs:///state", {}), ("FILE", HADOOP), ("FILE", {"PYSPARK_GATEWAY_PORT": "1"})],
-)
-def test_folder_that_may_be_elsewhere_is_not_judged(tmp_path: Path, state: str, environ: Dict[str, str]) -> None:
-    (tmp_path / "file").write_text("")
-    assert local_refusal(state.replace("FILE", str(tmp_path / "file")), environ) is None
-    assert local_folder(state, environ) is None
+    assert local_refusal(f"{prefix}{tmp_path}/new/state", {}) is None and len(list(tmp_path.iterdir())) == 1
+    # A folder without a scheme may be elsewhere: it is not checked.
+    for environ in ({"HADOOP_CONF_DIR": "/etc/hadoop"}, {"PYSPARK_GATEWAY_PORT": "1"}):
+        assert (local_refusal(f"{prefix}{file}", environ) is None) == (not prefix)
 
 
 def test_relative_folder_is_below_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert local_folder("./mirror-state", {}) == str(tmp_path / "mirror-state")
     assert local_folder("file:/data/state", {}) == "/data/state"
+    assert local_folder("s3a://bucket/state", {}) is local_folder("hdfs:///state", {}) is None
 
 
 def archives_of(folder: Path) -> List[str]:
@@ -168,31 +137,6 @@ def test_jar_is_found_on_the_class_path_of_a_yarn_container(tmp_path: Path, monk
     assert py4j_jar() == str(jar)
 
 
-# As fetch answers do: some pieces of megabytes at once, freed, and again.
-PROGRAM = """
-import resource
-from mirror_lib.kafka.connection import keep_freed_memory
-{first}
-for turn in range(11):
-    if turn == 1:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    pieces = [bytearray(8 << 20) for _ in range(3)]
-    del pieces
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-def page_faults(first: str) -> int:
-    """Of ten rounds, after the first one."""
-    command = [sys.executable, "-c", PROGRAM.format(first=first)]
-    return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-
-
-@pytest.mark.skipif(not keep_freed_memory(), reason="this Python has another allocator than glibc's")
-def test_freed_memory_is_used_again_and_without_asking_it_is_not() -> None:
-    assert page_faults("keep_freed_memory()") * 10 < page_faults("pass")
-
-
 CANARY = "hunter2"
 LOGIN = {"sasl_plain_username": "mirror", "sasl_plain_password": CANARY}
 PARTITIONS = 20_000
@@ -218,36 +162,28 @@ def shipped_by(run: Any, module: Any, monkeypatch: pytest.MonkeyPatch) -> bytes:
     return seen[0]
 
 
-def test_plans_of_record_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = tuple(replace(task_of(end=10), partition=number) for number in range(PARTITIONS))
-    plan = TaskPlan(0, "A->B", {0: "m.A->B.0"}, {0: Producer(1, 1)}, tasks, "A", "B", LOGIN, LOGIN)
+def test_secrets_are_not_in_what_spark_ships_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     spark: Any = SimpleNamespace()
-    found = shipped_by(lambda: stage.run_tasks(spark, [plan]), stage, monkeypatch)
-    assert len(found) > SMALL_BYTES and CANARY.encode() not in found
-    assert CANARY.encode() in pickle.dumps(plan)
-
-
-def test_plan_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tuple(replace(task_of(end=10), partition=number) for number in range(PARTITIONS))
+    batches = TaskPlan(0, "A->B", {0: "m.A->B.0"}, {0: Producer(1, 1)}, tasks, "A", "B", LOGIN, LOGIN)
+    rows: Any = SimpleNamespace(sparkSession=SimpleNamespace(conf=SimpleNamespace(set=lambda key, value: None)))
     lanes: Dict[LaneKey, LaneTask] = {}
     for number in range(PARTITIONS):
         remote, source = ("A.orders", number), ("orders", number)
         lanes[(remote, source)] = LaneTask(remote, source, f"m.A->B.A.orders.{number}", 0, 1 << 20)
-    plan = RowsPlan("A->B", None, {}, {}, lanes, "A", "B", LOGIN, LOGIN)
-    session = SimpleNamespace(conf=SimpleNamespace(set=lambda key, value: None))
-    rows: Any = SimpleNamespace(sparkSession=session)
-    found = shipped_by(lambda: rows_stage.append_rows(rows, plan), rows_stage, monkeypatch)
-    assert len(found) > SMALL_BYTES and CANARY.encode() not in found
-    assert CANARY.encode() in pickle.dumps(plan)
+    of_rows = RowsPlan("A->B", None, {}, {}, lanes, "A", "B", LOGIN, LOGIN)
+    for plan, module, run in (
+        (batches, stage, lambda: stage.run_tasks(spark, [batches])),
+        (of_rows, rows_stage, lambda: rows_stage.append_rows(rows, of_rows)),
+    ):
+        found = shipped_by(run, module, monkeypatch)
+        assert len(found) > SMALL_BYTES and CANARY.encode() not in found
+        assert CANARY.encode() in pickle.dumps(plan)
 
 
-@pytest.mark.parametrize("master", ["local", "local[2]", "local[*,4]"])
-def test_local_master_has_no_executors_of_its_own(master: str) -> None:
-    assert not on_cluster(master)
-
-
-@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a"])
-def test_other_masters_have(master: str) -> None:
-    assert on_cluster(master)
+def test_masters_but_local_ones_have_executors_of_their_own() -> None:
+    assert not any(map(on_cluster, ("local", "local[2]", "local[*,4]")))
+    assert all(map(on_cluster, ("local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a")))
 
 
 def test_address_that_takes_no_connection_is_found_and_one_that_does_is_not() -> None:
@@ -273,15 +209,14 @@ def test_worker_that_does_not_come_up_is_refused_with_the_error_of_its_trace() -
     assert "ImportError: cannot import name 'NotRequired'" in str(_python_failure(RuntimeError(raised)))
 
 
-def test_package_that_cannot_be_imported_is_found_before_any_broker_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "PACKAGES", ("json", "no_such_package"))
-    found = examine(b"no pickle")
-    assert (found.missing, found.refusals) == (("no_such_package",), ())
-
-
-def test_cluster_without_a_broker_is_a_finding_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_reports_missing_packages_and_then_brokers_that_it_cannot_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("mirror_lib.kafka.reach.LOGIN_SECONDS", 1.0)
     (port,) = free_ports(1)
     access = Access(ClusterConfig("A", {"bootstrap.servers": f"127.0.0.1:{port}"}), "producer")
     found = examine(pickle.dumps((access,)))
     assert found.missing == () and len(found.refusals) == 1
+    monkeypatch.setattr(probe, "PACKAGES", ("json", "no_such_package"))
+    found = examine(b"no pickle")
+    assert (found.missing, found.refusals) == (("no_such_package",), ())

@@ -26,19 +26,23 @@ from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end
 from mirror_lib.threads import Stop
 
 
-class Once(SupervisedFlow):
-    """Runs once and ends with `error`; it was asked to end meanwhile."""
+class FakeFlow(SupervisedFlow):
+    """Ends its runs with `errors`, one after the other; in the last one it is asked to end. With None it was
+    connected before the cluster went away."""
 
-    def __init__(self, error: Optional[Exception], passing: Tuple[Type[MirrorError], ...]) -> None:
+    def __init__(self, *errors: Optional[Exception], passing: Tuple[Type[MirrorError], ...] = (ClusterError,)) -> None:
         super().__init__("A->B", threading.Event())
-        self.error, self.passing = error, passing
+        self.errors, self.passing = list(errors), passing
         self.ends: List[Optional[MirrorError]] = []
 
     def _live(self) -> Optional[MirrorError]:
-        self._stop.set()
-        if isinstance(self.error, MirrorError) or self.error is None:
-            return self.error
-        raise self.error
+        error = self.errors.pop(0)
+        if not self.errors:
+            self._stop.set()
+        if error is None:
+            self._connected = True
+            error = ClusterError("away")
+        raise error
 
     def _passing(self) -> Tuple[Type[MirrorError], ...]:
         return self.passing
@@ -48,7 +52,7 @@ class Once(SupervisedFlow):
 
 
 def ended(error: Optional[Exception], *passing: Type[MirrorError]) -> Optional[MirrorError]:
-    run = Once(error, passing)
+    run = FakeFlow(error, passing=passing)
     run.start()
     await_end([run], threading.Event(), 0, "")
     (end,) = run.ends
@@ -72,31 +76,6 @@ def test_flow_that_was_told_to_end_has_failed_only_by_what_does_not_pass(
     error: Optional[MirrorError], passing: Tuple[Type[MirrorError], ...], end: Optional[MirrorError]
 ) -> None:
     assert ended(error, *passing) is end
-
-
-class FakeFlow(SupervisedFlow):
-    """Ends its runs with `errors`, one after the other; the last time it is asked to end. With None it is
-    connected."""
-
-    def __init__(self, *errors: Optional[Exception]) -> None:
-        super().__init__("A->B", threading.Event())
-        self.errors = list(errors)
-        self.ends: List[Optional[MirrorError]] = []
-
-    def _live(self) -> Optional[MirrorError]:
-        error = self.errors.pop(0)
-        if error is None:
-            self._connected = True
-            error = ClusterError("away")
-        if not self.errors:
-            self._stop.set()
-        raise error
-
-    def _passing(self) -> Tuple[Type[MirrorError], ...]:
-        return (ClusterError,)
-
-    def _over(self, error: Optional[MirrorError]) -> None:
-        self.ends.append(error)
 
 
 @pytest.fixture
@@ -130,13 +109,9 @@ NEVER = ClusterError("never seen")
 
 
 @pytest.mark.usefixtures("without_pauses")
-def test_login_that_is_refused_before_the_flow_was_ever_connected_ends_it() -> None:
+def test_login_that_is_refused_ends_a_flow_that_was_never_connected() -> None:
     assert left(REFUSED, NEVER) == [REFUSED, NEVER]
     assert left(ClusterError("away"), REFUSED, NEVER) == [REFUSED, NEVER]
-
-
-@pytest.mark.usefixtures("without_pauses")
-def test_login_that_is_refused_once_the_flow_was_connected_is_tried_again() -> None:
     assert left(None, REFUSED, REFUSED, ClusterError("away")) == [None]
 
 

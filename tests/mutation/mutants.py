@@ -7,6 +7,7 @@ file elsewhere (`tests.mutation.mutated_import`).
 from __future__ import annotations
 
 import ast
+import copy
 import os
 import random
 import subprocess
@@ -18,31 +19,19 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Type
 from tests.lab.checkout import ROOT
 
 # By operator, what takes its place: a boundary that moves, and the opposite.
-COMPARISONS: Dict[Type[ast.cmpop], Tuple[str, ...]] = {
-    ast.Lt: ("<=", ">="),
-    ast.LtE: ("<", ">"),
-    ast.Gt: (">=", "<="),
-    ast.GtE: (">", "<"),
-    ast.Eq: ("!=",),
-    ast.NotEq: ("==",),
-    ast.Is: ("is not",),
-    ast.IsNot: ("is",),
-    ast.In: ("not in",),
-    ast.NotIn: ("in",),
+COMPARISONS: Dict[Type[ast.cmpop], Tuple[Type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
 }
-SPELLED: Dict[Type[ast.AST], str] = {
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
-ARITHMETIC: Dict[Type[ast.operator], str] = {ast.Add: "-", ast.Sub: "+"}
+ARITHMETIC: Dict[Type[ast.operator], Type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 EXTREMES = {"min": "max", "max": "min"}
 # An endless loop is ended after so many seconds of CPU, which counts as noticed. A busy machine does not shorten it.
 CPU_SECONDS = 40
@@ -55,125 +44,78 @@ _OUTCOMES = {0: SURVIVED, 1: KILLED, 2: KILLED}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the text from byte `start` to byte `end` of the module becomes `new`. `kind` names the change."""
+    """One change: the module's whole `text` with it. `kind` names the change of `old` to `new` at the line."""
 
     path: str
     line: int
     kind: str
-    start: int
-    end: int
     old: str
     new: str
+    text: str
 
     def __str__(self) -> str:
-        old, new = (" ".join(text.split()) for text in (self.old, self.new))
-        return f"{self.path}:{self.line}: {self.kind}: `{old}` -> `{new}`"
-
-    def applied(self, source: str) -> str:
-        """The module's text with the change."""
-        data = source.encode("utf-8")
-        return (data[: self.start] + self.new.encode("utf-8") + data[self.end :]).decode("utf-8")
+        return f"{self.path}:{self.line}: {self.kind}: `{self.old}` -> `{self.new}`"
 
 
-class _Finder:
-    """Finds the mutants of one source text."""
-
-    def __init__(self, source: str, path: str) -> None:
-        self._path = path
-        self._data = source.encode("utf-8")
-        self._lines = [0]
-        for line in self._data.splitlines(keepends=True):
-            self._lines.append(self._lines[-1] + len(line))
-
-    def _span(self, node: ast.AST) -> Tuple[int, int]:
-        at = {name: getattr(node, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")}
-        start = self._lines[at["lineno"] - 1] + at["col_offset"]
-        return start, self._lines[at["end_lineno"] - 1] + at["end_col_offset"]
-
-    def _text(self, node: ast.AST) -> str:
-        start, end = self._span(node)
-        return self._data[start:end].decode("utf-8")
-
-    def _in_brackets(self, node: ast.AST) -> str:
-        # A node's text ends before the brackets around it.
-        return f"({self._text(node)})"
-
-    def _changed(self, node: ast.AST, kind: str, new: str) -> Mutant:
-        start, end = self._span(node)
-        return Mutant(self._path, getattr(node, "lineno", 0), kind, start, end, self._text(node), new)
-
-    def found(self, node: ast.AST) -> Iterator[Mutant]:
-        """Mutants of the node and of all below it. Texts of messages and annotations are left as they are."""
-        yield from self._of(node)
-        for below in ast.iter_child_nodes(node):
-            if not self._left_alone(node, below):
-                yield from self.found(below)
-
-    @staticmethod
-    def _left_alone(node: ast.AST, below: ast.AST) -> bool:
-        if isinstance(below, (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arguments)):
-            return True
-        if isinstance(node, ast.Raise) or below is getattr(node, "annotation", None):
-            return True
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            return below is getattr(node, "returns", None) or below in node.decorator_list
-        # Not run: imports for types.
-        return isinstance(below, ast.If) and isinstance(below.test, ast.Name) and below.test.id == "TYPE_CHECKING"
-
-    def _of(self, node: ast.AST) -> Iterator[Mutant]:
-        if isinstance(node, ast.Compare):
-            yield from self._of_comparison(node)
-        elif isinstance(node, ast.BoolOp):
-            word, other = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-            texts = [self._in_brackets(value) for value in node.values]
-            yield self._changed(node, "other boolean operator", f"({f' {other} '.join(texts)})")
-            for i in range(len(texts)):
-                kept = f" {word} ".join(texts[:i] + texts[i + 1 :])
-                yield self._changed(node, "dropped operand", f"({kept})")
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield self._changed(node, "removed not", self._in_brackets(node.operand))
-        elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-            sides = self._in_brackets(node.left), self._in_brackets(node.right)
-            yield self._changed(node, "arithmetic", f"({f' {ARITHMETIC[type(node.op)]} '.join(sides)})")
-        elif isinstance(node, ast.Constant) and type(node.value) is int:
-            for new in (node.value + 1, node.value - 1):
-                yield self._changed(node, "constant", f"({new})")
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in EXTREMES:
-            yield self._changed(node.func, "min and max", EXTREMES[node.func.id])
-        elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
-            yield self._changed(node.test, "negated condition", f"(not {self._in_brackets(node.test)})")
-        elif self._can_go(node):
-            yield self._changed(node, "removed statement", "pass")
-
-    def _of_comparison(self, node: ast.Compare) -> Iterator[Mutant]:
-        texts = [self._in_brackets(each) for each in (node.left, *node.comparators)]
-        words = [SPELLED[type(operator)] for operator in node.ops]
+def _changes(node: ast.AST) -> Iterator[Tuple[str, ast.AST]]:
+    """What may take the node's place, with the kind of the change."""
+    if isinstance(node, ast.Compare):
         for i, operator in enumerate(node.ops):
             for other in COMPARISONS[type(operator)]:
-                parts = [texts[0]]
-                for at, (word, text) in enumerate(zip(words, texts[1:])):
-                    parts += [other if at == i else word, text]
-                yield self._changed(node, "comparison", f"({' '.join(parts)})")
+                operators = [*node.ops[:i], other(), *node.ops[i + 1 :]]
+                yield "comparison", ast.Compare(node.left, operators, node.comparators)
+    elif isinstance(node, ast.BoolOp):
+        yield "other boolean operator", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        for i in range(len(node.values)):
+            yield "dropped operand", ast.BoolOp(node.op, node.values[:i] + node.values[i + 1 :])
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield "removed not", node.operand
+    elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        yield "arithmetic", ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right)
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        for value in (node.value + 1, node.value - 1):
+            yield "constant", ast.Constant(value)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in EXTREMES:
+        yield "min and max", ast.Call(ast.Name(EXTREMES[node.func.id], ast.Load()), node.args, node.keywords)
+    elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        changed = copy.copy(node)
+        changed.test = ast.UnaryOp(ast.Not(), node.test)
+        yield "negated condition", changed
+    elif isinstance(node, (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete)) or (
+        isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)  # a docstring
+    ):
+        yield "removed statement", ast.Pass()
 
-    @staticmethod
-    def _can_go(node: ast.AST) -> bool:
-        if isinstance(node, ast.Expr):
-            return not isinstance(node.value, ast.Constant)  # a docstring
-        return isinstance(node, (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete))
+
+def _left_alone(node: ast.AST, field: str, below: ast.AST) -> bool:
+    """Texts of messages, annotations, decorators, and imports for types."""
+    if isinstance(below, (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.arguments)) or isinstance(node, ast.Raise):
+        return True
+    if field in ("annotation", "returns", "decorator_list"):
+        return True
+    return isinstance(below, ast.If) and isinstance(below.test, ast.Name) and below.test.id == "TYPE_CHECKING"
 
 
 def mutants_of(source: str, path: str) -> List[Mutant]:
-    """Every mutant of a module's text whose text still parses."""
-    found = _Finder(source, path).found(ast.parse(source))
-    return [mutant for mutant in found if _parses(mutant.applied(source))]
+    """Every mutant of a module's text."""
+    tree = ast.parse(source)
+    found: List[Mutant] = []
 
+    def visit(node: ast.AST) -> None:
+        for field, value in ast.iter_fields(node):
+            for at, below in enumerate(value if isinstance(value, list) else [value]):
+                if not isinstance(below, ast.AST) or _left_alone(node, field, below):
+                    continue
+                for kind, new in _changes(below):
+                    setattr(node, field, [*value[:at], new, *value[at + 1 :]] if isinstance(value, list) else new)
+                    texts = [ast.unparse(each).partition("\n")[0] for each in (below, new)]
+                    text = ast.unparse(ast.fix_missing_locations(tree))
+                    found.append(Mutant(path, getattr(below, "lineno", 0), kind, *texts, text))
+                    setattr(node, field, value)
+                visit(below)
 
-def _parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return False
-    return True
+    visit(tree)
+    return found
 
 
 def chosen(mutants: Sequence[Mutant], count: int, seed: int) -> List[Mutant]:

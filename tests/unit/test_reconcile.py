@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import pytest
 from hypothesis import given, settings
@@ -203,19 +203,20 @@ def test_remote_log_that_holds_anything_else_is_refused(case: Interrupted, data:
 
 
 def tampered(how: str) -> Interrupted:
+    """Two batches were copied, and then a log was changed."""
     case = interrupted([batch_of(0, numbered(20)), batch_of(20, numbered(20, "w"))], 0, 2)
-    first, second = case.remote[0], case.remote[1]
-    if how == "foreign record at the end":
-        case.remote.append(batch_of(case.remote[-1].next, [Rec(b"stranger")]))
-    elif how == "swapped pair":
-        (a, one), (b, two) = first.records[4:6]
-        case.remote[0] = replace(first, records=(*first.records[:4], (a, two), (b, one), *first.records[6:]))
-    elif how == "swapped batches":
-        case.remote[:2] = [batch_of(0, [r for _, r in second.records]), batch_of(20, [r for _, r in first.records])]
-    elif how == "doubled batch":
-        case.remote[2:] = [batch_of(40, [r for _, r in second.records])]
-    elif how == "more than the source has":
+    first, second = ([rec for _, rec in batch.records] for batch in case.remote[:2])
+    if how == "more than the source has":
         case.source.pop()
+        return case
+    swapped = [*first[:4], first[5], first[4], *first[6:]]
+    case.remote = {
+        "foreign record at the end": [*case.remote, batch_of(case.remote[-1].next, [Rec(b"stranger")])],
+        "swapped pair": [batch_of(0, swapped), *case.remote[1:]],
+        "swapped batches": [batch_of(0, second), batch_of(20, first), *case.remote[2:]],
+        "doubled batch": [*case.remote[:2], batch_of(40, second)],
+        "nothing": case.remote,
+    }[how]
     return case
 
 
@@ -226,22 +227,13 @@ def tampered(how: str) -> Interrupted:
 def test_remote_log_with_a(how: str) -> None:
     with pytest.raises(RefusedError, match="is not the source's next one"):
         reconciled(tampered(how))
+    assert resumes_at(tampered("nothing"), reconciled(tampered("nothing"))) == 40
 
 
 def test_record_that_came_to_a_remote_topic_created_anew_too_early_is_refused_with_what_mends_it() -> None:
     records = numbered(20)
     with pytest.raises(RefusedError, match="delete it again: it is filled again"):
         reconciled(Interrupted([batch_of(0, records)], [batch_of(0, records[7:8])], {}, (0, 0)))
-
-
-def test_log_that_nobody_touched_is_believed() -> None:
-    case = tampered("not at all")
-    assert resumes_at(case, reconciled(case)) == 40
-
-
-def test_copied_batches_are_recognised_without_reading_their_records() -> None:
-    case = interrupted([batch_of(n * 20, numbered(20, f"{n} ")) for n in range(3)], 1, 2)
-    assert reconciled(case) == [Run(20, 20, 20), Run(40, 40, 20)]
 
 
 def test_target_that_sets_the_time_itself_is_believed_by_the_rest_of_the_record() -> None:
@@ -364,25 +356,30 @@ def test_tombstone_that_was_cleaned_before_it_was_copied_is_told() -> None:
         reconciled(case)
 
 
-def test_copy_that_equals_a_later_record_by_chance_does_not_stand_for_what_lies_before_that_one() -> None:
-    again = Rec(b"a", b"1", NOON)
-    records = [again._replace(value=b"x"), again, *[again._replace(value=b"y")] * 5, Rec(b"a", b"2", NOON), again]
-    case = interrupted([batch_of(0, records[:2]), batch_of(2, records[2:])], 0, 2, limit=80)
-    assert case.pairs == {0: 0, 1: 1}
-    case.source, case.remote = cleaned(case.source, 9, False), cleaned(case.remote, 2, False)
-    assert [offset for batch in case.source for offset, _ in batch.records] == [7, 8]
-    with pytest.raises(RefusedError, match="offset 1 of the remote log equals one of the source, and compaction"):
-        reconciled(case)
+A1, A2 = Rec(b"a", b"1", NOON), Rec(b"a", b"2", NOON)
 
 
-def test_copy_that_equals_a_later_record_by_chance_does_not_stand_for_one_behind_its_tombstone() -> None:
-    """The tombstone is gone from the source, and its copy is the key's last word on the remote log."""
-    again = Rec(b"a", b"2", NOON)
-    records = [Rec(b"x", b"1", NOON), again, again._replace(value=None), again, Rec(b"y", b"1", NOON)]
-    case = interrupted([batch_of(0, records[:3]), batch_of(3, records[3:])], 0, 3, limit=80)
-    assert case.pairs == {0: 0, 1: 1, 2: 2}
-    case.source = cleaned(case.source, 4, False)
-    assert [offset for batch in case.source for offset, _ in batch.records] == [0, 3, 4]
+@pytest.mark.parametrize(
+    ("copied", "others", "kept", "remote_cleaned"),
+    [
+        pytest.param(
+            *([A1._replace(value=b"x"), A1], [*[A1._replace(value=b"y")] * 5, A2, A1], [7, 8], 2), id="records between"
+        ),
+        # The tombstone is gone from the source, and its copy is the key's last record on the remote log.
+        pytest.param(
+            *([Rec(b"x", b"1", NOON), A2, A2._replace(value=None)], [A2, Rec(b"y", b"1", NOON)], [0, 3, 4], 0),
+            id="its tombstone between",
+        ),
+    ],
+)
+def test_copy_that_equals_a_later_record_by_chance_does_not_stand_for_what_is_before_that_one(
+    copied: List[Rec], others: List[Rec], kept: List[int], remote_cleaned: int
+) -> None:
+    case = interrupted([batch_of(0, copied), batch_of(len(copied), others)], 0, len(copied), limit=80)
+    assert case.pairs == {n: n for n in range(len(copied))}
+    case.source = cleaned(case.source, len(copied) + len(others) - (not remote_cleaned), False)
+    case.remote = cleaned(case.remote, remote_cleaned, False)
+    assert [offset for batch in case.source for offset, _ in batch.records] == kept
     with pytest.raises(RefusedError, match="offset 1 of the remote log equals one of the source, and compaction"):
         reconciled(case)
 
@@ -414,20 +411,40 @@ def only_left(records: Sequence[Rec], source: Sequence[int], remote: Sequence[in
     return case
 
 
-def test_equal_record_with_more_copies_than_offsets_before_it_is_not_the_copied_one() -> None:
-    """Two copies lie before the one at offset 2, so the record at offset 0 cannot be its original."""
-    records = [Rec(b"v", b"3"), Rec(b"v", b"2"), Rec(b"v", b"3")]
-    case = only_left(records, source=[0], remote=[1, 2], copied=3)
-    assert outcome(case) is None
-    # The control: an offset that compaction emptied before the equal record is room for the orphan.
-    case = only_left([Rec(None, b"1"), Rec(None, b"2"), Rec(None, b"3")], source=[2], remote=[1, 2], copied=3)
-    assert reconciled(case) == [Run(1, 1, 1), Run(2, 2, 1)]
+def keyed(*words: str) -> List[Rec]:
+    """Records of `key=value`; one without a value is a tombstone."""
+    return [Rec(value.encode() or None, key.encode(), NOON) for key, value in (word.split("=") for word in words)]
 
 
-def test_each_of_several_copies_without_a_source_record_has_its_match() -> None:
-    records = [Rec(b"v", b"%d" % (n % 4), NOON + n) for n in range(8)]
-    case = only_left(records, source=[4, 5, 6, 7], remote=[0, 1, 2, 3, 4], copied=5)
-    assert reconciled(case) == [Run(n, n, 1) for n in range(5)]
+@pytest.mark.parametrize(
+    ("records", "source", "remote", "copied", "found"),
+    [
+        # Two copies are before the one at offset 2, so the record at offset 0 cannot be its original.
+        pytest.param("3=v 2=v 3=v", [0], [1, 2], 3, "MIR-313", id="more copies than offsets before the equal record"),
+        pytest.param("1= 2= 3=", [2], [1, 2], 3, [Run(1, 1, 1), Run(2, 2, 1)], id="an emptied offset for the orphan"),
+        pytest.param(
+            *("0=a 1=b 2=c 3=d 0=e 1=f 2=g 3=h", [4, 5, 6, 7], [0, 1, 2, 3, 4], 5, [Run(n, n, 1) for n in range(5)]),
+            id="several copies without a source record",
+        ),
+        pytest.param("3= 2=a 1=b 2= 1=", [1, 2, 3, 4], [2, 4], 5, [Run(2, 2, 1), Run(4, 4, 1)], id="no other place"),
+        pytest.param("3= 2=a 2=b", [1, 2], [2], 3, [Run(2, 2, 1)], id="proves an earlier record of its key"),
+        # The copy at offset 1 equals a later record that was not copied. Between the two is a record of another key,
+        # which was not copied either: a value whose tombstone was copied, or a tombstone.
+        pytest.param("1=u 1=a 2= 2=b 1=a 3=y 3=z", [3, 4, 6], [1, 2], 3, "MIR-314", id="chance, a value between"),
+        pytest.param("1=u 1=a 2= 1=a 3=y 3=z", [2, 3, 5], [1], 2, "MIR-314", id="chance, a tombstone between"),
+    ],
+)
+def test_what_compaction_left_is_matched_where_no_other_place_is_possible(
+    records: str, source: List[int], remote: List[int], copied: int, found: Union[List[Run], str]
+) -> None:
+    """`found`: the matches, or the code of the refusal."""
+    case = only_left(keyed(*records.split()), source, remote, copied)
+    if isinstance(found, list):
+        assert reconciled(case) == found
+        return
+    with pytest.raises(RefusedError) as refused:
+        reconciled(case)
+    assert refused.value.code == found
 
 
 MARKED = [batch_of(0, [Rec(b"v", b"kept")]), marker(1, commit=True), batch_of(2, [Rec(None, b"gone")])]
@@ -443,24 +460,6 @@ def test_offsets_of_markers_are_no_room_for_copies_at_the_end_of_a_cleaned_sourc
         reconciled(stranger)
 
 
-def chance(deleted_first: bool) -> Interrupted:
-    """The copy at offset 1 is that of the record at offset 1, which is gone, and equals a later record, which was not
-    copied. Between the two is a record of another key, which was not copied either: a value whose tombstone was copied,
-    or a tombstone."""
-    records = [Rec(b"u", b"1"), Rec(b"a", b"1"), Rec(None, b"2"), Rec(b"b", b"2"), Rec(b"a", b"1"), Rec(b"y", b"3")]
-    records = records if deleted_first else [*records[:3], *records[4:]]
-    last = len(records)
-    source, copied = ([3, 4, last], 3) if deleted_first else ([2, 3, last], 2)
-    return only_left([*records, Rec(b"z", b"3")], source=source, remote=[*range(1, copied)], copied=copied)
-
-
-@pytest.mark.parametrize("deleted_first", [True, False])
-def test_what_lies_before_a_record_that_equals_a_copy_by_chance_is_not_taken_for_copied(deleted_first: bool) -> None:
-    with pytest.raises(RefusedError) as refused:
-        reconciled(chance(deleted_first))
-    assert refused.value.code == "MIR-314"
-
-
 def test_later_copies_prove_what_left_the_remote_log_before_a_match_in_doubt() -> None:
     """Offsets 1 and 3 of the source were empty: the copy at offset 2 may have come from offset 3."""
     keys = {0: b"0", 2: b"1", 4: b"2", 5: b"1", 6: b"5"}
@@ -474,17 +473,6 @@ def test_later_copies_prove_what_left_the_remote_log_before_a_match_in_doubt() -
     assert reconciled(left(1)) == [Run(0, 0, 1), Run(4, 2, 1), Run(5, 3, 1)]
     with pytest.raises(RefusedError, match="offset 2 of the remote log equals one of the source, and compaction"):
         reconciled(left(1, 3))
-
-
-def test_copies_that_have_no_other_place_leave_no_doubt() -> None:
-    records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"1"), Rec(None, b"2"), Rec(None, b"1")]
-    case = only_left(records, source=[1, 2, 3, 4], remote=[2, 4], copied=5)
-    assert reconciled(case) == [Run(2, 2, 1), Run(4, 4, 1)]
-
-
-def test_copy_is_the_later_record_that_proves_an_earlier_one_of_its_own_key() -> None:
-    records = [Rec(None, b"3"), Rec(b"a", b"2"), Rec(b"b", b"2")]
-    assert reconciled(only_left(records, source=[1, 2], remote=[2], copied=3)) == [Run(2, 2, 1)]
 
 
 def test_records_that_left_the_remote_log_make_no_room_for_a_stranger_where_the_source_has_them_all() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional, Tuple
+from typing import Optional, Tuple, Type
 
 import pytest
 
@@ -76,29 +76,23 @@ def test_only_the_first_batch_goes_out_before_the_target_took_one() -> None:
     assert send_all(copy) == 2
 
 
-def test_batch_that_landed_elsewhere_stops_the_partition_for_safety() -> None:
+def test_batch_that_landed_elsewhere_stops_the_partition_unless_the_topic_is_shared() -> None:
     copy = sent()
     answer(copy, 1)
     report = copy.report()
     assert stop_of(report).refused
     assert "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
     assert (len(copy.syncs), report.position) == (0, 0)
+    shared = sent()
+    shared.task = replace(shared.task, shared=True)
+    answer(shared, 5)
+    assert list(shared.syncs) == [Run(0, 5, 20)]
 
 
-def test_batch_that_landed_elsewhere_is_accepted_where_the_topic_is_shared() -> None:
-    copy = PartitionCopy(replace(task_of(end=60), shared=True))
-    copy.start(Producer(4711, 0))
-    copy.take(0, False, three_batches())
-    send_all(copy)
-    answer(copy, 5)
-    assert list(copy.syncs) == [Run(0, 5, 20)]
-
-
-@pytest.mark.parametrize("code", [47, 90])
-def test_fenced_write_ends_the_lane(code: int) -> None:
-    copy = sent()
-    with pytest.raises(FencedError):
-        answer(copy, -1, code)
+@pytest.mark.parametrize(("code", "error"), [(47, FencedError), (90, FencedError), (6, Disconnected)])
+def test_answer_that_fences_or_tells_nothing_ends_the_lane(code: int, error: Type[Exception]) -> None:
+    with pytest.raises(error):
+        answer(sent(), -1, code)
 
 
 def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
@@ -113,36 +107,24 @@ def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
     assert copy.finished(False)
 
 
-def test_rejection_of_before_a_recovery_is_forgotten() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    copy.drain_then_stop("too large", 60, 61)
-    copy.start(Producer(4711, 0))
-    assert stop_of(copy.report()).rejected is None
-    copy.take(0, False, Fetched(29, 60, (), b""))
-    assert copy.report().stopped is not None and stop_of(copy.report()).rejected is None
-
-
-def test_stop_for_safety_before_a_rejected_record_skips_nothing() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
-    copy.drain_then_stop("too large", 60, 61)
-    send_all(copy)
-    answer(copy, 1)
-    report = copy.report()
-    assert (stop_of(report).refused, stop_of(report).rejected, report.position) == (True, None, 0)
-
-
 def test_rejected_record_stops_the_partition_once_all_before_it_is_acknowledged() -> None:
     copy = started()
     copy.take(0, False, three_batches())
     copy.drain_then_stop("too large", 60, 61)
+    send_all(copy)
     assert copy.report().stopped is None
     for base in (0, 20, 40):
-        send_all(copy)
         answer(copy, base)
+        send_all(copy)
+    assert (stop_of(copy.report()).rejected, copy.report().position) == ((60, 61), 60)
+
+
+def test_stop_for_safety_before_a_rejected_record_skips_nothing() -> None:
+    copy = sent()
+    copy.drain_then_stop("too large", 60, 61)
+    answer(copy, 1)
     report = copy.report()
-    assert (stop_of(report).rejected, report.position) == ((60, 61), 60)
+    assert (stop_of(report).refused, stop_of(report).rejected, report.position) == (True, None, 0)
 
 
 def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -> None:
@@ -159,12 +141,6 @@ def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -
     assert [(each.kind, each.from_offset) for each in incidents] == [("partition stopped", 0)]
 
 
-def test_unknown_answer_makes_the_lane_look_again() -> None:
-    copy = sent()
-    with pytest.raises(Disconnected):
-        answer(copy, -1, 6)
-
-
 @pytest.mark.parametrize(("code", "words"), [(1, "cannot fetch"), (29, "needs Read on the topic")])
 def test_source_that_cannot_be_read_further_stops_it_after_what_was_read(code: int, words: str) -> None:
     copy = started()
@@ -179,12 +155,6 @@ def test_source_that_cannot_be_read_further_stops_it_after_what_was_read(code: i
     assert words in str(copy.report().stopped) and copy.finished(False)
 
 
-def test_answer_to_a_question_of_before_a_recovery_is_thrown_away() -> None:
-    copy = started()
-    copy.take(20, False, three_batches())
-    assert copy.ready_bytes() == 0
-
-
 def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it() -> None:
     copy = PartitionCopy(task_of(end=NO_END))
     copy.start(Producer(4711, 0))
@@ -195,32 +165,12 @@ def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it(
     copy.take(60, False, Fetched(0, 60, (), b""))
     assert copy.report().position == 60 and copy.hungry()
     assert copy.finished(True) and not copy.finished(False)
-
-
-def test_gap_that_was_told_of_is_not_looked_at_again() -> None:
-    copy = PartitionCopy(task_of(end=NO_END))
-    copy.start(Producer(4711, 0))
-    copy.take(0, True, Fetched(0, 60, (), b""))
+    # A lane that is fenced again resumes there, and after what it found on the remote log.
     copy.start(Producer(4711, 1))
-    assert (copy.fetch_position, copy.report().position) == (60, 60)
-
-
-def test_lane_that_fenced_again_goes_on_behind_what_it_found_on_the_remote_log() -> None:
-    copy = PartitionCopy(task_of(end=NO_END))
-    copy.start(Producer(4711, 0))
-    copy.start(Producer(4711, 1))
-    assert copy.fetch_position == 0
-    copy.recover(0, 0, 20)
+    assert copy.fetch_position == 60
+    copy.recover(60, 60, 20)
     copy.start(Producer(4711, 2))
-    assert copy.fetch_position == 20
-
-
-def test_partition_that_stopped_with_a_batch_in_flight_ends_once_its_connection_is_known_to_be_gone() -> None:
-    copy = sent()
-    copy.lose_tail("the log ends before what was acknowledged")
-    assert not copy.finished(True)
-    copy.drop()
-    assert copy.finished(True)
+    assert copy.fetch_position == 80
 
 
 STOP = Incident("partition stopped", "orders", 0, 10, 30, "too large")
@@ -228,9 +178,8 @@ AT_10 = PartitionReport("orders", "A.orders", 0, 10, 5, 0, -1, incidents=(STOP,)
 UNREADABLE = replace(AT_10, stopped=Stop("orders-0 at offset 10: cannot fetch"))
 
 
-def part(position: int = 10, rejected_from: int = 10, rejected_until: int = 30) -> PartitionReport:
-    stop = Stop("orders-0 at offset 10: too large", rejected=(rejected_from, rejected_until))
-    return replace(AT_10, position=position, stopped=stop)
+def part(position: int = 10, rejected: Tuple[int, int] = (10, 30)) -> PartitionReport:
+    return replace(AT_10, position=position, stopped=Stop("orders-0 at offset 10: too large", rejected=rejected))
 
 
 def after(*parts: PartitionReport, skips: bool) -> PartitionState:
@@ -240,59 +189,43 @@ def after(*parts: PartitionReport, skips: bool) -> PartitionState:
     return state
 
 
-def upstream(state: PartitionState) -> int:
-    return state.at.upstream_offset
+ALONE = part(position=17, rejected=(17, 18))
 
 
 def test_refused_batch_stops_its_partition_and_is_reported_once() -> None:
     stopped = after(part(), skips=False)
-    assert stopped.stop == part().stopped and upstream(stopped) == 10
+    assert (stopped.stop, stopped.at.upstream_offset) == (part().stopped, 10)
     assert PartitionState().incidents(part(), False) == [STOP]
     assert stopped.incidents(part(), False) == []
+    assert stopped.incidents(part(position=20), False) == [STOP]
 
 
-def test_partition_that_stops_again_later_is_reported_again() -> None:
-    assert after(part(), skips=False).incidents(part(position=20), False) == [STOP]
-
-
-def test_refused_batch_is_sent_again_one_record_at_a_time_before_any_is_skipped() -> None:
+def test_refused_batch_is_sent_again_one_record_at_a_time_and_only_the_refused_one_is_skipped() -> None:
     assert PartitionState().isolate_until == -1
     assert PartitionState().incidents(part(), True) == []
-    again = after(part(), skips=True)
-    assert (upstream(again), again.stop, again.isolate_until) == (10, None, 30)
-
-
-def test_only_the_refused_record_is_skipped_and_written_down() -> None:
-    alone = part(position=17, rejected_from=17, rejected_until=18)
-    [incident] = after(part(), skips=True).incidents(alone, True)
+    again, skipped = after(part(), skips=True), after(part(), ALONE, skips=True)
+    assert (again.at.upstream_offset, again.stop, again.isolate_until) == (10, None, 30)
+    assert (skipped.at.upstream_offset, skipped.stop, skipped.isolate_until) == (18, None, 30)
+    [incident] = again.incidents(ALONE, True)
     assert (incident.kind, incident.from_offset, incident.until_offset) == ("offsets skipped", 17, 18)
-    skipped = after(part(), alone, skips=True)
-    assert (upstream(skipped), skipped.stop, skipped.isolate_until) == (18, None, 30)
-
-
-def test_rows_that_were_skipped_before_a_refused_record_are_reported_with_it() -> None:
     row = Incident("offsets skipped", "orders", 0, 12, 13, "no number")
-    alone = replace(part(position=17, rejected_from=17, rejected_until=18), incidents=(row, STOP))
-    assert [each.from_offset for each in after(part(), skips=True).incidents(alone, True)] == [12, 17]
+    both = again.incidents(replace(ALONE, incidents=(row, STOP)), True)
+    assert [each.from_offset for each in both] == [12, 17]
 
 
 def test_what_is_no_refusal_of_a_record_is_never_skipped() -> None:
     stopped = after(UNREADABLE, skips=True)
-    assert stopped.stop == UNREADABLE.stopped and upstream(stopped) == 10
+    assert (stopped.stop, stopped.at.upstream_offset) == (UNREADABLE.stopped, 10)
     assert PartitionState().incidents(UNREADABLE, True) == [STOP]
 
 
-REFUSED = Stop("sales-0 at offset 10: too large")
-
-
-def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_the_ways_out() -> None:
+def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_what_to_do() -> None:
+    """The dead-letter topic takes no record that the target refused."""
+    refused = Stop("sales-0 at offset 10: too large")
     failed = Stop("sales-0 at offset 10: where cannot be computed: x > 1", fails=True)
-    reported = way_out([REFUSED, failed])
+    reported = way_out([refused, failed])
     assert reported is not None and "dead.letter.topic" in reported and "on.error: skip" in reported
-
-
-def test_partition_whose_record_the_target_refused_is_not_sent_to_dead_letters() -> None:
-    assert way_out([REFUSED]) is None
+    assert way_out([refused]) is None
 
 
 SEQUENCE = 7

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from array import array
 from random import Random
-from typing import Callable, Dict, Iterable, List, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Sequence
 
 import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.ledger import intervals
 from mirror_lib.ledger.intervals import NO_RUNS, PartitionMap, Place, Run
 from tests.unit.offset_histories import History, Triple, histories
 
@@ -21,67 +20,51 @@ def mapped(history: History) -> PartitionMap:
 
 
 def every_upstream(history: History) -> range:
-    return range(history.start[0] + len(_before_start(history)), history.end[0] + 1)
+    """From the first offset on that the ledger has: without an anchor it has no gap at the start."""
+    return range(max(history.start[0], min(row[0] for row in history.rows)), history.end[0] + 1)
 
 
-def _before_start(history: History) -> List[int]:
-    """Offsets that the first row lies behind: without an anchor the ledger does not know of a gap at the start."""
-    return list(range(history.start[0], min(row[0] for row in history.rows)))
-
-
-GAPS = PartitionMap.of([(0, 0, 5), (8, 7, 5), (15, 13, 0)])
+GAPS = [(0, 0, 5), (8, 7, 5), (15, 13, 0)]
+LATE, ANCHORED, ANCHOR = [(100, 40, 10)], [(90, 40, 0), (100, 41, 10)], [(500, 3, 0)]
 
 
 @pytest.mark.parametrize(
-    ("upstream", "place"),
+    ("rows", "upstream", "place"),
     [
-        pytest.param(4, Place("inside", 4, 4, 4), id="last record of a run"),
-        pytest.param(5, Place("gap", 5, 5, 7), id="first offset of a gap"),
-        pytest.param(7, Place("gap", 5, 5, 7), id="last offset of a gap"),
-        pytest.param(8, Place("inside", 7, 5, 7), id="first record behind a gap and markers"),
-        pytest.param(13, Place("gap", 12, 12, 13), id="behind the last run, before the position"),
-        pytest.param(15, Place("end", 13, 12, 13), id="at the position that the ledger ends with"),
-        pytest.param(19, Place("beyond", 13, 12, 13, beyond_by=4), id="ahead of the mirror"),
+        pytest.param(GAPS, 4, Place("inside", 4, 4, 4), id="last record of a run"),
+        pytest.param(GAPS, 5, Place("gap", 5, 5, 7), id="first offset of a gap"),
+        pytest.param(GAPS, 7, Place("gap", 5, 5, 7), id="last offset of a gap"),
+        pytest.param(GAPS, 8, Place("inside", 7, 5, 7), id="first record after a gap and markers"),
+        pytest.param(GAPS, 13, Place("gap", 12, 12, 13), id="after the last run, before the position"),
+        pytest.param(GAPS, 15, Place("end", 13, 12, 13), id="at the position that the ledger ends with"),
+        pytest.param(GAPS, 19, Place("beyond", 13, 12, 13, beyond_by=4), id="ahead of the mirror"),
+        pytest.param(LATE, 99, Place("before", 40, 40, 40), id="before the first run"),
+        pytest.param(ANCHORED, 80, Place("before", 40, 40, 41), id="before the position that the map begins with"),
+        pytest.param(ANCHORED, 95, Place("gap", 40, 40, 41), id="after that position"),
+        pytest.param(ANCHOR, 500, Place("end", 3, 3, 3), id="at the only position"),
+        pytest.param(ANCHOR, 501, Place("beyond", 3, 3, 3, beyond_by=1), id="after the only position"),
     ],
 )
-def test_place_downstream(upstream: int, place: Place) -> None:
-    assert GAPS.to_downstream(upstream) == place
+def test_place_downstream(rows: List[Triple], upstream: int, place: Place) -> None:
+    assert PartitionMap.of(rows).to_downstream(upstream) == place
 
 
 @pytest.mark.parametrize(
-    ("downstream", "place"),
+    ("rows", "downstream", "place"),
     [
-        pytest.param(4, Place("inside", 4, 4, 4), id="last record of a run"),
-        pytest.param(5, Place("gap", 5, 5, 8), id="end of a run"),
-        pytest.param(6, Place("gap", 5, 5, 8), id="among markers"),
-        pytest.param(7, Place("inside", 5, 5, 8), id="first record behind an upstream gap: nothing in it was read"),
-        pytest.param(12, Place("gap", 13, 13, 15), id="end of the last run"),
-        pytest.param(13, Place("end", 13, 13, 15), id="end of what is mapped"),
-        pytest.param(16, Place("beyond", 13, 13, 15, beyond_by=3), id="ahead of the ledger"),
+        pytest.param(GAPS, 4, Place("inside", 4, 4, 4), id="last record of a run"),
+        pytest.param(GAPS, 5, Place("gap", 5, 5, 8), id="end of a run"),
+        pytest.param(GAPS, 6, Place("gap", 5, 5, 8), id="among markers"),
+        pytest.param(GAPS, 7, Place("inside", 5, 5, 8), id="first record after an upstream gap: none of it was read"),
+        pytest.param(GAPS, 12, Place("gap", 13, 13, 15), id="end of the last run"),
+        pytest.param(GAPS, 13, Place("end", 13, 13, 15), id="end of what is mapped"),
+        pytest.param(GAPS, 16, Place("beyond", 13, 13, 15, beyond_by=3), id="ahead of the ledger"),
+        pytest.param(LATE, 39, Place("before", 100, 100, 100), id="before the first run"),
+        pytest.param(ANCHORED, 40, Place("gap", 90, 90, 100), id="at the position that the map begins with"),
     ],
 )
-def test_place_upstream(downstream: int, place: Place) -> None:
-    assert GAPS.to_upstream(downstream) == place
-
-
-def test_offset_before_the_first_run_is_told_from_one_in_it() -> None:
-    late = PartitionMap.of([(100, 40, 10)])
-    assert late.to_downstream(99) == Place("before", 40, 40, 40)
-    assert late.to_upstream(39) == Place("before", 100, 100, 100)
-
-
-def test_position_before_the_first_run_is_where_the_map_begins() -> None:
-    anchored = PartitionMap.of([(90, 40, 0), (100, 41, 10)])
-    assert anchored.to_downstream(80) == Place("before", 40, 40, 41)
-    assert anchored.to_downstream(95) == Place("gap", 40, 40, 41)
-    assert anchored.to_upstream(40) == Place("gap", 90, 90, 100)
-
-
-def test_ledger_with_a_position_only_knows_that_place() -> None:
-    anchor = PartitionMap.of([(500, 3, 0)])
-    assert anchor.to_downstream(499).kind == "before"
-    assert anchor.to_downstream(500) == Place("end", 3, 3, 3)
-    assert anchor.to_downstream(501) == Place("beyond", 3, 3, 3, beyond_by=1)
+def test_place_upstream(rows: List[Triple], downstream: int, place: Place) -> None:
+    assert PartitionMap.of(rows).to_upstream(downstream) == place
 
 
 @given(histories())
@@ -114,14 +97,6 @@ def test_who_moves_upstream_reads_on_where_he_stopped_and_all_that_the_mirror_le
 def test_who_is_ahead_of_the_mirror_is_told_by_how_much(history: History, ahead: int) -> None:
     place = mapped(history).to_downstream(history.end[0] + ahead)
     assert (place.kind, place.beyond_by, place.offset) == ("beyond", ahead, history.end[1])
-
-
-@given(histories())
-def test_farther_on_the_source_is_never_nearer_on_the_remote_topic(history: History) -> None:
-    the_map = mapped(history)
-    there = [the_map.to_downstream(g).offset for g in range(history.end[0] + 3)]
-    back = [the_map.to_upstream(d).offset for d in range(history.end[1] + 3)]
-    assert there == sorted(there) and back == sorted(back)
 
 
 @given(histories(), st.randoms(use_true_random=False))
@@ -164,24 +139,6 @@ def test_rows_that_are_added_anywhere_say_what_they_say_together_with_the_map(
     assert said(first, later) == said([*kept, *later])
 
 
-def test_rows_that_repeat_the_end_of_what_is_mapped_leave_its_front_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [(12 * n, 11 * n, 10) for n in range(10_000)]
-    known, handed = PartitionMap.of(rows), []
-    merged = intervals._merged
-
-    def counted(some: Iterable[Triple], where: str) -> Tuple[array[int], array[int], array[int]]:
-        found = list(some)
-        handed.append(len(found))
-        return merged(found, where)
-
-    monkeypatch.setattr(intervals, "_merged", counted)
-    repeated = [*rows[-3:], (120_000, 110_000, 10)]
-
-    assert said(rows, repeated) == PartitionMap.of([*rows, repeated[-1]])
-    assert known.extended(array("q", repeated[0])) == known
-    assert handed and max(handed) < 10
-
-
 @given(histories(), st.data())
 def test_missing_rows_make_nobody_skip_a_record(history: History, data: st.DataObject) -> None:
     """Except before the first row that is left, and there the place says so."""
@@ -191,15 +148,6 @@ def test_missing_rows_make_nobody_skip_a_record(history: History, data: st.DataO
         place = left.to_downstream(g)
         if place.kind != "before":
             assert set(history.read_upstream(g)) <= set(history.read_downstream(place.offset))
-
-
-@given(histories(), st.data())
-def test_more_rows_never_bring_anybody_back_over_a_record(history: History, data: st.DataObject) -> None:
-    fewer = PartitionMap.of(history.rows[: data.draw(st.integers(1, len(history.rows)))])
-    more = mapped(history)
-    for g in every_upstream(history):
-        before = fewer.to_downstream(g)
-        assert before.kind == "before" or before.offset <= more.to_downstream(g).latest
 
 
 Formula = Callable[[int], int]
@@ -269,21 +217,16 @@ def test_rows_that_contradict_each_other_are_refused(rows: Sequence[Triple]) -> 
         pytest.param([(0, 0, 5), (None, 5, 2)], "not three whole numbers", id="null"),
         pytest.param([(0, 0, 5), (5, 5, 2**63)], "63 bits", id="too large"),
         pytest.param([(0, 0, 5), (5, 5)], "not three whole numbers", id="a column missing"),
+        pytest.param(
+            *([(0, 0, 100), (80, 100, 20)], "the source was truncated there if the table events has a row"),
+            id="truncated source",
+        ),
     ],
 )
 def test_rows_that_no_mirror_writes_are_refused(rows: List[Triple], said: str) -> None:
     with pytest.raises(StateError, match=said) as refused:
         PartitionMap.of(rows, "orders-0")
     assert "orders-0" in str(refused.value)
-
-
-def test_million_runs_are_held_in_24_bytes_each_and_all_found() -> None:
-    rows: List[Tuple[int, int, int]] = [(n * 12, n * 11, 10) for n in range(1_000_000)]
-    the_map = PartitionMap.of(rows)
-    columns = (the_map._upstream, the_map._downstream, the_map._counts)
-    assert sum(len(column) * column.itemsize for column in columns) == 24_000_000
-    assert the_map.to_downstream(12 * 765_432 + 3) == Place("inside", *[11 * 765_432 + 3] * 3)
-    assert the_map.to_upstream(11 * 765_432 + 10) == Place("gap", 12 * 765_432 + 10, 12 * 765_432 + 10, 12 * 765_433)
 
 
 def pairs(runs: Iterable[Run]) -> Dict[int, int]:
@@ -311,11 +254,3 @@ def test_cutting_keeps_the_pairs_that_both_logs_still_hold_and_counts_the_others
     assert expired_downstream == sum(u >= upstream_start and d < downstream_start for u, d in before.items())
     assert whole == mapped(history)
     assert kept == (PartitionMap.of(kept) if len(kept) else NO_RUNS)
-
-
-def test_rows_of_a_source_that_was_truncated_are_told_from_other_contradictions() -> None:
-    with pytest.raises(StateError, match="the source was truncated there if the table events has a row"):
-        PartitionMap.of([(0, 0, 100), (80, 100, 20)])
-    with pytest.raises(StateError) as refused:
-        PartitionMap.of([(0, 5, 5), (5, 0, 1)])
-    assert "truncated" not in str(refused.value)

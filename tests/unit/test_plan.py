@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import pytest
 
@@ -63,12 +63,15 @@ def test_a_new_remote_topic_gets_the_sources_partition_count_and_the_flows_repli
 
 
 def test_every_source_topic_is_either_copied_or_skipped_with_a_reason() -> None:
-    source = topics(orders=1, payments=1, draft=1, heartbeats=1, __consumer_offsets=50)
-    source = {**source, "a.replica": TopicDescription("a.replica", "", 1), "odd": TopicDescription("odd", "", 1, True)}
-    source["mm2-status.x.internal"] = TopicDescription("mm2-status.x.internal", "", 5)
-    source["backup.orders"] = TopicDescription("backup.orders", "", 1)
+    names = ("orders", "payments", "draft", "heartbeats", "__consumer_offsets", "a.replica", "mm2-status.x.internal")
+    source = {**topics(**dict.fromkeys((*names, "backup.orders"), 1)), "odd": TopicDescription("odd", "", 1, True)}
     plan = plan_topics(flow(topics=("orders", "pay.*", "backup.*", "a.*")), facts(source))
-    assert [each.source.name for each in plan.copied] == ["heartbeats", "orders", "payments"]
+    assert [(each.source.name, bool(each.notes)) for each in plan.copied] == [
+        # The filter leaves them out, and a note says why they are copied.
+        ("heartbeats", True),
+        ("orders", False),
+        ("payments", False),
+    ]
     assert reasons(plan) == {
         "__consumer_offsets": "internal topic",
         "a.replica": r"excluded by `.*\.replica`",
@@ -78,13 +81,6 @@ def test_every_source_topic_is_either_copied_or_skipped_with_a_reason() -> None:
         "odd": "internal topic",
     }
     assert plan.blocked == ()
-
-
-def test_heartbeats_that_the_filter_leaves_out_are_copied_with_a_note() -> None:
-    plan = plan_topics(flow(topics=("orders",)), facts(topics(heartbeats=1)))
-    assert only(plan).notes == (
-        "a heartbeats topic: copied because of heartbeats.replication.enabled, also where the filter excludes it",
-    )
 
 
 def test_a_remote_topic_with_fewer_partitions_is_grown_and_one_with_more_is_left() -> None:
@@ -100,24 +96,34 @@ def test_a_remote_topic_with_fewer_partitions_is_grown_and_one_with_more_is_left
     assert [each.remote_topic_id for each in plan.copied] == ["remote-few", "remote-more", "remote-same"]
 
 
-def test_a_name_that_is_too_long_or_not_legal_is_blocked() -> None:
-    long = "x" * 242
-    source = topics(**{long: 1, "x" * 241: 1})
-    plan = plan_topics(flow(), facts(source))
-    assert reasons(plan) == {long: "remote name longer than 249 characters"}
-    assert [each.name for each in plan.blocked] == [long]
-    assert "not a legal topic name" in reasons(plan_topics(flow(source="us west"), facts(topics(orders=1))))["orders"]
+LONG = "x" * 242
 
 
-def test_a_name_that_differs_from_another_in_dots_and_underscores_only_is_blocked() -> None:
-    plan = plan_topics(flow(), facts(topics(orders=1), topics(primary_orders=1)))
-    assert reasons(plan)["orders"].startswith("collides with existing topic primary_orders")
-    existing = {**topics(primary_orders=1), "primary.orders": TopicDescription("primary.orders", "", 1)}
+@pytest.mark.parametrize(
+    ("settings", "source", "target", "blocked", "reason"),
+    [
+        ({}, (LONG, "x" * 241), (), LONG, "remote name longer than 249 characters"),
+        ({"source": "us west"}, ("orders",), (), "orders", "not a legal topic name"),
+        ({}, ("orders",), ("primary_orders",), "orders", "collides with existing topic primary_orders"),
+        # Of two new names the first is copied.
+        ({}, ("a.b", "a_b"), (), "a_b", "collides with existing topic primary.a.b"),
+        ({"change": RecordChange(rename=(("a-(.*)", "x$1"), ("b", "xb")))}, ("a-b", "b"), (), "b",
+            "another source topic of this flow maps to the same remote topic: a-b"),
+        ({"change": RecordChange(rename=(("orders", "dead"),), dead_letter_topic="dead")}, ("orders",), (), "orders",
+            "would be written into dead, the flow's dead letter topic"),
+    ],
+)  # fmt: skip
+def test_topic_whose_remote_name_cannot_be_used_is_blocked(
+    settings: Dict[str, Any], source: Sequence[str], target: Sequence[str], blocked: str, reason: str
+) -> None:
+    plan = plan_topics(flow(**settings), facts(topics(**dict.fromkeys(source, 1)), topics(**dict.fromkeys(target, 1))))
+    assert [each.name for each in plan.blocked] == [blocked] and reason in reasons(plan)[blocked]
+    assert len(plan.copied) == len(source) - 1
+
+
+def test_name_like_another_one_is_no_obstacle_to_a_copy_that_is_there() -> None:
+    existing = topics(**{"primary_orders": 1, "primary.orders": 1})
     assert only(plan_topics(flow(), facts(topics(orders=1), existing))).create is None
-    # Of two new names the first is copied.
-    plan = plan_topics(flow(), facts({**named("a.b"), **named("a_b")}))
-    assert only(plan).source.name == "a.b"
-    assert reasons(plan)["a_b"].startswith("collides with existing topic primary.a.b")
 
 
 def test_topic_whose_configs_may_not_be_read_is_blocked_only_where_it_needs_a_new_remote_topic() -> None:
@@ -143,17 +149,23 @@ def test_a_replication_factor_above_the_broker_count_blocks_creation_but_not_exi
     assert plan_topics(flow(replication_factor=2), facts(topics(new=1), target_broker_count=2)).skipped == ()
 
 
-def test_a_loop_of_identity_flows_is_refused_topic_by_topic() -> None:
-    there = flow(replication_policy=IDENTITY_POLICY)
-    back = flow("backup", "primary", replication_policy=IDENTITY_POLICY, topics=("orders",))
-    plan = plan_topics(there, facts(topics(orders=1, payments=1)), (there, back))
-    assert only(plan).remote_topic == "payments"
-    assert reasons(plan) == {"orders": "backup->primary would bring the copy back as orders: cycle"}
-
-
-def test_an_identity_copy_of_a_topic_that_the_target_already_has_is_planned() -> None:
-    plan = plan_topics(flow(replication_policy=IDENTITY_POLICY), facts(topics(orders=2), topics(orders=2)))
-    assert (only(plan).remote_topic, only(plan).create, only(plan).remote_topic_id) == ("orders", None, "id-orders")
+@pytest.mark.parametrize(
+    ("settings", "back", "remote"),
+    [
+        ({"replication_policy": IDENTITY_POLICY}, {"replication_policy": IDENTITY_POLICY, "topics": ("orders",)},
+            "orders"),
+        ({"change": RecordChange(rename=(("orders", "b"),))}, {"change": RecordChange(rename=(("b", "orders"),))},
+            "b"),
+    ],
+)  # fmt: skip
+def test_copy_that_another_flow_would_bring_back_is_refused_topic_by_topic(
+    settings: Dict[str, Any], back: Dict[str, Any], remote: str
+) -> None:
+    there = flow(**settings)
+    plan = plan_topics(there, facts(topics(orders=1, payments=1)), (there, flow("backup", "primary", **back)))
+    assert only(plan).source.name == "payments"
+    assert reasons(plan) == {"orders": f"backup->primary would bring the copy back as {remote}: cycle"}
+    assert len(plan_topics(there, facts(topics(orders=1, payments=1)), (there,)).copied) == 2
 
 
 # Oracle: MM2's MirrorSourceConnectorTest config filtering.
@@ -175,22 +187,30 @@ def test_only_the_sources_own_configs_are_copied_to_a_new_remote_topic() -> None
     assert configs == {"cleanup.policy": "compact", "segment.ms": "8", "message.timestamp.type": "CreateTime"}
 
 
-def test_the_sources_defaults_are_copied_only_where_the_flow_takes_defaults_from_there() -> None:
-    source = {"retention.ms": default("1"), "min.insync.replicas": default("1")}
-    assert "retention.ms" not in new_configs(source)
-    assert new_configs(source, use_defaults_from="source")["retention.ms"] == "1"
-    assert "min.insync.replicas" not in new_configs(source, use_defaults_from="source")
+DEFAULTS = {"retention.ms": default("1"), "min.insync.replicas": default("1")}
+RETENTION = {"retention.ms": own("1"), "retention.bytes": own("2"), "local.retention.ms": own("3")}
+LIMIT = {"max.message.bytes": TopicConfigEntry("5000000", "STATIC_BROKER_CONFIG", is_default=False)}
 
 
-def test_configs_that_the_flow_chooses_count_before_the_sources() -> None:
-    configs = new_configs({"retention.ms": own("1")}, remote_topic_configs=(("retention.ms", "5"), ("segment.ms", "6")))
-    assert (configs["retention.ms"], configs["segment.ms"]) == ("5", "6")
-
-
-def test_excluded_configs_are_matched_whole_and_as_patterns() -> None:
-    source = {"retention.ms": own("1"), "retention.bytes": own("2"), "local.retention.ms": own("3")}
-    configs = new_configs(source, config_properties_exclude=(r"retention\..*",))
-    assert configs == {"local.retention.ms": "3", "message.timestamp.type": "CreateTime"}
+@pytest.mark.parametrize(
+    ("source", "settings", "sent"),
+    [
+        (DEFAULTS, {}, {}),
+        (DEFAULTS, {"use_defaults_from": "source"}, {"retention.ms": "1"}),
+        ({"retention.ms": own("1")}, {"remote_topic_configs": (("retention.ms", "5"), ("segment.ms", "6"))},
+            {"retention.ms": "5", "segment.ms": "6"}),
+        # Patterns of excluded configs match whole names.
+        (RETENTION, {"config_properties_exclude": (r"retention\..*",)}, {"local.retention.ms": "3"}),
+        # A larger limit of the source's brokers counts for the remote topic.
+        (LIMIT, {}, {"max.message.bytes": "5000000"}),
+        (LIMIT, {"config_properties_exclude": ("max.message.bytes",)}, {}),
+        ({"max.message.bytes": default("1048588")}, {}, {}),
+    ],
+)  # fmt: skip
+def test_configs_of_a_new_remote_topic_follow_the_settings(
+    source: TopicConfigs, settings: Dict[str, Any], sent: Dict[str, str]
+) -> None:
+    assert new_configs(source, **settings) == {**sent, "message.timestamp.type": "CreateTime"}
 
 
 def test_a_new_remote_topic_refuses_no_timestamp_and_keeps_them_all() -> None:
@@ -231,13 +251,6 @@ def test_topic_in_tiered_storage_is_created_without_it_where_the_target_has_none
     assert created(there).configs.keys() > tiered.keys() and only(there).notes == ()
 
 
-def test_a_larger_message_limit_of_the_sources_brokers_is_given_to_the_remote_topic() -> None:
-    brokers = {"max.message.bytes": TopicConfigEntry("5000000", "STATIC_BROKER_CONFIG", is_default=False)}
-    assert new_configs(brokers)["max.message.bytes"] == "5000000"
-    assert "max.message.bytes" not in new_configs(brokers, config_properties_exclude=("max.message.bytes",))
-    assert "max.message.bytes" not in new_configs({"max.message.bytes": default("1048588")})
-
-
 def notes_on(source: TopicConfigs, remote: TopicConfigs) -> str:
     target = {"primary.orders": TopicDescription("primary.orders", "", 1)}
     configs = {"source_configs": {"orders": source}, "target_configs": {"primary.orders": remote}}
@@ -270,32 +283,11 @@ def test_an_existing_remote_topic_that_would_refuse_records_is_noted(
     assert words in notes and bool(words) == bool(notes)
 
 
-def renaming(*rules: Any, **settings: Any) -> ReplicationFlow:
-    return flow(change=RecordChange(rename=rules), **settings)
-
-
 def test_rename_names_remote_topics_and_the_policy_the_rest() -> None:
-    change = renaming(("orders-(.*)", "sales-$1"))
-    plan = plan_topics(change, facts({**topics(payments=1), **{"orders-eu": TopicDescription("orders-eu", "x", 2)}}))
-    assert {each.source.name: each.remote_topic for each in plan.copied} == {
-        "orders-eu": "sales-eu",
-        "payments": "primary.payments",
-    }
-
-
-def test_topics_that_meet_though_each_rule_keeps_its_own_apart_are_in_the_way() -> None:
-    plan = plan_topics(renaming(("a-(.*)", "x$1"), ("b", "xb")), facts({**topics(b=1), **named("a-b")}))
-    assert reasons(plan) == {"b": "another source topic of this flow maps to the same remote topic: a-b"}
-
-
-def named(name: str) -> Dict[str, TopicDescription]:
-    return {name: TopicDescription(name, "x", 1)}
-
-
-def test_a_renamed_copy_that_another_flow_would_bring_back_is_a_cycle() -> None:
-    there, back = renaming(("a", "b")), flow("backup", "primary", change=RecordChange(rename=(("b", "a"),)))
-    assert "cycle" in reasons(plan_topics(there, facts(topics(a=1)), [there, back]))["a"]
-    assert only(plan_topics(there, facts(topics(a=1)), [there])).remote_topic == "b"
+    change = flow(change=RecordChange(rename=(("orders-(.*)", "sales-$1"),)))
+    plan = plan_topics(change, facts(topics(**{"payments": 1, "orders-eu": 2})))
+    names = {"orders-eu": "sales-eu", "payments": "primary.payments"}
+    assert {each.source.name: each.remote_topic for each in plan.copied} == names
 
 
 def test_a_dead_letter_topic_is_made_once_as_wide_as_the_widest_topic() -> None:
@@ -305,13 +297,6 @@ def test_a_dead_letter_topic_is_made_once_as_wide_as_the_widest_topic() -> None:
     assert plan_topics(burying, facts(topics(orders=7), topics(dead=1))).dead_letters is None
     empty = plan_topics(burying, facts({})).dead_letters
     assert empty is not None and empty.partitions == 1
-
-
-def test_no_topic_is_copied_into_the_dead_letter_topic() -> None:
-    burying = flow(change=RecordChange(rename=(("orders", "dead"),), dead_letter_topic="dead"))
-    assert reasons(plan_topics(burying, facts(topics(orders=1)))) == {
-        "orders": "would be written into dead, the flow's dead letter topic"
-    }
 
 
 @pytest.mark.parametrize(

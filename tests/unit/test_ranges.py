@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple, Union
 
 import pytest
 
@@ -31,35 +31,38 @@ def first(
     return first_range(flow, Found(key, "", known, source, target))
 
 
-def test_partition_never_copied_starts_where_both_logs_do() -> None:
-    assert first(FAIL, {}, target=EMPTY) == Range(KEY, Position(100, 0), 500)
-    compared = first(FAIL, {})
-    assert compared.unrecorded and replace(compared, unrecorded="") == Range(KEY, Position(100, 0), 500)
+CUT, GONE, IDLE = OffsetRange(7, 300), OffsetRange(7, 7), OffsetRange(500, 500)
+OTHER_REMOTE = {replace(KEY, remote_topic_id="remote-0"): Position(200, 50)}
 
 
-@pytest.mark.parametrize("target", [OffsetRange(7, 7), OffsetRange(7, 300)])
-@pytest.mark.parametrize("known", [{}, {replace(KEY, remote_topic_id="remote-0"): Position(200, 50)}])
-def test_remote_log_that_has_lost_its_start_proves_nothing(
-    target: OffsetRange, known: Dict[PartitionKey, Position]
+@pytest.mark.parametrize(
+    ("flow", "source", "target", "expected"),
+    [
+        pytest.param(FAIL, SOURCE, EMPTY, Range(KEY, Position(100, 0), 500), id="nothing copied"),
+        pytest.param(FAIL, SOURCE, TARGET, Range(KEY, Position(100, 0), 500), id="compared from both starts"),
+        pytest.param(
+            replace(FAIL, shared_remote_topics=True), SOURCE, CUT, Range(KEY, Position(100, 7), 500), id="shared"
+        ),
+        # Whatever the remote log held.
+        *(
+            pytest.param(FAIL, IDLE, each, Range(KEY, Position(500, each.end), 500, anchor=True), id=f"idle, {each}")
+            for each in (TARGET, GONE)
+        ),
+        pytest.param(CONTINUE, SOURCE, CUT, "MIR-329", id="a remote log without its start"),
+        pytest.param(CONTINUE, SOURCE, GONE, "MIR-329", id="an emptied remote log"),
+        pytest.param(LATEST, SOURCE, TARGET, "MIR-329", id="latest, at a remote log with records"),
+    ],
+)
+def test_partition_never_copied_starts_where_nothing_is_assumed(
+    flow: ReplicationFlow, source: OffsetRange, target: OffsetRange, expected: Union[Range, str]
 ) -> None:
-    decided = first(CONTINUE, known, target=target)
-    assert decided.refused and decided.code == "MIR-329"
-
-
-@pytest.mark.parametrize("target", [TARGET, OffsetRange(7, 7)])
-def test_source_without_a_record_is_copied_from_the_ends_on_whatever_the_remote_log_held(target: OffsetRange) -> None:
-    decided = first(FAIL, {}, source=OffsetRange(500, 500), target=target)
-    assert (decided.start, decided.anchor, decided.refused) == (Position(500, target.end), True, None)
-
-
-def test_latest_does_not_begin_at_a_remote_log_with_records() -> None:
-    decided = first(LATEST, {})
-    assert decided.refused and decided.code == "MIR-329"
-
-
-def test_shared_remote_topic_may_have_lost_the_records_of_others() -> None:
-    shared = replace(FAIL, shared_remote_topics=True)
-    assert first(shared, {}, target=OffsetRange(7, 300)) == Range(KEY, Position(100, 7), 500)
+    decided = first(flow, {}, source, target)
+    if isinstance(expected, str):
+        assert decided.refused and decided.code == expected
+        assert first(CONTINUE, OTHER_REMOTE, target=GONE).code == expected
+    else:
+        assert replace(decided, unrecorded="", incident=None) == expected
+        assert bool(decided.unrecorded) == (flow == FAIL and (source, target) == (SOURCE, TARGET))
 
 
 def test_latest_starts_at_the_end_and_has_to_be_remembered() -> None:
@@ -69,9 +72,8 @@ def test_latest_starts_at_the_end_and_has_to_be_remembered() -> None:
 
 def test_offsets_before_the_start_that_the_file_asks_for_are_recorded() -> None:
     for decided in (first(LATEST, {}, target=EMPTY), begun(Start(500, "x"), target=EMPTY)):
-        assert decided.incident is not None and decided.incident.kind == STARTED_LATER
-        assert (decided.incident.from_offset, decided.incident.until_offset) == (100, 500)
-    assert first(LATEST, {}, source=OffsetRange(500, 500), target=EMPTY).incident is None
+        assert told(decided) == (STARTED_LATER, 100, 500)
+    assert first(LATEST, {}, source=IDLE, target=EMPTY).incident is None
     assert first(FAIL, {}, target=EMPTY).incident is None
 
 
@@ -96,27 +98,28 @@ def test_copied_partition_goes_on_where_the_ledger_says(
     assert decided == Range(key, start, 500) and decided.behind == 500 - start.upstream_offset
 
 
-def test_loss_of_a_topic_that_kafka_streams_purges_names_the_way_to_exclude_it() -> None:
+def test_loss_of_a_topic_that_kafka_streams_purges_names_how_to_exclude_it() -> None:
     purged = next_range(FAIL, replace(KEY, source_topic="app-by-key-repartition"), Position(40, 10), SOURCE)
     assert purged.code == "MIR-310" and ".*-repartition to topics.exclude" in (purged.refused or "")
     assert "repartition" not in (next_range(FAIL, KEY, Position(40, 10), SOURCE).refused or "")
 
 
-def test_offsets_that_expired_before_they_were_copied_stop_the_partition() -> None:
+def told(decided: Range) -> Tuple[str, int, int]:
+    """Kind and offsets of the incident."""
+    assert decided.incident is not None and decided.refused is None
+    return decided.incident.kind, decided.incident.from_offset, decided.incident.until_offset
+
+
+def test_offsets_that_expired_before_they_were_copied_stop_the_partition_or_are_named() -> None:
     decided = next_range(FAIL, KEY, Position(40, 10), SOURCE)
     assert decided.refused == (
         "orders-0: offsets 40 to 99 left the source's log before they were copied; "
         "set on.data.loss: continue to resume from there"
     )
     assert decided.start == Position(40, 10) and decided.incident is None
-
-
-def test_offsets_that_expired_are_named_when_copying_goes_on() -> None:
-    decided = next_range(CONTINUE, KEY, Position(40, 10), SOURCE)
-    assert (decided.start, decided.end, decided.anchor, decided.refused) == (Position(100, 10), 500, True, None)
-    assert decided.incident is not None
-    assert decided.incident.kind == "data lost"
-    assert (decided.incident.from_offset, decided.incident.until_offset) == (40, 100)
+    passed = next_range(CONTINUE, KEY, Position(40, 10), SOURCE)
+    assert (passed.start, passed.end, passed.anchor) == (Position(100, 10), 500, True)
+    assert told(passed) == ("data lost", 40, 100)
 
 
 @pytest.mark.parametrize("flow", [FAIL, CONTINUE])
@@ -133,9 +136,8 @@ def test_position_inside_the_log_is_no_loss(position: int) -> None:
 
 def test_source_that_was_truncated_is_copied_on_from_its_end() -> None:
     decided = first(CONTINUE, {KEY: Position(600, 200)})
-    # What a dead life wrote behind the ledger's position was copied from what is gone: it is left behind.
-    assert decided.start == Position(500, TARGET.end) and decided.anchor and decided.incident is not None
-    assert (decided.incident.from_offset, decided.incident.until_offset) == (500, 600)
+    # What was written after the ledger's position was copied from what is gone: it is left there.
+    assert decided.start == Position(500, TARGET.end) and decided.anchor and told(decided)[1:] == (500, 600)
 
 
 @pytest.mark.parametrize("flow", [FAIL, CONTINUE])
@@ -148,31 +150,23 @@ NEW_SOURCE = replace(KEY, source_topic_id="source-2")
 NEW_REMOTE = replace(KEY, remote_topic_id="remote-2")
 
 
-def test_source_topic_created_anew_is_refused() -> None:
+def test_source_topic_created_again_is_refused_or_appended_after_the_old_records() -> None:
+    """What follows the ledger's rows may be of the new topic: it is compared."""
     decided = first(FAIL, {KEY: Position(600, 200)}, key=NEW_SOURCE)
     assert decided.refused == (
         "orders was deleted and created again on the source; "
         "set on.data.loss: continue to append the new topic's records after the old ones"
     )
-
-
-def test_source_topic_created_anew_is_appended_after_the_old_records() -> None:
-    """What follows the ledger's rows may be of the new topic: it is compared."""
-    decided = first(CONTINUE, {KEY: Position(600, 200)}, key=NEW_SOURCE)
-    assert decided.start == Position(100, 200) and decided.anchor
-    assert decided.incident is not None and decided.incident.kind == "topic recreated"
+    passed = first(CONTINUE, {KEY: Position(600, 200)}, key=NEW_SOURCE)
+    assert passed.start == Position(100, 200) and passed.anchor and told(passed)[0] == "topic recreated"
 
 
 @pytest.mark.parametrize("flow", [FAIL, CONTINUE, LATEST])
-def test_remote_topic_created_anew_is_filled_from_the_sources_start(flow: ReplicationFlow) -> None:
-    decided = first(flow, {KEY: Position(400, 300)}, target=OffsetRange(0, 0), key=NEW_REMOTE)
-    assert decided.start == Position(100, 0) and decided.refused is None
-    assert decided.incident is not None
-    assert (decided.incident.kind, decided.incident.from_offset, decided.incident.until_offset) == (
-        "topic recreated",
-        100,
-        500,
-    )
+def test_remote_topic_created_again_is_filled_from_the_sources_start(flow: ReplicationFlow) -> None:
+    decided = first(flow, {KEY: Position(400, 300)}, target=EMPTY, key=NEW_REMOTE)
+    assert decided.start == Position(100, 0) and told(decided) == ("topic recreated", 100, 500)
+    gone = begun(Start(200, "group g", recreated=True), flow)
+    assert gone.start == Position(100, 0) and gone.anchor and told(gone)[0] == "topic recreated"
 
 
 def test_partition_that_only_the_new_source_topic_has_is_refused_with_the_topic() -> None:
@@ -187,18 +181,16 @@ def test_partition_that_only_the_new_source_topic_has_is_refused_with_the_topic(
 
 
 def test_topic_without_an_id_that_lacks_a_copied_record_is_refused_as_a_whole() -> None:
-    nameless = NAMELESS
-    known = {nameless: Position(200, 50)}
-    for key in (nameless, replace(nameless, partition=7)):
-        decided = first_range(FAIL, Found(key, "", known, SOURCE, TARGET, unlike=True))
-        assert decided.code == "MIR-316"
-    passed = first_range(CONTINUE, Found(nameless, "", known, SOURCE, TARGET, unlike=True))
+    known = {NAMELESS: Position(200, 50)}
+    for key in (NAMELESS, replace(NAMELESS, partition=7)):
+        assert first_range(FAIL, Found(key, "", known, SOURCE, TARGET, unlike=True)).code == "MIR-316"
+    passed = first_range(CONTINUE, Found(NAMELESS, "", known, SOURCE, TARGET, unlike=True))
     assert passed.start == Position(100, 50) and passed.anchor
 
 
-def test_both_topics_created_anew_are_a_fresh_start_that_is_told() -> None:
+def test_both_topics_created_again_are_a_fresh_start_that_is_reported() -> None:
     decided = first(FAIL, {KEY: Position(400, 300)}, key=replace(NEW_SOURCE, remote_topic_id="remote-2"))
-    assert decided.start == Position(100, 0) and decided.incident is not None
+    assert decided.start == Position(100, 0) and told(decided)
 
 
 def cut(flow: ReplicationFlow, begins: Position, upstream_offset: int) -> Range:
@@ -208,30 +200,25 @@ def cut(flow: ReplicationFlow, begins: Position, upstream_offset: int) -> Range:
     return healed(flow, decided, SOURCE, begins, upstream_offset)
 
 
-def test_remote_log_that_lost_its_tail_is_filled_from_there() -> None:
+def test_remote_log_that_was_truncated_is_filled_from_there() -> None:
     decided = cut(FAIL, Position(100, 1), 360)
     assert (decided.start, decided.anchor, decided.void_from) == (Position(360, 300), True, 300)
-    assert decided.incident is not None and decided.incident.kind == "remote log healed"
-    assert (decided.incident.from_offset, decided.incident.until_offset) == (360, 400)
-    assert "ends at 300, before offset 350 that was acknowledged" in decided.incident.reason
+    assert told(decided) == ("remote log healed", 360, 400)
+    assert "ends at 300, before offset 350 that was acknowledged" in str(decided.incident)
 
 
-def test_remote_log_that_lost_what_only_another_tool_knew_is_refused_or_told_so() -> None:
+def test_remote_log_that_lost_what_only_another_tool_knew_is_refused_or_reported() -> None:
     refused = cut(FAIL, Position(390, 340), 390)
     assert refused.void_from is None
     assert "its offsets 300 to 339 held what the ledger does not know" in (refused.refused or "")
     passed = cut(CONTINUE, Position(390, 340), 390)
     assert (passed.start, passed.anchor, passed.void_from) == (Position(390, 300), True, 300)
-    assert passed.incident is not None and passed.incident.kind == "data lost"
-    assert (passed.incident.from_offset, passed.incident.until_offset) == (-1, 390)
+    assert told(passed) == ("data lost", -1, 390)
 
 
-def test_remote_log_that_lost_all_is_filled_where_nothing_can_have_lain_before_the_ledger() -> None:
+def test_remote_log_that_lost_all_is_filled_where_nothing_can_have_been_before_the_ledger() -> None:
     assert cut(FAIL, Position(100, 340), 100).start == Position(100, 300)
-
-
-def test_remote_log_that_lost_all_is_filled_from_its_offset_0() -> None:
-    decided = first(FAIL, {KEY: Position(400, 350)}, target=OffsetRange(0, 0))
+    decided = first(FAIL, {KEY: Position(400, 350)}, target=EMPTY)
     assert decided.void_from == 0
     assert healed(FAIL, decided, SOURCE, Position(100, 0), 100).start == Position(100, 0)
 
@@ -284,24 +271,12 @@ def test_takeover_at_the_end_of_the_remote_log_has_lost_what_expired() -> None:
     assert (refused.start, refused.anchor, refused.log_start) == (Position(40, 300), False, 0)
     assert "group g is at offset 40, and the source's log starts at 100 by now" in (refused.refused or "")
     passed = begun(Start(40, "group g", -1), CONTINUE)
-    assert (passed.start, passed.anchor, passed.refused) == (Position(100, 300), True, None)
-    assert passed.incident is not None
-    assert (passed.incident.kind, passed.incident.from_offset, passed.incident.until_offset) == ("data lost", 40, 100)
-
-
-@pytest.mark.parametrize("flow", [FAIL, LATEST])
-def test_remote_topic_that_the_group_knew_and_that_is_gone_is_filled_from_the_sources_start(
-    flow: ReplicationFlow,
-) -> None:
-    decided = begun(Start(200, "group g", recreated=True), flow)
-    assert decided.start == Position(100, 0) and decided.anchor
-    assert decided.incident is not None and decided.incident.kind == "topic recreated"
+    assert (passed.start, passed.anchor) == (Position(100, 300), True) and told(passed) == ("data lost", 40, 100)
 
 
 def test_start_position_never_moves_a_partition_that_was_copied() -> None:
     assert begun(Start(450, "start.position"), known={KEY: Position(200, 50)}) == Range(KEY, Position(200, 50), 500)
-    recreated = begun(Start(450, "start.position"), known={replace(KEY, remote_topic_id="remote-0"): Position(200, 50)})
-    assert recreated.start == Position(100, 0) and recreated.incident is not None
+    assert begun(Start(450, "start.position"), known=OTHER_REMOTE).start == Position(100, 0)
 
 
 @pytest.mark.parametrize(("at", "says"), [(40, "starts at 100 by now"), (501, "ends at 500")])

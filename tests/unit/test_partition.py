@@ -83,8 +83,10 @@ def test_batch_that_landed_elsewhere_stops_the_partition_unless_the_topic_is_sha
     assert stop_of(report).refused
     assert "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
     assert (len(copy.syncs), report.position) == (0, 0)
-    shared = sent()
-    shared.task = replace(shared.task, shared=True)
+    shared = PartitionCopy(replace(task_of(end=60), shared=True))
+    shared.start(Producer(4711, 0))
+    shared.take(0, False, three_batches())
+    shared.take_ready()
     answer(shared, 5)
     assert list(shared.syncs) == [Run(0, 5, 20)]
 

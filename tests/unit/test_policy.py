@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Optional, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.config.loader import load
 from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import check_pattern
-from mirror_lib.errors import ConfigError
 from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, subscribe_pattern, why_skipped
 from mirror_lib.topics.policy import (
     DefaultReplicationPolicy,
@@ -129,32 +126,18 @@ def test_internal_topics_are_looked_for_under_the_names_of_all_versions_the_flow
     assert checkpoints_topics(flow()) == ("A.checkpoints.internal",)
 
 
-# Oracle: MM2's ReplicationPolicyTest.
-def test_what_counts_as_internal() -> None:
-    for topic in ("__consumer_offsets", ".hiddentopic", "mm2-offsets.CLUSTER.internal", "mm2-offsets-CLUSTER-internal"):
-        assert DEFAULT.is_internal_topic(topic)
-    assert not DEFAULT.is_internal_topic("mm2-offsets_CLUSTER_internal")
-
-
-# Oracle: MM2's MirrorClientTest.testIsHeartbeatTopic, testIsCheckpointTopic and testIdentityReplicationRemoteTopics.
-def test_heartbeats_and_checkpoints_are_told_from_what_looks_like_them() -> None:
-    for topic in ("heartbeats!", "!heartbeats", "source1heartbeats", "source1-heartbeats"):
-        assert not DEFAULT.is_heartbeats_topic(topic)
+# Oracle: MM2's ReplicationPolicyTest; MirrorClientTest.testIsHeartbeatTopic and testIsCheckpointTopic.
+def test_heartbeats_checkpoints_and_internal_topics_are_told_from_what_looks_like_them() -> None:
+    for policy in (DEFAULT, IDENTITY):
+        assert all(map(policy.is_heartbeats_topic, ("heartbeats", "A.heartbeats", "C.A.heartbeats")))
+        others = ("device-heartbeats", "heartbeats.A", "heartbeats!", "!heartbeats")
+        assert not any(map(policy.is_heartbeats_topic, others))
     assert DEFAULT.is_mm2_internal_topic("source2.source1.checkpoints.internal")
     looks_alike = ("checkpoints.internal", "checkpoints-internal", "!checkpoints.internal", "a.checkpoints.internal!")
-    for topic in (*looks_alike, "source1checkpointsinternal"):
-        assert not DEFAULT.is_mm2_internal_topic(topic)
-    assert (IDENTITY.topic_source("heartbeats"), IDENTITY.topic_source("backup.heartbeats")) == (None, "backup")
-
-
-def test_heartbeats_are_recognised_through_any_number_of_hops() -> None:
-    for policy in (DEFAULT, IDENTITY):
-        assert policy.is_heartbeats_topic("heartbeats")
-        assert policy.is_heartbeats_topic("A.heartbeats")
-        assert policy.is_heartbeats_topic("C.A.heartbeats")
-        assert not policy.is_heartbeats_topic("device-heartbeats")
-        assert not policy.is_heartbeats_topic("heartbeats.A")
-    assert DefaultReplicationPolicy(separator="_").heartbeats_topic() == "heartbeats"
+    assert not any(map(DEFAULT.is_mm2_internal_topic, (*looks_alike, "source1checkpointsinternal")))
+    internal = ("__consumer_offsets", ".hiddentopic", "mm2-offsets.CLUSTER.internal", "mm2-offsets-CLUSTER-internal")
+    assert all(map(DEFAULT.is_internal_topic, internal))
+    assert not DEFAULT.is_internal_topic("mm2-offsets_CLUSTER_internal")
 
 
 def test_heartbeats_count_only_where_the_file_names_them_or_an_application_may_write_them() -> None:
@@ -167,18 +150,16 @@ def test_heartbeats_count_only_where_the_file_names_them_or_an_application_may_w
 
 
 def test_identity_policy_keeps_names_except_those_of_heartbeats() -> None:
-    assert IDENTITY.format_remote_topic("A", "orders") == "orders"
-    assert IDENTITY.format_remote_topic("A", "B.orders") == "B.orders"
-    assert IDENTITY.format_remote_topic("A", "heartbeats") == "A.heartbeats"
-    assert IDENTITY.format_remote_topic("A", "C.heartbeats") == "A.C.heartbeats"
-    # MM2 renames this topic of a user's.
-    assert IDENTITY.format_remote_topic("A", "device-heartbeats") == "device-heartbeats"
+    names = {
+        **{name: name for name in ("orders", "B.orders")},
+        **{"heartbeats": "A.heartbeats", "C.heartbeats": "A.C.heartbeats"},
+        "device-heartbeats": "device-heartbeats",  # MM2 renames this topic of a user's.
+    }
+    assert {name: IDENTITY.format_remote_topic("A", name) for name in names} == names
     assert (IDENTITY.topic_source("orders"), IDENTITY.upstream_topic("orders")) == ("A", "orders")
     assert (IDENTITY.topic_source("C.heartbeats"), IDENTITY.upstream_topic("C.heartbeats")) == ("C", "heartbeats")
-    assert IDENTITY.original_topic("orders") == "orders"
-
-
-def test_heartbeats_with_overlapping_separators_come_to_an_end() -> None:
+    assert (IDENTITY.topic_source("heartbeats"), IDENTITY.original_topic("orders")) == (None, "orders")
+    # Separators that overlap come to an end.
     policy = IdentityReplicationPolicy(separator="aa", source_alias="A")
     assert not policy.is_cycle("xaaaheartbeats", "A", "B")
     assert policy.original_topic("xaaaheartbeats") == "aheartbeats"
@@ -229,22 +210,9 @@ def test_names_that_kafka_refuses_are_explained() -> None:
         assert "not a legal topic name" in (name_fault(name) or "")
 
 
-@pytest.mark.parametrize("pattern", ALIKE)
-def test_pattern_that_both_read_alike_is_taken(pattern: str) -> None:
-    check_pattern(pattern, 1)
-
-
-@pytest.mark.parametrize("pattern", [*PYTHON_ONLY, *JAVA_ONLY])
-def test_pattern_of_one_language_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="item 7"):
-        check_pattern(pattern, 7)
-
-
-def test_refusal_names_the_file_the_line_the_part_and_what_to_write(tmp_path: Path) -> None:
-    text = "clusters: {A: {bootstrap.servers: 'a:1'}, B: {bootstrap.servers: 'b:1'}}\nstate: /tmp/state\n"
-    path = tmp_path / "mirror.yaml"
-    path.write_text(text + "flows:\n  A->B:\n    topics: ['(?P<team>sales|billing)[.].*']\n")
-    with pytest.raises(ConfigError) as refused:
-        load(str(path))
-    assert "(?P at character 1; write a group without a name" in str(refused.value)
-    assert "mirror.yaml:5" in str(refused.value)
+def test_pattern_is_taken_only_where_both_languages_read_it_alike() -> None:
+    for pattern in ALIKE:
+        check_pattern(pattern, 1)
+    for pattern in (*PYTHON_ONLY, *JAVA_ONLY):
+        with pytest.raises(ValueError, match="item 7"):
+            check_pattern(pattern, 7)

@@ -23,14 +23,6 @@ def test_position_comes_with_the_metadata_that_was_committed_with_it() -> None:
     assert ahead.reached(OF, CommittedOffset(20, "later"), 15) == CommittedOffset(10, "m10")
 
 
-def test_groups_and_partitions_have_memories_of_their_own() -> None:
-    ahead = PositionsAhead()
-    reached(ahead, 10, 5)
-    for other in (("audit", "orders", 0), ("billing", "payments", 0), ("billing", "orders", 1)):
-        assert ahead.reached(other, CommittedOffset(20), 15).offset == 20
-    assert reached(ahead, 20, 15) == 10
-
-
 def test_memory_is_bounded_and_a_thinned_one_still_follows_the_mirror() -> None:
     ahead, seconds = PositionsAhead(), 40 * REMEMBERED
     for now in range(seconds):

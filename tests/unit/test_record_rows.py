@@ -13,7 +13,7 @@ from kafka.record.memory_records import MemoryRecords
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL
 from mirror_lib.kafka.reencoder import build_batches, cut
-from mirror_lib.rows.columns import REMOTE, PartitionRows, columns_of, partition_rows
+from mirror_lib.rows.columns import REMOTE, PartitionRows, RowColumns, columns_of, partition_rows
 from mirror_lib.rows.origin import Provenance
 from mirror_lib.rows.transform import RemoteNames, needless
 from mirror_lib.rows.writer import _widened
@@ -39,6 +39,8 @@ SCHEMA = pa.schema(
 
 Header = Tuple[str, Optional[bytes]]
 Content = Tuple[int, Optional[bytes], Optional[bytes], Tuple[Header, ...]]
+Edge = Tuple[str, int, str, int]
+PROVENANCE = Provenance("A", {"a": "Qx7f2kLmNo", "b": ""})
 
 # Lengths around those where a varint becomes a byte longer.
 BLOBS = st.one_of(st.none(), st.binary(max_size=70), st.sampled_from([63, 64, 8191, 8192, 20_000]).map(bytes))
@@ -46,6 +48,7 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=70)
 TIMES = st.integers(-(2**40), 2**42)
 CONTENTS = st.tuples(TIMES, BLOBS, BLOBS, st.lists(st.tuples(NAMES, BLOBS), max_size=3).map(tuple))
 EDGES = st.sampled_from([("a", 0, "x", 0), ("a", 1, "x", 1), ("b", 0, "y", 0)])
+EDGED = st.lists(st.tuples(EDGES, CONTENTS), max_size=12)
 
 
 def rows_of(
@@ -73,17 +76,19 @@ def read_back(stretch: PartitionRows) -> List[Tuple[int, Content]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(EDGES, CONTENTS), max_size=12), st.integers(0, 3), st.booleans())
-def test_every_record_is_read_back_as_it_was(
-    given_rows: List[Tuple[Tuple[str, int, str, int], Content]], cut: int, no_headers: bool
+@settings(max_examples=200, deadline=None)
+@given(EDGED, st.integers(0, 3), st.booleans(), st.sampled_from([None, PROVENANCE]))
+def test_every_record_is_read_back_as_it_was_with_its_origin_as_the_last_header(
+    given_rows: List[Tuple[Edge, Content]], cut: int, no_headers: bool, provenance: Optional[Provenance]
 ) -> None:
     edges, contents = [edge for edge, _ in given_rows], [content for _, content in given_rows]
     rows = rows_of(edges, contents, no_headers).slice(cut)  # a slice has offsets of its own in every buffer
-    found = {(*each.source, *(each.remote or ())): read_back(each) for each in partition_rows(rows, None)}
-    wanted: Dict[Tuple[str, int, str, int], List[Tuple[int, Content]]] = {}
-    for offset, (edge, content) in list(enumerate(given_rows))[cut:]:
-        wanted.setdefault(edge, []).append((offset, content))
+    found = {(*each.source, *(each.remote or ())): read_back(each) for each in partition_rows(rows, provenance)}
+    wanted: Dict[Edge, List[Tuple[int, Content]]] = {}
+    for offset, (edge, (timestamp, key, value, headers)) in list(enumerate(given_rows))[cut:]:
+        origin = f"A/{edge[0]}/{edge[1]}/{offset}/{'Qx7f2k' if edge[0] == 'a' else ''}".encode()
+        added = (("mirror.origin", origin),) if provenance else ()
+        wanted.setdefault(edge, []).append((offset, (timestamp, key, value, (*headers, *added))))
     assert found == wanted
 
 
@@ -112,42 +117,35 @@ def test_a_batch_of_more_records_than_two_bytes_count_is_numbered_on() -> None:
     assert found.payload() == whole(plain.pieces)[HEADER_SIZE:]
 
 
-@pytest.mark.parametrize("offsets, bad", [([4, 5, 9], None), ([3, 4], 3), ([4, 6, 6], 6), ([7, 5, 6], 5), ([], None)])
-def test_the_first_row_that_does_not_come_behind_the_one_before_is_found(
-    offsets: List[int], bad: Optional[int]
-) -> None:
+def columns_at(offsets: List[int]) -> RowColumns:
     rows = rows_of([("a", 0, "x", 0)] * len(offsets), [(1, None, b"", ())] * len(offsets))
-    found = columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())), None)
-    assert found.out_of_order(3) == bad
+    return columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())), None)
+
+
+@pytest.mark.parametrize("offsets, bad", [([4, 5, 9], None), ([3, 4], 3), ([4, 6, 6], 6), ([7, 5, 6], 5), ([], None)])
+def test_first_row_that_does_not_come_after_the_one_before_is_found(offsets: List[int], bad: Optional[int]) -> None:
+    assert columns_at(offsets).out_of_order(3) == bad
 
 
 @pytest.mark.parametrize("offsets", [[3, 4, 9], [3, 3, 3], []])
 def test_rows_within_offsets_are_those_and_no_others(offsets: List[int]) -> None:
-    rows = rows_of([("a", 0, "x", 0)] * len(offsets), [(1, None, b"", ())] * len(offsets))
-    found = columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())), None)
     for start, end in ((0, 3), (3, 4), (4, 9), (0, 99), (9, 10), (10, 20), (9, 3)):
         wanted = [each for each in offsets if start <= each < end]
-        assert [record.offset for record in found.within(start, end).records()] == wanted, (start, end)
+        found = columns_at(offsets).within(start, end).records()
+        assert [record.offset for record in found] == wanted, (start, end)
 
 
-def test_row_that_failed_and_has_no_place_becomes_no_record_and_its_reason_is_kept() -> None:
+def test_row_that_failed_is_a_record_only_where_the_dead_letter_topic_gives_it_a_place() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 4, [(1, None, b"%d" % n, ()) for n in range(4)])
     failure = pa.array([None, "not a number", None, "too long"], pa.string())
+    rows, reasons = with_columns(rows, failure=failure), [(1, "not a number"), (3, "too long")]
     places = pa.array(["x", None, "x", None], pa.string()), pa.array([0, None, 0, None], pa.int32())
-    rows = with_columns(rows, remote_topic=places[0], remote_partition=places[1], failure=failure)
-    (found,) = partition_rows(rows, None)
-    assert [record.offset for record in found.rows.records()] == [0, 2]
-    assert found.failures == [(1, "not a number"), (3, "too long")]
-
-
-def test_row_that_failed_is_a_record_where_the_dead_letter_topic_gives_it_a_place() -> None:
-    failure = pa.array(["no number"] * 2, pa.string())
-    rows = rows_of([("a", 0, "dead", 3)] * 2, [(1, None, b"%d" % n, ()) for n in range(2)])
-    (dead,) = partition_rows(with_columns(rows, failure=failure), None)
-    assert (dead.remote, dead.failures, [record.offset for record in dead.rows.records()]) == (("dead", 3), (), [0, 1])
-    nowhere = {"remote_topic": pa.nulls(2, pa.string()), "remote_partition": pa.nulls(2, pa.int32())}
-    (reported,) = partition_rows(with_columns(rows, failure=failure, **nowhere), None)
-    assert (reported.remote, len(reported.rows), reported.failures) == (None, 0, [(0, "no number"), (1, "no number")])
+    (found,) = partition_rows(with_columns(rows, remote_topic=places[0], remote_partition=places[1]), None)
+    assert ([record.offset for record in found.rows.records()], found.failures) == ([0, 2], reasons)
+    (without_places,) = partition_rows(without(rows, REMOTE), None)
+    assert (without_places.remote, without_places.failures, len(without_places.rows)) == (None, reasons, 2)
+    (dead,) = partition_rows(with_columns(rows.slice(1, 1), remote_topic=pa.array(["dead"], pa.string())), None)
+    assert (dead.remote, dead.failures, len(dead.rows)) == (("dead", 0), (), 1)
 
 
 def test_rows_that_go_on_in_another_partition_stay_in_order() -> None:
@@ -194,38 +192,7 @@ def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
     ]
 
 
-def test_row_that_failed_is_reported_where_rows_come_without_remote_partitions() -> None:
-    rows = rows_of([("a", 0, "x", 0)] * 2, [(1, None, b"", ())] * 2)
-    rows = with_columns(rows, failure=pa.array([None, "not a number"], pa.string()))
-    (found,) = partition_rows(without(rows, REMOTE), None)
-    assert (found.remote, found.failures, len(found.rows)) == (None, [(1, "not a number")], 1)
-
-
 # --- the header with a record's origin ---------------------------------------------------------------------------
-
-PROVENANCE = Provenance("A", {"a": "Qx7f2kLmNo", "b": ""})
-
-
-def with_origin(content: Content, edge: Tuple[str, int, str, int], offset: int) -> Content:
-    """The record with the header that its copy has, written out here by hand."""
-    timestamp, key, value, headers = content
-    topic, partition = edge[:2]
-    origin = f"A/{topic}/{partition}/{offset}/{'Qx7f2k' if topic == 'a' else ''}"
-    return timestamp, key, value, (*headers, ("mirror.origin", origin.encode()))
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(EDGES, CONTENTS), max_size=12), st.integers(0, 3), st.booleans())
-def test_origin_is_the_last_header_and_nothing_else_of_a_record_is_changed(
-    given_rows: List[Tuple[Tuple[str, int, str, int], Content]], cut: int, no_headers: bool
-) -> None:
-    edges, contents = [edge for edge, _ in given_rows], [content for _, content in given_rows]
-    rows = rows_of(edges, contents, no_headers).slice(cut)
-    found = {(*each.source, *(each.remote or ())): read_back(each) for each in partition_rows(rows, PROVENANCE)}
-    wanted: Dict[Tuple[str, int, str, int], List[Tuple[int, Content]]] = {}
-    for offset, (edge, content) in list(enumerate(given_rows))[cut:]:
-        wanted.setdefault(edge, []).append((offset, with_origin(content, edge, offset)))
-    assert found == wanted
 
 
 @pytest.mark.parametrize("offset", [0, 9, 10, 63, 64, 8191, 10**9, 2**62])

@@ -49,21 +49,28 @@ def partition(
     return partition_status(at, next_ms, Retention(retention), NOW)
 
 
+AN_HOUR_OLD = round((NOW - 3600) * 1000)
+
+
 def sized(next_ms: Optional[int], limit: int, tiered: bool = False) -> PartitionStatus:
     """A log of 1,000 bytes with 600 still to be copied."""
     at = PartitionStatus("orders", "A.orders", 0, 0, 100, 40)
     return partition_status(at, next_ms, Retention(None, limit, tiered), NOW, 1000)
 
 
-def test_lag_counts_from_what_the_source_still_holds() -> None:
-    assert partition(40, 100).lag == 60
-    assert partition(None, 100, start=30).lag == 70
-    expired = partition(10, 100, start=30)
-    assert (expired.lag, expired.deleted) == (70, 20)
-    assert partition(100, 100).lag == 0
-    # A source that was truncated ends before the position; a log that was emptied begins at its end.
-    assert (partition(120, 100).lag, partition(120, 100).deleted) == (0, 0)
-    assert (partition(50, 80, start=80).lag, partition(50, 80, start=80).deleted) == (0, 30)
+@pytest.mark.parametrize(
+    ("position", "start", "end", "lag", "deleted"),
+    [
+        *((40, 0, 100, 60, 0), (None, 30, 100, 70, 0), (10, 30, 100, 70, 20), (100, 0, 100, 0, 0)),
+        # A source that was truncated ends before the position; a log that was emptied begins at its end.
+        *((120, 0, 100, 0, 0), (50, 80, 80, 0, 30)),
+    ],
+)
+def test_lag_counts_from_what_the_source_still_holds(
+    position: Optional[int], start: int, end: int, lag: int, deleted: int
+) -> None:
+    found = partition(position, end, start)
+    assert (found.lag, found.deleted) == (lag, deleted)
 
 
 def test_flow_that_was_cut_over_needs_no_run_unless_applications_write_on() -> None:
@@ -101,26 +108,24 @@ def test_way_back_that_was_refused_before_it_changed_anything_leaves_the_cutover
     assert killed is not None and (killed.complete, killed.refused) == (False, False)
 
 
-def test_time_until_deletion_goes_by_the_next_record_to_copy() -> None:
-    an_hour_old = round((NOW - 3600) * 1000)
-    found = partition(40, 100, next_ms=an_hour_old, retention=round(DAY * 1000))
+def test_time_until_deletion_is_that_of_the_next_record_to_copy() -> None:
+    found = partition(40, 100, next_ms=AN_HOUR_OLD, retention=round(DAY * 1000))
     assert (found.lag_seconds, found.kept_seconds) == (3600, DAY - 3600)
-    assert partition(40, 100, next_ms=an_hour_old).kept_seconds is None
+    assert partition(40, 100, next_ms=AN_HOUR_OLD).kept_seconds is None
     assert partition(40, 100, next_ms=-1, retention=1000).kept_seconds is None
-    assert partition(100, 100, next_ms=an_hour_old, retention=1000).kept_seconds is None
-    overdue = partition(40, 100, next_ms=an_hour_old, retention=1000).kept_seconds
+    assert partition(100, 100, next_ms=AN_HOUR_OLD, retention=1000).kept_seconds is None
+    overdue = partition(40, 100, next_ms=AN_HOUR_OLD, retention=1000).kept_seconds
     assert overdue is not None and overdue < 0
 
 
-def test_time_until_deletion_by_size_goes_by_what_was_written_since_the_next_record() -> None:
-    an_hour_old = round((NOW - 3600) * 1000)
-    found = sized(an_hour_old, limit=1000)
+def test_time_until_deletion_by_size_counts_what_was_written_since_the_next_record() -> None:
+    found = sized(AN_HOUR_OLD, limit=1000)
     # 600 bytes came in an hour, and 400 more fill the limit.
     assert (found.size_limit, found.kept_bytes, found.full_seconds) == (1000, 400, 2400)
-    assert sized(an_hour_old, limit=2000).full_seconds is None
+    assert sized(AN_HOUR_OLD, limit=2000).full_seconds is None
     assert (sized(None, limit=500).kept_bytes, sized(None, limit=500).full_seconds) == (-100, 0)
-    assert (sized(an_hour_old, limit=500, tiered=True).kept_bytes, unsized([found])) == (None, "")
-    assert "retention.bytes" in unsized([sized(an_hour_old, limit=500, tiered=True)])
+    tiered = sized(AN_HOUR_OLD, limit=500, tiered=True)
+    assert (tiered.kept_bytes, unsized([found])) == (None, "") and "retention.bytes" in unsized([tiered])
 
 
 def rows(*kinds: str, **last: Any) -> List[Dict[str, Any]]:
@@ -141,12 +146,13 @@ def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
     assert last(rows("started")).running and last(rows("started")).records_per_second is None
     alive = rows("started", "alive", "alive", records=5000, driver="host process 7")
     alive[1].update(records=1000, lag_records=700, filtered=12)
-    found = last(alive)
+    found, silent = last(alive), last(alive, NOW + 3600)
     assert (found.records_per_second, found.filtered, found.driver) == (40.0, 12, "host process 7")
-    assert found.running and not last(alive, NOW + 3600).running and found.signs[1].lag_records == 700
+    assert found.running and not silent.running and found.signs[1].lag_records == 700
     ended = last(rows("started", "ended", outcome="ok", records=700))
     assert ended.filtered is None and not ended.running
     assert (ended.outcome, ended.records_per_second) == ("ok", 7.0)
+    assert (ended.end, found.end, silent.end, replace(found, killed=True).end) == ("ok", "running", "died", "died")
     older = [{**row, "run_id": "run-0", "at": row["at"] - 1000} for row in rows("started", "ended", outcome="boom")]
     assert last([*rows("started"), *older]).run_id == "run-1"
 
@@ -262,8 +268,8 @@ def test_events_of_one_topic_are_one_line_the_latest_first_and_few() -> None:
 
 
 def test_exit_code_is_that_of_the_worst_flow() -> None:
-    healthy, degraded, unknown = FLOW, replace(FLOW, run=FAILED), replace(FLOW, run=None)
-    assert [exit_code(each) for each in ([healthy], [healthy, degraded], [degraded, unknown, healthy])] == [0, 1, 2]
+    degraded, unknown = replace(FLOW, run=FAILED), replace(FLOW, run=None)
+    assert [exit_code(each) for each in ([FLOW], [FLOW, degraded], [degraded, unknown, FLOW])] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

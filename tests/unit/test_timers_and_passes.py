@@ -7,7 +7,7 @@ from typing import Any
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.groups.flow import CycleReport, cycle_line, is_news
-from mirror_lib.groups.job import CHECKPOINTS, COMMIT, IDLE_SECONDS, LEDGER, Timers
+from mirror_lib.groups.job import CHECKPOINTS, COMMIT, LEDGER, Timers
 
 AGES = 1e6
 QUIET = CycleReport("A->B", "run", 3, 0, 0, 0, 0.04, {"exact": 2, "held": 1})
@@ -27,11 +27,6 @@ def test_intervals_run_each_by_itself_and_the_ledger_was_read_at_the_start() -> 
     ]
     off = timers(sync_group_offsets=AGES)
     assert not off.take(CHECKPOINTS) and not off.take(LEDGER)
-
-
-def test_triggers_come_as_often_as_the_shortest_interval_and_with_none_at_all_now_and_then() -> None:
-    assert timers(sync_group_offsets=7.0, emit_checkpoints=60.0, refresh_groups=600.0).shortest == 7.0
-    assert timers().shortest == IDLE_SECONDS
 
 
 def test_groups_that_need_the_operator_are_named() -> None:

@@ -28,15 +28,27 @@ def created(acl: AclBinding, selected: Mapping[str, str] = COPIED, **settings: A
     return acl_changes(flow(**settings), [acl], [], selected).create
 
 
-def skipped(acl: AclBinding, **settings: Any) -> List[str]:
-    changes = acl_changes(flow(**settings), [acl], [], COPIED)
-    assert changes.create == ()
-    return [each.reason for each in changes.skipped]
-
-
 PREFIX, EVERY = replace(READ, topic="ord", pattern_type=PREFIXED), replace(READ, topic=EVERY_TOPIC)
 WRITERS = "who may write to a topic may not write to its copy"
 CHANGING = ("ALTER", "DELETE", "CREATE", "ALTER_CONFIGS")
+
+
+@pytest.mark.parametrize(
+    ("acl", "settings", "reason"),
+    [
+        *((replace(each, operation="WRITE"), {}, WRITERS) for each in (READ, PREFIX, EVERY)),
+        (replace(READ, operation="WRITE"), {"sync_topic_acls_operations": ("WRITE",)}, WRITERS),
+        *((replace(READ, operation=each), {}, f"sync.topic.acls.operations does not name {each}") for each in CHANGING),
+        (READ, {"sync_topic_acls_operations": CHANGING}, "sync.topic.acls.operations does not name READ"),
+        (replace(READ, topic="__consumer_offsets"), {}, "internal topic"),
+        (replace(READ, topic="B.orders"), {}, "would be copied back to B: cycle"),
+        (READ, {"topics": ("payments",)}, "no include pattern matches"),
+        (replace(READ, topic="inv", pattern_type=PREFIXED), {}, "no topic that is copied begins so"),
+    ],
+)
+def test_acl_is_left_out_for_a_reason(acl: AclBinding, settings: Dict[str, Any], reason: str) -> None:
+    changes = acl_changes(flow(**settings), [acl], [], COPIED)
+    assert (changes.create, [each.reason for each in changes.skipped]) == ((), [reason])
 
 
 @pytest.mark.parametrize(
@@ -65,23 +77,6 @@ def test_acl_stays_as_it_is_where_names_are_kept_and_wildcards_asked_for(acl: Ac
     assert created(acl, UNCHANGED, **WIDE) == (acl,)
 
 
-@pytest.mark.parametrize(
-    ("acl", "settings", "reason"),
-    [
-        *((replace(each, operation="WRITE"), {}, WRITERS) for each in (READ, PREFIX, EVERY)),
-        (replace(READ, operation="WRITE"), {"sync_topic_acls_operations": ("WRITE",)}, WRITERS),
-        *((replace(READ, operation=each), {}, f"sync.topic.acls.operations does not name {each}") for each in CHANGING),
-        (READ, {"sync_topic_acls_operations": CHANGING}, "sync.topic.acls.operations does not name READ"),
-        (replace(READ, topic="__consumer_offsets"), {}, "internal topic"),
-        (replace(READ, topic="B.orders"), {}, "would be copied back to B: cycle"),
-        (READ, {"topics": ("payments",)}, "no include pattern matches"),
-        (replace(READ, topic="inv", pattern_type=PREFIXED), {}, "no topic that is copied begins so"),
-    ],
-)
-def test_acl_is_left_out_for_a_reason(acl: AclBinding, settings: Dict[str, Any], reason: str) -> None:
-    assert skipped(acl, **settings) == [reason]
-
-
 @pytest.mark.parametrize("operation", CHANGING)
 def test_right_to_change_a_topic_is_copied_where_it_is_asked_for(operation: str) -> None:
     allowed = replace(READ, operation=operation)
@@ -106,58 +101,44 @@ def test_topic_that_the_flow_must_not_write_to_gets_no_rights_and_keeps_those_it
     assert {each.reason for each in changes.skipped} == {"would be written into internal, an internal topic of B"}
 
 
+@pytest.mark.parametrize("pattern", [PREFIX, EVERY])
 @pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
-@pytest.mark.parametrize(("topic", "kind"), [(EVERY_TOPIC, LITERAL), ("o", PREFIXED)])
-def test_pattern_covers_nothing_of_the_targets_own_unless_that_is_asked_for(
-    topic: str, kind: str, permission: str
+def test_pattern_covers_only_copies_unless_the_targets_own_topics_are_asked_for(
+    pattern: AclBinding, permission: str
 ) -> None:
-    acl = replace(READ, topic=topic, pattern_type=kind, permission=permission)
-    found = created(acl, {"orders": "orders", "offers": "offers"}, replication_policy=IDENTITY_POLICY)
-    assert [(each.topic, each.pattern_type) for each in found] == [("offers", LITERAL), ("orders", LITERAL)]
-
-
-@pytest.mark.parametrize(("topic", "kind"), [(EVERY_TOPIC, LITERAL), ("ord", PREFIXED)])
-def test_pattern_covers_only_copies_where_names_are_kept_and_not_all_topics_are_copied(topic: str, kind: str) -> None:
-    acl, only = replace(READ, topic=topic, pattern_type=kind), {"orders": "orders"}
-    assert created(acl, only, **WIDE, topics=("orders",)) == (READ,)
+    acl = replace(pattern, permission=permission)
+    only = {"orders": "orders", "ordinary": "ordinary"}
+    copies = [replace(acl, topic=name, pattern_type=LITERAL) for name in ("orders", "ordinary")]
+    assert sorted(created(acl, only, replication_policy=IDENTITY_POLICY)) == sorted(copies)
+    # Wildcards are asked for, and not all topics are copied.
+    assert sorted(created(acl, only, **WIDE, topics=("ord.*",))) == sorted(copies)
     assert created(acl, only, **WIDE, topics=("a", ".*")) == (acl,)
     assert [each.pattern_type for each in created(acl, {"orders": "A.orders"}, topics=("orders",))] == [PREFIXED]
 
 
-def test_what_is_there_already_is_not_created_again() -> None:
-    there = replace(READ, topic="A.orders")
-    assert acl_changes(flow(), [READ, replace(READ, operation="ALL")], [there], COPIED).create == ()
-
-
-def deleted(source: Iterable[AclBinding], made: Iterable[AclBinding], **settings: Any) -> Tuple[AclBinding, ...]:
-    settings = {"sync_topic_acls_delete": True, **settings}
-    hand_made = AclBinding("A.orders", LITERAL, "User:bob", "*", "READ", "ALLOW")
-    remote = [hand_made, replace(READ, topic="A.orders")]
-    return acl_changes(flow(**settings), source, remote, COPIED, frozenset(made)).delete
+OURS, BOBS = replace(READ, topic="A.orders"), AclBinding("A.orders", LITERAL, "User:bob", "*", "READ", "ALLOW")
 
 
 @pytest.mark.parametrize(
-    ("source", "made", "settings", "gone"),
+    ("source", "made", "selected", "asked", "gone"),
     [
-        ([], [replace(READ, topic="A.orders")], {}, (replace(READ, topic="A.orders"),)),
-        ([], [replace(READ, topic="A.orders")], {"sync_topic_acls_delete": False}, ()),
-        ([], [], {}, ()),
-        ([READ], [replace(READ, topic="A.orders")], {}, ()),
-        ([], [replace(READ, topic="A.payments")], {}, ()),
+        pytest.param([], [OURS], COPIED, True, (OURS,), id="ours"),
+        pytest.param([], [OURS], COPIED, False, (), id="not asked"),
+        pytest.param([], [], COPIED, True, (), id="not ours"),
+        pytest.param([READ], [OURS], COPIED, True, (), id="still there"),
+        pytest.param([], [replace(READ, topic="A.payments")], COPIED, True, (), id="gone already"),
+        pytest.param([], [OURS], {}, True, (), id="the source shows no topic at all"),
     ],
-    ids=["ours", "not asked", "not ours", "still there", "gone already"],
 )
-def test_right_whose_original_is_gone_is_deleted_only_if_asked_and_only_if_it_is_ours(
-    source: List[AclBinding], made: List[AclBinding], settings: Dict[str, Any], gone: Tuple[AclBinding, ...]
+def test_acl_whose_original_is_gone_is_deleted_only_if_asked_and_only_if_it_is_ours(
+    source: List[AclBinding],
+    made: List[AclBinding],
+    selected: Mapping[str, str],
+    asked: bool,
+    gone: Tuple[AclBinding, ...],
 ) -> None:
-    assert deleted(source, made, **settings) == gone
-
-
-def test_nothing_is_deleted_where_the_source_shows_no_topic_at_all() -> None:
-    ours = replace(READ, topic="A.orders")
-    deleting = flow(sync_topic_acls_delete=True)
-    assert acl_changes(deleting, [], [ours], {}, frozenset([ours])).delete == ()
-    assert acl_changes(deleting, [], [ours], COPIED, frozenset([ours])).delete == (ours,)
+    changes = acl_changes(flow(sync_topic_acls_delete=asked), source, [BOBS, OURS], selected, frozenset(made))
+    assert (changes.create, changes.delete) == ((), gone)
 
 
 class Guarded:
@@ -204,32 +185,30 @@ class Book:
         self._acls = [each for each in self._acls if each not in acls]
 
 
+def turn(source: Guarded, target: Guarded, book: Book) -> Synced:
+    deleting = flow(sync_topic_acls_delete=True)
+    return sync_topic_acls(deleting, (deleting,), cast(Any, source), cast(Any, target), book)
+
+
 def test_acl_that_could_not_be_deleted_now_is_deleted_at_a_later_turn() -> None:
-    deleting, book = flow(sync_topic_acls_delete=True), Book()
-    source, target = Guarded(["orders"], [READ]), Guarded(["A.orders"], [])
-
-    def turn() -> Synced:
-        return sync_topic_acls(deleting, (deleting,), cast(Any, source), cast(Any, target), book)
-
-    assert turn().changed == 1 and target.acls == [replace(READ, topic="A.orders")]
+    book, source, target = Book(), Guarded(["orders"], [READ]), Guarded(["A.orders"], [])
+    assert turn(source, target, book).changed == 1 and target.acls == [OURS]
     source.acls, target.away = [], True
     with pytest.raises(ClusterError):
-        turn()
+        turn(source, target, book)
     assert len(target.acls) == 1
     target.away = False
-    assert turn().deleted == 1 and target.acls == []
+    assert turn(source, target, book).deleted == 1 and target.acls == []
     # What is gone is not the flow's any more: another client's, given later, stays.
-    target.acls = [replace(READ, topic="A.orders")]
-    assert turn().deleted == 0 and len(target.acls) == 1
+    target.acls = [OURS]
+    assert turn(source, target, book).deleted == 0 and len(target.acls) == 1
 
 
 def test_acls_that_were_created_before_the_target_went_away_are_the_flows_to_delete() -> None:
-    deleting, book = flow(sync_topic_acls_delete=True), Book()
-    source, target = Guarded(["orders"], []), Guarded(["A.orders"], [])
+    book, source, target = Book(), Guarded(["orders"], []), Guarded(["A.orders"], [])
     source.acls = [replace(READ, principal=f"User:{number}") for number in range(2500)]
     target.room = 2000
     with pytest.raises(ClusterError):
-        sync_topic_acls(deleting, (deleting,), cast(Any, source), cast(Any, target), book)
+        turn(source, target, book)
     source.acls, target.room = [], 1_000_000
-    synced = sync_topic_acls(deleting, (deleting,), cast(Any, source), cast(Any, target), book)
-    assert (synced.deleted, target.acls) == (2000, [])
+    assert (turn(source, target, book).deleted, target.acls) == (2000, [])

@@ -62,11 +62,10 @@ def copy_of(layout: List[Tuple[int, int, int]]) -> Tuple[Log, Log, List[Tuple[in
     return source, remote, runs
 
 
-def range_of(source: Log, remote: Log, runs: List[Tuple[int, int, int]], starts: int = 0) -> CopiedRange:
+def range_of(source: Log, remote: Log, runs: List[Tuple[int, int, int]]) -> CopiedRange:
     ends = [next((each[1].next_offset for each in reversed(log) if each[1]), 0) for log in (source, remote)]
     flat = array("q", [number for run in runs for number in run])
-    logs = OffsetRange(starts, ends[0]), OffsetRange(0, ends[1])
-    return copied_range(CopiedPartition("orders", "A.orders", 0, flat, *logs))
+    return copied_range(CopiedPartition("orders", "A.orders", 0, flat, *(OffsetRange(0, end) for end in ends)))
 
 
 def compared(source: Log, remote: Log, copied: CopiedRange, size: int) -> Settled:
@@ -80,90 +79,14 @@ def compared(source: Log, remote: Log, copied: CopiedRange, size: int) -> Settle
 LAYOUTS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=12)
 
 
-@given(LAYOUTS, st.integers(1, 40))
-def test_equal_logs_are_settled_whole(layout: List[Tuple[int, int, int]], size: int) -> None:
-    source, remote, runs = copy_of(layout)
-    assert compared(source, remote, range_of(source, remote, runs), size) == Settled((), 0)
-
-
-@given(LAYOUTS, st.integers(1, 40), st.integers(1, 3))
-def test_records_behind_the_ledgers_end_are_counted(
-    layout: List[Tuple[int, int, int]], size: int, behind: int
+@given(LAYOUTS, st.integers(1, 40), st.integers(0, 3))
+def test_equal_logs_are_settled_whole_and_records_after_the_ledgers_end_are_counted(
+    layout: List[Tuple[int, int, int]], size: int, more: int
 ) -> None:
     source, remote, runs = copy_of(layout)
     end = runs[-1][1] + runs[-1][2]
-    remote += [entry(end + 5 * n, 5, b"not entered yet") for n in range(behind)]
-    assert compared(source, remote, range_of(source, remote, runs), size) == Settled((), 5 * behind)
-
-
-@given(LAYOUTS, st.integers(1, 40), st.data())
-def test_batch_split_by_the_ledger_stays_open(
-    layout: List[Tuple[int, int, int]], size: int, data: st.DataObject
-) -> None:
-    """A run that ends within a batch: another row of the ledger may place the rest elsewhere."""
-    source, remote, runs = copy_of([*layout, (4, 1, 1)])
-    up, down, _ = runs[-1]
-    runs = [*runs[:-1], (up, down, 2)]
-    assert compared(source, remote, range_of(source, remote, runs), size).open
-
-
-@given(LAYOUTS, st.data())
-def test_what_is_left_is_compared_from_where_the_settled_ends(
-    layout: List[Tuple[int, int, int]], data: st.DataObject
-) -> None:
-    source, remote, runs = copy_of(layout)
-    copied = range_of(source, remote, runs)
-    records = copied.runs.records
-    first = data.draw(st.integers(0, records - 1))
-    until = data.draw(st.integers(first + 1, records))
-    part = part_of(copied, first, until)
-    places = [(up + n, down + n) for up, down, count in copied.runs for n in range(count)]
-    reported = [(up + n, down + n) for up, down, count in part.runs for n in range(count)]
-    assert reported == places[first:until]
-    before = places[first - 1] if first else (copied.source.read_from - 1, copied.remote.read_from - 1)
-    assert (part.source.read_from, part.remote.read_from) == (before[0] + 1, before[1] + 1)
-    if until == records:
-        assert (part.source.read_until, part.remote.read_until) == (copied.source.read_until, copied.remote.read_until)
-    else:
-        assert (part.source.read_until, part.remote.read_until) == (places[until - 1][0] + 1, places[until - 1][1] + 1)
-
-
-A, LOST, X, Y = b"abcdefghij", b"lost", b"x", b"y"
-
-
-@pytest.mark.parametrize(
-    ("source", "remote", "runs", "starts", "sizes"),
-    [
-        # The log starts within a batch that was not copied.
-        ([(0, 10, LOST), (10, 5, X), (15, 5, Y)], [(0, 5, X), (5, 5, Y)], [(10, 0, 10)], 3, [100]),
-        # The same behind a run that expired.
-        ([(0, 10, A), (10, 10, LOST), (20, 5, X)], [(0, 10, A), (10, 5, X)], [(0, 0, 10), (20, 10, 5)], 15, [100]),
-        # Half of a batch was copied, and the log starts within that half.
-        ([(0, 10, A), (10, 5, X)], [(0, 5, A[:5]), (5, 5, X)], [(0, 0, 5), (10, 5, 5)], 3, [100]),
-        # The same, and a piece begins within that half; then a foreign half of a remote batch.
-        ([(0, 10, A), (10, 5, X), (15, 5, Y)], [(0, 5, A[:5]), (5, 5, X), (10, 5, Y)], [(0, 0, 5), (10, 5, 10)], 0,
-         [3, 4, 5, 6]),
-        ([(0, 5, A[:5]), (5, 5, X), (10, 5, Y)], [(0, 10, A), (10, 5, X), (15, 5, Y)], [(0, 0, 5), (5, 10, 10)], 0,
-         [3, 4, 5, 6]),
-    ],
-)  # fmt: skip
-def test_batch_that_begins_before_a_piece_and_holds_more_than_was_copied_is_left_open_whole(
-    source: List[Tuple[int, int, bytes]],
-    remote: List[Tuple[int, int, bytes]],
-    runs: List[Tuple[int, int, int]],
-    starts: int,
-    sizes: List[int],
-) -> None:
-    """The open range reaches over the batch, so that its other records are compared too."""
-    logs = [[entry(*each) for each in log] for log in (source, remote)]
-    copied = range_of(logs[0], logs[1], runs, starts=starts)
-    for size in sizes:
-        found = compared(logs[0], logs[1], copied, size)
-        part = part_of(copied, *found.open[0])
-        ends = (part.source.read_until, part.remote.read_until)
-        for end, log in zip(ends, (source, remote)):
-            assert end > next(base for base, _, payload in log if payload == X)
-        assert (part.source.read_from, part.remote.read_from) == (copied.source.read_from, copied.remote.read_from)
+    remote += [entry(end + 5 * n, 5, b"not entered yet") for n in range(more)]
+    assert compared(source, remote, range_of(source, remote, runs), size) == Settled((), 5 * more)
 
 
 Batches = List[Tuple[int, bytes]]

@@ -4,30 +4,22 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 import pytest
 
-from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.facts import NewTopic, TopicConfigEntry, TopicConfigs, TopicDescription
+from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription
 from mirror_lib.topics.plan import CopiedTopic, TopicFacts, TopicPlan, plan_topics
+from tests.lab.flows import default, flow_of, of_brokers, own
 
 NO_LIMIT = "9223372036854775807"
 NEW_BOUNDS = {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"}
 
 
 def flow(source: str = "primary", target: str = "backup", **settings: Any) -> ReplicationFlow:
-    settings = {"replication_factor": 1, **settings}
-    return ReplicationFlow(ClusterConfig(source, {}), ClusterConfig(target, {}), **settings)
+    return flow_of(source, target, **{"replication_factor": 1, **settings})
 
 
 def topics(**partitions: int) -> Mapping[str, TopicDescription]:
     return {name: TopicDescription(name, f"id-{name}", count) for name, count in partitions.items()}
-
-
-def own(value: str) -> TopicConfigEntry:
-    return TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False)
-
-
-def default(value: str) -> TopicConfigEntry:
-    return TopicConfigEntry(value, "DEFAULT_CONFIG", is_default=True)
 
 
 def facts(
@@ -172,11 +164,11 @@ def test_only_the_sources_own_configs_are_copied_to_a_new_remote_topic() -> None
         {
             "cleanup.policy": own("compact"),
             "retention.ms": default("604800000"),
-            "segment.bytes": TopicConfigEntry("9", "STATIC_BROKER_CONFIG", is_default=False),
-            "segment.ms": TopicConfigEntry("8", "DYNAMIC_DEFAULT_BROKER_CONFIG", is_default=False),
-            "a.secret": TopicConfigEntry(None, "DYNAMIC_TOPIC_CONFIG", is_default=False, is_sensitive=True),
-            "b.secret": TopicConfigEntry("s", "DYNAMIC_TOPIC_CONFIG", is_default=False, is_sensitive=True),
-            "fixed": TopicConfigEntry("1", "DYNAMIC_TOPIC_CONFIG", is_default=False, is_read_only=True),
+            "segment.bytes": of_brokers("9"),
+            "segment.ms": of_brokers("8", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+            "a.secret": own(None, is_sensitive=True),
+            "b.secret": own("s", is_sensitive=True),
+            "fixed": own("1", is_read_only=True),
             "min.insync.replicas": own("2"),
             "unclean.leader.election.enable": own("true"),
             "leader.replication.throttled.replicas": own("*"),
@@ -187,7 +179,7 @@ def test_only_the_sources_own_configs_are_copied_to_a_new_remote_topic() -> None
 
 DEFAULTS = {"retention.ms": default("1"), "min.insync.replicas": default("1")}
 RETENTION = {"retention.ms": own("1"), "retention.bytes": own("2"), "local.retention.ms": own("3")}
-LIMIT = {"max.message.bytes": TopicConfigEntry("5000000", "STATIC_BROKER_CONFIG", is_default=False)}
+LIMIT = {"max.message.bytes": of_brokers("5000000")}
 
 
 @pytest.mark.parametrize(

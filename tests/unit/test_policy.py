@@ -7,7 +7,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.config.values import check_pattern
 from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, subscribe_pattern, why_skipped
 from mirror_lib.topics.policy import (
@@ -17,11 +17,8 @@ from mirror_lib.topics.policy import (
     counts,
     offset_syncs_topics,
 )
+from tests.lab.flows import flow_of as flow
 from tests.unit.pattern_cases import ALIKE, JAVA_ONLY, PYTHON_ONLY
-
-
-def flow(source: str = "A", target: str = "B", **settings: Any) -> ReplicationFlow:
-    return ReplicationFlow(ClusterConfig(source, {}), ClusterConfig(target, {}), **settings)
 
 
 def identity(source: str = "A", target: str = "B", **settings: Any) -> ReplicationFlow:

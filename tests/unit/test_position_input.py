@@ -55,17 +55,13 @@ def test_a_position_of_the_command_line_is_answered_by_a_table() -> None:
 
 def test_csv_is_answered_in_kind_and_says_what_is_not_known() -> None:
     given = read_positions("topic,partition,offset\norders,0,10\norders,1,20", "file")
-    assert render(given, answers(given, 1)).split("\n") == [
+    repartitioned = TranslatedPosition("orders", 2, 30, "all", None, None, "repartitioned")
+    assert render(given, [*answers(given, 1), repartitioned]).split("\n") == [
         "topic,partition,offset,remote_topic,remote_partition,remote_offset,verdict",
         "orders,0,10,primary.orders,0,1010,exact",
         "orders,1,20,primary.orders,1,,held: ahead of the ledger by 5",
+        "orders,2,30,all,,,repartitioned",
     ]
-
-
-def test_position_of_a_repartitioned_topic_has_no_place() -> None:
-    answered = [TranslatedPosition("orders", 0, 10, "all", None, None, "repartitioned")]
-    (row,) = render(read_positions("topic,partition,offset\norders,0,10", "file"), answered).splitlines()[1:]
-    assert row == "orders,0,10,all,,,repartitioned"
 
 
 def test_spark_offset_json_comes_back_in_the_order_given() -> None:

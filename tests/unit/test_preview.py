@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
+from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import (
@@ -31,22 +31,19 @@ from mirror_lib.plan.preview import (
 from mirror_lib.plan.render import preview_lines
 from mirror_lib.text import as_json
 from mirror_lib.topics.matchless import is_name, matchless_patterns, selected_in_vain
+from tests.lab.flows import flow_of, own
 
 OFFSET = CommittedOffset(5)
 
 
 def flow(**settings: Any) -> ReplicationFlow:
     quiet: Dict[str, Any] = {"replication_factor": 1, "emit_heartbeats_interval": None, "topics_exclude": ("x.*",)}
-    return ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **{**quiet, **settings})
+    return flow_of(**{**quiet, **settings})
 
 
 def topics(**partitions: int) -> Dict[str, TopicDescription]:
     names = {name.replace("__", "."): count for name, count in partitions.items()}
     return {name: TopicDescription(name, f"id-{name}", count) for name, count in names.items()}
-
-
-def own(value: str) -> TopicConfigEntry:
-    return TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False)
 
 
 def group(name: str, state: str = "Empty", simple: bool = False, members: int = 0) -> ConsumerGroup:
@@ -354,7 +351,7 @@ def actions(settings: Mapping[str, Any], here: Any = None, there: Any = None, pa
 EMITTING = {"emit_heartbeats_interval": 1.0, "checkpoints_in_run": True}
 HEARTBEATS_ONLY = {"emit_checkpoints_interval": None}
 CHECKPOINTS = "A.checkpoints.internal on B"
-OTHER_PAIR = ReplicationFlow(ClusterConfig("C", {}), ClusterConfig("B", {}))
+OTHER_PAIR = flow_of("C", "B")
 
 
 @pytest.mark.parametrize(
@@ -377,8 +374,8 @@ def test_internal_topics_are_where_mm2_has_them(
 
 
 def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source() -> None:
-    back = ReplicationFlow(ClusterConfig("B", {}), ClusterConfig("A", {}))
-    elsewhere = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("C", {}))
+    back = flow_of("B", "A")
+    elsewhere = flow_of("A", "C")
     expected = ["create heartbeats on A", "not known heartbeats on C"]
     assert actions(HEARTBEATS_ONLY, pairs=(back, elsewhere)) == expected
     config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back, elsewhere))

@@ -7,13 +7,13 @@ from typing import Dict, Optional, Tuple, Union
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import OffsetRange
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Found, Range, Start, first_range, healed, next_range
+from tests.lab.flows import flow_of
 
-CLUSTER = ClusterConfig("A", {"bootstrap.servers": "a:1"})
-FAIL = ReplicationFlow(CLUSTER, replace(CLUSTER, alias="B"))
+FAIL = flow_of()
 CONTINUE = replace(FAIL, on_data_loss="continue")
 LATEST = replace(FAIL, auto_offset_reset="latest")
 KEY = PartitionKey("source-1", "remote-1", "orders", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, List, Sequence, Tuple, cast
+from typing import Any, List, Optional, Sequence, Tuple, cast
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
@@ -63,14 +63,8 @@ class Broker:
         return SimpleNamespace(throttle_time_ms=0, responses=topics)
 
 
-def recovered(copy: PartitionCopy, remote: Broker) -> PartitionCopy:
-    source = Broker([batch_of(0, RECORDS)], [20])
-    Recovery(cast(LogClient, source), cast(LogClient, remote), READ_COMMITTED, "fail").recover([copy], lambda _: None)
-    return copy
-
-
-def fresh() -> PartitionCopy:
-    return PartitionCopy(task_of(end=20, sequence=None))
+def fresh(end: int = 20) -> PartitionCopy:
+    return PartitionCopy(task_of(end=end, sequence=None))
 
 
 @pytest.mark.parametrize("shown", [[], WRITTEN[:1]], ids=["nothing of it", "a part of it"])
@@ -107,30 +101,24 @@ def doubtful() -> Tuple[Broker, Broker]:
     return Broker(source, [6]), Broker(case.remote, [case.remote[-1].next])
 
 
-def looked(copy: PartitionCopy, source: Broker, remote: Broker) -> None:
-    clients = cast(LogClient, source), cast(LogClient, remote)
+def recovered(copy: PartitionCopy, remote: Broker, source: Optional[Broker] = None) -> PartitionCopy:
+    clients = cast(LogClient, source or Broker([batch_of(0, RECORDS)], [20])), cast(LogClient, remote)
     Recovery(*clients, READ_COMMITTED, "fail").recover([copy], lambda _: None)
+    return copy
 
 
 def test_what_was_equal_before_a_refusal_does_not_count_so_that_the_next_start_refuses_it_again() -> None:
     source, remote = doubtful()
-    copy = PartitionCopy(task_of(end=6, sequence=None))
-    looked(copy, source, remote)
-    assert stop_of(copy).refused and "equals one of the source, and compaction removed" in str(copy.stopped)
-    assert (copy.acknowledged, copy.downstream, len(copy.syncs)) == (0, 0, 0)
-    # The control: who went on behind the equal ones would know of no doubt.
-    behind = PartitionCopy(replace(task_of(end=6, sequence=None), upstream_offset=3, downstream_offset=1))
-    looked(behind, source, remote)
-    assert behind.stopped is None and behind.acknowledged == 4
-
-
-def test_what_was_equal_before_a_connection_broke_is_compared_again_with_the_rest() -> None:
-    source, remote = doubtful()
-    copy = PartitionCopy(task_of(end=6, sequence=None))
+    copy = fresh(6)
     whole, remote.batches = remote.batches, remote.batches[:1]
-    with pytest.raises(Disconnected):
-        looked(copy, source, remote)
+    with pytest.raises(Disconnected):  # What was equal before a connection broke is compared again with the rest.
+        recovered(copy, remote, source)
     assert (copy.acknowledged, copy.downstream, len(copy.syncs), copy.incidents) == (0, 0, 0, [])
     remote.batches = whole
-    looked(copy, source, remote)
-    assert stop_of(copy).refused
+    recovered(copy, remote, source)
+    assert stop_of(copy).refused and "equals one of the source, and compaction removed" in str(copy.stopped)
+    assert (copy.acknowledged, copy.downstream, len(copy.syncs)) == (0, 0, 0)
+    # The control: a position after the equal ones shows no doubt.
+    later = PartitionCopy(replace(task_of(end=6, sequence=None), upstream_offset=3, downstream_offset=1))
+    recovered(later, remote, source)
+    assert later.stopped is None and later.acknowledged == 4

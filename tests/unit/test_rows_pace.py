@@ -8,7 +8,6 @@ from typing import Any, Optional
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.rows.mirror import (
     BATCH_SECONDS,
     BYTES,
@@ -19,18 +18,19 @@ from mirror_lib.rows.mirror import (
     RESIZE,
     RowQuota,
 )
+from tests.lab.flows import flow_of
 
 RATE = 1024 * 1024
 
 
 class Paced:
-    """A flow's pace, and a clock that only sleeping moves."""
+    """A flow's quota, and a clock that only sleeping moves."""
 
     def __init__(self, **settings: Any) -> None:
         self.now = 1000.0
-        flow = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
-        self.pace = RowQuota(flow, lambda: self.now)
+        self.pace = RowQuota(flow_of(**settings), lambda: self.now)
         self.slept = 0.0
+        self.offsets = self.pace.offsets
 
     def sleep(self, seconds: float) -> None:
         seconds = max(seconds, 1e-6)  # no sleep is shorter
@@ -43,15 +43,14 @@ class Paced:
         self.pace._observed = observed
         self.pace.pay(offsets, seconds)
 
-    def offsets(self) -> int:
-        return self.pace.offsets()
 
-
-def test_micro_batch_of_a_flow_without_rates_has_a_bound_of_its_own() -> None:
+def test_flow_without_rates_has_the_largest_micro_batch_and_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     paced = Paced()
-    assert paced.offsets() == MOST_OFFSETS
-    paced.batch(10, seconds=0.1)
+    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
+    paced.batch(1_000_000, seconds=0.1)
     assert paced.offsets() == MOST_OFFSETS and not paced.pace.resize(MOST_OFFSETS)
+    paced.pace.wait(threading.Event())
+    assert paced.slept == 0.0 and paced.pace.word(1.0) is None
 
 
 def test_micro_batch_has_some_seconds_of_the_rate_and_grows_by_steps() -> None:
@@ -71,39 +70,18 @@ def test_micro_batch_has_some_seconds_of_the_rate_and_grows_by_steps() -> None:
     assert growing.offsets() == 5 * GROWTH * GROWTH
 
 
-def test_micro_batch_that_takes_too_long_makes_the_next_ones_smaller() -> None:
+def test_micro_batches_shrink_where_they_take_too_long_and_grow_again_where_full_ones_are_quick() -> None:
     paced = Paced(batch_max_seconds=10.0)
     paced.batch(900_000, seconds=10.0 * RESIZE)
     assert paced.offsets() == MOST_OFFSETS
-    paced.batch(900_000, seconds=100.0)
-    assert paced.offsets() == 90_000
+    paced.batch(100_000, seconds=100.0)
+    assert paced.offsets() == 10_000
+    paced.batch(1_000, seconds=0.1)  # it says nothing of a full one
+    assert paced.offsets() == 10_000
+    paced.batch(10_000, seconds=1.0)
+    assert paced.offsets() == 100_000 and paced.pace.resize(10_000)
     paced.batch(10, seconds=100.0)
     assert paced.offsets() == FEWEST_OFFSETS
-
-
-def test_micro_batches_grow_again_where_full_ones_are_quick() -> None:
-    paced = Paced(batch_max_seconds=10.0)
-    paced.batch(100_000, seconds=100.0)
-    small = paced.offsets()
-    assert small == 10_000
-    paced.batch(small // 10, seconds=0.1)  # it says nothing of a full one
-    assert paced.offsets() == small
-    paced.batch(small, seconds=1.0)
-    assert paced.offsets() == 10 * small and paced.pace.resize(small)
-
-
-def test_query_is_begun_anew_only_where_its_bound_is_far_from_what_it_should_be() -> None:
-    paced = Paced(max_bytes_per_second=RATE)
-    paced.batch(10_240, 10_240 * 512)
-    wanted = paced.offsets()
-    for present, outdated in (
-        (wanted, False),
-        (wanted * RESIZE - 1, False),
-        (wanted * RESIZE, True),
-        (wanted // RESIZE, True),
-        (wanted // RESIZE + 1, False),
-    ):
-        assert paced.pace.resize(present) is outdated, present
 
 
 # --- debts --------------------------------------------------------------------------------------------------------
@@ -136,11 +114,3 @@ def test_stop_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=sleep))
     paced.pace.wait(stop)
     assert 0 < paced.slept <= 0.5
-
-
-def test_flow_without_rates_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    paced = Paced()
-    monkeypatch.setattr("mirror_lib.rows.mirror.time", SimpleNamespace(sleep=paced.sleep))
-    paced.batch(1_000_000)
-    paced.pace.wait(threading.Event())
-    assert paced.slept == 0.0 and paced.pace.word(1.0) is None

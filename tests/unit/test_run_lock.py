@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Dict
+from typing import Dict, Iterator
 
 import pytest
 
@@ -34,26 +34,30 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LEAVING_SECONDS", 0.5)
 
 
-def test_killed_process_holds_no_lock(tmp_path: Path) -> None:
+@pytest.fixture
+def holding() -> Iterator[subprocess.Popen[str]]:
+    """Another process, which holds the lock."""
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        with run_lock("/state", "A->B", False) as holder:
-            assert holder == process.pid
+        yield process
         process.kill()
+
+
+def test_killed_process_holds_no_lock(holding: subprocess.Popen[str], tmp_path: Path) -> None:
+    with run_lock("/state", "A->B", False) as holder:
+        assert holder == holding.pid
+    holding.kill()
+    holding.wait()
     with run_lock("/state", "A->B", False) as holder:
         assert holder is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_process_that_waits_gets_the_lock_when_the_other_one_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        killer = threading.Timer(1.0, process.kill)
-        killer.start()
-        with run_lock("/state", "A->B", False, math.inf) as holder:
-            assert holder is None and process.wait() == -signal.SIGKILL
+def test_process_that_waits_gets_the_lock_when_the_other_one_is_killed(holding: subprocess.Popen[str]) -> None:
+    threading.Timer(1.0, holding.kill).start()
+    with run_lock("/state", "A->B", False, math.inf) as holder:
+        assert holder is None and holding.wait() == -signal.SIGKILL
 
 
 def test_run_has_died_when_its_heartbeats_stop_and_not_when_it_never_wrote_any() -> None:
@@ -65,10 +69,15 @@ def test_run_has_died_when_its_heartbeats_stop_and_not_when_it_never_wrote_any()
     assert not_silent(runs, ["C->B"], heard, 100.0 + SILENT_SECONDS) == [bounded, other]
 
 
-def test_other_flows_and_other_tables_have_locks_of_their_own() -> None:
-    another, elsewhere = run_lock("/state", "B->A", False), run_lock("/elsewhere", "A->B", False)
-    with run_lock("/state", "A->B", False), another as second, elsewhere as third:
-        assert (second, third) == (None, None)
+def test_other_flows_and_other_folders_have_locks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    with run_lock("./state", "A->B", False):
+        monkeypatch.chdir(tmp_path / "two")
+        for state, flow in (("./state", "A->B"), (f"{tmp_path}/one/state", "B->A")):
+            with run_lock(state, flow, False) as holder:
+                assert holder is None, (state, flow)
 
 
 def test_one_folder_has_one_lock_in_every_notation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,16 +92,6 @@ def test_one_folder_has_one_lock_in_every_notation(tmp_path: Path, monkeypatch: 
                 assert holder is not None, name
     with run_lock("s3a://bucket/state/", "A->B", False), run_lock("s3a://bucket/state", "A->B", False) as holder:
         assert holder is not None
-
-
-def test_same_relative_folder_in_two_projects_has_two_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / "one")
-    with run_lock("./mirror-state", "A->B", False):
-        monkeypatch.chdir(tmp_path / "two")
-        with run_lock("./mirror-state", "A->B", False) as holder:
-            assert holder is None
 
 
 ASK = "import sys; from mirror_lib.run_lock import died_here; print(died_here(sys.argv[1]))"

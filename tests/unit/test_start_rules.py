@@ -9,7 +9,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Set, Tuple
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
+from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError, RefusedError
@@ -37,6 +37,7 @@ from mirror_lib.replication.start_rules import (
 from mirror_lib.rows.flow import pairs_of, refuse_row_passes
 from mirror_lib.rows.repartitioned import beginnings, refuse_new_remote_topics
 from mirror_lib.topics.plan import CopiedTopic
+from tests.lab.flows import flow_of
 
 CASES = [Case(*each) for each in itertools.product(Rows, RemoteLog, SourceLog, Ids, Begins, Writer)]
 
@@ -75,7 +76,7 @@ def test_every_case_is_decided_by_what_is_proven_and_no_rule_is_dead() -> None:
     assert {id(rule_of(case)) for case in CASES} == {id(rule) for rule in RULES}
 
 
-PLAIN = ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}))
+PLAIN = flow_of()
 AT = Position(99, 104)
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.mm2_format import PointSync
@@ -41,6 +40,7 @@ from mirror_lib.takeover.verdicts import (
 )
 from mirror_lib.takeover.walk import LONGEST_GAP, PartitionLogs, Unproven
 from mirror_lib.text import as_json
+from tests.lab.flows import flow_of
 from tests.lab.offset_sync import sync_bytes
 from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
 
@@ -464,7 +464,7 @@ def test_offset_syncs_are_read_in_the_order_in_which_they_were_written() -> None
 
 # --- asking for it, and what is said ------------------------------------------------------------------------------
 
-FLOW = ReplicationFlow(ClusterConfig("east", {}), ClusterConfig("west", {}))
+FLOW = flow_of("east", "west")
 
 
 def test_position_is_looked_for_where_each_tool_keeps_it() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.groups.flow import CycleReport, cycle_line, is_news
 from mirror_lib.groups.job import CHECKPOINTS, COMMIT, LEDGER, Timers
+from tests.lab.flows import flow_of
 
 AGES = 1e6
 QUIET = CycleReport("A->B", "run", 3, 0, 0, 0, 0.04, {"exact": 2, "held": 1})
 
 
 def timers(**intervals: Any) -> Timers:
-    source, target = (ClusterConfig(alias, {"bootstrap.servers": "h:1"}) for alias in "AB")
     off = {name: None for name in ("sync_group_offsets", "emit_checkpoints", "refresh_groups")}
     fields = {f"{name}_interval": seconds for name, seconds in {**off, **intervals}.items()}
-    return Timers(replace(ReplicationFlow(source, target), **fields))
+    return Timers(flow_of(**fields))
 
 
 def test_intervals_run_each_by_itself_and_the_ledger_was_read_at_the_start() -> None:

@@ -7,21 +7,18 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tupl
 
 import pytest
 
-from mirror_lib.config.model import IDENTITY_POLICY, ClusterConfig, ReplicationFlow
+from mirror_lib.config.model import IDENTITY_POLICY
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.sync import Synced, sync_topic_acls
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import EVERY_TOPIC, LITERAL, PREFIXED, AclBinding, TopicDescription
+from tests.lab.flows import flow_of as flow
 
 READ = AclBinding("orders", LITERAL, "User:alice", "*", "READ", "ALLOW")
 COPIED = {"orders": "A.orders", "payments": "A.payments", "heartbeats": "A.heartbeats"}
 WIDE: Mapping[str, Any] = {"replication_policy": IDENTITY_POLICY, "sync_topic_acls_wildcards": True}
 UNCHANGED = {"orders": "orders", "payments": "payments", "heartbeats": "A.heartbeats"}
-
-
-def flow(**settings: Any) -> ReplicationFlow:
-    return ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
 
 
 def created(acl: AclBinding, selected: Mapping[str, str] = COPIED, **settings: Any) -> Tuple[AclBinding, ...]:
@@ -109,9 +106,9 @@ def test_pattern_covers_only_copies_unless_the_targets_own_topics_are_asked_for(
     acl = replace(pattern, permission=permission)
     only = {"orders": "orders", "ordinary": "ordinary"}
     copies = [replace(acl, topic=name, pattern_type=LITERAL) for name in ("orders", "ordinary")]
-    assert sorted(created(acl, only, replication_policy=IDENTITY_POLICY)) == sorted(copies)
+    assert {*created(acl, only, replication_policy=IDENTITY_POLICY)} == {*copies}
     # Wildcards are asked for, and not all topics are copied.
-    assert sorted(created(acl, only, **WIDE, topics=("ord.*",))) == sorted(copies)
+    assert {*created(acl, only, **WIDE, topics=("ord.*",))} == {*copies}
     assert created(acl, only, **WIDE, topics=("a", ".*")) == (acl,)
     assert [each.pattern_type for each in created(acl, {"orders": "A.orders"}, topics=("orders",))] == [PREFIXED]
 

@@ -6,28 +6,13 @@ from typing import Any, Dict, Mapping, Optional
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.values import TOPIC_CONFIGS
 from mirror_lib.control.topic_configs import DELETE, KEEP, SET, config_changes, config_decisions
 from mirror_lib.facts import TopicConfigEntry, TopicConfigs
+from tests.lab.flows import default, of_brokers, own
+from tests.lab.flows import flow_of as flow
 
 NO_LIMIT = "9223372036854775807"
-
-
-def flow(**settings: Any) -> ReplicationFlow:
-    return ReplicationFlow(ClusterConfig("A", {}), ClusterConfig("B", {}), **settings)
-
-
-def own(value: Optional[str], **more: bool) -> TopicConfigEntry:
-    return TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False, **more)
-
-
-def default(value: str) -> TopicConfigEntry:
-    return TopicConfigEntry(value, "DEFAULT_CONFIG", is_default=True)
-
-
-def of_brokers(value: str, source: str = "STATIC_BROKER_CONFIG") -> TopicConfigEntry:
-    return TopicConfigEntry(value, source, is_default=False)
 
 
 def changes(source: TopicConfigs, remote: TopicConfigs, **settings: Any) -> Mapping[str, Optional[str]]:
@@ -35,7 +20,7 @@ def changes(source: TopicConfigs, remote: TopicConfigs, **settings: Any) -> Mapp
 
 
 def one(source: TopicConfigEntry, remote: TopicConfigEntry, key: str = "retention.ms", **settings: Any) -> Any:
-    return changes({key: source}, {key: remote}, **settings).get(key, "left alone")
+    return changes({key: source}, {key: remote}, **settings).get(key, LEFT)
 
 
 LEFT = "left alone"
@@ -85,12 +70,12 @@ def test_tiered_storage_of_an_existing_topic_is_left_to_the_operator() -> None:
 
 
 def test_config_that_the_flow_chooses_counts_before_the_sources() -> None:
-    configs = TOPIC_CONFIGS.parse("retention.ms=5000, cleanup.policy=compact,delete")
-    chosen: Dict[str, Any] = {"remote_topic_configs": configs}
-    assert one(own("1000"), own("1000"), **chosen) == "5000"
-    assert one(own("1000"), own("5000"), **chosen) == "left alone"
+    chosen: Dict[str, Any] = {
+        "remote_topic_configs": TOPIC_CONFIGS.parse("retention.ms=5000, cleanup.policy=compact,delete")
+    }
     # Also where the brokers' default is the same now, or the source does not know the config.
-    assert one(own("1000"), default("5000"), **chosen) == "5000"
+    for remote, sent in ((own("1000"), "5000"), (own("5000"), LEFT), (default("5000"), "5000")):
+        assert one(own("1000"), remote, **chosen) == sent
     assert changes({}, {"cleanup.policy": default("delete")}, **chosen)["cleanup.policy"] == "compact,delete"
 
 
@@ -102,20 +87,12 @@ def test_configs_that_cannot_be_chosen_are_refused(text: str) -> None:
         TOPIC_CONFIGS.parse(text)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "message.timestamp.type",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.difference.max.ms",
-    ],
-)
+@pytest.mark.parametrize("key", ["type", "before.max.ms", "after.max.ms", "difference.max.ms"])
 def test_what_lets_the_remote_topic_keep_and_admit_timestamps_is_never_undone(key: str) -> None:
     for source in (own("1000"), default("1000")):
         for defaults in ("source", "target"):
             nothing_excluded: Dict[str, Any] = {"config_properties_exclude": (), "use_defaults_from": defaults}
-            assert one(source, own(NO_LIMIT), key, **nothing_excluded) == "left alone"
+            assert one(source, own(NO_LIMIT), f"message.timestamp.{key}", **nothing_excluded) == LEFT
 
 
 def test_every_difference_has_an_action_and_a_reason() -> None:

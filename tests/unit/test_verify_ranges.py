@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from itertools import chain
-from typing import Tuple
+from typing import Any, Dict, Tuple
 
 import pytest
 
@@ -26,19 +25,10 @@ from mirror_lib.verify.verdicts import (
 
 
 def ranged(
-    *runs: Tuple[int, int, int],
-    source: Tuple[int, int] = (0, 100),
-    remote: Tuple[int, int] = (0, 100),
-    source_compacted: bool = False,
-    from_the_start: bool = True,
+    *runs: Tuple[int, int, int], source: Tuple[int, int] = (0, 100), remote: Tuple[int, int] = (0, 100), **more: Any
 ) -> CopiedRange:
-    syncs = array("q", chain.from_iterable(runs))
     logs = (OffsetRange(*source), OffsetRange(*remote))
-    return copied_range(
-        CopiedPartition(
-            *("orders", "a.orders", 0, syncs, *logs), source_compacted=source_compacted, from_the_start=from_the_start
-        )
-    )
+    return copied_range(CopiedPartition("t", "r", 0, array("q", chain.from_iterable(runs)), *logs, **more))
 
 
 def test_the_range_is_what_the_ledger_speaks_of_and_the_heads_before_it() -> None:
@@ -83,41 +73,26 @@ def test_logs_that_begin_behind_the_ledger_are_told_for_their_records_have_other
 
 def test_a_ledger_that_contradicts_itself_is_no_map() -> None:
     found = ranged((0, 0, 10), (5, 20, 1))
-
-    assert len(found.runs) == 0
-    assert "contradicts itself" in (found.contradiction or "")
-
-
-def copied(*runs: Tuple[int, int, int], since: int = 0, compacted: bool = False) -> CopiedRange:
-    flat = array("q", [number for run in runs for number in run])
-    source = OffsetRange(0, max(up + count for up, _, count in runs))
-    remote = OffsetRange(0, max(down + count for _, down, count in runs))
-    known = CopiedPartition("t", "r", 0, flat, source, remote, compacted, compacted, since=since)
-    return copied_range(known)
+    assert len(found.runs) == 0 and "contradicts itself" in (found.contradiction or "")
 
 
 def test_what_is_older_than_the_time_is_counted_and_not_read() -> None:
-    found = copied((0, 0, 100), (110, 100, 50), since=120)
+    found = ranged((0, 0, 100), (110, 100, 50), source=(0, 160), remote=(0, 150), since=120)
     assert (found.not_asked, found.expired_upstream, found.runs.records) == (110, 0, 40)
     assert (found.source.read_from, found.remote.read_from) == (120, 110)
-
-
-def test_time_before_the_log_begins_leaves_nothing_out() -> None:
-    assert copied((0, 0, 100), since=0).not_asked == 0
+    assert ranged((0, 0, 100)).not_asked == 0
 
 
 def test_remote_log_is_read_before_the_first_row_also_where_the_flow_did_not_begin_at_the_start() -> None:
-    late = array("q", (40, 60, 10))
-    logs = (OffsetRange(0, 50), OffsetRange(7, 70))
-    known = CopiedPartition("t", "r", 0, late, *logs, from_the_start=False)
-    found = copied_range(known)
+    late: Dict[str, Any] = {"source": (0, 50), "remote": (7, 70), "from_the_start": False}
+    found = ranged((40, 60, 10), **late)
     assert (found.source.read_from, found.remote.read_from, found.remote.first) == (40, 7, 60)
-    for other in (replace(known, older=True), replace(known, shared=True)):
-        assert copied_range(other).remote.read_from == 60
+    assert ranged((40, 60, 10), **late, older=True).remote.read_from == 60
+    assert ranged((40, 60, 10), **late, shared=True).remote.read_from == 60
 
 
 def test_partition_out_of_scope_is_neutral_and_a_flow_out_of_scope_is_not_equal() -> None:
-    idle = Finding(copied((0, 0, 100), since=100), Counts()).verdict()
+    idle = Finding(ranged((0, 0, 100), since=100), Counts()).verdict()
     assert (idle.verdict, idle.records) == (EQUAL, 0)
     topic = TopicVerdict("t", "r", (idle,))
     busy = TopicVerdict("u", "r", (PartitionVerdict(0, 5, EQUAL),))
@@ -126,9 +101,8 @@ def test_partition_out_of_scope_is_neutral_and_a_flow_out_of_scope_is_not_equal(
 
 
 def test_tail_of_a_partition_without_rows_is_not_compared_from_a_later_time() -> None:
-    known = CopiedPartition("t", "r", 0, array("q"), OffsetRange(0, 10), OffsetRange(0, 3))
-    assert not copied_range(known).cut_behind
-    assert copied_range(replace(known, since=2)).cut_behind
+    assert not ranged(source=(0, 10), remote=(0, 3)).cut_behind
+    assert ranged(source=(0, 10), remote=(0, 3), since=2).cut_behind
 
 
 def test_command_without_a_time_compares_everything() -> None:

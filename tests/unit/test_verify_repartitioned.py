@@ -68,13 +68,11 @@ def test_what_expired_since_is_counted_and_not_looked_for() -> None:
 
 
 def test_topic_of_which_there_is_another_by_now_is_not_compared_with_it() -> None:
-    gone = {place: stand._replace(topic_id="other id") for place, stand in KNOWN.sources.items()}
+    gone = {place: stand._replace(topic_id="gone") for place, stand in KNOWN.sources.items()}
     assert compared(replace(KNOWN, sources=gone)).sources == ()
-
-
-def test_remote_topic_that_took_the_name_of_the_one_copied_to_is_told_from_one_that_is_not_begun() -> None:
     gone = {place: stand._replace(topic_id="gone") for place, stand in KNOWN.remotes.items()}
     assert compared(replace(KNOWN, remotes=gone)).others == {"there"}
+    # A remote topic that is not begun is none of these.
     assert compared(replace(KNOWN, remotes={})).others == compared().others == set()
 
 
@@ -124,23 +122,32 @@ def test_each_difference_has_its_word_and_its_places(found: List[Tuple[str, Reco
     assert judged(*found) == word
 
 
-def test_what_may_be_so_in_an_exact_copy_is_no_difference_and_anything_else_is() -> None:
-    content = replace(JUDGE, content_unsure="rand()")
-    choice = replace(content, choice_unsure="rand()")
-    shared = replace(JUDGE, shared=True)
-    compacted, thinned = replace(COPY, compacted={"there"}), replace(COPY, thinned={"there"})
-    assert judged(LOST, judge=replace(JUDGE, copy=compacted)) == judged(LOST, judge=choice) == "equal"
-    assert judged(STRANGER, judge=shared) == "equal"
-    assert judged(UNMADE, judge=replace(JUDGE, copy=thinned)) == judged(UNMADE, judge=choice) == "equal"
-    assert judged(OTHER, judge=content) == "equal"
-    assert judged(LOST, judge=replace(content, copy=thinned)) == "lost 31 None"
-    assert judged(STRANGER, judge=replace(choice, copy=compacted)) == "not on the source None 12"
-    assert judged(UNMADE, judge=replace(content, copy=compacted)) == "not on the source 31 12"
-    assert judged(OTHER, judge=replace(shared, copy=compacted)) == "changed key, value 31 12"
+UNSURE = replace(JUDGE, content_unsure="rand()")
+CHANCE = replace(UNSURE, choice_unsure="rand()")
+COMPACTED, THINNED = replace(COPY, compacted={"there"}), replace(COPY, thinned={"there"})
 
 
-def test_record_that_the_flow_does_not_make_now_may_be_of_a_rule_of_before() -> None:
-    assert judged(UNMADE, judge=replace(JUDGE, changed=True)).startswith("not made by the flow")
+@pytest.mark.parametrize(
+    ("found", "judge", "word"),
+    [
+        (LOST, replace(JUDGE, copy=COMPACTED), "equal"),
+        (LOST, CHANCE, "equal"),
+        (LOST, replace(UNSURE, copy=THINNED), "lost 31 None"),
+        (STRANGER, replace(JUDGE, shared=True), "equal"),
+        (STRANGER, replace(CHANCE, copy=COMPACTED), "not on the source None 12"),
+        (UNMADE, replace(JUDGE, copy=THINNED), "equal"),
+        (UNMADE, CHANCE, "equal"),
+        (UNMADE, replace(UNSURE, copy=COMPACTED), "not on the source 31 12"),
+        # It may be of a rule of before.
+        (UNMADE, replace(JUDGE, changed=True), "not made by the flow 31 12"),
+        (OTHER, UNSURE, "equal"),
+        (OTHER, replace(JUDGE, shared=True, copy=COMPACTED), "changed key, value 31 12"),
+    ],
+)
+def test_what_may_be_so_in_an_exact_copy_is_no_difference_and_anything_else_is(
+    found: Tuple[str, RecordAt], judge: OriginJudge, word: str
+) -> None:
+    assert judged(found, judge=judge) == word
 
 
 def test_without_origins_nothing_is_compared() -> None:

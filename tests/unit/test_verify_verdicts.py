@@ -11,7 +11,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, cast
 
 import pytest
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.ledger.intervals import NO_RUNS
 from mirror_lib.ledger.records import LeftOut, PartitionKey
@@ -50,6 +49,7 @@ from mirror_lib.verify.verdicts import (
     summary,
     with_none_compared,
 )
+from tests.lab.flows import flow_of
 
 
 def record(content: str, **fields: str) -> SeenRecord:
@@ -345,11 +345,7 @@ def test_topic_is_expired_only_where_nothing_could_be_compared() -> None:
 # --- what only one side has ---------------------------------------------------------------------------------------
 
 
-FLOW = ReplicationFlow(
-    ClusterConfig("A", {"bootstrap.servers": "a:9092"}),
-    ClusterConfig("B", {"bootstrap.servers": "b:9092"}),
-    topics=("shop[.].*",),
-)
+FLOW = flow_of(topics=("shop[.].*",))
 SHOP = CopiedTopic(TopicDescription("shop.orders", "id", 2), "A.shop.orders", "remote id", 2)
 NOTHING = VerifyReport("A->B", ())
 COMPARED = VerifyReport("A->B", (TopicVerdict("shop.orders", "A.shop.orders", (PartitionVerdict(0, 5, EQUAL),)),))

@@ -138,13 +138,3 @@ def test_partition_that_forgets_a_refused_batch_passes_it(answer: str) -> None:
     play(PartitionCopy, [20, 20, 20], list(moves))
     with pytest.raises(AssertionError, match="not on the remote log"):
         play(Drained, [20, 20, 20], list(moves))
-
-
-def test_gap_after_the_last_batch_counts_once_the_batch_is_accepted() -> None:
-    scene = Scene(PartitionCopy, [20, -5])
-    scene.take(2)
-    scene.take(1)
-    scene.send()
-    assert scene.copy.report().position == 0
-    scene.answer(0, True)
-    assert scene.copy.report().position == scene.end

@@ -235,11 +235,6 @@ def test_payload_that_does_not_hold_its_records_is_refused(count: int, payload: 
         read_records(b"".join(new_batch(0, count, 0, 0, -1, -1, -1, payload)))
 
 
-@pytest.mark.parametrize("codec", range(5))
-def test_a_batch_that_compaction_emptied_has_no_records(codec: int) -> None:
-    assert read_records(b"".join(new_batch(codec, 0, 0, 0, -1, -1, -1, b""))) == []
-
-
 def test_varints_are_kafkas_and_are_read_back() -> None:
     edges = [side for bits in range(6, 63) for side in ((1 << bits) - 1, 1 << bits, -(1 << bits), -(1 << bits) - 1)]
     for value in (0, -1, *edges, LONG_MAX, LONG_MIN):

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import stat
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from mirror_lib.config.document import Entry
 from mirror_lib.config.loader import load
 from mirror_lib.errors import ConfigError
 from mirror_lib.ledger.events import incident_row, verification_row
-from mirror_lib.ledger.records import DATA_LOST, TOPIC_ADDED, Incident, Verification
+from mirror_lib.ledger.records import DATA_LOST, Incident, Verification
 from mirror_lib.ledger.tables import EVENTS
 from mirror_lib.report.charts import BARS, METRICS, Bar, bars
 from mirror_lib.report.page import MirrorReport, page, shown
@@ -144,17 +143,15 @@ def test_what_cannot_be_read_is_named_where_it_is_missing() -> None:
     assert root.table("flow") == [["primary->backup", "unknown", "-", "-", "-", "-", "-", "-", "0", "-"]]
 
 
-def test_history_is_that_of_30_days_and_what_could_not_be_read_is_none() -> None:
+def test_history_is_that_of_30_days() -> None:
     times = [NOW - days * DAY for days in (10, 20, 40)]
-    incident = incident_row("A->B", "run", -1, Incident(DATA_LOST, "orders", 0, 1, 2, "expired"))
-    news = incident_row("A->B", "run", -1, Incident(TOPIC_ADDED, "orders", 0, -1, -1, "selected"))
+    lost = incident_row("A->B", "run", -1, Incident(DATA_LOST, "orders", 0, 1, 2, "expired"))
     verified = verification_row(Verification("A->B", "equal", 1, 2, 0, "", "whole"))
     names = [name for name, _ in EVENTS.given()]
-    events = [{**dict(zip(names, row)), "at": at} for at in times for row in (incident, news, verified)]
+    events = [{**dict(zip(names, row)), "at": at} for at in times for row in (lost, verified)]
     now = FlowStatus("A->B", NOW, True)
     found = with_history(now, None, events)
-    assert found.runs is None
-    assert [each.at for each in found.losses] == [NOW - 20 * DAY, NOW - 10 * DAY] and len(found.incidents or ()) == 4
+    assert found.runs is None and [each.at for each in found.losses] == [NOW - 20 * DAY, NOW - 10 * DAY]
     assert [each.at for each in found.verifications or ()] == times[::-1]
     assert with_history(now, [], []) == now
 
@@ -176,34 +173,23 @@ def test_style_and_script_are_allowed_by_their_hashes_and_nothing_else_is() -> N
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
-    assert no_danger(root) == []
-
-
-def no_danger(root: Element) -> List[str]:
-    """What acts, or leads out of the page."""
-    found = [f"script {each.attributes}" for each in root.all("script")][1:]
-    for each in root.all():
-        if each.name in ("img", "iframe", "object", "embed", "link", "base", "form"):
-            found.append(each.name)
-        for name, value in each.attributes.items():
-            leads = name in ("href", "src", "action", "xlink:href") and not value.startswith("#")
-            if name.startswith("on") or name == "style" or leads:
-                found.append(f"{each.name} {name}={value}")
-    return found
 
 
 def test_hostile_names_and_reasons_are_text_and_nothing_more() -> None:
     text = page(hostile_report())
     root = Parsed(text).root
-    assert no_danger(root) == []
+    assert len(list(root.all("script"))) == 1
+    for each in root.all():
+        assert each.name not in ("img", "iframe", "object", "embed", "link", "base", "form")
+        for name, value in each.attributes.items():
+            leads_out = name in ("href", "src", "action", "xlink:href") and not value.startswith("#")
+            assert not (name.startswith("on") or name == "style" or leads_out), f"{each.name} {name}={value}"
     hidden = {char for char in text if not char.isprintable() and char != "\n"}
     assert hidden == set(), "a terminal obeys a character of the page"
     body = root.one("body").text
     for attack in ATTACKS:
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in attack)
         assert body.count(shown) > 8, attack
-    topics = [row[0] for row in root.table("topic")]
-    assert "</script><script>window.attacked=1</script>" in topics and "safe\\u202egnp.exe\\u2066\\u200b" in topics
 
 
 SECRETS = """\
@@ -283,9 +269,8 @@ def test_logins_and_signatures_in_addresses_are_not_shown(text: str, safe: str) 
     assert shown(text) == safe
     flow = flow_report()
     report = mirror_report([replace(flow, status=replace(flow.status, unread=(text,)))])
-    root = parsed(replace(report, state=text))
-    assert safe in next(root.all("ul", "problems")).text
-    assert safe in section_of(root, "configuration").text and "ter2" not in page(report)
+    html = page(replace(report, state=text))
+    assert html.count(safe) >= 2 and "ter2" not in html
 
 
 def test_command_writes_a_page_without_secrets_where_no_cluster_answers(
@@ -323,14 +308,8 @@ def test_without_the_extra_the_command_names_what_to_install(
 
 
 def test_page_replaces_an_older_one_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    output = tmp_path / "report.html"
-    mask = os.umask(0o027)
-    try:
-        write_page(str(output), b"old")
-    finally:
-        os.umask(mask)
-    assert stat.S_IMODE(output.stat().st_mode) == 0o640
-    link = tmp_path / "still open"
+    output, link = tmp_path / "report.html", tmp_path / "still open"
+    write_page(str(output), b"old")
     os.link(str(output), str(link))
     write_page(str(output), b"new")
     assert (output.read_bytes(), link.read_bytes()) == (b"new", b"old")
@@ -341,12 +320,11 @@ def test_page_replaces_an_older_one_in_one_step(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ConfigError, match="No space left on device"):
         write_page(str(output), b"newer")
-    assert output.read_bytes() == b"new"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["report.html", "still open"]
+    assert output.read_bytes() == b"new" and len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("output", ["gone/report.html", "folder", "/dev/null"])
-def test_a_page_that_cannot_be_written_is_refused_with_what_to_do(tmp_path: Path, output: str) -> None:
+def test_page_that_cannot_be_written_is_refused_with_what_to_do(tmp_path: Path, output: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match="with -o") as refused:
         write_page(str(tmp_path / output), b"page")

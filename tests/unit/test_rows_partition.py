@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
+from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 import pyarrow as pa
 import pytest
@@ -74,15 +74,6 @@ def test_records_before_the_position_are_the_ledgers() -> None:
     assert found(log) == Written({SOURCE: 11}, [Run(10, 100, 2)], 102, 2)
     with pytest.raises(RefusedError):
         found(log, replace(TASK, downstream_offset=97))
-
-
-@given(st.lists(st.tuples(st.sampled_from([SOURCE, OTHER]), st.integers(0, 99)), max_size=30))
-def test_highest_origin_is_that_of_all_records_in_whatever_order_they_lie(written: List[Any]) -> None:
-    log = [copies(100 + at, offset, partition=source[1]) for at, (source, offset) in enumerate(written)]
-    highest: Dict[TopicPartition, int] = {}
-    for source, offset in written:
-        highest[source] = max(offset, highest.get(source, -1))
-    assert found(log, PLACED).highest == highest
 
 
 OF_OTHERS = [

@@ -201,14 +201,6 @@ def test_workers_that_only_write_heartbeats_do_not_copy(state: str, assignments:
     assert may_copy(ConsumerGroup("A-mm2", state, False, members)) == copies
 
 
-def test_old_mirrormaker_that_told_one_sync_long_ago_is_not_compared_from_there() -> None:
-    case = Copied(source_of(400), [(0, 395)], lag=1000)
-    assert len(case.syncs) == 1
-    verdict = decide(case.known(380, compare=10), case)
-    assert_true(case, verdict)
-    assert verdict.runs[0].upstream_offset > 300 and verdict.older
-
-
 def test_where_compaction_took_older_originals_the_comparison_begins_nearer() -> None:
     case = Copied(source_of(400), [(0, 395)]).without_syncs()
     case.source = [batch.without({n for n in range(0, 385, 3)}) for batch in case.source]

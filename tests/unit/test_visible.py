@@ -21,11 +21,6 @@ def in_transaction(base: int, producer_id: int, count: int = 2) -> LogBatch:
     return batch_of(base, [Rec(b"v")] * count, attributes=TRANSACTIONAL, producer_id=producer_id)
 
 
-def test_without_the_list_of_aborted_transactions_all_is_data() -> None:
-    # As a read_uncommitted fetch answers.
-    assert data_offsets(fetched([in_transaction(0, 1), marker(2, 1), in_transaction(3, 1)])) == [0, 3]
-
-
 def test_old_messages_are_always_data() -> None:
     from kafka.record.legacy_records import LegacyRecordBatchBuilder
 

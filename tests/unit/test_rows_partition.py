@@ -6,6 +6,7 @@ from array import array
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Iterator, List, Optional, Sequence, Set, Tuple, Type
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -29,6 +30,7 @@ from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges, RowPartition
 from tests.lab.stops import stop_of
 from tests.unit.logs import NOON, LogBatch, Rec, batch_of, fetched, marker, whole
 
+PRODUCT, LANES = "mirror_lib.rows.partition", "mirror_lib.replication.lane"
 SOURCE, OTHER, REMOTE = ("orders", 0), ("orders", 1), ("A.orders", 0)
 PROVENANCE = Provenance("A", {"orders": "Qx7f2kLmNo"})
 PRODUCER = Producer(7, 1)
@@ -131,15 +133,13 @@ class Driven:
         self.lane = RowPartition(task, ranges, skips)
         self.log: List[Tuple[int, bytes]] = []
 
-    def take_over(
-        self, monkeypatch: pytest.MonkeyPatch, log: Log, provenance: Optional[Provenance] = PROVENANCE
-    ) -> Driven:
-        monkeypatch.setattr("mirror_lib.rows.partition.required_ends", lambda client, remotes: {REMOTE: log.end})
-        monkeypatch.setattr("mirror_lib.rows.partition.LogEntries", lambda *given: log)
+    def take_over(self, log: Log, provenance: Optional[Provenance] = PROVENANCE) -> Driven:
         client: Any = None
         self.lane.sequence = 0
         self.lane.fenced()
-        self.lane.recover(client, provenance)
+        ends = patch(f"{PRODUCT}.required_ends", lambda client, remotes: {REMOTE: log.end})
+        with ends, patch(f"{PRODUCT}.LogEntries", lambda *given: log):
+            self.lane.recover(client, provenance)
         self.lane.start(PRODUCER)
         return self
 
@@ -210,8 +210,7 @@ KNOWN = replace(TASK, producer=PRODUCER, sequence=5)
 def test_rows_are_written_in_order_and_reported_with_their_places() -> None:
     lane = Driven(KNOWN).go_on().feed(10, 11, 14).feed(17).drain()
     assert lane.written == [(100, 10), (101, 11), (102, 14), (103, 17)]
-    report = lane.report()
-    part = report.part
+    report, part = lane.report(), lane.part
     assert (part.position, part.downstream_offset, report.producer, part.sequence) == (20, 104, PRODUCER, 9)
     assert (part.records, report.part.recovered, part.stopped, report.ahead) == (4, 0, None, False)
     assert report.part.syncs == syncs((10, 100, 2), (14, 102, 1), (17, 103, 1))
@@ -234,11 +233,9 @@ def test_rows_outside_of_the_micro_batch_are_left_out() -> None:
     assert Driven(KNOWN).go_on().feed(8, 9, 10, 19, 20, 21).drain().written == [(100, 10), (101, 19)]
 
 
-def test_rows_that_an_earlier_attempt_wrote_are_reported_and_not_written_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_that_an_earlier_attempt_wrote_are_reported_and_not_written_again() -> None:
     log = Log([marker(100), copies(101, 10, 11, 12), marker(104)])
-    lane = Driven().take_over(monkeypatch, log).feed(10, 11, 12, 13).drain()
+    lane = Driven().take_over(log).feed(10, 11, 12, 13).drain()
     assert lane.written == [(105, 13)]
     report, part = lane.report(), lane.part
     assert (part.records, part.recovered, part.position, part.downstream_offset) == (1, 3, 20, 106)
@@ -257,7 +254,6 @@ def test_rows_that_an_earlier_attempt_wrote_are_reported_and_not_written_again(
     ],
 )
 def test_rows_after_the_last_copy_on_the_log_are_written(
-    monkeypatch: pytest.MonkeyPatch,
     log: List[LogBatch],
     end: int,
     provenance: Optional[Provenance],
@@ -266,67 +262,61 @@ def test_rows_after_the_last_copy_on_the_log_are_written(
 ) -> None:
     there = Log(log)
     there.end = end
-    assert Driven().take_over(monkeypatch, there, provenance).feed(*fed).drain().written == written
+    assert Driven().take_over(there, provenance).feed(*fed).drain().written == written
 
 
-def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_log_that_holds_more_than_the_micro_batch_is_looked_at_again_by_the_next_one() -> None:
     log = Log([copies(100, 18, 19, 20, 21)])
-    lane = Driven().take_over(monkeypatch, log).feed(18, 19).drain()
-    report = lane.report()
-    part = report.part
+    lane = Driven().take_over(log).feed(18, 19).drain()
+    report, part = lane.report(), lane.part
     assert (lane.written, report.ahead, part.sequence) == ([], True, None)
     assert (part.position, part.downstream_offset, report.part.syncs) == (20, 102, syncs((18, 100, 2)))
     task = replace(TASK, downstream_offset=part.downstream_offset, producer=report.producer)
     later = Driven(task, ranges={SOURCE: (20, 30)})
-    later.take_over(monkeypatch, Log([copies(102, 20, 21), marker(104)])).feed(20, 21, 22).drain()
+    later.take_over(Log([copies(102, 20, 21), marker(104)])).feed(20, 21, 22).drain()
     assert (later.written, later.part.position, later.report().ahead) == ([(105, 22)], 30, False)
 
 
-def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lane_of_several_source_partitions_goes_on_behind_the_highest_of_each() -> None:
     log = Log([copies(100, 11), copies(101, 52, partition=1)])
-    lane = Driven(PLACED).take_over(monkeypatch, log)
+    lane = Driven(PLACED).take_over(log)
     lane.feed(10, 11, 12).feed(51, 52, 53, source=OTHER).drain()
     assert lane.written == [(102, 12), (103, 53)]
-    report = lane.report()
-    part = report.part
+    report, part = lane.report(), lane.part
     assert (report.source, part.position, part.downstream_offset, report.part.syncs) == (None, -1, 104, b"")
     assert report.newest == (("orders", 0, NOON + 12), ("orders", 1, NOON + 53))
     # Found and written, of this micro-batch.
     assert (report.part.recovered, part.records) == (2, 2)
 
 
-def test_records_of_another_micro_batch_do_not_count_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_another_micro_batch_do_not_count_for_this_one() -> None:
     log = Log([copies(100, 8, 9, 10), copies(103, 60, partition=1)])
-    report = Driven(PLACED).take_over(monkeypatch, log).feed(11).drain().report()
+    report = Driven(PLACED).take_over(log).feed(11).drain().report()
     assert (report.part.recovered, report.part.records, report.ahead) == (1, 1, True)
 
 
-def test_log_with_a_foreign_record_is_refused_and_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_with_a_foreign_record_is_refused_and_nothing_is_written() -> None:
     log = Log([copies(100, 10), batch_of(101, [Rec(b"v")])])
-    lane = Driven().take_over(monkeypatch, log).feed(10, 11).drain()
-    part = lane.report().part
+    lane = Driven().take_over(log).feed(10, 11).drain()
+    part = lane.part
     assert (lane.written, stop_of(part).refused, part.position, part.sequence) == ([], True, 10, None)
     assert str(part.stopped).startswith("orders-0 at offset 10: the record at offset 101")
     assert [each.kind for each in part.incidents] == [PARTITION_STOPPED]
 
 
-def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lane = Driven().take_over(monkeypatch, Log([marker(103)], start=103))
+def test_log_that_retention_cut_behind_the_position_is_refused_unless_it_tells_more() -> None:
+    lane = Driven().take_over(Log([marker(103)], start=103))
     stopped = lane.part.stopped
     assert stop_of(lane.part).refused and "retention has removed offsets 100 to 102" in str(stopped)
-    reported = Driven().take_over(monkeypatch, Log([copies(103, 13)], start=103)).feed(12, 13, 14).drain()
+    reported = Driven().take_over(Log([copies(103, 13)], start=103)).feed(12, 13, 14).drain()
     assert (reported.written, reported.part.stopped) == ([(104, 14)], None)
-    shared = Driven(replace(TASK, shared=True)).take_over(monkeypatch, Log([marker(103)], start=103)).feed(10).drain()
+    shared = Driven(replace(TASK, shared=True)).take_over(Log([marker(103)], start=103)).feed(10).drain()
     assert shared.written == [(104, 10)]
 
 
-def test_log_that_lost_its_tail_stops_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    lane = Driven().take_over(monkeypatch, Log([], lost=True)).feed(10).drain()
-    part = lane.report().part
+def test_log_that_lost_its_tail_stops_the_lane() -> None:
+    lane = Driven().take_over(Log([], lost=True)).feed(10).drain()
+    part = lane.part
     assert (lane.written, stop_of(part).lost_tail, part.position) == ([], True, 10)
 
 
@@ -350,8 +340,7 @@ def test_batch_that_the_target_refuses_stops_the_partition_and_names_its_rows() 
     lane.lane.take_ready()
     lane.lane.acknowledge(Acknowledgement(REMOTE, 87, -1, "no key"))
     lane.lane.acknowledge(Acknowledgement(REMOTE, 45, -1, ""))  # behind it: out of sequence
-    report = lane.report()
-    part = report.part
+    report, part = lane.report(), lane.part
     assert str(part.stopped).endswith("compacted topic: no key")
     assert (part.position, part.downstream_offset, part.sequence) == (12, 102, None)
     assert (stop_of(part).rejected, stop_of(part).fails) == ((12, 14), False)
@@ -391,7 +380,7 @@ def test_failed_row_stops_a_partition_behind_the_rows_before_it() -> None:
     lane = Driven(KNOWN).go_on().feed(10, 11, 13, 14, failures=[(12, "no number")])
     assert lane.lane.stopped is None  # the rows before it are still to be acknowledged
     lane.drain().feed(15).drain()
-    part = lane.report().part
+    part = lane.part
     assert lane.written == [(100, 10), (101, 11)]
     assert (part.position, part.stopped) == (12, Stop("orders-0 at offset 12: no number", fails=True))
     assert part.incidents == (Incident(PARTITION_STOPPED, "orders", 0, 12, -1, "no number"),)
@@ -399,7 +388,7 @@ def test_failed_row_stops_a_partition_behind_the_rows_before_it() -> None:
 
 def test_failed_row_is_left_out_where_failures_are_skipped() -> None:
     lane = Driven(KNOWN, skips=True).go_on().feed(10, 11, 13, failures=[(12, "no number"), (25, "of later")]).drain()
-    part = lane.report().part
+    part = lane.part
     assert [at for _, at in lane.written] == [10, 11, 13]
     assert (part.position, part.stopped) == (20, None)
     assert part.incidents == (Incident(OFFSETS_SKIPPED, "orders", 0, 12, 13, "no number"),)
@@ -432,7 +421,7 @@ def test_rows_that_were_refused_before_go_one_by_one() -> None:
 def test_rows_that_come_twice_or_out_of_order_are_refused(second: Sequence[int]) -> None:
     lane = Driven(KNOWN).go_on().feed(10, 11)
     lane.feed(*second)
-    part = lane.report().part
+    part = lane.part
     assert stop_of(part).refused and "more than one record of it for A.orders-0, or out of order" in str(part.stopped)
 
 
@@ -453,7 +442,7 @@ def test_only_a_lane_whose_last_records_are_old_is_fenced_again() -> None:
     assert not Driven(replace(KNOWN, transactional_id=None)).go_on().feed(10).drain().lane.forgettable(float("inf"))
 
 
-def fenced_again(monkeypatch: pytest.MonkeyPatch, lane: RowPartition, end: Optional[int]) -> None:
+def fenced_again(lane: RowPartition, end: Optional[int]) -> None:
     """Behind a record at offset 100, where the log then ends at `end`."""
     client: Any = SimpleNamespace(alias="B")
 
@@ -470,9 +459,9 @@ def fenced_again(monkeypatch: pytest.MonkeyPatch, lane: RowPartition, end: Optio
     )
     lanes.partitions.append(lane)
     ends = [{REMOTE: 101}, {} if end is None else {REMOTE: end}]
-    monkeypatch.setattr("mirror_lib.replication.lane.log_ends", lambda *given: ends.pop(0))
-    monkeypatch.setattr("mirror_lib.replication.lane.refresh", lambda *given: {TASK.transactional_id: Producer(7, 2)})
-    assert lanes.refence() == [lane]
+    refreshed = patch(f"{LANES}.refresh", lambda *given: {TASK.transactional_id: Producer(7, 2)})
+    with refreshed, patch(f"{LANES}.log_ends", lambda *given: ends.pop(0)):
+        assert lanes.refence() == [lane]
     assert lanes.held == lanes.producers == {lane.lane: Producer(7, 2)}
 
 
@@ -485,20 +474,20 @@ def fenced_again(monkeypatch: pytest.MonkeyPatch, lane: RowPartition, end: Optio
     ],
 )
 def test_next_task_goes_on_behind_the_marker_or_looks(
-    monkeypatch: pytest.MonkeyPatch, shared: bool, end: int, wanted: Tuple[Optional[int], int]
+    shared: bool, end: int, wanted: Tuple[Optional[int], int]
 ) -> None:
     lane = Driven(replace(KNOWN, shared=shared)).go_on().feed(10).drain()
-    fenced_again(monkeypatch, lane.lane, end)
+    fenced_again(lane.lane, end)
     assert (lane.part.sequence, lane.part.downstream_offset) == wanted
 
 
 @pytest.mark.parametrize("end", [101, None], ids=["marker not shown yet", "end not reported"])
 def test_task_whose_marker_nobody_shows_ends_for_the_next_to_look(
-    monkeypatch: pytest.MonkeyPatch, end: Optional[int]
+    end: Optional[int]
 ) -> None:
     lane = Driven(KNOWN).go_on().feed(10).drain()
     with pytest.raises(Disconnected):
-        fenced_again(monkeypatch, lane.lane, end)
+        fenced_again(lane.lane, end)
     assert lane.report(broken=True).part.sequence is None
 
 
@@ -514,28 +503,23 @@ def test_rows_are_there_once_and_in_order_wherever_attempts_are_killed(
 ) -> None:
     """Each attempt has some batches taken, and dies with one in flight that the log took, or did not."""
     offsets, log = [at for at in range(10, 20) if at not in gaps], [marker(100)]
-    patch = pytest.MonkeyPatch()
-    try:
-        for done, cut, lands in [*attempts, (99, 1, False)]:
-            lane = Driven().take_over(patch, Log(log))
-            for at in range(0, len(offsets), cut + 1):
-                lane.feed(*offsets[at : at + cut + 1])
-            for _ in range(done):
-                if lane.lane.ready_bytes():
-                    lane.answer()
-            landed = list(lane.log)
-            if lands and lane.lane.ready_bytes():
-                base = landed[-1][0] + 1 if landed else log[-1].next
-                landed += [(base + at, each) for at, each in enumerate(upstream(whole(lane.lane.take_ready())))]
-            log += [batch_of(at, [copy(int(each.split(b"/")[3]))]) for at, each in landed]
-            log.append(marker(log[-1].next))
-    finally:
-        patch.undo()
+    for done, cut, lands in [*attempts, (99, 1, False)]:
+        lane = Driven().take_over(Log(log))
+        for at in range(0, len(offsets), cut + 1):
+            lane.feed(*offsets[at : at + cut + 1])
+        for _ in range(done):
+            if lane.lane.ready_bytes():
+                lane.answer()
+        landed = list(lane.log)
+        if lands and lane.lane.ready_bytes():
+            base = landed[-1][0] + 1 if landed else log[-1].next
+            landed += [(base + at, each) for at, each in enumerate(upstream(whole(lane.lane.take_ready())))]
+        log += [batch_of(at, [copy(int(each.split(b"/")[3]))]) for at, each in landed]
+        log.append(marker(log[-1].next))
     records = [record for batch in log if not batch.attributes for record in read_records(batch.raw())]
     origins = [origin_of(bytes(record.body)) for record in records]
     assert [each.offset for each in origins if each is not None] == offsets
-    report = lane.report()
-    part = report.part
+    report, part = lane.report(), lane.part
     assert (part.position, part.stopped) == (20, None)
     pairs = {record.offset: each.offset for record, each in zip(records, origins) if each is not None}
     assert {down + n: up + n for up, down, count in Runs(report.part.syncs) for n in range(count)} == pairs

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import re
 import socket
 import sys
-import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List
-from zipimport import zipimporter
 
 import py4j.java_gateway
 import pytest
@@ -31,7 +28,6 @@ from mirror_lib.preflight.executors import _python_failure, on_cluster, refusals
 from mirror_lib.preflight.probe import Finding, examine
 from mirror_lib.replication import stage
 from mirror_lib.replication.messages import TaskPlan
-from mirror_lib.replication.stage import forget_archives
 from mirror_lib.rows import stage as rows_stage
 from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
@@ -99,29 +95,6 @@ def test_relative_folder_is_below_the_working_directory(tmp_path: Path, monkeypa
     assert local_folder("./mirror-state", {}) == str(tmp_path / "mirror-state")
     assert local_folder("file:/data/state", {}) == "/data/state"
     assert local_folder("s3a://bucket/state", {}) is local_folder("hdfs:///state", {}) is None
-
-
-def archives_of(folder: Path) -> List[str]:
-    cache = sys.path_importer_cache
-    return [path for path in cache if path.startswith(str(folder)) and isinstance(cache[path], zipimporter)]
-
-
-def test_archive_is_not_read_again_between_tasks_and_the_rest_of_it_can_still_be_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with zipfile.ZipFile(tmp_path / "given.zip", "w") as archive:
-        archive.writestr("given_to_workers/__init__.py", "")
-        archive.writestr("given_to_workers/first.py", "what = 'first'")
-        archive.writestr("given_to_workers/later.py", "what = 'later'")
-    monkeypatch.syspath_prepend(str(tmp_path / "given.zip"))
-    assert importlib.import_module("given_to_workers.first").what == "first"
-    assert archives_of(tmp_path)  # which Python reads again when it is asked to forget what it knows
-    forget_archives()
-    assert not archives_of(tmp_path)
-    importlib.invalidate_caches()
-    assert importlib.import_module("given_to_workers.later").what == "later"
-    for name in [name for name in sys.modules if name.startswith("given_to_workers")]:
-        monkeypatch.delitem(sys.modules, name)
 
 
 def test_jar_is_found_on_the_class_path_of_a_yarn_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,12 +163,6 @@ def test_partition_in_the_ledger_is_refused_where_another_tool_wrote_after_it(
     assert decide_known(resumes_at, case).action == action
 
 
-def test_record_that_the_source_lacks_before_the_next_one_is_no_reason_to_refuse() -> None:
-    source = [batch for batch in source_of(30) if batch.base not in (17, 18)]
-    case = Copied(source, [(0, 23)])
-    assert decide_known(Position(17, 17), case).action == KNOWN
-
-
 def assigned(**connectors: List[int]) -> bytes:
     """The assignment of a Connect worker, in version 1 of the protocol without revoked tasks."""
     leader = b"".join(struct.pack(">h", len(each)) + each for each in (b"worker-1", b"http://host:8083/"))

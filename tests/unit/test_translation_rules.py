@@ -270,14 +270,6 @@ def test_group_that_cannot_be_moved_is_left_for_the_first_reason(facts: GroupPos
     assert found.verdict.startswith(verdict) and not found.commit
 
 
-def test_group_that_worked_on_the_remote_topic_goes_back_before_what_the_mirror_left_out() -> None:
-    for downstream in (60, 61, 62):
-        home = GroupPosition(CommittedOffset(downstream), TO_UPSTREAM, RUN, OffsetRange(100, 140))
-        assert translate(home) == Translation("exact", 110, commit=True, reread=0)
-        assert not translate(replace(home, present=CommittedOffset(115))).commit
-        assert translate(replace(home, present=CommittedOffset(121))).verdict == "would move backwards"
-
-
 def facts(history: History, data: st.DataObject) -> GroupPosition:
     """Any position and anything that may be true of the other side."""
     offset = st.integers(0, history.end[0] + 3)

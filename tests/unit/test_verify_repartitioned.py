@@ -76,13 +76,6 @@ def test_topic_of_which_there_is_another_by_now_is_not_compared_with_it() -> Non
     assert compared(replace(KNOWN, remotes={})).others == compared().others == set()
 
 
-def test_records_of_a_remote_topic_that_grew_are_looked_for_in_all_of_its_partitions_where_keys_move() -> None:
-    grown = replace(KNOWN, grown=frozenset(["there"]))
-    assert compared(grown).slot_facts() == [(n, False, False, False) for n in range(3)]
-    assert [unsure for _, _, _, unsure in compared(grown, starts=(0, 6)).slot_facts()] == [True] * 3
-    assert compared(grown).counts() == {"there": 3}
-
-
 COPY = compared()
 JUDGE = OriginJudge(COPY)
 FIRST = RecordAt(12, 0, 31)

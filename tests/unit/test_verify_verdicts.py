@@ -6,12 +6,11 @@ import json
 from array import array
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Sequence, Tuple, cast
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from mirror_lib.facts import Cluster, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.facts import OffsetRange, TopicDescription
 from mirror_lib.ledger.intervals import NO_RUNS
 from mirror_lib.ledger.records import LeftOut, PartitionKey
 from mirror_lib.text import as_json
@@ -19,11 +18,9 @@ from mirror_lib.topics.plan import CopiedTopic, SkippedTopic, TopicPlan
 from mirror_lib.verify.flow import (
     ANOTHER_TOPIC,
     DELETED,
-    EXTRA,
     FILTERED,
     GONE,
     NO_LOG,
-    extra_partitions,
     topic_verdicts,
     unlisted,
     with_left_out,
@@ -268,12 +265,6 @@ def test_difference_is_reported_before_what_is_not_compared() -> None:
     assert judged(ledger(0, remote="before"), 0, 1, verdict=DIFFERS).verdict == DIFFERS
 
 
-def test_topic_that_is_copied_to_two_is_not_taken_for_another() -> None:
-    second = CopiedTopic(TopicDescription("orders", "id", 2), "also there", "second id", 2)
-    found = topic_verdicts([ORDERS, second], {}, ledger(0))
-    assert [topic.verdict for topic in found] == [NOT_COMPARED, EQUAL]
-
-
 @pytest.mark.parametrize(
     ("syncs", "verdict"),
     [
@@ -291,13 +282,6 @@ def test_difference_stays_one_unless_another_topic_filled_the_remote_log(syncs: 
     assert (topic.partitions[1].unknown, topic.differences) == (
         ((ANOTHER_TOPIC,), ()) if verdict == NOT_COMPARED else ((), (difference,))
     )
-
-
-def test_remote_partition_beyond_those_of_the_source_is_not_passed_over() -> None:
-    verdicts = [PartitionVerdict(number, 5, EQUAL) for number in (0, 1)]
-    (topic,) = topic_verdicts([ORDERS], by_place(verdicts), ledger(0, 1), {"there": [3]})
-    assert [(each.partition, each.unknown) for each in topic.partitions] == [(0, ()), (1, ()), (3, (EXTRA,))]
-    assert topic.verdict == NOT_COMPARED
 
 
 @pytest.mark.parametrize(
@@ -385,24 +369,6 @@ def test_topic_that_was_copied_and_is_not_listed_is_named(
     alone = with_unlisted(FLOW, NOTHING, found)
     assert alone.equal is not bool(missed)
     assert [each.partitions[0].unknown for each in alone.topics] == [(why,) for why in missed.values()]
-
-
-@pytest.mark.parametrize(("of_source", "found"), [(4, [4, 5]), (5, [5]), (6, [])])
-def test_remote_partitions_that_the_source_never_had_are_reported_where_they_hold_records(
-    of_source: int, found: List[int]
-) -> None:
-    """The source had 4 partitions when it was planned; of the remote topic's 6, those from 3 on hold something."""
-
-    def cluster(name: str, partitions: int, filled: Sequence[int] = ()) -> Cluster:
-        def offsets(asked: Sequence[TopicPartition], isolation_level: str) -> Dict[TopicPartition, OffsetRange]:
-            return {place: OffsetRange(0, int(place[1] in filled)) for place in asked}
-
-        topics = {name: TopicDescription(name, name, partitions)}
-        return cast(Cluster, SimpleNamespace(topics=lambda: topics, offsets=offsets))
-
-    copied = CopiedTopic(TopicDescription("orders", "orders", 4), "a.orders", "id", 4)
-    source, target = cluster("orders", of_source), cluster("a.orders", 6, (3, 4, 5))
-    assert extra_partitions(source, target, [copied]) == ({"a.orders": found} if found else {})
 
 
 def test_each_partition_reports_how_many_offsets_were_left_out_and_which() -> None:

@@ -108,9 +108,9 @@ def mutants_of(source: str, path: str) -> List[Mutant]:
                     continue
                 for kind, new in _changes(below):
                     setattr(node, field, [*value[:at], new, *value[at + 1 :]] if isinstance(value, list) else new)
-                    texts = [ast.unparse(each).partition("\n")[0] for each in (below, new)]
+                    old, other = (ast.unparse(each).partition("\n")[0] for each in (below, new))
                     text = ast.unparse(ast.fix_missing_locations(tree))
-                    found.append(Mutant(path, getattr(below, "lineno", 0), kind, *texts, text))
+                    found.append(Mutant(path, getattr(below, "lineno", 0), kind, old, other, text))
                     setattr(node, field, value)
                 visit(below)
 

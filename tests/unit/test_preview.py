@@ -208,7 +208,7 @@ def test_topics_that_cannot_be_copied_stand_out() -> None:
 
 def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:
     off: Dict[str, Any] = {"sync_topic_configs_interval": None, "emit_checkpoints_interval": None}
-    shown = preview_lines(previewed(SilentCluster("A", topics(orders=1)), FakeCluster("B", {}), **off))
+    shown = preview_lines(previewed(SilentCluster("A", topics(orders=1)), FakeCluster("B", {}), None, **off))
     assert "configs: off: sync.topic.configs.enabled is false" in shown
     assert "groups: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false" in shown
     assert "acls: not known: A: not allowed to list ACLs (grant Describe on the cluster)" in shown

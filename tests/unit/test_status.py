@@ -169,61 +169,57 @@ HANGING = OpenTransaction("orders", 0, "transactional id payments", 7, NOW - 360
 GROUP = GroupStatus("billing", 2, "exact", 0, None, None)
 LACKING = tuple(Matchless(key, "mirror.yaml:7", f"no {key[:-1]} of A matches `x`") for key in ("topics", "groups"))
 CUT_OVER = CutoverStatus("over", "check", True, NOW)
-BY_VERDICT = [
-    ("exact", HEALTHY, []),
-    ("active on target", HEALTHY, []),
-    ("held: ahead of the ledger by 7", HEALTHY, []),
-    ("held: nothing of this partition is copied yet", HEALTHY, []),
-    (FOREIGN, DEGRADED, ["group not moved"]),
-    (untranslatable(OLDER), DEGRADED, ["group not moved"]),
-    (untranslatable(UNRECORDED), DEGRADED, ["group not moved"]),
-]
+MOVED = ("exact", "active on target", "held: ahead of the ledger by 7", "held: nothing of this partition is copied yet")
+NOT_MOVED = (FOREIGN, untranslatable(OLDER), untranslatable(UNRECORDED))
 DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at upstream offset 4")
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "codes"),
+    ("changes", "codes"),
     [
-        (FLOW, HEALTHY, []),
-        (replace(FLOW, partitions=LAGGING), HEALTHY, []),
-        (replace(FLOW, run=STOPPED, continuous=False, partitions=LAGGING), HEALTHY, []),
-        (replace(FLOW, run=STOPPED), HEALTHY, []),
-        (replace(FLOW, run=STOPPED, partitions=LAGGING), DEGRADED, ["not running"]),
-        (replace(FLOW, partitions=STUCK), DEGRADED, ["no progress"]),
-        (replace(FLOW, partitions=(replace(STUCK[0], copied_at=NOW - 30),)), HEALTHY, []),
-        (replace(FLOW, partitions=STUCK, run=replace(RUN, started=NOW - 30)), HEALTHY, []),
-        (replace(FLOW, run=None), UNKNOWN, ["never ran"]),
-        (replace(FLOW, run=DIED), DEGRADED, ["run died"]),
-        (replace(FLOW, run=FAILED), DEGRADED, ["run failed"]),
-        (replace(FLOW, unread=("cannot reach the cluster A",)), UNKNOWN, ["unreadable"]),
-        (replace(FLOW, partitions=OLD), DEGRADED, ["retention"]),
-        (replace(FLOW, partitions=(sized(None, 500),)), DEGRADED, ["retention"]),
-        (replace(FLOW, partitions=(sized(None, 5000),)), HEALTHY, []),
-        (replace(FLOW, partitions=(partition(10, 100, start=30),)), DEGRADED, ["deleted before copied"]),
-        (replace(FLOW, partitions=(partition(None, 100, start=30),)), HEALTHY, []),
-        (replace(FLOW, transactions=(HANGING,)), DEGRADED, ["hanging transaction"]),
+        ({}, []),
+        (dict(partitions=LAGGING), []),
+        (dict(run=STOPPED, continuous=False, partitions=LAGGING), []),
+        (dict(run=STOPPED), []),
+        (dict(run=STOPPED, partitions=LAGGING), ["not running"]),
+        (dict(partitions=STUCK), ["no progress"]),
+        (dict(partitions=(replace(STUCK[0], copied_at=NOW - 30),)), []),
+        (dict(partitions=STUCK, run=replace(RUN, started=NOW - 30)), []),
+        (dict(run=None), ["never ran"]),
+        (dict(run=DIED), ["run died"]),
+        (dict(run=FAILED), ["run failed"]),
+        (dict(unread=("cannot reach the cluster A",)), ["unreadable"]),
+        (dict(partitions=OLD), ["retention"]),
+        (dict(partitions=(sized(None, 500),)), ["retention"]),
+        (dict(partitions=(sized(None, 5000),)), []),
+        (dict(partitions=(partition(10, 100, start=30),)), ["deleted before copied"]),
+        (dict(partitions=(partition(None, 100, start=30),)), []),
+        (dict(transactions=(HANGING,)), ["hanging transaction"]),
         # Timestamps of records are their producer's choice, and a leader may not show the producer.
-        (replace(FLOW, transactions=(replace(HANGING, started=NOW - 60),)), HEALTHY, []),
-        (replace(FLOW, transactions=(replace(HANGING, at=NOW),)), DEGRADED, ["hanging transaction"]),
-        (replace(FLOW, transactions=(replace(HANGING, started=None),)), DEGRADED, ["open transaction"]),
-        (replace(FLOW, transactions=(replace(HANGING, at=NOW - 60, started=None),)), HEALTHY, []),
-        (replace(FLOW, transactions=(replace(HANGING, at=None, started=None),)), HEALTHY, []),
-        (replace(FLOW, blocked={"audit": "no remote name"}), DEGRADED, ["topic blocked"]),
-        (replace(FLOW, matchless=LACKING), DEGRADED, ["no such topic", "no such group"]),
-        (replace(FLOW, matchless=LACKING, run=STOPPED, cutover=CUT_OVER), HEALTHY, []),
-        (replace(FLOW, incidents=(SKIPPED,)), DEGRADED, ["data lost"]),
-        (replace(FLOW, incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), HEALTHY, []),
-        (replace(FLOW, incidents=(HALTED,)), DEGRADED, ["partition stopped"]),
-        (replace(FLOW, incidents=(replace(HALTED, at=NOW - 7200),)), HEALTHY, []),
+        (dict(transactions=(replace(HANGING, started=NOW - 60),)), []),
+        (dict(transactions=(replace(HANGING, at=NOW),)), ["hanging transaction"]),
+        (dict(transactions=(replace(HANGING, started=None),)), ["open transaction"]),
+        (dict(transactions=(replace(HANGING, at=NOW - 60, started=None),)), []),
+        (dict(transactions=(replace(HANGING, at=None, started=None),)), []),
+        (dict(blocked={"audit": "no remote name"}), ["topic blocked"]),
+        (dict(matchless=LACKING), ["no such topic", "no such group"]),
+        (dict(matchless=LACKING, run=STOPPED, cutover=CUT_OVER), []),
+        (dict(incidents=(SKIPPED,)), ["data lost"]),
+        (dict(incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), []),
+        (dict(incidents=(HALTED,)), ["partition stopped"]),
+        (dict(incidents=(replace(HALTED, at=NOW - 7200),)), []),
         # The run's own error already names this partition.
-        (replace(FLOW, run=replace(FAILED, outcome="A->B: too large"), incidents=(HALTED,)), DEGRADED, ["run failed"]),
-        *((replace(FLOW, groups=(replace(GROUP, verdict=verdict),)), *found) for verdict, *found in BY_VERDICT),
-        (replace(FLOW, groups=(replace(GROUP, verdict=FOREIGN),), run=STOPPED, cutover=CUT_OVER), HEALTHY, []),
-        (replace(FLOW, verifications=(DIFFERS,)), DEGRADED, ["verify"]),
-        (replace(FLOW, verifications=(replace(DIFFERS, verdict="equal"),)), HEALTHY, []),
+        (dict(run=replace(FAILED, outcome="A->B: too large"), incidents=(HALTED,)), ["run failed"]),
+        *((dict(groups=(replace(GROUP, verdict=each),)), []) for each in MOVED),
+        *((dict(groups=(replace(GROUP, verdict=each),)), ["group not moved"]) for each in NOT_MOVED),
+        (dict(groups=(replace(GROUP, verdict=FOREIGN),), run=STOPPED, cutover=CUT_OVER), []),
+        (dict(verifications=(DIFFERS,)), ["verify"]),
+        (dict(verifications=(replace(DIFFERS, verdict="equal"),)), []),
     ],
 )
-def test_state_by_what_was_found(status: FlowStatus, state: str, codes: List[str]) -> None:
+def test_state_by_what_was_found(changes: Dict[str, Any], codes: List[str]) -> None:
+    status = replace(FLOW, **changes)
+    state = UNKNOWN if {"never ran", "unreadable"} & {*codes} else DEGRADED if codes else HEALTHY
     assert (status.state, [each.code for each in status.problems]) == (state, codes)
     lines = "\n".join(status_lines(status))
     assert all(each.what in lines and each.remedy in lines for each in status.problems)

@@ -63,9 +63,9 @@ def copy_of(layout: List[Tuple[int, int, int]]) -> Tuple[Log, Log, List[Tuple[in
 
 
 def range_of(source: Log, remote: Log, runs: List[Tuple[int, int, int]]) -> CopiedRange:
-    ends = [next((each[1].next_offset for each in reversed(log) if each[1]), 0) for log in (source, remote)]
+    logs = [OffsetRange(0, next((each[1].next_offset for each in log[::-1] if each[1]), 0)) for log in (source, remote)]
     flat = array("q", [number for run in runs for number in run])
-    return copied_range(CopiedPartition("orders", "A.orders", 0, flat, OffsetRange(0, ends[0]), OffsetRange(0, ends[1])))
+    return copied_range(CopiedPartition("orders", "A.orders", 0, flat, logs[0], logs[1]))
 
 
 def compared(source: Log, remote: Log, copied: CopiedRange, size: int) -> Settled:

@@ -180,12 +180,11 @@ def test_alternatives_of_a_pattern_that_match_no_topic_are_told(pattern: str, la
 
 
 def test_only_names_are_reported_once_records_are_copied_and_a_dot_makes_no_pattern() -> None:
-    assert [each for each in ("orders.v1", "a-b_c", "pay.*", "a|b", "x[.]y", r"x\.y") if is_name(each)] == [
-        "orders.v1",
-        "a-b_c",
-    ]
+    patterns = ("pay.*", "a|b", "x[.]y", r"x\.y")
+    assert all(map(is_name, ("orders.v1", "a-b_c"))) and not any(map(is_name, patterns))
     source = FakeCluster("A", topics(orders=1), offsets={"billing": {("orders", 0): OFFSET}})
-    given = {"topics": ("orders", "orders.v1", "pay.*"), "groups": ("biling", "audit.*"), "places": {"groups": "f:3"}}
+    given: Dict[str, Any] = {"topics": ("orders", "orders.v1", "pay.*"), "groups": ("biling", "audit.*")}
+    given["places"] = {"groups": "f:3"}
     found = previewed(source, FakeCluster("B", {}), **given)
     assert found.matchless_groups == ["biling"]
     (told,) = [line for line in preview_lines(found) if "matches no group of A" in line]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -289,109 +290,82 @@ def test_records_that_are_alike_are_not_taken_for_one_another(
 # --- what cannot be believed --------------------------------------------------------------------------------------
 
 
-def spoilt(how: str) -> Copied:
-    """23 of 30 records were copied, and then the end of the remote log was changed."""
-    case = Copied(source_of(30), [(0, 23)])
-    (a, one), (b, two) = case.remote[-2].records[0], case.remote[-1].records[0]
-    case.remote[-2:] = {
-        "foreign record": [*case.remote[-2:], batch_of(b + 1, [Rec(b"stranger")])],
-        "changed value": [case.remote[-2], batch_of(b, [Rec(b"changed", b"k22")])],
-        "changed timestamp": [case.remote[-2], batch_of(b, [two._replace(timestamp=two.timestamp + 1)])],
-        "missing record": [batch_of(a, [two])],
-        "swapped records": [batch_of(a, [two]), batch_of(b, [one])],
-    }[how]
+def ending(*end: LogBatch, cut: int = 1, records: int = 30, copied: int = 23) -> Copied:
+    """The first records were copied, and then the last `cut` batches of the remote log were replaced by `end`."""
+    case = Copied(source_of(records), [(0, copied)])
+    case.remote[len(case.remote) - cut :] = end
     return case
 
 
-@pytest.mark.parametrize(
-    "how", ["foreign record", "changed value", "changed timestamp", "missing record", "swapped records"]
-)
-@pytest.mark.parametrize("reported", [True, False])
-def test_remote_log_that_is_no_copy_is_refused(how: str, reported: bool) -> None:
-    case = spoilt(how)
-    verdict = decide((case if reported else case.without_syncs()).known(20), case)
-    assert verdict.action == REFUSED and verdict.resumes_at is None and "remote log" in verdict.reason
+def without_syncs(case: Copied) -> Copied:
+    return copy(case).without_syncs()
 
 
-def test_headers_that_a_connect_worker_wrote_anew_are_named_as_what_differs() -> None:
+def alike(records: int, copied: int) -> Copied:
+    return Copied([batch_of(n, [Rec(b"same", b"same")]) for n in range(records)], [(0, copied)]).without_syncs()
+
+
+def with_headers(value: bytes) -> Copied:
     case = Copied([batch_of(at, [Rec(b"v%d" % at, headers=(("n", b"1"),))]) for at in range(30)], [(0, 23)])
     ((offset, rec),) = case.remote[-1].records
-    case.remote[-1] = batch_of(offset, [rec._replace(headers=(("n", b"MQ=="),))])
-    assert "header.converter" in decide(case.known(20), case).reason
-    case.remote[-1] = batch_of(offset, [rec._replace(value=b"changed")])
-    assert "header.converter" not in decide(case.known(20), case).reason
+    case.remote[-1] = batch_of(offset, [rec._replace(headers=(("n", value),))])
+    return case
 
 
-@pytest.mark.parametrize(
-    ("attempt", "position", "more", "words"),
-    [
-        pytest.param((0, 23), 26, {}, "offset 23 is not in it", id="ahead of the remote log"),
-        pytest.param((0, 23), 31, {}, "the source's log ends at 30", id="ahead of the source"),
-        pytest.param((0, 23), 20, {"stable_end": 21}, "a transaction is open", id="an open transaction"),
-        pytest.param((5, 23), None, {}, "", id="no position, and records before the first copy"),
-    ],
-)
-def test_position_that_cannot_be_believed_is_refused(
-    attempt: Tuple[int, int], position: Optional[int], more: Dict[str, Any], words: str
+R21, R22 = (rec for batch in source_of(23)[21:] for _, rec in batch.records)
+NO_COPIES = {
+    "a foreign record": ending(batch_of(22, [R22]), batch_of(23, [Rec(b"stranger")])),
+    "a changed value": ending(batch_of(22, [Rec(b"changed", b"k22")])),
+    "a changed timestamp": ending(batch_of(22, [R22._replace(timestamp=R22.timestamp + 1)])),
+    "a missing record": ending(batch_of(21, [R22]), cut=2),
+    "swapped records": ending(batch_of(21, [R22]), batch_of(22, [R21]), cut=2),
+}
+REFUSALS: Dict[str, Any] = {
+    **{name: (case, 20, {}, "remote log") for name, case in NO_COPIES.items()},
+    **{f"{name}, no syncs": (without_syncs(case), 20, {}, "remote log") for name, case in NO_COPIES.items()},
+    "headers that a Connect worker wrote again": (with_headers(b"MQ=="), 20, {}, "header.converter"),
+    "ahead of the remote log": (ending(cut=0), 26, {}, "offset 23 is not in it"),
+    "ahead of the source": (ending(cut=0), 31, {}, "the source's log ends at 30"),
+    "an open transaction": (ending(cut=0), 20, {"stable_end": 21}, "a transaction is open"),
+    "no position, records before the first copy": (Copied(source_of(30), [(5, 23)]), None, {}, ""),
+    "more than one place": (alike(30, 23), 20, {"compare": 5}, "more than one place"),
+    "too many places": (alike(300, 280), 250, {"compare": 200}, "from more than 200 places"),
+    "too far": (ending(cut=0, records=700, copied=690).without_syncs(), 20, {"compare": 1}, "larger --compare"),
+    "a gap that does not fit in memory": (
+        ending(batch_of(23 + LONGEST_GAP, [R22])), 20, {}, "at most 100000 are compared",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "kept", "more", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_what_does_not_prove_where_the_copy_ended_is_refused(
+    case: Copied, kept: Optional[int], more: Dict[str, Any], words: str
 ) -> None:
-    case = Copied(source_of(30), [attempt])
-    verdict = decide(case.known(position, **more), case)
-    assert verdict.action == REFUSED and words in verdict.reason
-
-
-@pytest.mark.parametrize(
-    ("records", "copied", "kept", "compare", "words"),
-    [(30, 23, 20, 5, "more than one place"), (300, 280, 250, 200, "from more than 200 places")],
-)
-def test_tail_that_fits_in_several_places_is_refused(
-    records: int, copied: int, kept: int, compare: int, words: str
-) -> None:
-    same = [batch_of(n, [Rec(b"same", b"same")]) for n in range(records)]
-    case = Copied(same, [(0, copied)]).without_syncs()
-    verdict = decide(case.known(kept, compare=compare), case)
-    assert verdict.action == REFUSED and words in verdict.reason
-
-
-def test_search_ends_at_a_bound_and_names_how_to_search_farther() -> None:
-    case = Copied(source_of(700), [(0, 690)]).without_syncs()
-    assert "larger --compare" in decide(case.known(20, compare=1), case).reason
-    assert_true(case, decide(case.known(20, compare=11), case))
-
-
-def test_gap_of_the_remote_log_whose_originals_do_not_fit_in_memory_is_refused() -> None:
-    case = Copied(source_of(30), [(0, 23)])
-    case.remote[-1] = batch_of(case.end + LONGEST_GAP, [case.remote[-1].records[0][1]])
-    verdict = decide(case.known(20), case)
-    assert verdict.action == REFUSED and "at most 100000 are compared" in verdict.reason
+    verdict = decide(case.known(kept, **more), case)
+    assert (verdict.action, verdict.resumes_at) == (REFUSED, None) and words in verdict.reason
+    assert ("header.converter" in verdict.reason) == (words == "header.converter")
 
 
 def test_without_a_kept_position_everything_must_be_there_to_be_compared() -> None:
     case = Copied(source_of(30), [(0, 23)])
     assert_true(case, decide(case.known(None), case))
     case.remote = case.remote[4:]
-    verdict = decide(case.known(None), case)
-    assert verdict.action == REFUSED and "no position is kept" in verdict.reason
-
-
-# --- remote logs without records ----------------------------------------------------------------------------------
-
-
-def empty(case: Copied, end: int) -> Dict[str, Any]:
-    case.remote = []
-    return {"remote": OffsetRange(end, end), "stable_end": end}
+    assert "no position is kept" in decide(case.known(None), case).reason
+    far = Copied(source_of(700), [(0, 690)]).without_syncs()
+    assert_true(far, decide(far.known(20, compare=11), far))
 
 
 def test_empty_remote_log_is_accepted_only_where_nothing_can_have_been_written_after_the_position() -> None:
-    never = Copied(source_of(30), [])
+    never, case = Copied(source_of(30), []), Copied(source_of(30), [(0, 23)], lag=1)
     assert decide(never.known(None), never).action == NOTHING
-    case = Copied(source_of(30), [(0, 23)], lag=1)
-    gone, emptied = empty(case, 23), empty(case, 0)
+    case.remote = []
+    gone, emptied = ({"remote": OffsetRange(end, end), "stable_end": end} for end in (23, 0))
     assert decide(case.known(30, **gone), case).resumes_at == Position(30, 23)
     assert decide(case.known(20, **gone), case).resumes_at == Position(23, 23), "the last sync names the last record"
     assert "the remote log is empty" in decide(case.known(20, **emptied), case).reason
     case.syncs.pop()
-    assert decide(case.known(20, **gone), case).action == REFUSED
-    assert decide(case.known(None, **gone), case).action == REFUSED
+    for kept in (20, None):
+        assert decide(case.known(kept, **gone), case).action == REFUSED
 
 
 def test_remote_log_that_grows_meanwhile_is_refused() -> None:

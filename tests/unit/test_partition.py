@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional, Tuple, Type
+from typing import Tuple, Type
 
 import pytest
 
@@ -33,9 +33,18 @@ from tests.unit.logs import Rec, batch_of, fetched, task_of
 REMOTE = ("A.orders", 0)
 
 
-def started(**task: int) -> PartitionCopy:
-    copy = PartitionCopy(task_of(end=60, **task))
+def started(**task: object) -> PartitionCopy:
+    """With three batches of the source."""
+    copy = PartitionCopy(replace(task_of(end=60), **task))  # type: ignore[arg-type]
     copy.start(Producer(4711, 0))
+    copy.take(0, False, three_batches())
+    return copy
+
+
+def sent(**task: object) -> PartitionCopy:
+    """With the first batch on the way, and two that wait for the answer."""
+    copy = started(**task)
+    send_all(copy)
     return copy
 
 
@@ -51,42 +60,24 @@ def send_all(copy: PartitionCopy) -> int:
     return sent
 
 
-def sent() -> PartitionCopy:
-    """With its first batch on the way, and two that wait for the answer."""
-    copy = started()
-    copy.take(0, False, three_batches())
-    send_all(copy)
-    return copy
-
-
 def answer(copy: PartitionCopy, base_offset: int, error: int = 0) -> None:
     copy.acknowledge(Acknowledgement(REMOTE, error, base_offset, ""))
 
 
-def stands(copy: PartitionCopy) -> Tuple[int, int, Optional[int]]:
-    report = copy.report()
-    return report.position, report.downstream_offset, report.sequence
-
-
 def test_only_the_first_batch_goes_out_before_the_target_took_one() -> None:
     copy = started()
-    copy.take(0, False, three_batches())
     assert send_all(copy) == 1
     answer(copy, 0)
     assert send_all(copy) == 2
 
 
 def test_batch_that_landed_elsewhere_stops_the_partition_unless_the_topic_is_shared() -> None:
-    copy = sent()
+    copy, shared = sent(), sent(shared=True)
     answer(copy, 1)
     report = copy.report()
     assert stop_of(report).refused
     assert "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
     assert (len(copy.syncs), report.position) == (0, 0)
-    shared = PartitionCopy(replace(task_of(end=60), shared=True))
-    shared.start(Producer(4711, 0))
-    shared.take(0, False, three_batches())
-    shared.take_ready()
     answer(shared, 5)
     assert list(shared.syncs) == [Run(0, 5, 20)]
 
@@ -110,10 +101,8 @@ def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
 
 
 def test_rejected_record_stops_the_partition_once_all_before_it_is_acknowledged() -> None:
-    copy = started()
-    copy.take(0, False, three_batches())
+    copy = sent()
     copy.drain_then_stop("too large", 60, 61)
-    send_all(copy)
     assert copy.report().stopped is None
     for base in (0, 20, 40):
         answer(copy, base)
@@ -145,16 +134,14 @@ def test_missing_right_to_write_stops_the_partition_and_leaves_no_record_out() -
 
 @pytest.mark.parametrize(("code", "words"), [(1, "cannot fetch"), (29, "needs Read on the topic")])
 def test_source_that_cannot_be_read_further_stops_it_after_what_was_read(code: int, words: str) -> None:
-    copy = started()
-    copy.task = replace(copy.task, end=90)
-    copy.take(0, False, three_batches())
-    send_all(copy)
+    copy = sent(end=90)
     copy.take(60, False, Fetched(code, 60, (), b""))
     for base in (0, 20, 40):
         answer(copy, base)
         send_all(copy)
-    assert stands(copy) == (60, 60, 60)
-    assert words in str(copy.report().stopped) and copy.finished(False)
+    report = copy.report()
+    assert (report.position, report.downstream_offset, report.sequence) == (60, 60, 60)
+    assert words in str(report.stopped) and copy.finished(False)
 
 
 def test_tailed_partition_waits_at_the_end_of_its_log_and_passes_a_gap_below_it() -> None:
@@ -230,27 +217,20 @@ def test_partition_that_stopped_at_a_record_that_cannot_be_changed_names_what_to
     assert way_out([refused]) is None
 
 
-SEQUENCE = 7
-
-
-def task(number: int) -> PartitionTask:
-    return PartitionTask("orders", "A.orders", number, "", "", 1_000_000, 100, 90, NO_END, SEQUENCE)
-
-
 def test_only_partitions_with_news_travel_and_the_driver_has_all_again() -> None:
-    tasks = [task(number) for number in range(6)]
-    plan = TaskPlan(0, "A->B", {}, {}, tuple(tasks), "A", "B", {}, {}, tails=True)
-    idle, behind, silent, fenced, stopped, unknown = copies = [PartitionCopy(each) for each in tasks]
+    place = ("", "", 1_000_000, 100, 90, NO_END, 7)
+    tasks = tuple(PartitionTask("orders", "A.orders", number, *place) for number in range(6))
+    plan = TaskPlan(0, "A->B", {}, {}, tasks, "A", "B", {}, {}, tails=True)
+    idle, late, silent, fenced, stopped, unknown = copies = [PartitionCopy(each) for each in tasks]
     for each in copies:
         each.start(Producer(1, 0))
     for each in (idle, fenced, stopped, unknown):
         each.take(100, False, fetched([], end=100))
-    behind.take(100, False, fetched([], end=120))
+    late.take(100, False, fetched([], end=120))
     fenced.sequence = 0
     stopped.stop("refused", 100)
-    parts = (*(each.report() for each in (idle, behind, silent, fenced, stopped)), unknown.report(known=False))
-    report = replace(nothing_copied(0), partitions=parts)
-    sent = only_news(report, plan)
+    parts = (*(each.report() for each in (idle, late, silent, fenced, stopped)), unknown.report(known=False))
+    sent = only_news(replace(nothing_copied(0), partitions=parts), plan)
     assert [part.partition for part in sent.partitions] == [1, 2, 3, 4, 5]
     again = with_unmoved(sent, plan)
     assert sorted(again.partitions, key=lambda part: part.partition) == list(parts)

@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.config.values import check_pattern
-from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, subscribe_pattern, why_skipped
+from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, why_skipped
 from mirror_lib.topics.policy import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
@@ -192,12 +192,6 @@ def test_exclude_beats_include_and_patterns_match_whole_names() -> None:
     assert [name for name in names if topics.why_not(name) is None] == ["orders", "refunds", "axb", "payments.eu"]
     assert topics.why_not("order") == PatternFilter(()).why_not("orders") == UNMATCHED
     assert PatternFilter(()).spark_pattern() == "(?!)"
-
-
-def test_spark_subscribes_to_every_topic_that_may_be_copied() -> None:
-    assert PatternFilter(("a|b", "c.*"), ("b",)).spark_pattern() == "(?:a|b)|(?:c.*)"
-    assert subscribe_pattern(flow(topics=("orders",))) == "(?:orders)|(?:.*heartbeats)"
-    assert subscribe_pattern(flow(topics=("orders",), heartbeats_replication=False)) == "(?:orders)"
 
 
 def test_names_that_kafka_refuses_are_explained() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from types import SimpleNamespace
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Type
 
 import pytest
 
@@ -54,50 +55,34 @@ def acl(topic: str, operation: str = "READ", principal: str = "User:app") -> Acl
     return AclBinding(topic, "LITERAL", principal, "*", operation, "ALLOW")
 
 
-class FakeCluster:
-    """A cluster that answers what it was asked to, and takes no orders."""
+def cluster(
+    alias: str,
+    listed: Mapping[str, TopicDescription],
+    configs: Optional[Mapping[str, Mapping[str, TopicConfigEntry]]] = None,
+    acls: Optional[Sequence[AclBinding]] = (),
+    offsets: Optional[Mapping[str, Mapping[TopicPartition, CommittedOffset]]] = None,
+    groups: Sequence[ConsumerGroup] = (),
+) -> Any:
+    """A cluster that answers what it was asked to, and takes no orders. Without `acls` it does not list them."""
+    committed, there = offsets or {}, {each.group: each for each in groups}
 
-    broker_count = staticmethod(lambda: 1)
-    topic_config_keys: Any = staticmethod(frozenset)
-    unlisted_brokers = staticmethod(tuple)
+    def topic_acls() -> FrozenSet[AclBinding]:
+        if acls is None:
+            raise ClusterError(f"{alias}: not allowed to list ACLs", "grant Describe on the cluster")
+        return frozenset(acls)
 
-    def __init__(
-        self,
-        alias: str,
-        listed: Mapping[str, TopicDescription],
-        configs: Optional[Mapping[str, Mapping[str, TopicConfigEntry]]] = None,
-        acls: Sequence[AclBinding] = (),
-        offsets: Optional[Mapping[str, Mapping[TopicPartition, CommittedOffset]]] = None,
-        groups: Sequence[ConsumerGroup] = (),
-    ) -> None:
-        self.alias = alias
-        self._topics, self._configs, self._acls = listed, configs or {}, acls
-        self._offsets, self._groups = offsets or {}, {each.group: each for each in groups}
-
-    def topics(self) -> Mapping[str, TopicDescription]:
-        return self._topics
-
-    def topic_configs(self, names: Sequence[str], keys: Any = None) -> Any:
-        return {name: self._configs.get(name, {}) for name in names if name in self._topics}
-
-    def topic_acls(self) -> Any:
-        return frozenset(self._acls)
-
-    def group_names(self) -> Any:
-        return sorted({*self._offsets, *self._groups})
-
-    def committed_offsets(self, groups: Sequence[str]) -> Any:
-        return {name: self._offsets.get(name, {}) for name in groups}
-
-    def describe_groups(self, groups: Sequence[str]) -> Any:
-        return {name: self._groups[name] for name in groups if name in self._groups}
-
-
-class SilentCluster(FakeCluster):
-    """Describes topics only."""
-
-    def topic_acls(self) -> Any:
-        raise ClusterError(f"{self.alias}: not allowed to list ACLs", "grant Describe on the cluster")
+    return SimpleNamespace(
+        alias=alias,
+        topics=lambda: listed,
+        topic_configs=lambda names, _=None: {name: (configs or {}).get(name, {}) for name in names if name in listed},
+        topic_config_keys=frozenset,
+        broker_count=lambda: 1,
+        topic_acls=topic_acls,
+        group_names=lambda: sorted({*committed, *there}),
+        unlisted_brokers=tuple,
+        committed_offsets=lambda names: {name: committed.get(name, {}) for name in names},
+        describe_groups=lambda names: {name: there[name] for name in names if name in there},
+    )
 
 
 def previewed(source: Any, target: Any, config: Optional[MirrorConfig] = None, **settings: Any) -> FlowPreview:
@@ -106,7 +91,7 @@ def previewed(source: Any, target: Any, config: Optional[MirrorConfig] = None, *
 
 
 def example(**settings: Any) -> FlowPreview:
-    source = FakeCluster(
+    source = cluster(
         "A",
         topics(orders=4, grows=12, there=1, x__replica=1),
         {"orders": {"cleanup.policy": own("compact")}, "there": {"retention.ms": own("1")}},
@@ -115,7 +100,7 @@ def example(**settings: Any) -> FlowPreview:
     )
     remote = {"retention.ms": own("2"), "message.timestamp.type": own("LogAppendTime")}
     busy = [group("busy", "Stable", members=1)]
-    target = FakeCluster("B", topics(A__grows=1, A__there=1), {"A.there": remote}, groups=busy)
+    target = cluster("B", topics(A__grows=1, A__there=1), {"A.there": remote}, groups=busy)
     return previewed(source, target, **{"sync_group_offsets_interval": 60.0, **settings})
 
 
@@ -136,18 +121,18 @@ def test_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
 
 def test_long_lists_are_cut_unless_all_is_asked_for() -> None:
     many = {f"t{number:03}": 1 for number in range(100)}
-    found = previewed(FakeCluster("A", topics(**many, **{f"x{n}": 1 for n in range(9)})), FakeCluster("B", {}))
+    found = previewed(cluster("A", topics(**many, **{f"x{n}": 1 for n in range(9)})), cluster("B", {}))
     short, long = "\n".join(preview_lines(found)), "\n".join(preview_lines(found, show_all=True))
     assert "--all" in short and "--all" not in long and short.count("\n") < 40
     assert all(f" {name} " in long for name in (*many, "x8")) and " x8 " not in short
 
 
 def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
-    def found(*, config: str = "1", leaderless: Tuple[int, ...] = (), cluster: Any = FakeCluster, **more: Any) -> str:
+    def found(*, config: str = "1", leaderless: Tuple[int, ...] = (), acls: Any = (), **more: Any) -> str:
         listed = {"orders": replace(topics(orders=1)["orders"], leaderless=leaderless)}
-        source = cluster("A", listed, {"orders": {"retention.ms": own(config)}})
+        source = cluster("A", listed, {"orders": {"retention.ms": own(config)}}, acls)
         there = topics(A__orders=1, A__checkpoints__internal=1)
-        target = FakeCluster("B", there, {"A.orders": {"retention.ms": own("1")}})
+        target = cluster("B", there, {"A.orders": {"retention.ms": own("1")}})
         plan = previewed(source, target, **more)
         assert any(plan.changes.values()) or preview_lines(plan)[-1].startswith("A->B: nothing would change")
         return change_of(plan)
@@ -156,12 +141,12 @@ def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
     assert change_of(example())
     assert found(config="2")
     assert found(leaderless=(0,))
-    assert found(cluster=SilentCluster)
+    assert found(acls=None)
     assert found(sync_topic_acls_delete=True)
 
 
 def test_names_and_patterns_that_match_no_topic_are_reported() -> None:
-    found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", {}), topics=("orders", "ordres", "pay.*"))
+    found = previewed(cluster("A", topics(orders=1)), cluster("B", {}), topics=("orders", "ordres", "pay.*"))
     assert found.matchless == ["ordres", "pay.*"]
     assert "        2  matches no topic of A  `ordres` (did you mean orders?), `pay.*`" in preview_lines(found)
 
@@ -182,23 +167,23 @@ def test_alternatives_of_a_pattern_that_match_no_topic_are_told(pattern: str, la
 def test_only_names_are_reported_once_records_are_copied_and_a_dot_makes_no_pattern() -> None:
     patterns = ("pay.*", "a|b", "x[.]y", r"x\.y")
     assert all(map(is_name, ("orders.v1", "a-b_c"))) and not any(map(is_name, patterns))
-    source = FakeCluster("A", topics(orders=1), offsets={"billing": {("orders", 0): OFFSET}})
+    source = cluster("A", topics(orders=1), offsets={"billing": {("orders", 0): OFFSET}})
     given: Dict[str, Any] = {"topics": ("orders", "orders.v1", "pay.*"), "groups": ("biling", "audit.*")}
     given["places"] = {"groups": "f:3"}
-    found = previewed(source, FakeCluster("B", {}), **given)
+    found = previewed(source, cluster("B", {}), **given)
     assert found.matchless_groups == ["biling"]
     (told,) = [line for line in preview_lines(found) if "matches no group of A" in line]
     assert "`biling`" in told and told.endswith("billing?)")
     syncing = flow(**given, sync_group_offsets_interval=60.0)
-    both = selected_in_vain(syncing, source, names_only=True)  # type: ignore[arg-type]
+    both = selected_in_vain(syncing, source, names_only=True)
     assert [(each.key, each.place) for each in both] == [("topics", ""), ("groups", "f:3")]
     assert "orders.v1" in both[0].sentence and "pay" not in both[0].sentence and "mean billing" in both[1].sentence
-    (later,) = selected_in_vain(flow(**given), source)  # type: ignore[arg-type]
+    (later,) = selected_in_vain(flow(**given), source)
     assert "`orders.v1`" in later.sentence and "`pay.*`" in later.sentence
 
 
 def test_topics_that_cannot_be_copied_stand_out() -> None:
-    found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", topics(A_orders=1)))
+    found = previewed(cluster("A", topics(orders=1)), cluster("B", topics(A_orders=1)))
     why = "collides with existing topic A_orders: Kafka treats . and _ alike in metric names"
     assert f"  !  orders   {why}" in preview_lines(found)
     assert preview_lines(found)[-1].endswith("it copies 0 topics; 1 topic cannot be copied")
@@ -207,7 +192,7 @@ def test_topics_that_cannot_be_copied_stand_out() -> None:
 
 def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -> None:
     off: Dict[str, Any] = {"sync_topic_configs_interval": None, "emit_checkpoints_interval": None}
-    shown = preview_lines(previewed(SilentCluster("A", topics(orders=1)), FakeCluster("B", {}), None, **off))
+    shown = preview_lines(previewed(cluster("A", topics(orders=1), acls=None), cluster("B", {}), None, **off))
     assert "configs: off: sync.topic.configs.enabled is false" in shown
     assert "groups: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false" in shown
     assert "acls: not known: A: not allowed to list ACLs (grant Describe on the cluster)" in shown
@@ -378,7 +363,7 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
     expected = ["create heartbeats on A", "not known heartbeats on C"]
     assert actions(HEARTBEATS_ONLY, pairs=(back, elsewhere)) == expected
     config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back, elsewhere))
-    found = previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", {}), config)
+    found = previewed(cluster("A", topics(orders=1)), cluster("B", {}), config)
     assert any("written by mirror run for B->A" in line for line in preview_lines(found))
 
 
@@ -396,7 +381,7 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
     ],
 )  # fmt: skip
 def test_what_changes_records_is_named_with_its_guarantee(settings: Dict[str, Any], line: str) -> None:
-    shown = preview_lines(previewed(FakeCluster("A", topics(orders=1)), FakeCluster("B", {}), **settings))
+    shown = preview_lines(previewed(cluster("A", topics(orders=1)), cluster("B", {}), **settings))
     assert shown[1] == line and (" at-least-once," in shown[2]) == ("at least once" in line)
 
 
@@ -408,7 +393,7 @@ def test_a_flow_that_will_be_refused_says_why_and_one_that_changes_nothing_has_n
 
 def test_dead_letter_topic_that_is_missing_is_announced() -> None:
     change = RecordChange(dead_letter_topic="dead")
-    found = previewed(FakeCluster("A", topics(orders=4)), FakeCluster("B", {}), change=change)
+    found = previewed(cluster("A", topics(orders=4)), cluster("B", {}), change=change)
     assert found.changes["topics created"] == 2
     assert any(line.split()[:5] == ["+", "dead", "letters", "dead", "4"] for line in preview_lines(found))
     assert json.loads(as_json(found))["topics"]["dead_letters"]["name"] == "dead"

@@ -13,7 +13,7 @@ from kafka.record.memory_records import MemoryRecords
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.kafka.record_batch import HEADER_SIZE
 from mirror_lib.kafka.reencoder import build_batches, cut
-from mirror_lib.rows.columns import REMOTE, PartitionRows, RowColumns, columns_of, partition_rows
+from mirror_lib.rows.columns import REMOTE, PartitionRows, columns_of, partition_rows
 from mirror_lib.rows.origin import Provenance
 from mirror_lib.rows.transform import RemoteNames, needless
 from mirror_lib.rows.writer import _widened
@@ -107,24 +107,6 @@ def test_whole_columns_make_the_bytes_that_single_records_make(
         for piece in wanted
         for plain in build_batches(piece, 0, 7, 1, 0, 1 << 30)
     ]
-
-
-def columns_at(offsets: List[int]) -> RowColumns:
-    rows = rows_of([("a", 0, "x", 0)] * len(offsets), [(1, None, b"", ())] * len(offsets))
-    return columns_of(with_columns(rows, source_offset=pa.array(offsets, pa.int64())), None)
-
-
-@pytest.mark.parametrize("offsets, bad", [([4, 5, 9], None), ([3, 4], 3), ([4, 6, 6], 6), ([7, 5, 6], 5), ([], None)])
-def test_first_row_that_does_not_come_after_the_one_before_is_found(offsets: List[int], bad: Optional[int]) -> None:
-    assert columns_at(offsets).out_of_order(3) == bad
-
-
-@pytest.mark.parametrize("offsets", [[3, 4, 9], [3, 3, 3], []])
-def test_rows_within_offsets_are_those_and_no_others(offsets: List[int]) -> None:
-    for start, end in ((0, 3), (3, 4), (4, 9), (0, 99), (9, 10), (10, 20), (9, 3)):
-        wanted = [each for each in offsets if start <= each < end]
-        found = columns_at(offsets).within(start, end).records()
-        assert [record.offset for record in found] == wanted, (start, end)
 
 
 def test_row_that_failed_is_a_record_only_where_the_dead_letter_topic_gives_it_a_place() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence, Set, Tuple
+from types import SimpleNamespace
+from typing import Any, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -13,7 +14,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.ledger.records import LogPosition, PartitionKey, Position, RangePositions, TopicPair
 from mirror_lib.ledger.table_reader import TableReader
@@ -84,77 +85,52 @@ def record(offset: int, body: bytes = b"body", timestamp: int = 7) -> Record:
     return Record(offset, timestamp, body)
 
 
+LATER, NEW = record(99, timestamp=8), record(99, b"new")
+
+
 @pytest.mark.parametrize(
-    ("ours", "theirs", "stamped", "found"),
+    ("change", "ours", "theirs", "stamped", "found"),
     [
-        (record(99), record(104), False, False),
-        (record(99, b"new"), record(104), False, True),
-        (record(99, timestamp=8), record(104), False, True),
-        (record(99, timestamp=8), record(104), True, False),
-        (record(99, b"new"), record(104), True, True),
+        (None, record(99), record(104), False, False),
+        (None, NEW, record(104), False, True),
+        (None, LATER, record(104), False, True),
+        (None, LATER, record(104), True, False),
+        (None, NEW, record(104), True, True),
         # A log that has lost its record shows nothing.
-        (record(100, b"new"), record(104), False, False),
-        (record(99, b"new"), record(105), False, False),
-        (None, record(104), False, False),
-        (record(99, b"new"), None, False, False),
+        (None, record(100, b"new"), record(104), False, False),
+        (None, NEW, record(105), False, False),
+        (None, None, record(104), False, False),
+        (None, NEW, None, False, False),
+        # Changed records have the timestamp in common, unless the flow sets it.
+        (RecordChange(where="true"), record(99), record(104, b"with an origin"), False, False),
+        (RecordChange(where="true"), LATER, record(104, b"with an origin"), False, True),
+        (RecordChange(select="*, now() as timestamp"), LATER, record(104), False, False),
+        (RecordChange(transform="module:function"), LATER, record(104), False, False),
     ],
 )
 def test_topic_is_another_one_where_a_recorded_copy_is_not_its_sources_record(
-    ours: Optional[Record], theirs: Optional[Record], stamped: bool, found: bool
+    change: Optional[RecordChange], ours: Optional[Record], theirs: Optional[Record], stamped: bool, found: bool
 ) -> None:
-    assert unlike(PLAIN, AT, ours, theirs, stamped) is found
-
-
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        (RecordChange(where="true"), True),
-        (RecordChange(select="*, now() as timestamp"), False),
-        (RecordChange(transform="module:function"), False),
-    ],
-)
-def test_changed_records_have_the_timestamp_in_common_unless_the_flow_sets_it(
-    change: RecordChange, found: bool
-) -> None:
-    flow = replace(PLAIN, change=change)
-    assert unlike(flow, AT, record(99), record(104, b"with an origin"), False) is False
-    assert unlike(flow, AT, record(99, timestamp=8), record(104, b"with an origin"), False) is found
+    assert unlike(replace(PLAIN, change=change), AT, ours, theirs, stamped) is found
 
 
 ORDERS = CopiedPartition("orders", "orders", 0, "source-1", "remote-1", 1000)
 MORE = replace(ORDERS, partition=1)
-FLOW = PLAIN
-SHARED = replace(FLOW, start_position=OffsetChoice(group="g"), commit_source_group="g")
+SHARED = replace(PLAIN, start_position=OffsetChoice(group="g"), commit_source_group="g")
+AT_A_TIME = replace(PLAIN, start_position=OffsetChoice(timestamp=1))
 
 
-class Source:
-    """Answers what it was made with."""
-
-    def __init__(self, committed: Mapping[TopicPartition, CommittedOffset], at: Mapping[TopicPartition, int]) -> None:
-        self.committed = committed
-        self.at = at
-        self.silent: Set[str] = set()
-
-    alias = "A"
-
-    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        return {group: self.committed for group in groups if group not in self.silent}
-
-    def offsets_at(
-        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
-    ) -> Mapping[TopicPartition, int]:
-        return {each: self.at[each] for each in partitions if each in self.at}
-
-    def topics(self) -> Mapping[str, TopicDescription]:
-        return {}
-
-    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Mapping[Any, OffsetRange]:
-        return {each: OffsetRange(10, 50) for each in partitions}
-
-
-def starts(flow: ReplicationFlow, metadata: str = "") -> Mapping[TopicPartition, Start]:
-    source = Source({("orders", 0): CommittedOffset(40, metadata)}, {("orders", 0): 17, ("orders", 1): -1})
-    return starts_of(flow, source, [ORDERS, MORE])  # type: ignore[arg-type]
+def cluster(metadata: Optional[str] = None, at: Sequence[int] = (17, -1), silent: bool = False) -> Any:
+    """Each log has offsets 10 to 49. The group is at offset 40 of partition 0 if `metadata` is given; `at`: the offsets
+    at a time, as far as the leaders tell them."""
+    committed = {} if metadata is None else {ORDERS.source: CommittedOffset(40, metadata)}
+    return SimpleNamespace(
+        alias="A",
+        committed_offsets=lambda groups: {} if silent else dict.fromkeys(groups, committed),
+        offsets_at=lambda partitions, *_: dict(zip(sorted(partitions), at)),
+        topics=dict,
+        offsets=lambda partitions, _: dict.fromkeys(partitions, OffsetRange(10, 50)),
+    )
 
 
 RECORDED = noted("orders", "remote-1", Position(0, 55)).metadata
@@ -174,36 +150,29 @@ RECORDED = noted("orders", "remote-1", Position(0, 55)).metadata
     ],
 )
 def test_metadata_of_the_group_says_where_the_copy_resumes(flow: ReplicationFlow, metadata: str, start: Start) -> None:
-    assert starts(flow, metadata) == {("orders", 0): start}
+    assert starts_of(flow, cluster(metadata), [ORDERS, MORE]) == {("orders", 0): start}
 
 
-def test_time_without_a_later_record_is_the_end() -> None:
-    found = starts(replace(FLOW, start_position=OffsetChoice(timestamp=1)))
-    assert {each: start.upstream_offset for each, start in found.items()} == {("orders", 0): 17, ("orders", 1): -1}
-
-
-def test_partition_whose_leader_does_not_tell_where_a_time_is_waits_and_begins_nowhere_else() -> None:
-    flow, source = replace(FLOW, start_position=OffsetChoice(timestamp=1)), Source({}, {("orders", 0): 17})
-    found, logs = starting_logs(flow, source, [ORDERS, MORE], {})  # type: ignore[arg-type]
+def test_time_without_a_later_record_is_the_end_and_one_that_no_leader_tells_waits() -> None:
+    found = starts_of(AT_A_TIME, cluster(), [ORDERS, MORE])
+    assert [start.upstream_offset for start in found.values()] == [17, -1]
+    found, logs = starting_logs(AT_A_TIME, cluster(at=[17]), [ORDERS, MORE], {})
     assert found.keys() == logs.keys() == {ORDERS.source}
-    _, logs = starting_logs(SHARED, Source({}, {}), [ORDERS, MORE], {})  # type: ignore[arg-type]
+    _, logs = starting_logs(SHARED, cluster(), [ORDERS, MORE], {})
     assert logs.keys() == {ORDERS.source, MORE.source}
 
 
-def test_group_of_which_nobody_tells_where_it_stands_is_not_taken_for_one_without_an_offset() -> None:
-    source = Source({}, {})
-    assert starts_of(SHARED, source, [ORDERS]) == {}  # type: ignore[arg-type]
-    source.silent = {"g"}
+def test_group_whose_offsets_cannot_be_read_is_not_taken_for_one_without_an_offset() -> None:
+    assert starts_of(SHARED, cluster(), [ORDERS]) == {}
     with pytest.raises(ClusterError, match="A: cannot read the committed offsets of group g"):
-        starts_of(SHARED, source, [ORDERS])  # type: ignore[arg-type]
+        starts_of(SHARED, cluster(silent=True), [ORDERS])
 
 
 def test_plan_notes_the_offsets_before_the_start_of_a_new_topic(tmp_path: Path) -> None:
-    topic, cluster = CopiedTopic(TopicDescription("orders", "source-1", 2), "A.orders", "", 2), Source({}, {})
-
     def noted(**settings: Any) -> str:
-        flow = replace(FLOW, **settings)
-        (found,) = with_starts(flow, [topic], cluster, cluster, TableReader(str(tmp_path)), "")  # type: ignore[arg-type]
+        topic = CopiedTopic(TopicDescription("orders", "source-1", 2), "A.orders", "", 2)
+        flow, reader = replace(PLAIN, **settings), TableReader(str(tmp_path))
+        (found,) = with_starts(flow, [topic], cluster(), cluster(), reader, "")
         return " ".join(found.notes)
 
     assert "(80 offsets of 2 partitions)" in noted(auto_offset_reset="latest")

@@ -7,6 +7,7 @@ import threading
 import time
 import traceback
 from typing import Any, List, Optional, Sequence, Tuple, Type
+from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -51,12 +52,23 @@ class FakeFlow(SupervisedFlow):
         self.ends.append(error)
 
 
-def ended(error: Optional[Exception], *passing: Type[MirrorError]) -> Optional[MirrorError]:
-    run = FakeFlow(error, passing=passing)
+def lived(*errors: Optional[Exception], passing: Tuple[Type[MirrorError], ...] = (ClusterError,)) -> FakeFlow:
+    """The flow after its end."""
+    run = FakeFlow(*errors, passing=passing)
     run.start()
     await_end([run], threading.Event(), 0, "")
-    (end,) = run.ends
+    return run
+
+
+def ended(error: Optional[Exception], *passing: Type[MirrorError]) -> Optional[MirrorError]:
+    (end,) = lived(error, passing=passing).ends
     return end
+
+
+def left(*errors: Optional[Exception]) -> Sequence[Optional[Exception]]:
+    """What the flow ended with, and the errors of the runs that it did not come to."""
+    run = lived(*errors)
+    return [*run.ends, *run.errors]
 
 
 AWAY, BROKEN = ClusterError("away"), StateError("no")
@@ -82,14 +94,6 @@ def test_flow_that_was_told_to_end_has_failed_only_by_what_does_not_pass(
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_life, "RESTART_SECONDS", 0.01)
     monkeypatch.setattr(flow_life, "REFUSED_SECONDS", 0.01)
-
-
-def left(*errors: Optional[Exception]) -> Sequence[Optional[Exception]]:
-    """The errors of the runs that a flow does not come to, after the one that it ended with."""
-    run = FakeFlow(*errors)
-    run.start()
-    await_end([run], threading.Event(), 0, "")
-    return [*run.ends, *run.errors]
 
 
 def test_patience_counts_from_when_the_stop_was_set_first() -> None:
@@ -150,36 +154,33 @@ class SparkQuery:
         return None
 
 
-@pytest.mark.parametrize("reported", ["stop", "done"])
-def test_call_that_begins_while_the_query_is_ended_returns_at_once_and_does_nothing(reported: str) -> None:
+@pytest.mark.parametrize("stopped", [True, False])
+def test_call_that_begins_while_the_query_is_ended_returns_at_once_and_does_nothing(stopped: bool) -> None:
     made: List[str] = []
     stop = threading.Event()
     watched = WatchedQuery(stop, threading.Lock())
     call = watched.guarded(made.append)
     call("first")
-    if reported == "stop":
+    if stopped:
         stop.set()
     query: Any = SparkQuery(call)
-    assert watched.until_end(query, 30, lambda: reported == "done") is None
+    assert watched.until_end(query, 30, lambda: not stopped) is None
     assert made == ["first"] and not query.isActive
 
 
-@pytest.mark.parametrize("failure", [RefusedError("no"), KeyError("x")])
-def test_what_a_call_failed_with_is_why_the_query_ended_and_what_nobody_expected_is_raised(failure: Exception) -> None:
+def failed(failure: Exception) -> Tuple[WatchedQuery, RuntimeError]:
+    """A query whose call failed, and what Spark gets of it."""
     watched = WatchedQuery(threading.Event(), threading.Lock())
+    with pytest.raises(RuntimeError) as raised:
+        watched.guarded(Mock(side_effect=failure))()
+    return watched, raised.value
 
-    def fail() -> None:
-        raise failure
 
-    with pytest.raises(RuntimeError):
-        watched.guarded(fail)()
-    query: Any = SparkQuery(fail)
-    query.isActive = False
-    if isinstance(failure, MirrorError):
-        assert watched.until_end(query, 30) is failure
-        return
+def test_what_a_call_failed_with_is_why_the_query_ended_and_what_nobody_expected_is_raised() -> None:
+    query, refused = Mock(isActive=False), RefusedError("no")
+    assert failed(refused)[0].until_end(query, 30) is refused
     with pytest.raises(KeyError):
-        watched.until_end(query, 30)
+        failed(KeyError("x"))[0].until_end(query, 30)
 
 
 class GoneJava:
@@ -198,15 +199,8 @@ class OfJava(Py4JError):  # type: ignore[misc]  # py4j has no types
 @pytest.mark.parametrize("kind", [Py4JError, OfJava])
 def test_spark_gets_no_text_of_java_where_a_call_failed(kind: Type[Py4JError]) -> None:
     """Spark's search in it overflowed the stack of a thread, with a thousand lines on the terminal."""
-    watched = WatchedQuery(threading.Event(), threading.Lock())
-    failure = kind("An error occurred while calling o1.take\n" + "\tat org.apache.spark.Frame\n" * 1000)
-
-    def fail() -> None:
-        raise failure
-
-    with pytest.raises(RuntimeError) as raised:
-        watched.guarded(fail)()
-    reported = "".join(traceback.format_exception(None, raised.value, raised.value.__traceback__))
+    _, raised = failed(kind("An error occurred while calling o1.take\n" + "\tat org.apache.spark.Frame\n" * 1000))
+    reported = "".join(traceback.format_exception(None, raised, raised.__traceback__))
     assert kind.__name__ in reported and "org.apache.spark" not in reported and "An error occurred" not in reported
 
 
@@ -238,29 +232,18 @@ def ended_amid_a_call(failure: Exception) -> Optional[BaseException]:
         thread.join(30)
 
 
-def test_call_that_fails_while_the_query_is_ended_is_told() -> None:
+def test_call_that_fails_while_the_query_is_ended_is_reported_unless_a_cluster_or_java_is_away() -> None:
     broken = StateError("the ledger cannot be written")
     assert ended_amid_a_call(broken) is broken
     with pytest.raises(KeyError):
         ended_amid_a_call(KeyError("x"))
-
-
-@pytest.mark.parametrize("error", [ClusterError("away"), FencedError("no"), SparkEndedError("no"), Py4JNetworkError()])
-def test_cluster_that_is_away_and_java_that_has_gone_are_no_failure_of_what_is_told_to_end(error: Exception) -> None:
-    assert ended_amid_a_call(error) is None
+    for error in (ClusterError("away"), FencedError("no"), SparkEndedError("no"), Py4JNetworkError()):
+        assert ended_amid_a_call(error) is None, error
 
 
 def test_question_to_java_whose_connection_broke_is_asked_once_more() -> None:
-    answers: List[Any] = [Py4JError("An error occurred while calling o18115.isActive"), True]
-
-    def ask() -> bool:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return bool(answer)
-
-    assert asked_again(ask) and not answers
-    answers += [Py4JError("Java is gone"), Py4JError("Java is gone")]
+    assert asked_again(Mock(side_effect=[Py4JError("An error occurred while calling o18115.isActive"), True]))
+    ask = Mock(side_effect=Py4JError("Java is gone"))
     with pytest.raises(Py4JError, match="Java is gone"):
         asked_again(ask)
-    assert not answers
+    assert ask.call_count == 2

@@ -30,15 +30,6 @@ def test_runs_that_touch_on_both_sides_are_one() -> None:
     assert (len(runs), runs.upstream_end) == (3, 18)
 
 
-def test_runs_that_are_taken_back_to_what_they_were_resume_there() -> None:
-    runs = runs_of((0, 0, 10))
-    before = runs.tobytes()
-    runs.append(10, 10, 5)
-    again = Runs(before)
-    again.append(10, 10, 1)
-    assert [run.record_count for each in (Runs(before), runs, again) for run in each] == [10, 15, 11]
-
-
 offsets = st.integers(0, 2**61)
 
 

@@ -21,15 +21,6 @@ def in_transaction(base: int, producer_id: int, count: int = 2) -> LogBatch:
     return batch_of(base, [Rec(b"v")] * count, attributes=TRANSACTIONAL, producer_id=producer_id)
 
 
-def test_old_messages_are_always_data() -> None:
-    from kafka.record.legacy_records import LegacyRecordBatchBuilder
-
-    builder = LegacyRecordBatchBuilder(1, 0, 1 << 20)
-    builder.append(0, 1, b"k", b"v")
-    [(_, header, is_data)] = entries(Fetched(0, 1, ((1, 0),), bytes(builder.build())))
-    assert header is None and is_data
-
-
 @st.composite
 def transaction_logs(draw: st.DrawFn) -> Tuple[List[LogBatch], List[Tuple[int, int, int]], Set[int]]:
     """A log of ended transactions, the aborted ones as (producer, first offset, marker's offset), and the bases of

@@ -206,17 +206,6 @@ def test_a_small_answer_is_heard_at_once_after_a_large_one(line: Line) -> None:
     assert [len(each) for each in connection.found] == [3_000_000, 1, 1]
 
 
-@pytest.mark.parametrize("cut", [2, 9, 40])
-def test_an_answer_that_comes_in_two_halves_is_heard(line: Line, cut: int) -> None:
-    loop, connection, theirs = line
-    whole = frame(0, b"a" * 90)
-    for part in (whole[:cut], whole[cut:]):
-        theirs.sendall(part)
-        for _ in range(5):
-            loop.poll(timeout_ms=10)
-    assert connection.found == [b"a" * 90]
-
-
 def test_pieces_arrive_in_order_however_slowly_they_are_taken(line: Line) -> None:
     loop, connection, theirs = line
     sent = [(b"%d." % number) * (1 + 200 * number) for number in range(300)]

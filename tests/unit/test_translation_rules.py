@@ -25,11 +25,11 @@ from mirror_lib.groups.translation import (
     ACTIVE,
     FOREIGN,
     MOVED_BACK,
+    OLDER,
     TO_DOWNSTREAM,
     TO_UPSTREAM,
     UNRECORDED,
     GroupPosition,
-    Translation,
     TranslationRules,
     only_we_moved,
     translate,
@@ -42,8 +42,7 @@ KEY = PartitionKey("u1", "u2", "orders", 0)
 RUN = PartitionMap.of([(100, 50, 10), (120, 62, 10)])
 LOG = OffsetRange(50, 72)
 HERE = GroupPosition(CommittedOffset(104, "m"), TO_DOWNSTREAM, RUN, LOG, end=110)
-REWIND = TranslationRules(allow_rewind=True)
-INCLUDE = TranslationRules(simple_groups="include")
+REWIND, INCLUDE = TranslationRules(allow_rewind=True), TranslationRules(simple_groups="include")
 SHARED = TranslationRules(shared=True)
 EMPTY = ConsumerGroup("g", "Empty", False, ())
 SIMPLE = replace(EMPTY, simple=True)
@@ -56,145 +55,151 @@ def moved_to(offset: int) -> GroupOffset:
     return replace(MOVED, previous_offset=None, new_offset=offset)
 
 
-def at(offset: int, present: Optional[int] = None) -> GroupPosition:
+def at(offset: int, present: Optional[int] = None, **changes: Any) -> GroupPosition:
     found = None if present is None else CommittedOffset(present)
-    return replace(HERE, position=CommittedOffset(offset, "m"), present=found)
+    return replace(HERE, position=CommittedOffset(offset, "m"), present=found, **changes)
 
 
-RIGHT, STAYS = Translation("exact", 54, "m", commit=True, reread=0), TranslationRules()
-BEFORE = Translation("before first copied record", 50, commit=True, reread=0)
-CLAMPED = Translation("clamped", 58, commit=True, reread=0, lost=4)
-BEHIND_MARKERS = Translation("exact", 61, "m", commit=True, reread=0)
-FROM_58, FROM_61, TO_64 = {"log": OffsetRange(58, 72)}, {"log": OffsetRange(61, 72)}, {"log": OffsetRange(50, 64)}
+def home(offset: int, present: Optional[int] = None, **changes: Any) -> GroupPosition:
+    return at(offset, present, direction=TO_UPSTREAM, **{"log": OffsetRange(100, 140), **changes})
 
 
-@pytest.mark.parametrize(
-    ("offset", "present", "changes", "rules", "expected"),
-    [
-        pytest.param(104, None, {}, STAYS, RIGHT, id="absent there"),
-        pytest.param(104, 51, {}, STAYS, RIGHT, id="lags there"),
-        pytest.param(104, 54, {}, STAYS, replace(RIGHT, commit=False), id="right there"),
-        pytest.param(104, 57, {}, STAYS, Translation("would move backwards", 54, "m", False, 3), id="farther there"),
-        pytest.param(104, 57, {}, REWIND, replace(RIGHT, reread=3), id="farther there, and may go back"),
-        pytest.param(137, 51, {}, STAYS, Translation("held: ahead of the ledger by 7"), id="ahead of the mirror"),
-        pytest.param(99, None, {}, STAYS, BEFORE, id="older than the first copied record"),
-        pytest.param(99, 50, {}, STAYS, replace(BEFORE, commit=False), id="older, and there already"),
-        # The loss is counted; what only markers left is none.
-        pytest.param(104, None, FROM_58, STAYS, CLAMPED, id="records left the other log"),
-        pytest.param(104, 54, FROM_58, STAYS, CLAMPED, id="records left it, behind the group"),
-        pytest.param(104, 58, FROM_58, STAYS, replace(CLAMPED, commit=False), id="records left it, and there already"),
-        pytest.param(115, None, FROM_61, STAYS, BEHIND_MARKERS, id="markers left the other log"),
-        pytest.param(115, 60, FROM_61, STAYS, BEHIND_MARKERS, id="markers left it, behind the group"),
-        pytest.param(126, None, TO_64, STAYS, Translation("clamped", 64, "m", True, 4), id="the log ends before"),
-        pytest.param(126, 68, TO_64, STAYS, Translation("exact", 68, "m", False, 0), id="it ends before, and right"),
-    ],
-)
-def test_group_is_moved_to_the_translated_offset_or_left_for_a_reason(
-    offset: int, present: Optional[int], changes: Dict[str, Any], rules: TranslationRules, expected: Translation
-) -> None:
-    assert translate(replace(at(offset, present), **changes), rules) == expected
+def decided(case: GroupPosition, rules: Optional[TranslationRules] = None) -> str:
+    """The verdict; for a translated offset the offset, `m` if the metadata travels, what is read again and lost."""
+    found = translate(case, rules or TranslationRules())
+    if found.new_offset is None:
+        assert not found.commit
+        return found.verdict
+    words = [f"{found.new_offset}{found.metadata}", *["commit"] * found.commit]
+    words += [f"rereads {found.reread}"] * bool(found.reread) + [f"loses {found.lost}"] * bool(found.lost)
+    return f"{found.verdict}: {' '.join(words)}"
 
 
-def test_group_before_what_a_takeover_compared_is_held_for_its_records_are_there_unread() -> None:
-    taken_over = replace(at(99), map=replace(RUN, older=True))
-    assert (translate(taken_over).commit, translate(at(99)).commit) == (False, True)
-    assert "take-over" in translate(taken_over).verdict
-    assert translate(replace(taken_over, position=CommittedOffset(100))).verdict == "exact"
-    back = replace(taken_over, direction=TO_UPSTREAM, position=CommittedOffset(49))
-    assert not translate(back).commit
-
-
-def test_ledger_that_does_not_cover_the_remote_log_from_its_start_moves_no_group_that_is_before_it() -> None:
-    recreated = PartitionMap.of([(5000, 4800, 10)])
-    lagging = replace(at(100), map=recreated, log=OffsetRange(0, 4810))
-    unknown = Translation(f"untranslatable: {UNRECORDED}")
-    for present in (None, 0, 90, 4800):
-        stands = None if present is None else CommittedOffset(present)
-        assert translate(replace(lagging, present=stands)) == unknown
-    assert translate(replace(lagging, position=CommittedOffset(5001))).new_offset == 4801
-    home = replace(lagging, direction=TO_UPSTREAM, log=OffsetRange(0, 5010))
-    assert translate(home) == unknown
-    # The earlier records are gone there.
-    expired = replace(lagging, log=OffsetRange(4805, 4810))
-    assert translate(expired).new_offset == 4805
-
-
-def test_ledger_covers_the_remote_log_where_only_markers_are_before_its_first_row() -> None:
-    maps = FlowMaps({KEY: array("q", [40, 2, 10])})
-    older = replace(at(20), map=maps.of(KEY), log=OffsetRange(0, 12))
-    assert not translate(older).commit
-    maps.pass_markers(KEY, 0)
-    covered = replace(older, map=maps.of(KEY))
-    assert translate(covered) == Translation("before first copied record", 0, commit=True, reread=0)
-    for present in (0, 1, 2):
-        assert not translate(replace(covered, present=CommittedOffset(present))).commit
-    home = replace(covered, direction=TO_UPSTREAM, position=CommittedOffset(1), log=OffsetRange(0, 50))
-    assert translate(home).new_offset == 40
-    assert translate(replace(covered, position=CommittedOffset(44))).new_offset == 6
-
-
-@pytest.mark.parametrize("present", [72, 73])
-def test_group_at_the_end_follows_the_markers_there_and_stays(present: int) -> None:
-    """Lag that only control records make would never go away."""
-    maps = FlowMaps({KEY: array("q", [100, 50, 10, 120, 62, 10])})
-    stands = replace(at(130, present), map=maps.of(KEY), log=OffsetRange(50, 75), last=moved_to(present))
-    assert translate(replace(stands, present=CommittedOffset(72))).commit is False
-    maps.pass_markers(KEY, 75)
-    follows = replace(stands, map=maps.of(KEY))
-    assert translate(follows) == Translation("exact", 75, "m", commit=True, reread=0)
-    assert translate(replace(follows, present=CommittedOffset(75), last=moved_to(75))).commit is False
-    not_at_the_end = translate(replace(follows, position=CommittedOffset(129), present=CommittedOffset(71)))
-    assert (not_at_the_end.new_offset, not_at_the_end.commit) == (71, False)
+def maps(rows: List[int], markers_to: Optional[int] = None) -> Any:
+    found = FlowMaps({KEY: array("q", rows)})
+    if markers_to is not None:
+        found.pass_markers(KEY, markers_to)
+    return found.of(KEY)
 
 
 ONE_RUN = PartitionMap.of([(100, 50, 30)])
+FROM_58, FROM_61, TO_64, WIDE = OffsetRange(58, 72), OffsetRange(61, 72), OffsetRange(50, 64), OffsetRange(50, 90)
+TAKEN_OVER: Dict[str, Any] = {"map": replace(RUN, older=True)}
+# The remote topic was re-created: the ledger does not cover the remote log from its start.
+UNCOVERED: Dict[str, Any] = {"map": PartitionMap.of([(5000, 4800, 10)]), "log": OffsetRange(0, 4810)}
+# Only markers are before the ledger's first row.
+AFTER_MARKERS: Dict[str, Any] = {"map": maps([40, 2, 10], 0), "log": OffsetRange(0, 12)}
+AT_THE_END: Dict[str, Any] = {"map": maps([100, 50, 10, 120, 62, 10], 75), "log": OffsetRange(50, 75)}
+ELSEWHERE = "before first copied record"
+BACK, RIGHT = "would move backwards: 54m rereads 3", "exact: 54m commit"
+
+DECISIONS: Dict[str, Any] = {
+    "absent there": (decided(at(104)), RIGHT),
+    "lags there": (decided(at(104, 51)), RIGHT),
+    "right there": (decided(at(104, 54)), "exact: 54m"),
+    "farther there": (decided(at(104, 57)), BACK),
+    "farther there, and may go back": (decided(at(104, 57), REWIND), f"{RIGHT} rereads 3"),
+    "ahead of the mirror": (decided(at(137, 51)), "held: ahead of the ledger by 7"),
+    "older than the first copied record": (decided(at(99)), f"{ELSEWHERE}: 50 commit"),
+    "older, and there already": (decided(at(99, 50)), f"{ELSEWHERE}: 50"),
+    # The loss is counted; what only markers left is none.
+    "records left the other log": (decided(at(104, log=FROM_58)), "clamped: 58 commit loses 4"),
+    "records left it, and the group is before": (decided(at(104, 54, log=FROM_58)), "clamped: 58 commit loses 4"),
+    "records left it, and there already": (decided(at(104, 58, log=FROM_58)), "clamped: 58 loses 4"),
+    "markers left the other log": (decided(at(115, log=FROM_61)), "exact: 61m commit"),
+    "markers left it, and the group is before": (decided(at(115, 60, log=FROM_61)), "exact: 61m commit"),
+    "the log ends before": (decided(at(126, log=TO_64)), "clamped: 64m commit rereads 4"),
+    "it ends before, and right": (decided(at(126, 68, log=TO_64)), "exact: 68m"),
+    # Records before what a take-over compared are there unread.
+    "before a take-over": (decided(at(99, **TAKEN_OVER)), f"untranslatable: {OLDER}"),
+    "after a take-over": (decided(at(100, **TAKEN_OVER)), "exact: 50m commit"),
+    "back before a take-over": (decided(home(49, **TAKEN_OVER)), f"untranslatable: {OLDER}"),
+    **{
+        f"not covered, {present}": (decided(at(100, present, **UNCOVERED)), f"untranslatable: {UNRECORDED}")
+        for present in (None, 0, 90, 4800)
+    },
+    "covered": (decided(at(5001, **UNCOVERED)), "exact: 4801m commit"),
+    "back, not covered": (
+        decided(home(100, **{**UNCOVERED, "log": OffsetRange(0, 5010)})), f"untranslatable: {UNRECORDED}",
+    ),
+    "not covered, and expired": (
+        decided(at(100, **{**UNCOVERED, "log": OffsetRange(4805, 4810)})), f"{ELSEWHERE}: 4805 commit loses 5",
+    ),
+    "markers are not passed": (
+        decided(at(20, map=maps([40, 2, 10]), log=OffsetRange(0, 12))), f"untranslatable: {UNRECORDED}",
+    ),
+    "markers are passed": (decided(at(20, **AFTER_MARKERS)), f"{ELSEWHERE}: 0 commit"),
+    **{
+        f"among those markers, {present}": (decided(at(20, present, **AFTER_MARKERS)), f"{ELSEWHERE}: 0")
+        for present in (0, 1, 2)
+    },
+    "back among those markers": (decided(home(1, **{**AFTER_MARKERS, "log": OffsetRange(0, 50)})), "exact: 40 commit"),
+    "after those markers": (decided(at(44, **AFTER_MARKERS)), "exact: 6 commit"),
+    # A group at the end follows the markers there: lag that only control records make would never go away.
+    "at the end": (decided(at(130, 72, **AT_THE_END, last=moved_to(72))), "exact: 75m commit"),
+    "at the end, among the markers": (decided(at(130, 73, **AT_THE_END, last=moved_to(73))), "exact: 75m commit"),
+    "at the end, and there": (decided(at(130, 75, **AT_THE_END, last=moved_to(75))), "exact: 75m"),
+    "not at the end": (decided(at(129, 71, **AT_THE_END, last=moved_to(71))), "exact: 71m"),
+    # Metadata travels only if all offsets that it may describe are mapped by one shift.
+    "one shift to the end": (decided(at(104, map=ONE_RUN, log=WIDE, end=130)), RIGHT),
+    "a record is not copied yet": (decided(at(104, map=ONE_RUN, log=WIDE, end=131)), "exact: 54 commit"),
+    "an unknown end": (decided(at(104, map=ONE_RUN, log=WIDE, end=None)), "exact: 54 commit"),
+    "a marker in between": (decided(at(104, log=WIDE, end=130)), "exact: 54 commit"),
+    "after the marker": (decided(at(124, log=WIDE, end=130)), "exact: 66m commit"),
+    "an offset without a record": (
+        decided(at(104, map=PartitionMap.of([(100, 50, 29), (130, 80, 0)]), log=WIDE, end=130)), "exact: 54 commit",
+    ),
+    "nothing after it": (decided(at(130, log=WIDE, end=130)), "exact: 72m commit"),
+    "back by one shift": (decided(home(54, map=ONE_RUN, end=80)), "exact: 104m commit"),
+    "back, a record was written since": (decided(home(54, map=ONE_RUN, end=81)), "exact: 104 commit"),
+    # The remote log was truncated, and copied again.
+    "only we moved it": (
+        decided(at(104, 57, last=MOVED)), "moved back: the remote log lost its tail: 54m commit rereads 3",
+    ),
+    "only we moved it on the source": (
+        decided(home(54, 107, last=replace(MOVED, new_offset=107, from_offset=54))),
+        "would move backwards: 104 rereads 3",
+    ),
+    # A simple group is moved only if no client can have committed for it.
+    "another client committed": (decided(at(104, 51, group=SIMPLE)), f"{FOREIGN}: 54m"),
+    "not where we put it": (decided(at(104, 51, group=SIMPLE, last=moved_to(50))), f"{FOREIGN}: 54m"),
+    "included": (decided(at(104, 51, group=SIMPLE), INCLUDE), RIGHT),
+    "where we put it": (decided(at(104, 51, group=SIMPLE, last=moved_to(51))), RIGHT),
+    "a crash before the commit": (decided(at(104, 51, group=SIMPLE, last=replace(MOVED, new_offset=53))), RIGHT),
+    "where it was translated from": (decided(at(104, 51, group=SIMPLE, left_at=51)), RIGHT),
+    "not where it was translated from": (decided(at(104, 51, group=SIMPLE, left_at=50)), f"{FOREIGN}: 54m"),
+    "its first offset": (decided(at(104, group=SIMPLE)), RIGHT),
+    "MirrorMaker put it there": (decided(at(104, 51, group=SIMPLE, by_mirror=True)), RIGHT),
+    "MirrorMaker did, and it has members": (decided(at(104, 51, group=LIVE, by_mirror=True)), f"{ACTIVE}: 54m"),
+    "MirrorMaker did, on a shared topic": (decided(at(104, 51, group=SIMPLE, by_mirror=True), SHARED), RIGHT),
+    "another flow may have, on a shared topic": (decided(at(104, 51, group=EMPTY), SHARED), f"{ACTIVE}: 54m"),
+    "where we put it on a shared topic": (decided(at(104, 51, group=EMPTY, last=MOVED), SHARED), RIGHT),
+    "included on a shared topic": (
+        decided(at(104, 51, group=SIMPLE), replace(SHARED, simple_groups="include")), f"{ACTIVE}: 54m",
+    ),
+    "its first offset on a shared topic": (decided(at(104, group=SIMPLE), SHARED), RIGHT),
+    # Of several reasons not to move it the first counts.
+    "untranslatable": (decided(at(137, 57, map="no", group=LIVE)), "untranslatable: no"),
+    "held": (decided(at(137, 57, group=LIVE)), "held: ahead of the ledger by 7"),
+    "active": (decided(at(104, 57, group=LIVE)), "active on target: 54m rereads 3"),
+    "foreign": (decided(at(104, 57, group=SIMPLE)), "committed by another client: 54m rereads 3"),
+    "backwards": (decided(at(90, 57, log=OffsetRange(55, 72))), "would move backwards: 55 rereads 2 loses 5"),
+    # A run that copies the partition commits the offset, so it is no fault.
+    "nothing is copied yet": (decided(at(104, map=FlowMaps({}).of(KEY))).partition(":")[0], "held"),
+    "no log there": (decided(at(104, log=None)).partition(":")[0], "untranslatable"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("offset", "end", "a_map", "kept"),
-    [
-        pytest.param(104, 130, ONE_RUN, True, id="one shift to the end"),
-        pytest.param(104, 131, ONE_RUN, False, id="a record that is not copied yet"),
-        pytest.param(104, None, ONE_RUN, False, id="an unknown end"),
-        pytest.param(104, 130, RUN, False, id="a marker in between"),
-        pytest.param(124, 130, RUN, True, id="after the marker"),
-        pytest.param(104, 130, PartitionMap.of([(100, 50, 29), (130, 80, 0)]), False, id="an offset without a record"),
-        pytest.param(115, 130, RUN, False, id="in a gap"),
-        pytest.param(130, 130, RUN, True, id="nothing after it"),
-        pytest.param(99, 130, ONE_RUN, False, id="before the first record"),
-    ],
-)
-def test_metadata_travels_only_where_all_offsets_that_it_may_describe_are_mapped_by_one_shift(
-    offset: int, end: Optional[int], a_map: PartitionMap, kept: bool
-) -> None:
-    found = translate(replace(at(offset), map=a_map, log=OffsetRange(50, 90), end=end))
-    assert (found.commit, found.metadata) == (True, "m" if kept else "")
+@pytest.mark.parametrize(("found", "expected"), DECISIONS.values(), ids=DECISIONS)
+def test_decision(found: str, expected: str) -> None:
+    assert found == expected
 
 
-@given(histories(), st.data())
-def test_what_is_relative_to_the_offset_names_the_same_records_on_the_remote_log(
-    history: History, data: st.DataObject
-) -> None:
-    """A reader that has processed any records after its offset, and keeps their distances from it."""
-    position = data.draw(st.integers(0, history.end[0]))
-    log = OffsetRange(0, history.end[1] + 2)
-    case = GroupPosition(
-        CommittedOffset(position, "m"), TO_DOWNSTREAM, PartitionMap.of(history.rows), log, end=history.end[0]
-    )
-    decided = translate(case)
-    if decided.metadata and decided.new_offset is not None:
-        for upstream in range(position, history.end[0]):
-            assert history.copied[upstream] - upstream == decided.new_offset - position
-
-
-def test_group_that_only_we_moved_goes_back_where_the_records_behind_it_were_copied_anew() -> None:
-    put = replace(at(104, present=57), last=MOVED)
-    back = Translation("moved back: the remote log lost its tail", 54, "m", commit=True, reread=3)
-    assert translate(put) == back
-    assert translate(replace(put, present=CommittedOffset(54), last=moved_to(54))).verdict == "exact"
-    home = replace(put, direction=TO_UPSTREAM, position=CommittedOffset(54), log=OffsetRange(100, 140))
-    home = replace(home, present=CommittedOffset(107), last=replace(MOVED, new_offset=107, from_offset=54))
-    assert translate(home).verdict == "would move backwards"
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"])
+def test_group_with_members_is_never_moved(state: str) -> None:
+    for group in (replace(LIVE, state=state), replace(EMPTY, state=state)):
+        for rules in (TranslationRules(), REWIND, INCLUDE):
+            assert decided(at(104, 51, group=group), rules) == "active on target: 54m"
 
 
 @pytest.mark.parametrize(
@@ -210,64 +215,23 @@ def test_group_that_only_we_moved_goes_back_where_the_records_behind_it_were_cop
         pytest.param(104, 57, None, False, id="never moved"),
     ],
 )
-def test_only_what_nobody_else_moved_counts_as_moved_by_us_alone(
+def test_only_what_no_other_client_moved_counts_as_moved_by_us_alone(
     position: int, stands: Optional[int], last: Optional[GroupOffset], ours: bool
 ) -> None:
     assert only_we_moved(position, stands, last) is ours
 
 
-@pytest.mark.parametrize(
-    ("present", "changes", "rules", "verdict"),
-    [
-        pytest.param(51, {}, STAYS, FOREIGN, id="somebody else committed"),
-        pytest.param(51, {"last": moved_to(50)}, STAYS, FOREIGN, id="not where we put it"),
-        pytest.param(51, {}, INCLUDE, "exact", id="included"),
-        pytest.param(51, {"last": moved_to(51)}, STAYS, "exact", id="where we put it"),
-        pytest.param(51, {"last": replace(MOVED, new_offset=53)}, STAYS, "exact", id="a crash before the commit"),
-        pytest.param(51, {"left_at": 51}, STAYS, "exact", id="where it was translated from"),
-        pytest.param(51, {"left_at": 50}, STAYS, FOREIGN, id="not where it was translated from"),
-        pytest.param(None, {}, STAYS, "exact", id="its first offset"),
-        pytest.param(51, {"by_mirror": True}, STAYS, "exact", id="MirrorMaker put it there"),
-        pytest.param(51, {"by_mirror": True, "group": LIVE}, STAYS, ACTIVE, id="and it has members"),
-        pytest.param(51, {"by_mirror": True}, SHARED, "exact", id="MirrorMaker put it on a shared topic"),
-        pytest.param(51, {"group": EMPTY}, SHARED, ACTIVE, id="another flow may have put it on a shared topic"),
-        pytest.param(51, {"group": EMPTY, "last": MOVED}, SHARED, "exact", id="where we put it on a shared topic"),
-        pytest.param(51, {}, replace(SHARED, simple_groups="include"), ACTIVE, id="included on a shared topic"),
-        pytest.param(None, {}, SHARED, "exact", id="its first offset on a shared topic"),
-    ],
-)
-def test_simple_group_is_moved_only_where_no_client_can_have_committed_for_it(
-    present: Optional[int], changes: Dict[str, Any], rules: TranslationRules, verdict: str
+@given(histories(), st.data())
+def test_what_is_relative_to_the_offset_names_the_same_records_on_the_remote_log(
+    history: History, data: st.DataObject
 ) -> None:
-    found = translate(replace(at(104, present), **{"group": SIMPLE, **changes}), rules)
-    assert (found.verdict, found.commit) == (verdict, verdict == "exact")
-
-
-@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"])
-def test_group_with_members_is_never_moved(state: str) -> None:
-    for group in (replace(LIVE, state=state), replace(EMPTY, state=state)):
-        for rules in (TranslationRules(), REWIND, INCLUDE):
-            decided = translate(replace(at(104, present=51), group=group), rules)
-            assert (decided.verdict, decided.commit, decided.new_offset) == ("active on target", False, 54)
-
-
-@pytest.mark.parametrize(
-    ("facts", "verdict"),
-    [
-        pytest.param(replace(at(137, 57), map="no", group=LIVE), "untranslatable: no", id="untranslatable"),
-        # A run that copies the partition commits the offset, so it is no fault.
-        pytest.param(replace(HERE, map=FlowMaps({}).of(KEY)), "held: ", id="nothing is copied yet"),
-        pytest.param(replace(HERE, log=None), "untranslatable: ", id="no log there"),
-        # Of several reasons the first counts.
-        pytest.param(replace(at(137, 57), group=LIVE), "held: ahead of the ledger by 7", id="held"),
-        pytest.param(replace(at(104, 57), group=LIVE), "active on target", id="active"),
-        pytest.param(replace(at(104, 57), group=SIMPLE), "committed by another client", id="foreign"),
-        pytest.param(replace(at(90, 57), log=OffsetRange(55, 72)), "would move backwards", id="backwards"),
-    ],
-)
-def test_group_that_cannot_be_moved_is_left_for_the_first_reason(facts: GroupPosition, verdict: str) -> None:
-    found = translate(facts)
-    assert found.verdict.startswith(verdict) and not found.commit
+    """A reader that has processed any records after its offset, and keeps their distances from it."""
+    position = data.draw(st.integers(0, history.end[0]))
+    log = OffsetRange(0, history.end[1] + 2)
+    found = translate(at(position, map=PartitionMap.of(history.rows), log=log, end=history.end[0]))
+    if found.metadata and found.new_offset is not None:
+        for upstream in range(position, history.end[0]):
+            assert history.copied[upstream] - upstream == found.new_offset - position
 
 
 def facts(history: History, data: st.DataObject) -> GroupPosition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
 
@@ -73,39 +73,45 @@ def test_lag_counts_from_what_the_source_still_holds(
     assert (found.lag, found.deleted) == (lag, deleted)
 
 
+OVER = ("over groups done", "over check started", "over check done")
+REFUSED_BACK = ("back check started", "back check failed")
+
+
+def cut_over(*steps: str) -> Optional[CutoverStatus]:
+    """From rows of direction, step and status, one a second from 130 s ago on."""
+    names = ("direction", "step", "status")
+    return cutover_status([{**dict(zip(names, each.split())), "at": NOW - 130 + n} for n, each in enumerate(steps)])
+
+
+@pytest.mark.parametrize(
+    ("steps", "status"),
+    [
+        ((), None),
+        (OVER, CutoverStatus("over", "check", True, NOW - 128)),
+        (OVER[:2], CutoverStatus("over", "check", False, NOW - 129)),
+        # A way back that was refused before it changed anything leaves the cut-over as it was.
+        ((*OVER, *REFUSED_BACK, *REFUSED_BACK), CutoverStatus("over", "check", True, NOW - 128)),
+        (REFUSED_BACK, None),
+        (("back check done", "back groups started", "back groups failed"),
+            CutoverStatus("back", "groups", False, NOW - 128, True)),
+        (REFUSED_BACK[:1], CutoverStatus("back", "check", False, NOW - 130)),
+    ],
+)  # fmt: skip
+def test_cutover_is_that_of_the_last_step(steps: Sequence[str], status: Optional[CutoverStatus]) -> None:
+    assert cut_over(*steps) == status
+
+
 def test_flow_that_was_cut_over_needs_no_run_unless_applications_write_on() -> None:
-    ended = replace(RUN, ended=NOW - 120, outcome="ok")
-    steps = [
-        {"direction": "over", "step": step, "status": status, "at": NOW - 130 + number}
-        for number, (step, status) in enumerate([("groups", "done"), ("check", "started"), ("check", "done")])
-    ]
     beats = replace(partition(40, 100), topic="heartbeats", heartbeats=True)
-    flow = replace(FLOW, run=ended, partitions=(beats,))
-    assert [each.code for each in flow.problems] == ["not running"]
-    moved = replace(flow, cutover=cutover_status(steps))
+    flow = replace(FLOW, run=replace(RUN, ended=NOW - 120, outcome="ok"), partitions=(beats,))
+    moved = replace(flow, cutover=cut_over(*OVER))
     assert moved.problems == () and "  cut-over  applications moved to the target" in "\n".join(status_lines(moved))
-    interrupted = replace(flow, cutover=cutover_status(steps[:2]))
-    assert [each.code for each in interrupted.problems] == ["not running"]
     later = replace(moved, partitions=(beats, partition(90, 100)))
     (problem,) = later.problems
     assert problem.code == "written after cut-over" and "10 offsets" in problem.what and "orders-0" in problem.what
-    again = replace(later, run=replace(ended, started=NOW - 100))
-    assert [each.code for each in again.problems] == ["not running"]
-    assert cutover_status([]) is None
-
-
-def test_way_back_that_was_refused_before_it_changed_anything_leaves_the_cutover_as_it_was() -> None:
-    def rows(direction: str, *steps: str) -> List[Dict[str, object]]:
-        found = [each.split() for each in steps]
-        return [{"direction": direction, "step": s, "status": r, "at": float(n)} for n, (s, r) in enumerate(found)]
-
-    over, refused = rows("over", "check started", "check done"), rows("back", "check started", "check failed")
-    later = [{**row, "at": float(n)} for n, row in enumerate([*over, *refused, *refused])]
-    assert cutover_status(later) == cutover_status(over) and cutover_status(refused) is None
-    stuck = cutover_status(rows("back", "check started", "check done", "groups started", "groups failed"))
-    killed = cutover_status(rows("back", "check started"))
-    assert stuck is not None and (stuck.step, stuck.complete, stuck.refused) == ("groups", False, True)
-    assert killed is not None and (killed.complete, killed.refused) == (False, False)
+    again = replace(later, run=replace(RUN, ended=NOW - 120, outcome="ok", started=NOW - 100))
+    for each in (flow, replace(flow, cutover=cut_over(*OVER[:2])), again):
+        assert [problem.code for problem in each.problems] == ["not running"]
 
 
 def test_time_until_deletion_is_that_of_the_next_record_to_copy() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 import pytest
@@ -73,19 +74,6 @@ def test_every_source_topic_is_either_copied_or_skipped_with_a_reason() -> None:
         "odd": "internal topic",
     }
     assert plan.blocked == ()
-
-
-def test_a_remote_topic_with_fewer_partitions_is_grown_and_one_with_more_is_left() -> None:
-    source = topics(few=4, same=4, more=4)
-    target = {
-        f"primary.{name}": TopicDescription(f"primary.{name}", f"remote-{name}", count)
-        for name, count in (("few", 2), ("same", 4), ("more", 9))
-    }
-    plan = plan_topics(flow(), facts(source, target))
-    assert {each.source.name: (each.grow_to, each.create) for each in plan.copied} == {
-        "few": (4, None), "same": (None, None), "more": (None, None),
-    }  # fmt: skip
-    assert [each.remote_topic_id for each in plan.copied] == ["remote-few", "remote-more", "remote-same"]
 
 
 LONG = "x" * 242
@@ -289,38 +277,35 @@ def test_a_dead_letter_topic_is_made_once_as_wide_as_the_widest_topic() -> None:
     assert empty is not None and empty.partitions == 1
 
 
-@pytest.mark.parametrize(
-    "partitioner, present, created_with, keyed_over",
-    [("key", None, 4, 4), ("key", 2, None, 2), ("key", 9, None, 9), (12, None, 12, 12), (12, 12, None, 12)],
-)
-def test_a_topic_whose_keys_are_spread_is_made_as_wide_as_asked_and_never_grown(
-    partitioner: Any, present: Optional[int], created_with: Optional[int], keyed_over: int
-) -> None:
-    there = {} if present is None else {"primary.orders": TopicDescription("primary.orders", "id", present)}
-    copied = only(plan_topics(flow(change=RecordChange(partitioner=partitioner)), facts(topics(orders=4), there)))
-    assert (copied.partitions, copied.remote_partitions, copied.grow_to) == (4, keyed_over, None)
-    assert (copied.create.partitions if copied.create else None) == created_with
+REFUSE, KEEP = {"counts_differ": "refuse"}, {"counts_differ": "keep"}
+KEY, OVER_12 = {"change": RecordChange(partitioner="key")}, {"change": RecordChange(partitioner=12)}
 
 
 @pytest.mark.parametrize(
-    ("settings", "present", "refused", "keyed_over", "grow_to"),
+    ("settings", "present", "expected"),
     [
-        ({"counts_differ": "refuse"}, 2, True, None, None),
-        ({"counts_differ": "refuse"}, 9, True, None, None),
-        ({"counts_differ": "keep"}, 2, False, None, 4),
-        ({"counts_differ": "keep"}, 9, False, None, None),
-        ({"counts_differ": "refuse"}, 4, False, None, None),
-        # The way out that a refused topic names.
-        ({"counts_differ": "refuse", "change": RecordChange(partitioner="key")}, 2, False, 2, None),
-        ({"counts_differ": "refuse", "change": RecordChange(partitioner="key")}, 9, False, 9, None),
-        ({"change": RecordChange(partitioner=12)}, 3, True, None, None),
+        *(({}, None, "create 4"), ({}, 2, "grow to 4"), ({}, 4, "as it is"), ({}, 9, "as it is")),
+        *((KEEP, 2, "grow to 4"), (KEEP, 9, "as it is")),
+        *((REFUSE, 2, "refused"), (REFUSE, 9, "refused"), (REFUSE, 4, "as it is")),
+        # A topic whose keys are spread is made as wide as asked, and never grown.
+        *((KEY, None, "create 4, keyed over 4"), (OVER_12, None, "create 12, keyed over 12")),
+        *((KEY, 2, "as it is, keyed over 2"), (KEY, 9, "as it is, keyed over 9")),
+        *((OVER_12, 12, "as it is, keyed over 12"), (OVER_12, 3, "refused")),
+        # What a refused topic names as a remedy.
+        *(({**REFUSE, **KEY}, 2, "as it is, keyed over 2"), ({**REFUSE, **KEY}, 9, "as it is, keyed over 9")),
     ],
 )
-def test_topic_of_4_partitions_whose_count_differs_there_is_copied_or_refused(
-    settings: Dict[str, Any], present: int, refused: bool, keyed_over: Optional[int], grow_to: Optional[int]
+def test_topic_of_4_partitions_is_created_grown_or_refused_by_the_count_there(
+    settings: Dict[str, Any], present: Optional[int], expected: str
 ) -> None:
-    there = {"primary.orders": TopicDescription("primary.orders", "id", present)}
+    there = {} if present is None else {"primary.orders": TopicDescription("primary.orders", "there", present)}
     plan = plan_topics(flow(**settings), facts(topics(orders=4), there))
-    assert [each.name for each in plan.blocked] == ["orders"] * refused
-    assert [(each.keyed_over, each.grow_to) for each in plan.copied] == [(keyed_over, grow_to)] * (not refused)
-    assert not refused or f"primary.orders {'has ' * ('change' in settings)}{present}" in reasons(plan)["orders"]
+    if expected == "refused":
+        assert [each.name for each in plan.blocked] == ["orders"] and not plan.copied
+        assert re.search(f"primary.orders (has )?{present}", reasons(plan)["orders"])
+        return
+    copied = only(plan)
+    assert (copied.partitions, copied.remote_topic_id) == (4, "" if present is None else "there")
+    said = f"create {copied.create.partitions}" if copied.create else f"grow to {copied.grow_to or 0}"
+    said = said.replace("grow to 0", "as it is")
+    assert expected == said + (f", keyed over {copied.keyed_over}" if copied.keyed_over else "")

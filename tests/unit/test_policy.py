@@ -9,7 +9,7 @@ import pytest
 
 from mirror_lib.config.model import IDENTITY_POLICY, ReplicationFlow
 from mirror_lib.config.values import check_pattern
-from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, why_skipped
+from mirror_lib.topics.filters import PatternFilter, copied_back, name_fault, subscribe_pattern, why_skipped
 from mirror_lib.topics.policy import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,
@@ -207,3 +207,9 @@ def test_pattern_is_taken_only_where_both_languages_read_it_alike() -> None:
     for pattern in (*PYTHON_ONLY, *JAVA_ONLY):
         with pytest.raises(ValueError, match="item 7"):
             check_pattern(pattern, 7)
+
+
+def test_spark_subscribes_to_every_topic_that_may_be_copied() -> None:
+    assert PatternFilter(("a|b", "c.*"), ("b",)).spark_pattern() == "(?:a|b)|(?:c.*)"
+    assert subscribe_pattern(flow(topics=("orders",))) == "(?:orders)|(?:.*heartbeats)"
+    assert subscribe_pattern(flow(topics=("orders",), heartbeats_replication=False)) == "(?:orders)"

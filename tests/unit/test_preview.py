@@ -115,6 +115,8 @@ def test_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         assert reason in text
     total = "create 1 topic, grow 1 topic, change 1 config, create 1 ACL, create 1 internal topic; it copies 3 topics"
     assert text.endswith(f"A->B: a run would {total}")
+    off = "\n".join(preview_lines(example(sync_group_offsets_interval=None)))
+    assert "commits nothing on B: sync.group.offsets.enabled is false" in off
     stays = preview_lines(example(), show_all=True)
     assert any(line.split()[:2] == ["=", "there"] for line in stays)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.kafka.record_batch import HEADER_SIZE
+from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL
 from mirror_lib.kafka.reencoder import build_batches, cut
 from mirror_lib.rows.columns import REMOTE, PartitionRows, columns_of, partition_rows
 from mirror_lib.rows.origin import Provenance
@@ -184,3 +184,11 @@ def test_size_of_a_row_counts_the_header_with_its_origin() -> None:
     for provenance in (None, PROVENANCE):
         found = columns_of(rows, provenance)
         assert found.sizes.to_pylist() == [len(record.body) for record in found.records()]
+
+
+def test_a_batch_of_more_records_than_two_bytes_count_is_numbered_on() -> None:
+    count = 2 * SMALL
+    rows = rows_of([("a", 0, "x", 0)] * count, [(n * 5, None, b"", ()) for n in range(count)])
+    found = columns_of(rows, None)
+    (plain,) = build_batches(found.records(), 0, 7, 1, 0, 1 << 30)
+    assert found.payload() == whole(plain.pieces)[HEADER_SIZE:]

@@ -247,6 +247,7 @@ def test_rows_that_an_earlier_attempt_wrote_are_reported_and_not_written_again()
     ("log", "end", "provenance", "fed", "written"),
     [
         pytest.param([marker(100)], 101, PROVENANCE, (10, 11), [(101, 10), (102, 11)], id="no copy there"),
+        pytest.param([copies(100, 8, 9)], 102, PROVENANCE, (10,), [(102, 10)], id="copies of another micro-batch"),
         pytest.param([copies(100, 10, 11)], 102, None, (10, 11), [(102, 10), (103, 11)], id="no origins"),
         pytest.param([copies(100, 10)], 105, PROVENANCE, (10, 11), [(105, 11)], id="compaction emptied the end"),
         # What a filter that depends on chance took the first time counts: no row comes after a later one's place.

@@ -69,16 +69,12 @@ def test_lines_of_a_narrow_terminal_have_whole_words_and_stand_under_the_last_co
 
 def test_commands_name_the_files_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     hint = "mirror groups rollback CONFIG --run 7 or mirror help CONFIG-1; keep CONFIG"
-    try:
-        name_files(["a file.yaml", "b.json"])
-        assert with_files("mirror plan CONFIG") == "mirror plan 'a file.yaml' b.json"
-        print_lines([hint])
-        assert capsys.readouterr().out == (
-            "mirror groups rollback 'a file.yaml' b.json --run 7 or mirror help CONFIG-1; keep CONFIG\n"
-        )
-    finally:
-        name_files([])
     assert with_files(hint) == hint
+    name_files(["a file.yaml", "b.json"])
+    assert with_files("mirror plan CONFIG") == "mirror plan 'a file.yaml' b.json"
+    print_lines([hint])
+    named = "mirror groups rollback 'a file.yaml' b.json --run 7 or mirror help CONFIG-1; keep CONFIG\n"
+    assert capsys.readouterr().out == named
 
 
 def test_cells_are_broken_between_words_where_that_makes_a_table_fit() -> None:

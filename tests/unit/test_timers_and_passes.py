@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mirror_lib.groups.flow import CycleReport, is_news
+from mirror_lib.groups.flow import CycleReport, cycle_line, is_news
 from mirror_lib.groups.job import CHECKPOINTS, COMMIT, LEDGER, Timers
 from tests.lab.flows import flow_of
 
@@ -32,3 +32,5 @@ def test_first_cycle_and_one_that_wrote_or_found_something_are_news() -> None:
     assert is_news(QUIET, None) and not is_news(replace(QUIET, seconds=9.0), QUIET)
     for change in ({"committed": 1}, {"refused": 1}, {"checkpoints": 1}, {"verdicts": {"exact": 3}}):
         assert is_news(replace(QUIET, **change), QUIET), change
+    not_moved = "1 group not moved, billing: committed by another client"
+    assert "billing" in cycle_line(replace(QUIET, not_moved=(not_moved,)))

@@ -48,36 +48,32 @@ def test_acl_is_left_out_for_a_reason(acl: AclBinding, settings: Dict[str, Any],
     assert (changes.create, [each.reason for each in changes.skipped]) == ((), [reason])
 
 
+def doing(operation: str, acl: AclBinding = READ, **more: str) -> AclBinding:
+    return replace(acl, operation=operation, **more)
+
+
+ALLOWED = (READ, doing("DESCRIBE"), doing("DESCRIBE_CONFIGS"), PREFIX)
+DENIED = [doing(each, permission="DENY") for each in ("ALL", "WRITE", "READ", "DESCRIBE", *CHANGING)]
+
+
 @pytest.mark.parametrize(
-    ("acl", "copy"),
+    ("acl", "settings", "topic"),
     [
-        (READ, replace(READ, topic="A.orders")),
+        *((each, {}, f"A.{each.topic}") for each in (*ALLOWED, *DENIED)),
         # Before its topic.
-        (replace(READ, topic="tomorrow"), replace(READ, topic="A.tomorrow")),
-        (replace(READ, operation="ALL"), replace(READ, topic="A.orders")),
-        *((replace(READ, operation=each), replace(READ, topic="A.orders", operation=each))
-          for each in ("DESCRIBE", "DESCRIBE_CONFIGS")),
-        *((replace(READ, operation=each, permission="DENY"),
-           replace(READ, topic="A.orders", operation=each, permission="DENY"))
-          for each in ("ALL", "WRITE", "READ", "DESCRIBE", *CHANGING)),
-        (PREFIX, replace(PREFIX, topic="A.ord")),
-        (EVERY, replace(EVERY, topic="A.", pattern_type=PREFIXED)),
-        (replace(PREFIX, operation="ALL"), replace(PREFIX, topic="A.ord")),
+        (replace(READ, topic="tomorrow"), {}, "A.tomorrow"),
+        # The right to change a topic is copied only if it is asked for.
+        *((doing(each), {"sync_topic_acls_operations": (each,)}, "A.orders") for each in CHANGING),
+        # Names are kept, and wildcards are asked for.
+        *((each, WIDE, each.topic) for each in (READ, PREFIX, EVERY)),
     ],
-)  # fmt: skip
-def test_acl_becomes_one_of_the_copy(acl: AclBinding, copy: AclBinding) -> None:
-    assert created(acl) == (copy,)
-
-
-@pytest.mark.parametrize("acl", [READ, PREFIX, EVERY])
-def test_acl_stays_as_it_is_where_names_are_kept_and_wildcards_asked_for(acl: AclBinding) -> None:
-    assert created(acl, UNCHANGED, **WIDE) == (acl,)
-
-
-@pytest.mark.parametrize("operation", CHANGING)
-def test_right_to_change_a_topic_is_copied_where_it_is_asked_for(operation: str) -> None:
-    allowed = replace(READ, operation=operation)
-    assert created(allowed, sync_topic_acls_operations=(operation,)) == (replace(allowed, topic="A.orders"),)
+)
+def test_acl_becomes_one_of_the_copy(acl: AclBinding, settings: Dict[str, Any], topic: str) -> None:
+    selected = UNCHANGED if settings is WIDE else COPIED
+    assert created(acl, selected, **settings) == (replace(acl, topic=topic),)
+    assert created(EVERY) == (replace(EVERY, topic="A.", pattern_type=PREFIXED),)
+    # The right to everything becomes the right to read.
+    assert created(doing("ALL")) == created(READ) and created(doing("ALL", PREFIX)) == created(PREFIX)
 
 
 def test_topic_that_another_flow_would_bring_back_has_no_rights_downstream() -> None:
@@ -170,16 +166,16 @@ class Book:
     """Remembers what a flow created, as the table does."""
 
     def __init__(self) -> None:
-        self._acls: List[AclBinding] = []
+        self.acls: List[AclBinding] = []
 
     def made(self, flow: str) -> FrozenSet[AclBinding]:
-        return frozenset(self._acls)
+        return frozenset(self.acls)
 
     def created(self, flow: str, acls: Iterable[AclBinding]) -> None:
-        self._acls += acls
+        self.acls += acls
 
     def given_up(self, flow: str, acls: Iterable[AclBinding]) -> None:
-        self._acls = [each for each in self._acls if each not in acls]
+        self.acls = [each for each in self.acls if each not in acls]
 
 
 def turn(source: Guarded, target: Guarded, book: Book) -> Synced:

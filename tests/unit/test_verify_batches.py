@@ -180,3 +180,24 @@ def test_corrupt_batch_is_an_error() -> None:
 )
 def test_pieces_together(found: List[Optional[Equal]], expected: Settled) -> None:
     assert settled(found, 10) == expected
+
+
+@given(LAYOUTS, st.data())
+def test_what_is_left_is_compared_from_where_the_settled_ends(
+    layout: List[Tuple[int, int, int]], data: st.DataObject
+) -> None:
+    source, remote, runs = copy_of(layout)
+    copied = range_of(source, remote, runs)
+    records = copied.runs.records
+    first = data.draw(st.integers(0, records - 1))
+    until = data.draw(st.integers(first + 1, records))
+    part = part_of(copied, first, until)
+    places = [(up + n, down + n) for up, down, count in copied.runs for n in range(count)]
+    reported = [(up + n, down + n) for up, down, count in part.runs for n in range(count)]
+    assert reported == places[first:until]
+    before = places[first - 1] if first else (copied.source.read_from - 1, copied.remote.read_from - 1)
+    assert (part.source.read_from, part.remote.read_from) == (before[0] + 1, before[1] + 1)
+    if until == records:
+        assert (part.source.read_until, part.remote.read_until) == (copied.source.read_until, copied.remote.read_until)
+    else:
+        assert (part.source.read_until, part.remote.read_until) == (places[until - 1][0] + 1, places[until - 1][1] + 1)

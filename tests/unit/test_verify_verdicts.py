@@ -112,9 +112,9 @@ def partition(
     return CopiedRange(known, NO_RUNS, Bounds(first, first, end, end), Bounds(0, 0, 10, 10), expired)
 
 
-def judged(copied: CopiedRange, *counts: Counts, **more: Any) -> str:
+def judged(copied: CopiedRange, counts: Counts, tail: Optional[Counts] = None, **more: Any) -> str:
     """The verdict, with the kind of the difference and the offsets before the start of the copy."""
-    found = Finding(copied, *counts, **more).verdict()
+    found = Finding(copied, counts, tail, **more).verdict()
     kind = f", {found.difference.kind}" if found.difference else ""
     return found.verdict + kind + f", {found.before_start} before the start" * bool(found.before_start)
 
@@ -127,7 +127,8 @@ def begun(older: bool = False, from_the_start: bool = False, source: int = 0) ->
 
 NO_LEDGER, LATER = (0, 0, 10), partition((4, 10, 10))
 SURPLUS, HEADS = Counts(records=6, tail=3), Counts(head_upstream=4, head_downstream=1)
-DIFFERING, AT_5 = Counts(records=6, differing=1), {"first": Facing(5, 5)}
+DIFFERING = Counts(records=6, differing=1)
+AT_5: Dict[str, Any] = {"first": Facing(5, 5)}
 LOST, UNKNOWN, CHANGED = (("lost", "gone"), ("not on the source", "gone"), ("changed value", "gone"))
 
 PARTITIONS: Dict[str, Any] = {
@@ -185,8 +186,8 @@ def test_difference_that_may_have_another_cause_names_it() -> None:
 
 
 def test_whole_is_said_only_of_what_was_compared_from_the_start_to_the_end_of_the_remote_log() -> None:
-    def scope_of(copied: CopiedRange, *counts: Counts, scope: Scope = EVERYTHING) -> str:
-        verdict = Finding(copied, *counts).verdict()
+    def scope_of(copied: CopiedRange, counts: Counts, tail: Optional[Counts] = None, scope: Scope = EVERYTHING) -> str:
+        verdict = Finding(copied, counts, tail).verdict()
         return summary(VerifyReport("A->B", (TopicVerdict("orders", "there", (verdict,)),)), scope).scope
 
     late, ten = Counts(records=6, head_downstream=1200), Counts(records=10)

@@ -84,6 +84,9 @@ DECISIONS: Dict[str, Any] = {
     # What followed the ledger's position was copied from what is gone: it is left there.
     "a truncated source": ({"known": at(600, 200)}, "MIR-311"),
     "it continues": ({"flow": CONTINUE, "known": at(600, 200)}, "500:300, anchor, data lost 500 to 600"),
+    # Which of the copied records each log still has is unknown.
+    "both logs are truncated": ({"known": at(600, 350)}, "MIR-312"),
+    "both logs are truncated, and the flow continues": ({"flow": CONTINUE, "known": at(600, 350)}, "MIR-312"),
     # Topics that were created again. What follows the ledger's rows may be of the new source topic: it is compared.
     "a new source topic": ({"known": at(600, 200), "key": NEW_SOURCE}, "MIR-316"),
     "it is appended": ({"flow": CONTINUE, "known": at(600, 200), "key": NEW_SOURCE}, f"100:200, anchor, {RECREATED}"),
@@ -216,3 +219,14 @@ def test_remote_log_that_lost_what_only_another_tool_knew_is_refused() -> None:
     refused = cut(FAIL, Position(390, 340), 390)
     assert refused.void_from is None
     assert "its offsets 300 to 339 held what the ledger does not know" in (refused.refused or "")
+
+
+def test_records_of_a_deleted_source_topic_that_the_remote_log_lost_are_named() -> None:
+    passed = first(CONTINUE, at(600, 350), NEW_SOURCE)
+    assert passed.start == Position(100, 300)
+    assert "ends at 300, before offset 350 that was acknowledged" in str(passed.incident)
+    # The same, found when records of the new topic are after them.
+    found = Found(NEW_SOURCE, "", {**at(600, 350), NEW_SOURCE: Position(140, 380)}, SOURCE, TARGET)
+    assert found.had_other_records(300) and not found.had_other_records(350)
+    lost = healed(FAIL, first_range(FAIL, found), SOURCE, Position(100, 350), 100, older=True)
+    assert said(replace(lost, log_start=0)) == "MIR-312"

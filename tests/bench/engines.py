@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -77,13 +76,6 @@ def submit_environment() -> Dict[str, str]:
     environment = {**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("SPARK_SUBMIT_OPTS", None)
     return environment
-
-
-def reported_documents(copy: Copy) -> List[Dict[str, Any]]:
-    """What the main job said of its passes."""
-    lines = (copy.folder / "out.log").read_text().splitlines()
-    documents: List[Dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
-    return [each for each in documents if "batch_id" in each]
 
 
 @contextmanager

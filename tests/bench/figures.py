@@ -5,9 +5,8 @@ Steady state is from 20 % to 80 % of the records for every engine, so it knows n
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
-from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 FROM, UNTIL = 0.2, 0.8
 
@@ -36,13 +35,11 @@ class Observed:
     """
 
     records: int
-    first_seconds: float
     last_seconds: float
     steady_rate: float
     steady_cpu: float
     steady_broker_cpu: float
     whole_cpu: float
-    whole_broker_cpu: float
     peak_bytes: int
 
     @property
@@ -64,7 +61,6 @@ def scaled(samples: Sequence[Seen], times: int) -> List[Seen]:
 
 def observed(began: float, records: int, samples: Sequence[Seen], used: Sequence[Used]) -> Observed:
     """The figures of one copy that began at `began`, whose last sample holds all `records`."""
-    at_first = next(sample for sample in samples if sample.records > 0).at
     at_last = next(sample for sample in samples if sample.records >= records).at
     start = next(sample for sample in samples if sample.records >= FROM * records)
     end = next(sample for sample in samples if sample.records >= UNTIL * records)
@@ -72,13 +68,11 @@ def observed(began: float, records: int, samples: Sequence[Seen], used: Sequence
     cpu, broker_cpu = (_between(used, column, start.at, end.at) for column in ("cpu", "broker_cpu"))
     return Observed(
         records=records,
-        first_seconds=at_first - began,
         last_seconds=at_last - began,
         steady_rate=(end.records - start.records) / (end.at - start.at) if end.at > start.at else 0.0,
         steady_cpu=cpu / millions if millions else 0.0,
         steady_broker_cpu=broker_cpu / millions if millions else 0.0,
         whole_cpu=_between(used, "cpu", began, at_last) / records * 1e6,
-        whole_broker_cpu=_between(used, "broker_cpu", began, at_last) / records * 1e6,
         peak_bytes=max((each.resident_bytes for each in used), default=0),
     )
 
@@ -96,32 +90,3 @@ def interpolated(points: Sequence[Tuple[float, float]], at: float) -> float:
         if at <= x1:
             return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
     return points[-1][1]
-
-
-class Spread(NamedTuple):
-    """The least, the median and the most of several rounds."""
-
-    least: float
-    median: float
-    most: float
-
-    def __str__(self) -> str:
-        if self.least == self.most:
-            return short(self.median)
-        return f"{short(self.least)}–{short(self.median)}–{short(self.most)}"
-
-
-def spread(values: Iterable[float]) -> Optional[Spread]:
-    """`None` where there are no values."""
-    found = sorted(values)
-    return Spread(found[0], statistics.median(found), found[-1]) if found else None
-
-
-def ratios(ours: Mapping[int, float], theirs: Mapping[int, float]) -> List[float]:
-    """Ours to theirs, round by round: each pair was measured one after the other. Rounds that lack one are left out."""
-    return [ours[number] / theirs[number] for number in sorted(set(ours) & set(theirs)) if theirs[number]]
-
-
-def short(value: float) -> str:
-    """Three digits at most, as a ratio or seconds are read: `0.42`, `3.1`, `12`."""
-    return f"{value:.2f}" if abs(value) < 1 else f"{value:.1f}" if abs(value) < 10 else f"{value:.0f}"

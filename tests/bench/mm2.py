@@ -1,50 +1,69 @@
 """`make bench-mm2`: this mirror, MirrorMaker 2 at its defaults and tuned, and a Java loop copy the same topics in turn.
 
 ROUNDS=5, CASES="bytes100 far", ENGINES="mirror tuned", BIG=1. Every copy is compared with its source; one that is not
-equal ends the benchmark. Runs go to RESULTS (.cache/bench/results.json); a case that is measured again replaces itself.
+equal ends the benchmark. Each copy is a line of JSON in RESULTS (.cache/bench/results.json).
 """
 
 from __future__ import annotations
 
+import json
 import os
+import statistics
 import sys
 import tempfile
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
-from mirror_lib.text import grouped, size
-from tests.bench.cases import Case, chosen
+from mirror_lib.text import aligned, grouped, size
+from tests.bench.cases import CASES, Case, chosen
 from tests.bench.digests import Reader
 from tests.bench.engines import BROKER_JVM, COMPARED, COMPARED_CHANGING, ENGINES, compiled
-from tests.bench.page import NAMES, page
-from tests.bench.results import FILE, Results, Run, loaded, save, this_machine
-from tests.bench.rounds import LogPosition, run_case
+from tests.bench.figures import Observed
+from tests.bench.rounds import LogPosition, Run, run_case
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.far_proxy import far, two_listeners
 from tests.lab.ports import free_ports
 
 ONE_WAY_MS = 25
-WARM_UP = Case("warm.up", "", 500_000, 200)
+WARM_UP = Case("warm.up", 500_000, 200)
 # Removed topics must not fill the disk while others are measured.
 PROPERTIES = {"log.segment.delete.delay.ms": "1000"}
+NAMES = {
+    "mirror": "this mirror",
+    "mm2": "MirrorMaker 2",
+    "tuned": "MirrorMaker 2, tuned",
+    "loop": "Java loop",
+    "rows": "engine records",
+}
+Figures = Dict[int, Observed]
 
 
 def run() -> int:
-    """Every chosen case; what the page says of them is printed at the end."""
+    """Every chosen case; a table of all is printed at the end."""
     cases = chosen(os.environ.get("CASES", "").split(), bool(os.environ.get("BIG")))
     engines = os.environ.get("ENGINES", "").split()
     unknown = sorted(set(engines) - set(ENGINES))
     if unknown:
         raise LabError(f"there is no engine {unknown[0]}: choose from {', '.join(ENGINES)}")
-    file = Path(os.environ.get("RESULTS") or FILE)
+    file = Path(os.environ.get("RESULTS") or CACHE / "bench" / "results.json")
     compiled()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    runs: List[Run] = []
+
+    def measured(run: Run) -> None:
+        print(line_of(run), flush=True)
+        runs.append(run)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(asdict(run)) + "\n")
+
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, stand(Path(folder)) as here:
         run_case(here, WARM_UP, ["loop"], 1, lambda _: None)
         for case in cases:
-            measure(here, case, taking_part(case, engines), int(os.environ.get("ROUNDS") or 5), file)
-    print(f"\n{page(loaded(file), cases)}\n{file}")
+            run_case(here, case, taking_part(case, engines), int(os.environ.get("ROUNDS") or 5), measured)
+    print("\n" + "\n".join(aligned(table(runs), right=set(range(2, 7)))))
     return 0
 
 
@@ -54,17 +73,26 @@ def taking_part(case: Case, asked: Sequence[str]) -> Sequence[str]:
     return [engine for engine in asked if case.change is None or engine in can] if asked else can
 
 
-def measure(here: LogPosition, case: Case, engines: Sequence[str], rounds: int, file: Path) -> None:
-    """One case; its runs take the place of those that the file has of it."""
-    results = loaded(file).without(case.name, engines)
-    found = [Results({**results.machine, **this_machine()}, results.runs)]
+def table(runs: Sequence[Run]) -> List[Tuple[str, ...]]:
+    """Medians of each case and engine. Ratios are to tuned MirrorMaker 2 in the same round: least, median, most."""
+    rows: List[Tuple[str, ...]] = [("CASE", "ENGINE", "RECORDS/S", "STEADY RATIO", "WHOLE RATIO", "CPU S", "CPU RATIO")]
+    targets = {case.name: f"{'whole ' * case.whole}{case.target}" for case in CASES if case.target is not None}
+    for case, engine in dict.fromkeys((run.case, run.engine) for run in runs):
+        own, tuned = (
+            {run.round: run.figures for run in runs if (run.case, run.engine) == (case, each)}
+            for each in (engine, "tuned")
+        )
 
-    def noted(run: Run) -> None:
-        print(line_of(run), flush=True)
-        found[0] = found[0].with_run(run)
+        def ratio(figure: Callable[[Observed], float], own: Figures = own, tuned: Figures = tuned) -> str:
+            found = sorted(figure(own[n]) / figure(tuned[n]) for n in own if n in tuned and figure(tuned[n]))
+            ends = (found[0], statistics.median(found), found[-1]) if found else ()
+            return "–".join(dict.fromkeys(f"{each:.2g}" for each in ends))
 
-    run_case(here, case, engines, rounds, noted)
-    save(found[0], file)
+        cpu = statistics.median(each.steady_cpu for each in own.values())
+        rate = grouped(round(statistics.median(each.steady_rate for each in own.values())))
+        ratios = [ratio(lambda e: e.steady_rate), ratio(lambda e: e.whole_rate), ratio(lambda e: e.steady_cpu)]
+        rows.append((case, NAMES[engine], rate, ratios[0], ratios[1], f"{cpu:.2g}", ratios[2]))
+    return [(*row, "TARGET" if row is rows[0] else targets.get(row[0], "")) for row in rows]
 
 
 def line_of(run: Run) -> str:

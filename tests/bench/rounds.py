@@ -14,18 +14,26 @@ from typing import Callable, List, Mapping, Sequence
 from tests.bench.cases import Case
 from tests.bench.changes import AS_IT_IS
 from tests.bench.digests import Digests, Reader, differences, records
-from tests.bench.engines import ENDS, ENGINES, OURS, Copy, reported_documents
-from tests.bench.figures import observed, scaled, without_markers
-from tests.bench.fill import HEADERS, fill
+from tests.bench.engines import ENDS, ENGINES, OURS, Copy
+from tests.bench.figures import Observed, observed, scaled, without_markers
+from tests.bench.fill import fill
 from tests.bench.observer import RemoteTopic, Watch, settle
-from tests.bench.results import Run
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
 
-Watcher = Callable[[Run], None]
-
 JUDGED = ("mirror", "rows", "tuned")
 SCALE_ROUNDS = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One copy of a case by an engine. `load`: the machine's load average."""
+
+    case: str
+    engine: str
+    round: int
+    figures: Observed
+    load: float
 
 
 @dataclass
@@ -42,7 +50,9 @@ class LogPosition:
         return [broker.pid for broker in self.brokers.values()]
 
 
-def run_case(stand: LogPosition, case: Case, engines: Sequence[str], rounds: int, watcher: Watcher) -> None:
+def run_case(
+    stand: LogPosition, case: Case, engines: Sequence[str], rounds: int, watcher: Callable[[Run], None]
+) -> None:
     """Fill the topic, let every engine copy it `rounds` times, and remove it again."""
     fill(stand.brokers["source"], case)
     expected = {engine: _expected(stand, case, engine) for engine in engines}
@@ -88,7 +98,6 @@ def run_one(stand: LogPosition, case: Case, engine: str, number: int, expected: 
         watch.until_copied(case.copied)
         if engine in ENDS:
             watch.until_ended()
-    ended = watch.seen[-1].at - began
     # Aborted records of the source must not be there for any reader, so the remote topic is read without mercy.
     found = differences(expected, stand.reader.digests(copy.target, copy.remote_topic, "read_uncommitted"))
     if found:
@@ -97,20 +106,4 @@ def run_one(stand: LogPosition, case: Case, engine: str, number: int, expected: 
     seen = scaled(without_markers(watch.seen, case.copied), case.records // case.copied)
     figures = observed(began, case.records, seen, watch.used)
     remote.delete()
-    own = sum(float(each["copy_seconds"]) for each in reported_documents(copy)) if engine in OURS else None
-    return Run(
-        case=case.name,
-        engine=engine,
-        round=number,
-        payload_bytes=case.records * payload_bytes(case),
-        figures=figures,
-        ended_seconds=ended if engine in ENDS else None,
-        own_copy_seconds=own,
-        load=os.getloadavg()[0],
-    )
-
-
-def payload_bytes(case: Case) -> int:
-    """Of one record: what its user put in."""
-    beside = sum(len(name) + len(value) for name, value in HEADERS) + len(b"customer-0000000")
-    return case.value_bytes + (beside if case.keys_and_headers else 0)
+    return Run(case.name, engine, number, figures, os.getloadavg()[0])

@@ -1,6 +1,6 @@
 """`make bench-scale`: what a driver costs as partitions grow, and a run as its backlog grows. Every copy is counted.
 
-Figures of one machine go to .cache/bench/scale.json (seconds, MiB) and to the charts growth-NAME.svg next to it.
+Figures of one machine go to .cache/bench/scale.json (seconds, MiB).
 SIZES=100,1000: only these numbers of partitions; the rest stays as it was measured before.
 """
 
@@ -21,7 +21,6 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from matplotlib.figure import Figure
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.loader import load
@@ -46,12 +45,6 @@ ROUNDS = 5
 # Thousands of partitions have small index files here, or the brokers' folders grow by gigabytes.
 BROKERS = {"log.index.size.max.bytes": "65536"}
 
-# Of each table: title and columns.
-CHARTS = {
-    "partitions": ("What a batch costs as partitions grow", ("idle batch", "a record each", "to a record readable")),
-    # The lower line is what is not copying: planning, Spark, ledger.
-    "backlog": ("What a batch costs as its backlog grows", ("batch", "alongside it")),
-}
 FLOW = {"topics": '["load.*"]', "tasks.max": 2, "replication.factor": 1, "emit.heartbeats.enabled": "false"}
 
 
@@ -64,8 +57,7 @@ def run() -> int:
         others = [each for each in tables.get(what, []) if each[what] != size]
         tables[what] = sorted([*others, row], key=lambda each: each[what])
         FILE.write_text(json.dumps(tables, indent=1))
-    for what, rows in tables.items():
-        draw(what, rows)
+    for rows in tables.values():
         print("\n" + "\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])))
     print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}")
     return 0
@@ -76,18 +68,6 @@ def chosen(sizes: Optional[str]) -> List[Tuple[str, int]]:
     if sizes is not None:
         return [("partitions", int(size)) for size in sizes.split(",")]
     return [*(("partitions", size) for size in SIZES), *(("backlog", size) for size in BACKLOGS)]
-
-
-def draw(what: str, rows: Sequence[Mapping[str, float]]) -> None:
-    """The picture of a table. Both axes begin at 0, so that what looks flat is flat."""
-    title, columns = CHARTS[what]
-    figure = Figure(figsize=(6.4, 3.6), layout="tight")
-    axes = figure.subplots()
-    for column in columns:
-        axes.plot([row[what] for row in rows], [row[column] for row in rows], marker="o", label=column)
-    axes.set(title=title, xlabel=what, ylabel="seconds", xlim=(0, None), ylim=(0, None))
-    axes.legend()
-    figure.savefig(FILE.parent / f"growth-{what}.svg")
 
 
 def _cell(value: float) -> str:

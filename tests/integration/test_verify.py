@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 from pyspark.sql import SparkSession
@@ -21,22 +20,27 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.config.record_change import KEY, RecordChange
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import TopicDescription
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.text import as_json
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.verify.flow import FlowComparison
-from mirror_lib.verify.ranges import EVERYTHING, Scope
+from mirror_lib.verify.ranges import Scope
 from mirror_lib.verify.verdicts import TopicVerdict, VerifyReport, report_lines
 from tests.lab.brokers import KafkaBroker
 from tests.lab.murmur2 import partition_of_key
+from tests.lab.one_flow import until
+from tests.lab.readers import read_topic
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
-Header = Tuple[str, Optional[bytes]]
-Run = Tuple[int, int, int]
+NOON = 1_700_000_000_000
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+COMPACTED = {"cleanup.policy": "compact"}
+CLEANED = {**COMPACTED, "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
+Found = Tuple[str, Optional[int], Optional[int]]
+Rows = Callable[[CopiedTopic], Sequence[LedgerRow]]
 
 
 @dataclass(frozen=True)
@@ -45,105 +49,50 @@ class Rec:
 
     value: Optional[bytes]
     key: Optional[bytes] = b"k"
-    headers: Tuple[Header, ...] = (("h", b"1"),)
-    timestamp: int = 1_700_000_000_000
+    headers: Tuple[Tuple[str, Optional[bytes]], ...] = (("h", b"1"),)
+    timestamp: int = NOON
 
 
-def numbered(count: int = 10, prefix: str = "v") -> List[Rec]:
-    return [Rec(f"{prefix}{n}".encode(), f"k{n}".encode(), timestamp=1_700_000_000_000 + n) for n in range(count)]
-
-
-TEN = numbered()
-HARD = [
-    Rec(b"", b""),
-    Rec(None, None, ()),
-    Rec(b"", None, (("", b""), ("h", None), ("h", b""), ("h", b"2"), ("h", b"1"))),
-    Rec(b"x" * 50_000, b"k", (("n\u00e4me", b"\x00\xff"),), 0),
-    Rec(b"\x00", b"\xff", (), -1),
-    Rec(b"old", b"k", (), -5_000_000_000),
-    Rec(b"future", b"k", (), 4_102_444_800_000),
-]
+Log = Sequence[Rec]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A topic of both clusters. `runs` of partition 0; partition 1, if filled, is said to be copied in order.
+    """A topic of two partitions on both clusters, and the verdict on it.
 
-    The difference expected in partition 0: kind and both offsets; nothing where the copy is equal.
+    `runs`: the ledger's ranges of partition 0. `others`: the logs of further partitions, recorded as copied in order.
+    `found`: kind and both offsets of the first difference of partition 0; `other_found`: of partition 1. `places`: how
+    many places differ. `unknown`: a part of each sentence on what was not compared.
     """
 
-    source: Sequence[Rec]
-    remote: Sequence[Rec]
-    runs: Sequence[Run] = ((0, 0, 10),)
-    expected: Optional[Tuple[str, Optional[int], Optional[int]]] = None
-    other_source: Sequence[Rec] = ()
-    other_remote: Sequence[Rec] = ()
-    other_expected: Optional[Tuple[str, Optional[int], Optional[int]]] = None
+    source: Log
+    remote: Log
+    runs: Sequence[Tuple[int, int, int]] = ((0, 0, 10),)
+    found: Optional[Found] = None
+    others: Mapping[int, Tuple[Log, Log]] = field(default_factory=dict)
+    other_found: Optional[Found] = None
+    verdict: str = ""
+    records: Optional[int] = None
+    not_copied: Optional[int] = None
+    places: Optional[int] = None
+    unknown: Optional[Sequence[str]] = None
+    # What is planted otherwise than as above: the ledger's rows, topic configs of either side, the offsets of partition
+    # 0 before which each side is deleted in the end.
+    rows: Optional[Rows] = None
+    configs: Tuple[Mapping[str, str], Mapping[str, str]] = (ANY_TIME, ANY_TIME)
+    expires: Tuple[int, int] = (0, 0)
+    remote_partitions: int = 2
+    transactions: bool = False  # The source is written by `write_transactions`.
+    stamped: bool = False  # Copies have the timestamps that readers of the source see.
+    origins: bool = False  # Copies have the header `mirror.origin`.
+
+    @property
+    def expected(self) -> str:
+        return self.verdict or ("differs" if self.found or self.other_found else "equal")
 
 
-def with_nth(n: int, **changes: object) -> List[Rec]:
-    return [*TEN[:n], replace(TEN[n], **changes), *TEN[n + 1 :]]  # type: ignore[arg-type]
-
-
-LONG = numbered(12, "p")
-CASES: Mapping[str, Case] = {
-    "equal": Case(TEN, TEN),
-    "equal-hard": Case(HARD, HARD, [(0, 0, len(HARD))]),
-    "equal-in-runs": Case(TEN, TEN, [(4, 4, 6), (0, 0, 4)]),
-    "equal-partitions": Case(TEN, TEN, other_source=LONG, other_remote=LONG),
-    "equal-empty": Case([], [], []),
-    "partly-copied": Case(TEN, TEN[:6], [(0, 0, 6)]),
-    "ahead-of-ledger": Case(TEN, TEN[:8], [(0, 0, 6)]),
-    "never-in-ledger": Case(TEN, TEN[:3], []),
-    "lost": Case(TEN, [*TEN[:4], *TEN[5:]], expected=("lost", 4, 4)),
-    "lost-first": Case(TEN, TEN[1:], [(1, 0, 9)], ("lost", 0, None)),
-    "lost-last": Case(TEN, TEN[:9], expected=("lost", 9, 9)),
-    "lost-between-runs": Case(TEN, [*TEN[:4], *TEN[5:]], [(0, 0, 4), (5, 4, 5)], ("lost", 4, None)),
-    "doubled": Case(TEN, [*TEN[:5], TEN[4], *TEN[5:]], expected=("doubled", 5, 5)),
-    "doubled-last": Case(TEN, [*TEN, TEN[9]], expected=("doubled", None, 10)),
-    "doubled-between-runs": Case(TEN, [*TEN[:5], TEN[4], *TEN[5:]], [(0, 0, 5), (5, 6, 5)], ("doubled", None, 5)),
-    "doubled-first": Case(TEN, [TEN[0], *TEN], expected=("doubled", 1, 1)),
-    "swapped": Case(TEN, [*TEN[:3], TEN[4], TEN[3], *TEN[5:]], expected=("swapped", 3, 3)),
-    "swapped-far": Case(TEN, [TEN[9], *TEN[1:9], TEN[0]], expected=("swapped", 0, 0)),
-    "key": Case(TEN, with_nth(2, key=b"other"), expected=("changed key", 2, 2)),
-    "value": Case(TEN, with_nth(2, value=b"other"), expected=("changed value", 2, 2)),
-    "header-value": Case(TEN, with_nth(2, headers=(("h", b"2"),)), expected=("changed headers", 2, 2)),
-    "header-name": Case(TEN, with_nth(2, headers=(("g", b"1"),)), expected=("changed headers", 2, 2)),
-    "header-null": Case(
-        with_nth(2, headers=(("h", None),)), with_nth(2, headers=(("h", b""),)), expected=("changed headers", 2, 2)
-    ),
-    "header-lost": Case(TEN, with_nth(2, headers=()), expected=("changed headers", 2, 2)),
-    "header-order": Case(
-        with_nth(2, headers=(("h", b"1"), ("h", b"2"))),
-        with_nth(2, headers=(("h", b"2"), ("h", b"1"))),
-        expected=("changed headers", 2, 2),
-    ),
-    "timestamp": Case(TEN, with_nth(2, timestamp=1_700_000_000_003), expected=("changed timestamp", 2, 2)),
-    "timestamp-none": Case(with_nth(2, timestamp=-1), with_nth(2, timestamp=0), expected=("changed timestamp", 2, 2)),
-    "key-null": Case(with_nth(2, key=None), with_nth(2, key=b""), expected=("changed key", 2, 2)),
-    "value-null": Case(with_nth(2, value=b""), with_nth(2, value=None), expected=("changed value", 2, 2)),
-    "boundary": Case(
-        with_nth(2, key=b"ab", value=b"c"), with_nth(2, key=b"a", value=b"bc"), expected=("changed key, value", 2, 2)
-    ),
-    "wrong-partition": Case(
-        TEN,
-        [*TEN[:4], *TEN[5:]],
-        expected=("wrong partition", 4, 4),
-        other_source=LONG,
-        other_remote=[*LONG[:7], TEN[4], *LONG[7:]],
-        other_expected=("wrong partition", 7, 7),
-    ),
-    "foreign": Case(
-        TEN, [*TEN[:5], Rec(b"stranger"), *TEN[5:]], [(0, 0, 5), (5, 6, 5)], ("not on the source", None, 5)
-    ),
-    "foreign-behind": Case(TEN, [*TEN, Rec(b"stranger")], expected=("not on the source", None, 10)),
-    "foreign-before-more": Case(TEN, [*TEN[:6], Rec(b"stranger")], [(0, 0, 6)], ("not on the source", 6, 6)),
-    "not-in-ledger": Case(TEN, TEN, [(0, 0, 4), (6, 6, 4)], ("ledger is wrong", 4, 4)),
-    "contradiction": Case(TEN, TEN, [(0, 0, 10), (3, 7, 1)], ("ledger is wrong", None, None)),
-}
-
-
-ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+def topic_of(case: str) -> str:
+    return f"verify.{case}"
 
 
 def refuse_failure(error: object, _message: object) -> None:
@@ -154,7 +103,7 @@ class Lab:
     """Two clusters and a ledger, filled by hand."""
 
     def __init__(self, spark: SparkSession, source: KafkaBroker, target: KafkaBroker, state: Path) -> None:
-        self.spark = spark
+        self.spark, self.brokers = spark, (source, target)
         self.flow = ReplicationFlow(
             ClusterConfig("primary", {"bootstrap.servers": source.bootstrap}),
             ClusterConfig("backup", {"bootstrap.servers": target.bootstrap}),
@@ -162,57 +111,276 @@ class Lab:
         self.source, self.target = KafkaCluster(self.flow.source), KafkaCluster(self.flow.target)
         self.ledger = OffsetSyncTable(spark, str(state))
 
-    def create(
-        self, bootstrap: str, names: Sequence[str], config: Optional[Dict[str, str]] = None, partitions: int = 2
-    ) -> None:
-        topics = [NewTopic(name, partitions, replication_factor=1, config=config or {}) for name in names]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+    def plant(self, cases: Mapping[str, Case], batch: int = 10_000) -> None:
+        """Make the topics and the ledger's rows of all cases. `batch`: the records of a record batch at most."""
+        at = {topic_of(name): case for name, case in cases.items()}
+        self._create(0, [NewTopic(name, 2, 1, config=dict(case.configs[0])) for name, case in at.items()])
+        remote = [(f"primary.{name}", case) for name, case in at.items()]
+        self._create(1, [NewTopic(name, e.remote_partitions, 1, config=dict(e.configs[1])) for name, e in remote])
+        for name in (name for name, case in at.items() if case.transactions):
+            write_transactions(self.brokers[0], name)
+        upstream = {(name, 0): case.source for name, case in at.items() if not case.transactions}
+        upstream.update({(name, n): logs[0] for name, case in at.items() for n, logs in case.others.items()})
+        self._write(0, upstream, batch)
+        copied = self.copied(cases)
+        downstream, rows = {}, []
+        for each, case in zip(copied, at.values()):
+            for n, log in ((0, case.remote), *((n, logs[1]) for n, logs in case.others.items())):
+                downstream[each.remote_topic, n] = self._as_copied(each, case, log)
+            rows += (case.rows or in_order(case))(each)
+        self._write(1, downstream, batch)
+        self.ledger.append(self.flow.name, rows, run_id="by hand", query_id="", batch_id=-1)
+        for each, case in zip(copied, at.values()):
+            for broker, topic, offset in zip(self.brokers, (each.source.name, each.remote_topic), case.expires):
+                if offset:
+                    broker.expire(topic, {0: offset})
+
+    def _create(self, side: int, topics: List[NewTopic]) -> None:
+        admin = AdminClient({"bootstrap.servers": self.brokers[side].bootstrap})
         for created in admin.create_topics(topics).values():
             created.result()
 
-    def write(self, bootstrap: str, records: Mapping[Tuple[str, int], Sequence[Rec]]) -> None:
+    def _write(self, side: int, logs: Mapping[Tuple[str, int], Log], batch: int) -> None:
         """Write in order. librdkafka takes a timestamp of 0 or less for "now", so kafka-python writes those."""
+        servers = self.brokers[side].bootstrap
         # Idempotent: a batch that is sent again must not come behind the next one.
-        usual = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        odd = KafkaProducer(bootstrap_servers=bootstrap)
-        for (topic, partition), written in records.items():
-            for record in written:
-                headers: List[Any] = list(record.headers)
-                if record.timestamp > 0:
-                    when = record.timestamp
-                    usual.produce(
-                        topic, record.value, record.key, partition, refuse_failure, headers=headers, timestamp=when
-                    )
-                    continue
-                usual.flush()
-                odd.send(topic, record.value, record.key, headers, partition, record.timestamp).get(timeout=30)
+        usual = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "batch.num.messages": batch})
+        odd = KafkaProducer(bootstrap_servers=servers)
+        for (topic, partition), log in logs.items():
+            for record in log:
+                headers, when = list(record.headers), record.timestamp
+                content: Any = (topic, record.value, record.key)
+                if when > 0:
+                    usual.produce(*content, partition, refuse_failure, headers=headers, timestamp=when)
+                else:
+                    usual.flush()
+                    odd.send(*content, headers, partition, when).get(timeout=30)
         usual.flush()
         odd.close()
 
-    def enter(self, topics: Sequence[CopiedTopic], runs: Mapping[Tuple[str, int], Sequence[Run]]) -> None:
-        rows = [
-            LedgerRow(topic.source.name, topic.remote_topic, p, topic.source.topic_id, topic.remote_topic_id, *run)
-            for topic in topics
-            for p in range(2)
-            for run in runs.get((topic.source.name, p), ())
-        ]
-        self.append(rows)
+    def _as_copied(self, topic: CopiedTopic, case: Case, log: Log) -> Log:
+        if case.stamped:
+            seen = read_topic(self.brokers[0], topic.source.name)[0]
+            return [replace(record, timestamp=seen[offset].timestamp) for offset, record in enumerate(log)]
+        return [with_origin(topic, record) for record in log] if case.origins else log
 
-    def append(self, rows: Sequence[LedgerRow]) -> None:
-        self.ledger.append(self.flow.name, rows, run_id="by hand", query_id="", batch_id=-1)
-
-    def copied(self, names: Sequence[str]) -> List[CopiedTopic]:
+    def copied(self, cases: Mapping[str, Case], **fields: Any) -> List[CopiedTopic]:
         sources, remotes = self.source.topics(), self.target.topics()
-        return [CopiedTopic(sources[n], f"primary.{n}", remotes[f"primary.{n}"].topic_id, 2) for n in names]
+        return [
+            CopiedTopic(sources[name], f"primary.{name}", remotes[f"primary.{name}"].topic_id, 2, **fields)
+            for name in map(topic_of, cases)
+        ]
 
-    def verify(
-        self, names: Sequence[str], flow: Optional[ReplicationFlow] = None, scope: Scope = EVERYTHING
-    ) -> VerifyReport:
-        return self.compare(flow or self.flow, self.copied(names), scope=scope)
+    def verify(self, cases: Mapping[str, Case], change: Optional[RecordChange] = None, **settings: Any) -> VerifyReport:
+        """Compare by the flow with this change and these settings. A flow that repartitions knows it of each topic."""
+        flow = replace(self.flow, **settings, **({} if change is None else {"change": change}))
+        keyed = {"keyed_over": 2} if change is not None and change.partitioner == KEY else {}
+        return self.compare(flow, self.copied(cases, **keyed))
 
     def compare(self, flow: ReplicationFlow, copied: Sequence[CopiedTopic], **more: Any) -> VerifyReport:
         clusters = self.source, self.target
         return FlowComparison(self.spark, flow, self.ledger, copied, *clusters, **more).report()
+
+
+def in_order(case: Case) -> Rows:
+    """What a flow records that keeps partitions."""
+
+    def rows(topic: CopiedTopic) -> List[LedgerRow]:
+        names, ids = (topic.source.name, topic.remote_topic), (topic.source.topic_id, topic.remote_topic_id)
+        found = [LedgerRow(*names, 0, *ids, *run) for run in case.runs]
+        return found + [LedgerRow(*names, n, *ids, 0, 0, len(logs[0])) for n, logs in case.others.items() if logs[0]]
+
+    return rows
+
+
+def write_transactions(broker: KafkaBroker, topic: str) -> None:
+    """Offsets 0-2 committed, 3 marker, 4-6 aborted, 7 marker, 8-9 committed, 10 marker."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions()
+    for values, end in (
+        ("abc", producer.commit_transaction), ("xyz", producer.abort_transaction), ("de", producer.commit_transaction)
+    ):  # fmt: skip
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=0, timestamp=NOON)
+        producer.flush()
+        end()
+
+
+def verdict_of(report: VerifyReport, case: str) -> TopicVerdict:
+    (found,) = [topic for topic in report.topics if topic.topic == topic_of(case)]
+    return found
+
+
+def unknown(topic: TopicVerdict) -> List[str]:
+    return [reason for partition in topic.partitions for reason in partition.unknown]
+
+
+def verdicts(report: VerifyReport, *cases: str) -> List[str]:
+    return [verdict_of(report, case).verdict for case in cases]
+
+
+def wrong(report: VerifyReport, cases: Mapping[str, Case]) -> Dict[str, TopicVerdict]:
+    """The verdicts that are not those of their cases."""
+    found = {name: verdict_of(report, name) for name in cases}
+    return {name: topic for name, topic in found.items() if not is_right(topic, cases[name])}
+
+
+def is_right(topic: TopicVerdict, case: Case) -> bool:
+    differences = {d.partition: (d.kind, d.upstream_offset, d.downstream_offset) for d in topic.differences}
+    expected = {n: each for n, each in enumerate((case.found, case.other_found)) if each}
+    places, sentences = sum(d.records for d in topic.differences), unknown(topic)
+    counted = [(case.records, topic.records), (case.not_copied, topic.not_copied), (case.places, places)]
+    return (
+        (topic.verdict, differences) == (case.expected, expected)
+        and topic.fine == (case.expected in ("equal", "expired"))
+        and all(wanted in (None, count) for wanted, count in counted)
+        and (case.unknown is None or len(sentences) == len(case.unknown))
+        and all(part in sentence for part, sentence in zip(case.unknown or (), sentences))
+    )
+
+
+def numbered(count: int = 10, prefix: str = "v") -> List[Rec]:
+    return [Rec(f"{prefix}{n}".encode(), f"k{n}".encode(), timestamp=NOON + n) for n in range(count)]
+
+
+TEN, LONG, STRANGER = numbered(), numbered(12, "p"), Rec(b"stranger")
+HARD = [
+    Rec(b"", b""),
+    Rec(None, None, ()),
+    Rec(b"", None, (("", b""), ("h", None), ("h", b""), ("h", b"2"), ("h", b"1"))),
+    Rec(b"x" * 50_000, b"k", (("n\u00e4me", b"\x00\xff"),), 0),
+    Rec(b"\x00", b"\xff", (), -1),
+    Rec(b"old", b"k", (), -5_000_000_000),
+    Rec(b"future", b"k", (), 4_102_444_800_000),
+]
+COMMITTED = [Rec(value.encode(), None, ()) for value in "abcde"]
+WITHOUT_4, FOREIGN_AT_5 = [*TEN[:4], *TEN[5:]], [*TEN[:5], STRANGER, *TEN[5:]]
+SHARED_LOG = [STRANGER, *TEN[:4], STRANGER, *TEN[4:], STRANGER]
+AFTER_THE_LEDGER = "records in the remote log are after the ledger's last row: "
+
+
+def with_nth(n: int, **changes: object) -> List[Rec]:
+    return [*TEN[:n], replace(TEN[n], **changes), *TEN[n + 1 :]]  # type: ignore[arg-type]
+
+
+def changed(kind: str, there: Mapping[str, object], here: Optional[Mapping[str, object]] = None) -> Case:
+    """Record 2 with fields `there` on the remote log, and `here` on the source."""
+    return Case(with_nth(2, **(here or {})), with_nth(2, **there), found=(f"changed {kind}", 2, 2))
+
+
+CASES: Mapping[str, Case] = {
+    "equal": Case(TEN, TEN, records=10, not_copied=0),
+    "equal-hard": Case(HARD, HARD, [(0, 0, len(HARD))]),
+    "equal-in-runs": Case(TEN, TEN, [(4, 4, 6), (0, 0, 4)]),
+    "equal-partitions": Case(TEN, TEN, others={1: (LONG, LONG)}, records=22),
+    "equal-empty": Case([], [], [], records=0),
+    "equal-compacted": Case(TEN, TEN, configs=(COMPACTED, COMPACTED)),
+    "partly-copied": Case(TEN, TEN[:6], [(0, 0, 6)], records=6, not_copied=4),
+    "ahead-of-ledger": Case(
+        TEN, TEN[:8], [(0, 0, 6)], records=8, not_copied=2, unknown=[f"2 {AFTER_THE_LEDGER}compared"]
+    ),
+    "never-in-ledger": Case(TEN, TEN[:3], [], records=3),
+    "lost": Case(TEN, WITHOUT_4, found=("lost", 4, 4)),
+    "lost-first": Case(TEN, TEN[1:], [(1, 0, 9)], ("lost", 0, None)),
+    "lost-last": Case(TEN, TEN[:9], found=("lost", 9, 9)),
+    "lost-between-runs": Case(TEN, WITHOUT_4, [(0, 0, 4), (5, 4, 5)], ("lost", 4, None)),
+    "doubled": Case(TEN, [*TEN[:5], TEN[4], *TEN[5:]], found=("doubled", 5, 5)),
+    "doubled-last": Case(TEN, [*TEN, TEN[9]], found=("doubled", None, 10)),
+    "doubled-between-runs": Case(TEN, [*TEN[:5], TEN[4], *TEN[5:]], [(0, 0, 5), (5, 6, 5)], ("doubled", None, 5)),
+    "doubled-first": Case(TEN, [TEN[0], *TEN], found=("doubled", 1, 1)),
+    "swapped": Case(TEN, [*TEN[:3], TEN[4], TEN[3], *TEN[5:]], found=("swapped", 3, 3)),
+    "swapped-far": Case(TEN, [TEN[9], *TEN[1:9], TEN[0]], found=("swapped", 0, 0)),
+    "key": changed("key", {"key": b"other"}),
+    "key-null": changed("key", {"key": b""}, {"key": None}),
+    "value": changed("value", {"value": b"other"}),
+    "value-null": changed("value", {"value": None}, {"value": b""}),
+    "boundary": changed("key, value", {"key": b"a", "value": b"bc"}, {"key": b"ab", "value": b"c"}),
+    "header-value": changed("headers", {"headers": (("h", b"2"),)}),
+    "header-name": changed("headers", {"headers": (("g", b"1"),)}),
+    "header-null": changed("headers", {"headers": (("h", b""),)}, {"headers": (("h", None),)}),
+    "header-lost": changed("headers", {"headers": ()}),
+    "header-order": changed(
+        "headers", {"headers": (("h", b"2"), ("h", b"1"))}, {"headers": (("h", b"1"), ("h", b"2"))}
+    ),
+    "timestamp": changed("timestamp", {"timestamp": NOON + 3}),
+    "timestamp-none": changed("timestamp", {"timestamp": 0}, {"timestamp": -1}),
+    "wrong-partition": Case(
+        TEN,
+        WITHOUT_4,
+        found=("wrong partition", 4, 4),
+        others={1: (LONG, [*LONG[:7], TEN[4], *LONG[7:]])},
+        other_found=("wrong partition", 7, 7),
+    ),
+    "foreign": Case(TEN, FOREIGN_AT_5, [(0, 0, 5), (5, 6, 5)], ("not on the source", None, 5)),
+    "foreign-behind": Case(TEN, [*TEN, STRANGER], found=("not on the source", None, 10)),
+    "foreign-before-more": Case(TEN, [*TEN[:6], STRANGER], [(0, 0, 6)], ("not on the source", 6, 6)),
+    "not-in-ledger": Case(TEN, TEN, [(0, 0, 4), (6, 6, 4)], ("ledger is wrong", 4, 4)),
+    "contradiction": Case(TEN, TEN, [(0, 0, 10), (3, 7, 1)], ("ledger is wrong", None, None)),
+    # Aborted records and markers are gaps; an aborted record that was copied is none.
+    "transactions": Case([], COMMITTED, [(0, 0, 3), (8, 3, 2), (11, 5, 0)], transactions=True, records=5),
+    "aborted-copied": Case(
+        [],
+        [*COMMITTED[:3], Rec(b"x", None, ()), *COMMITTED[3:]],
+        [(0, 0, 3), (4, 3, 1), (8, 4, 2)],
+        ("not on the source", 4, 3),
+        transactions=True,
+    ),
+    # What expired on a side is counted, and the rest is compared, from the edge on.
+    "expired-source": Case(
+        TEN, TEN, expires=(4, 0), records=6, unknown=["4 copied records expired on the source and cannot be compared"]
+    ),
+    "expired-remote": Case(
+        TEN,
+        TEN,
+        expires=(0, 7),
+        records=3,
+        unknown=["7 copied records expired on the remote log and cannot be compared"],
+    ),
+    "expired-all": Case(TEN, TEN, expires=(10, 0), verdict="expired", records=0),
+    "expired-and-changed": Case(TEN, with_nth(6, value=b"other"), found=("changed value", 6, 6), expires=(5, 0)),
+    "edge-lost": Case(TEN, [*TEN[:4], *TEN[6:]], [(0, 0, 4), (6, 4, 4)], ("lost", 5, None), expires=(5, 0)),
+    "edge-added": Case(
+        TEN,
+        [*TEN[:4], STRANGER, *TEN[4:]],
+        [(0, 0, 4), (4, 5, 6)],
+        ("not on the source", None, 4),
+        expires=(4, 0),
+    ),
+    "edge-markers": Case(
+        [], COMMITTED, [(0, 0, 3), (8, 3, 2), (11, 5, 0)], transactions=True, expires=(5, 0), records=2
+    ),
+    # What cannot be compared is not called equal: compacted logs without a ledger, as with another mirror's `state:`.
+    "nothing-copied": Case(TEN, [], [], verdict="not compared", configs=(COMPACTED, COMPACTED)),
+    "no-ledger": Case(
+        TEN,
+        TEN,
+        [],
+        verdict="not compared",
+        configs=(COMPACTED, COMPACTED),
+        unknown=[f"10 {AFTER_THE_LEDGER}not compared"],
+    ),
+    "wider": Case(TEN, TEN, remote_partitions=4),
+    "wider-filled": Case(
+        TEN, TEN, remote_partitions=4, others={2: ([], [STRANGER])}, verdict="not compared", records=10
+    ),
+    # The ledger begins where another tool ended.
+    "taken-over": Case(
+        TEN,
+        [Rec(b"by another"), *TEN[4:]],
+        [(4, 1, 6)],
+        records=6,
+        unknown=[
+            "4 records on the source are before the ledger's first row: not compared",
+            "1 records in the remote log are before the ledger's first row: not compared",
+        ],
+    ),
+    "shared": Case(TEN, SHARED_LOG, [(0, 1, 4), (4, 6, 6)], ("not on the source", None, 5)),
+    "append-time": Case(TEN, TEN, configs=({"message.timestamp.type": "LogAppendTime"}, ANY_TIME), stamped=True),
+    "append-time-wrong": Case(
+        TEN, TEN, found=("changed timestamp", 0, 0), configs=({"message.timestamp.type": "LogAppendTime"}, ANY_TIME)
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -228,464 +396,154 @@ def lab(
     lab.target.close()
 
 
-def topic_of(case: str) -> str:
-    return f"verify.{case}"
-
-
 @pytest.fixture(scope="module")
-def filled(lab: Lab) -> List[str]:
-    """Every case planted; the topics' names."""
-    names = [topic_of(case) for case in CASES]
-    lab.create(lab.flow.source.bootstrap_servers, names, ANY_TIME)
-    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}" for name in names], ANY_TIME)
-    upstream: Dict[Tuple[str, int], Sequence[Rec]] = {}
-    downstream: Dict[Tuple[str, int], Sequence[Rec]] = {}
-    runs: Dict[Tuple[str, int], Sequence[Run]] = {}
-    for name, case in CASES.items():
-        topic = topic_of(name)
-        upstream[topic, 0], upstream[topic, 1] = case.source, case.other_source
-        downstream[f"primary.{topic}", 0], downstream[f"primary.{topic}", 1] = case.remote, case.other_remote
-        runs[topic, 0] = case.runs
-        runs[topic, 1] = [(0, 0, len(case.other_source))] if case.other_source else []
-    lab.write(lab.flow.source.bootstrap_servers, upstream)
-    lab.write(lab.flow.target.bootstrap_servers, downstream)
-    lab.enter(lab.copied(names), runs)
-    return names
+def filled(lab: Lab) -> Mapping[str, Case]:
+    lab.plant(CASES)
+    return CASES
 
 
-BY_RECORD = pytest.param(True, id="by-record", marks=pytest.mark.long)
+@pytest.mark.parametrize("by_record", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_each_case_has_its_verdict_and_the_report_says_the_same_as_lines_and_as_json(
+    lab: Lab, filled: Mapping[str, Case], by_record: bool
+) -> None:
+    report = lab.compare(lab.flow, lab.copied(filled), scope=Scope(by_record=by_record))
 
-
-@pytest.fixture(scope="module", params=[pytest.param(False, id="by-batch"), BY_RECORD])
-def planted(lab: Lab, filled: List[str], request: pytest.FixtureRequest) -> VerifyReport:
-    """One verification of all cases."""
-    return lab.verify(filled, scope=Scope(by_record=request.param))
-
-
-def verdict_of(report: VerifyReport, case: str) -> TopicVerdict:
-    (found,) = [topic for topic in report.topics if topic.topic == topic_of(case)]
-    return found
-
-
-def unknown(topic: TopicVerdict) -> List[str]:
-    return [reason for partition in topic.partitions for reason in partition.unknown]
-
-
-@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.expected is None])
-def test_an_equal_copy_is_green(planted: VerifyReport, case: str) -> None:
-    topic = verdict_of(planted, case)
-
-    assert (topic.verdict, topic.differences) == ("equal", ())
-
-
-@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.expected is not None])
-def test_a_planted_difference_is_red_with_its_kind_and_both_offsets(planted: VerifyReport, case: str) -> None:
-    topic = verdict_of(planted, case)
-    found = {d.partition: (d.kind, d.upstream_offset, d.downstream_offset) for d in topic.differences}
-    expected = {0: CASES[case].expected, 1: CASES[case].other_expected}
-
-    assert topic.verdict == "differs"
-    assert found == {partition: difference for partition, difference in expected.items() if difference}
-
-
-def test_records_are_counted_once(planted: VerifyReport) -> None:
-    equal, both = verdict_of(planted, "equal"), verdict_of(planted, "equal-partitions")
-
-    # Each record: key k0, value v0, header h=1.
-    assert equal.records == 10
-    assert both.records == 22
-    assert verdict_of(planted, "partly-copied").records == 6
-    assert [verdict_of(planted, case).not_copied for case in ("equal", "partly-copied", "ahead-of-ledger")] == [0, 4, 2]
-    assert verdict_of(planted, "equal-empty").records == 0
-
-
-def test_what_was_written_but_not_yet_entered_is_compared_and_said(planted: VerifyReport) -> None:
-    topic = verdict_of(planted, "ahead-of-ledger")
-
-    assert topic.records == 8
-    (sentence,) = unknown(topic)
-    assert sentence.startswith("2 records in the remote log are after the ledger's last row: compared")
-    assert verdict_of(planted, "never-in-ledger").records == 3
-
-
-def test_the_report_is_red_as_a_whole_and_says_the_same_as_lines_and_as_json(planted: VerifyReport) -> None:
-    assert not planted.equal
-    lines = report_lines(planted)
+    assert wrong(report, CASES) == {}
+    assert not report.equal
+    assert [each.partition for each in verdict_of(report, "wider-filled").partitions if each.unknown] == [2]
+    lines = report_lines(report)
     assert lines[0].split() == ["TOPIC", "REMOTE", "TOPIC", "PARTITIONS", "RECORDS", "NOT", "COPIED", "VERDICT"]
-    assert len({line.rindex(" ") for line in lines[: len(CASES) + 1]}) == 1
+    assert len({line.rindex(" ") for line in lines[: len(CASES) + 1] if not line.endswith("not compared")}) == 1
     said = "verify.swapped-0: swapped at upstream offset 3 and downstream offset 3"
     assert any(line.startswith(said) for line in lines)
-    topics = json.loads(as_json(planted))["topics"]
-    (swapped,) = [topic for topic in topics if topic["topic"] == "verify.swapped"]
+    (swapped,) = [topic for topic in json.loads(as_json(report))["topics"] if topic["topic"] == "verify.swapped"]
     assert (swapped["verdict"], len(swapped["partitions"]), swapped["records"]) == ("differs", 2, 10)
     assert "swapped" in [each["difference"]["kind"] for each in swapped["partitions"] if each["difference"]]
 
 
-def delete_before(bootstrap: str, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for deleted in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        deleted.result()
+def test_records_of_other_writers_are_no_difference_where_remote_topics_are_shared(
+    lab: Lab, filled: Mapping[str, Case]
+) -> None:
+    names = {name: filled[name] for name in ("shared", "wider-filled", "lost")}
+    report = lab.verify(names, shared_remote_topics=True)
 
-
-def test_what_expired_on_a_side_is_counted_and_the_rest_is_still_compared(lab: Lab) -> None:
-    names = ["verify.expired-source", "verify.expired-remote", "verify.expired-all", "verify.expired-and-changed"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(name, 0): TEN for name in names})
-    lab.write(downstream, {(f"primary.{name}", 0): TEN for name in names[:3]})
-    lab.write(downstream, {(f"primary.{names[3]}", 0): with_nth(6, value=b"other")})
-    lab.enter(lab.copied(names), {(name, 0): [(0, 0, 10)] for name in names})
-    delete_before(upstream, names[0], 4)
-    delete_before(downstream, f"primary.{names[1]}", 7)
-    delete_before(upstream, names[2], 10)
-    delete_before(upstream, names[3], 5)
-
-    source, remote, everything, changed = lab.verify(names).topics
-
-    assert (source.verdict, source.records) == ("equal", 6)
-    assert unknown(source) == ["4 copied records expired on the source and cannot be compared"]
-    assert (remote.verdict, remote.records) == ("equal", 3)
-    assert unknown(remote) == ["7 copied records expired on the remote log and cannot be compared"]
-    assert (everything.verdict, everything.records) == ("expired", 0)
-    (difference,) = changed.differences
-    assert (difference.kind, difference.upstream_offset) == ("changed value", 6)
-
-
-def transactions(bootstrap: str, topic: str) -> None:
-    """Offsets 0-2 committed, 3 marker, 4-6 aborted, 7 marker, 8-9 committed, 10 marker."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    producer.init_transactions()
-    for values, commit in ((["a", "b", "c"], True), (["x", "y", "z"], False), (["d", "e"], True)):
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(topic, value, partition=0, timestamp=1_700_000_000_000)
-        producer.flush()
-        if commit:
-            producer.commit_transaction()
-        else:
-            producer.abort_transaction()
-
-
-def test_aborted_records_and_markers_are_gaps_and_an_aborted_record_that_was_copied_is_red(lab: Lab) -> None:
-    names = ["verify.transactions", "verify.aborted-copied"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    for name in names:
-        transactions(upstream, name)
-    good = [Rec(v.encode(), None, (), 1_700_000_000_000) for v in "abcde"]
-    bad = [*good[:3], Rec(b"x", None, (), 1_700_000_000_000), *good[3:]]
-    lab.write(downstream, {("primary.verify.transactions", 0): good, ("primary.verify.aborted-copied", 0): bad})
-    lab.enter(
-        lab.copied(names),
-        {(names[0], 0): [(0, 0, 3), (8, 3, 2), (11, 5, 0)], (names[1], 0): [(0, 0, 3), (4, 3, 1), (8, 4, 2)]},
-    )
-
-    committed, aborted = lab.verify(names).topics
-
-    assert (committed.verdict, committed.records) == ("equal", 5)
-    (difference,) = aborted.differences
-    assert (difference.kind, difference.upstream_offset, difference.downstream_offset) == ("not on the source", 4, 3)
+    assert verdicts(report, *names) == ["equal", "equal", "differs"]
+    assert verdict_of(report, "shared").records == 10
 
 
 @pytest.mark.long
-def test_records_lost_between_what_expired_and_what_is_left_are_red_and_markers_there_are_not(lab: Lab) -> None:
-    names = ["verify.edge-lost", "verify.edge-added", "verify.edge-markers"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(name, 0): TEN for name in names[:2]})
-    transactions(upstream, names[2])
-    kept = [*TEN[:4], *TEN[6:]]
-    committed = [Rec(v.encode(), None, (), 1_700_000_000_000) for v in "abcde"]
-    logs = (kept, [*TEN[:4], STRANGER, *TEN[4:]], committed)
-    lab.write(downstream, {(f"primary.{name}", 0): log for name, log in zip(names, logs)})
-    runs = ([(0, 0, 4), (6, 4, 4)], [(0, 0, 4), (4, 5, 6)], [(0, 0, 3), (8, 3, 2), (11, 5, 0)])
-    lab.enter(lab.copied(names), {(name, 0): of for name, of in zip(names, runs)})
-    for name, start in zip(names, (5, 4, 5)):
-        delete_before(upstream, name, start)
-
-    lost, added, markers = lab.verify(names).topics
-
-    assert [(d.kind, d.upstream_offset) for d in lost.differences] == [("lost", 5)]
-    assert [(d.kind, d.downstream_offset) for d in added.differences] == [("not on the source", 4)]
-    assert (markers.verdict, markers.records) == ("equal", 2)
-
-
-@pytest.mark.long
-def test_what_is_out_of_scope_is_not_compared_and_what_is_in_it_is(lab: Lab) -> None:
-    """A record is lost early in the log. Records are a millisecond apart."""
-    name = "verify.scope"
-    lab.create(lab.flow.source.bootstrap_servers, [name])
-    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
-    many = numbered(40)
-    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): many})
-    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): [*many[:3], *many[4:]]})
-    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 3), (4, 3, 36)]})
+def test_what_is_out_of_scope_is_not_compared_and_what_is_in_it_is(lab: Lab, filled: Mapping[str, Case]) -> None:
+    """A record is lost in the middle of the log. Records are a millisecond apart."""
 
     def verdict(**scope: Any) -> Tuple[str, int]:
-        copied, found = lab.copied([name]), Scope(**scope)
-        (topic,) = lab.compare(lab.flow, copied, scope=found).topics
+        copied = lab.copied({"lost-between-runs": filled["lost-between-runs"]})
+        (topic,) = lab.compare(lab.flow, copied, scope=Scope(**scope)).topics
         return topic.verdict, topic.records
 
-    assert verdict() == ("differs", 39)
-    assert verdict(since=many[20].timestamp) == ("equal", 20)
-    assert verdict(since=many[2].timestamp) == ("differs", 37)
-    assert verdict(since=many[-1].timestamp + 1) == ("not compared", 0)
+    assert verdict() == ("differs", 9)
+    assert verdict(since=TEN[5].timestamp) == ("equal", 5)
+    assert verdict(since=TEN[3].timestamp) == ("differs", 6)
+    assert verdict(since=TEN[-1].timestamp + 1) == ("not compared", 0)
 
 
-def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> None:
-    """As with a folder of another mirror under `state:`. Compacted logs cannot be compared without a ledger."""
-    name = "verify.no-ledger"
-    compacted = {"cleanup.policy": "compact"}
-    lab.create(lab.flow.source.bootstrap_servers, [name], compacted)
-    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"], compacted)
-    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): TEN})
-    before = lab.verify([name])
-    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): TEN})
-
-    without_ledger = lab.verify([name])
-    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 10)]})
-    begun_later = f"{name}.latest"
-    lab.create(lab.flow.source.bootstrap_servers, [begun_later])
-    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{begun_later}"])
-    lab.write(lab.flow.source.bootstrap_servers, {(begun_later, 0): TEN})
-    lab.enter(lab.copied([begun_later]), {(begun_later, 0): [(10, 0, 0)]})
-    latest = replace(lab.flow, auto_offset_reset="latest")
-    later = lab.compare(latest, lab.copied([begun_later]))
-
-    assert [topic.verdict for topic in before.topics] == ["not compared"]  # nothing is copied yet
-    assert not without_ledger.equal
-    assert without_ledger.topics[0].verdict == "not compared"
-    assert unknown(without_ledger.topics[0]) == [
-        "10 records in the remote log are after the ledger's last row: not compared"
-    ]
-    assert lab.verify([name]).equal
-    assert [topic.verdict for topic in later.topics] == ["not compared"]
-    assert any("offset 10" in sentence for sentence in unknown(later.topics[0]))
-
-
-def test_remote_partition_that_the_source_has_not_is_not_passed_over(lab: Lab) -> None:
-    name = "verify.wider"
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, [name])
-    lab.create(downstream, [f"primary.{name}"], partitions=4)
-    lab.write(upstream, {(name, 0): TEN})
-    lab.write(downstream, {(f"primary.{name}", 0): TEN})
-    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 10)]})
-
-    empty = lab.verify([name])
-    lab.write(downstream, {(f"primary.{name}", 2): [STRANGER]})
-    filled, shared = (lab.verify([name], replace(lab.flow, shared_remote_topics=each)) for each in (False, True))
-
-    assert empty.equal and shared.equal and not filled.equal
-    (topic,) = filled.topics
-    assert (topic.verdict, topic.records) == ("not compared", 10)
-    assert [(each.partition, each.verdict) for each in topic.partitions if each.unknown] == [(2, "not compared")]
-
-
-def test_the_timestamps_of_a_log_append_time_source_must_be_those_that_its_readers_see(lab: Lab) -> None:
-    names = ["verify.append-time", "verify.append-time-wrong"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names, {"message.timestamp.type": "LogAppendTime"})
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(name, 0): TEN for name in names})
-    seen = [replace(record, timestamp=stamp) for record, stamp in zip(TEN, timestamps(upstream, names[0]))]
-    lab.write(downstream, {("primary.verify.append-time", 0): seen, ("primary.verify.append-time-wrong", 0): TEN})
-    lab.enter(lab.copied(names), {(name, 0): [(0, 0, 10)] for name in names})
-
-    right, wrong = lab.verify(names).topics
-
-    assert right.verdict == "equal"
-    assert [d.kind for d in wrong.differences] == ["changed timestamp"]
-
-
-def timestamps(bootstrap: str, topic: str) -> List[int]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "verify-test", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found = [message.timestamp()[1] for message in consumer.consume(10, timeout=30)]
-    consumer.close()
-    return found
-
-
-@pytest.mark.long
-def test_records_that_compaction_took_are_skipped_and_others_that_are_missing_are_red(lab: Lab) -> None:
-    """The remote log is compacted for real; in the second topic it also misses a record that compaction keeps."""
-    names = ["verify.compacted", "verify.compacted-lost"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    old, kept = [Rec(f"old{n}".encode(), b"a") for n in range(5)], [Rec(b"only", b"b"), Rec(b"last", b"a")]
-    # A segment is rolled when a record's timestamp is this much later than the first one's.
-    later = [Rec(b"roll", f"r{n}".encode(), timestamp=1_700_000_010_000 + 10_000 * n) for n in range(3)]
-    source = [*old, *kept, *later]
-    lab.create(upstream, names, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"})
-    cleaned = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
-    lab.create(downstream, [f"primary.{name}" for name in names], cleaned)
-    lab.write(upstream, {(name, 0): source for name in names})
-    lost = [*old, *source[6:]]
-    lab.write(downstream, {(f"primary.{names[0]}", 0): source[:8], (f"primary.{names[1]}", 0): lost[:7]})
-    lab.write(downstream, {(f"primary.{names[0]}", 0): source[8:], (f"primary.{names[1]}", 0): lost[7:]})
-    wait_until_compacted(downstream, [f"primary.{name}" for name in names])
-    lab.enter(lab.copied(names), {(names[0], 0): [(0, 0, 10)], (names[1], 0): [(0, 0, 5), (6, 5, 4)]})
-
-    right, wrong = lab.verify(names).topics
-
-    assert right.verdict == "equal"
-    assert unknown(right) == ["5 copied records were compacted away on a side and cannot be compared"]
-    assert [(d.kind, d.upstream_offset) for d in wrong.differences] == [("lost", 5)]
-
-    # The control: were the log not one that is compacted, the same records would be missed.
-    lab.target.alter_topic_configs({f"primary.{names[0]}": {"cleanup.policy": "delete"}})
-    (uncompacted,) = lab.verify(names[:1]).topics
-    assert [(d.kind, d.upstream_offset) for d in uncompacted.differences] == [("lost", 0)]
-
-
-def wait_until_compacted(bootstrap: str, topics: Sequence[str]) -> None:
-    deadline = time.monotonic() + 60
-    for topic in topics:
-        while first_offset(bootstrap, topic) == 0:
-            assert time.monotonic() < deadline, f"{topic} was not compacted"
-            time.sleep(0.5)
-
-
-def first_offset(bootstrap: str, topic: str) -> int:
-    """The offset of the first record that is still there."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "verify-test", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    (message,) = consumer.consume(1, timeout=30)
-    consumer.close()
-    return int(message.offset() or 0)
-
-
-@pytest.mark.long
-def test_a_remote_topic_begun_by_someone_else_is_compared_from_where_the_ledger_begins(lab: Lab) -> None:
-    name = "verify.taken-over"
-    lab.create(lab.flow.source.bootstrap_servers, [name])
-    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
-    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): TEN})
-    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): [Rec(b"by another"), *TEN[4:]]})
-    lab.enter(lab.copied([name]), {(name, 0): [(4, 1, 6)]})
-
-    (topic,) = lab.verify([name]).topics
-
-    assert (topic.verdict, topic.records) == ("equal", 6)
-    assert unknown(topic) == [
-        "4 records on the source are before the ledger's first row: not compared",
-        "1 records in the remote log are before the ledger's first row: not compared",
-    ]
-
-
-@pytest.mark.long
-def test_records_of_other_writers_are_no_difference_where_remote_topics_are_shared(lab: Lab) -> None:
-    name = "verify.shared"
-    lab.create(lab.flow.source.bootstrap_servers, [name])
-    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
-    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): TEN})
-    mixed = [Rec(b"other"), *TEN[:4], Rec(b"other"), *TEN[4:], Rec(b"other")]
-    lab.write(lab.flow.target.bootstrap_servers, {(f"primary.{name}", 0): mixed})
-    lab.enter(lab.copied([name]), {(name, 0): [(0, 1, 4), (4, 6, 6)]})
-
-    shared, alone = (
-        lab.verify([name], replace(lab.flow, shared_remote_topics=flag)).topics[0] for flag in (True, False)
-    )
-
-    assert (shared.verdict, shared.records) == ("equal", 10)
-    assert alone.verdict == "differs"
+def test_copy_that_began_at_the_end_of_the_source_is_not_called_equal_before_its_first_record(lab: Lab) -> None:
+    case = {"begun-later": Case(TEN, [], [(10, 0, 0)], verdict="not compared", unknown=["offset 10"])}
+    lab.plant(case)
+    assert wrong(lab.verify(case, auto_offset_reset="latest"), case) == {}
 
 
 def test_a_timestamp_that_spark_cannot_hold_is_one_clear_error(lab: Lab) -> None:
-    name = "verify.timestamp-too-far"
-    lab.create(lab.flow.source.bootstrap_servers, [name], ANY_TIME)
-    lab.create(lab.flow.target.bootstrap_servers, [f"primary.{name}"])
-    lab.write(lab.flow.source.bootstrap_servers, {(name, 0): [Rec(b"far", timestamp=2**62)]})
-    lab.enter(lab.copied([name]), {(name, 0): [(0, 0, 1)]})
-
+    case = {"timestamp-too-far": Case([Rec(b"far", timestamp=2**62)], [], [(0, 0, 1)])}
+    lab.plant(case)
     with pytest.raises(ClusterError, match=r"primary->backup: Spark could not read both logs to the end.*294247"):
-        lab.verify([name])
+        lab.verify(case)
 
 
-# The remote logs here are written by hand, without the header that says where records came from.
+# Flows that change records. The remote logs have no header that says where records came from.
 CHANGE = RecordChange(
     where="cast(value as string) <> 'v5'", select="*, upper(cast(value as string)) as value", provenance=False
 )
-MADE = [replace(each, value=(each.value or b"").upper()) for each in TEN]
-KEPT = [*MADE[:5], *MADE[6:]]
-# What is on the remote log where the flow drops v5 and writes the others in capitals, and what that must come to.
+
+
+def made_of(log: Log) -> List[Rec]:
+    """What the flow would write."""
+    return [replace(each, value=(each.value or b"").upper()) for each in log if each.value != b"v5"]
+
+
+MADE, BOTH_RUNS = made_of(TEN), [(0, 0, 5), (6, 5, 4)]
 CHANGED: Mapping[str, Case] = {
-    "made-equal": Case(TEN, KEPT, [(0, 0, 5), (6, 5, 4)]),
-    "made-not": Case(TEN, [*MADE[:3], TEN[3], *KEPT[4:]], [(0, 0, 5), (6, 5, 4)], ("changed value", 3, 3)),
-    "made-dropped": Case(TEN, MADE, [(0, 0, 10)], ("not made by the flow", 5, 5)),
-    "made-lost": Case(TEN, [*KEPT[:7], *KEPT[8:]], [(0, 0, 5), (6, 5, 4)], ("lost", 8, 7)),
+    "made-equal": Case(TEN, MADE, BOTH_RUNS, records=9),
+    "made-not": Case(TEN, [*MADE[:3], TEN[3], *MADE[4:]], BOTH_RUNS, ("changed value", 3, 3)),
+    "made-dropped": Case(
+        TEN, [*MADE[:5], replace(TEN[5], value=b"V5"), *MADE[5:]], found=("not made by the flow", 5, 5)
+    ),
+    "made-lost": Case(TEN, [*MADE[:7], *MADE[8:]], BOTH_RUNS, ("lost", 8, 7)),
 }
 
 
 def test_what_a_flow_makes_of_its_records_is_made_again_and_compared(lab: Lab) -> None:
-    names = [topic_of(case) for case in CHANGED]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(topic_of(name), 0): case.source for name, case in CHANGED.items()})
-    lab.write(downstream, {(f"primary.{topic_of(name)}", 0): case.remote for name, case in CHANGED.items()})
-    lab.enter(lab.copied(names), {(topic_of(name), 0): case.runs for name, case in CHANGED.items()})
-
-    report = lab.verify(names, replace(lab.flow, change=CHANGE))
-
-    found = {
-        topic.topic: [(d.kind, d.upstream_offset, d.downstream_offset) for d in topic.differences]
-        for topic in report.topics
-    }
-    assert found == {topic_of(name): [case.expected] * (case.expected is not None) for name, case in CHANGED.items()}
-    assert verdict_of(report, "made-equal").records == 9
-
-
-@pytest.mark.long
-def test_record_that_the_sources_cleaner_took_for_one_that_the_flow_drops_is_no_difference(lab: Lab) -> None:
-    """In the second topic the remote log misses a record that the source still has."""
-    names = ["verify.made-cleaned", "verify.made-cleaned-lost"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    cleaned = {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01"}
-    lab.create(upstream, names, cleaned)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    # The second record of `a` is dropped, and the first one is cleaned away for it.
-    source = [Rec(b"v0", b"a"), Rec(b"only", b"b"), Rec(b"v5", b"a")]
-    source += [Rec(b"roll", f"r{n}".encode(), timestamp=1_700_000_010_000 + 10_000 * n) for n in range(3)]
-    made = [replace(each, value=(each.value or b"").upper()) for each in source if each.value != b"v5"]
-    for part in (source[:4], source[4:]):
-        lab.write(upstream, {(name, 0): part for name in names})
-    lab.write(downstream, {(f"primary.{names[0]}", 0): made, (f"primary.{names[1]}", 0): [made[0], *made[2:]]})
-    lab.enter(lab.copied(names), {(names[0], 0): [(0, 0, 2), (3, 2, 3)], (names[1], 0): [(0, 0, 1), (3, 1, 3)]})
-    wait_until_compacted(upstream, names)
-
-    right, wrong = lab.verify(names, replace(lab.flow, change=CHANGE)).topics
-
-    assert (right.verdict, right.records) == ("equal", 4)
-    assert unknown(right) == ["1 copied records were compacted away on a side and cannot be compared"]
-    assert [(d.kind, d.upstream_offset) for d in wrong.differences] == [("lost", 1)]
+    lab.plant(CHANGED)
+    assert wrong(lab.verify(CHANGED, CHANGE), CHANGED) == {}
 
 
 def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab) -> None:
-    flow = replace(lab.flow, change=RecordChange(where="rand() < 2", provenance=False))
     with pytest.raises(RefusedError, match="cannot be computed again for the comparison: rand"):
-        lab.verify([], flow)
+        lab.verify({}, RecordChange(where="rand() < 2", provenance=False))
+
+
+# A segment is rolled when a record's timestamp is a second later than the first one's.
+ROLLING = [Rec(b"roll", f"r{n}".encode(), timestamp=NOON + 10_000 * (n + 1)) for n in range(3)]
+# The first two logs are for a remote log that is compacted. Of the other the second record of `a` is dropped, and
+# compaction of the source removes the first one for it.
+OLDEST = [*(Rec(f"old{n}".encode(), b"a") for n in range(5)), Rec(b"only", b"b"), Rec(b"last", b"a"), *ROLLING]
+DROPPED = [Rec(b"v0", b"a"), Rec(b"only", b"b"), Rec(b"v5", b"a"), *ROLLING]
+TAKEN = "copied records were compacted away on a side and cannot be compared"
+REMOTE_CLEANED: Mapping[str, Case] = {
+    "compacted": Case(OLDEST, OLDEST, configs=(COMPACTED, CLEANED), unknown=[f"5 {TAKEN}"]),
+    "compacted-lost": Case(
+        OLDEST, [*OLDEST[:5], *OLDEST[6:]], [(0, 0, 5), (6, 5, 4)], ("lost", 5, None), configs=(COMPACTED, CLEANED)
+    ),
+}
+SOURCE_CLEANED: Mapping[str, Case] = {
+    "made-cleaned": Case(
+        DROPPED, made_of(DROPPED), [(0, 0, 2), (3, 2, 3)], configs=(CLEANED, {}), records=4, unknown=[f"1 {TAKEN}"]
+    ),
+    "made-cleaned-lost": Case(
+        DROPPED, made_of(DROPPED[:1] + DROPPED[2:]), [(0, 0, 1), (3, 1, 3)], ("lost", 1, None), configs=(CLEANED, {})
+    ),
+}
+
+
+@pytest.mark.long
+def test_records_that_compaction_took_are_skipped_and_others_that_are_missing_are_red(lab: Lab) -> None:
+    lab.plant({**REMOTE_CLEANED, **SOURCE_CLEANED}, batch=1)
+    cleaned = [(1, f"primary.{topic_of(name)}") for name in REMOTE_CLEANED]
+    for side, topic in [*cleaned, *((0, topic_of(name)) for name in SOURCE_CLEANED)]:
+        until(lambda: min(read_topic(lab.brokers[side], topic)[0]) > 0)  # noqa: B023
+
+    assert wrong(lab.verify(REMOTE_CLEANED), REMOTE_CLEANED) == {}
+    assert wrong(lab.verify(SOURCE_CLEANED, CHANGE), SOURCE_CLEANED) == {}
+    # The control: were the log not one that is compacted, the same records would be missed.
+    lab.target.alter_topic_configs({"primary.verify.compacted": {"cleanup.policy": "delete"}})
+    uncompacted = verdict_of(lab.verify(REMOTE_CLEANED), "compacted")
+    assert [(d.kind, d.upstream_offset) for d in uncompacted.differences] == [("lost", 0)]
 
 
 MANY = 6_000
 
 
 @pytest.fixture(scope="module")
-def filtered(lab: Lab) -> List[str]:
+def filtered(lab: Lab) -> Mapping[str, Case]:
     """Topics with a copy of every other record, so that each is a range: one copied right, and one with an error."""
-    names = ["verify.filtered", "verify.filtered-and-changed"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    records = numbered(2 * MANY)
-    lab.write(upstream, {(name, 0): records for name in names})
+    records, runs = numbered(2 * MANY), [(2 * n, n, 1) for n in range(MANY)]
     kept = records[::2]
-    changed = [*kept[:5000], replace(kept[5000], value=b"other"), *kept[5001:]]
-    lab.write(downstream, {(f"primary.{name}", 0): log for name, log in zip(names, (kept, changed))})
-    lab.enter(lab.copied(names), {(name, 0): [(2 * n, n, 1) for n in range(MANY)] for name in names})
-    return names
+    altered = [*kept[:5000], replace(kept[5000], value=b"other"), *kept[5001:]]
+    cases = {
+        "filtered": Case(records, kept, runs, records=MANY),
+        "filtered-and-changed": Case(records, altered, runs, ("changed value", 10_000, 5000), records=MANY, places=1),
+    }
+    lab.plant(cases)
+    return cases
 
 
 @pytest.mark.long
@@ -700,50 +558,37 @@ def filtered(lab: Lab) -> List[str]:
     ],
 )
 def test_copy_with_a_run_for_each_record_is_compared_whatever_way_they_take_and_leaves_no_file(
-    lab: Lab, filtered: Sequence[str], bounds: Mapping[str, int], monkeypatch: pytest.MonkeyPatch
+    lab: Lab, filtered: Mapping[str, Case], bounds: Mapping[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, bound in bounds.items():
         monkeypatch.setattr(f"mirror_lib.{name}", bound)
     folder = str(lab.spark.sparkContext._temp_dir)
     lying = os.listdir(folder)
-
-    flow = replace(lab.flow, change=RecordChange(where="cast(key as string) rlike '[02468]$'", provenance=False))
-    right, wrong = lab.verify(filtered, flow).topics
-
+    report = lab.verify(filtered, RecordChange(where="cast(key as string) rlike '[02468]$'", provenance=False))
     assert os.listdir(folder) == lying
-    assert (right.verdict, right.records) == ("equal", MANY)
-    assert (wrong.verdict, wrong.records) == ("differs", MANY)
-    found = [(d.kind, d.upstream_offset, d.downstream_offset, d.records) for d in wrong.differences]
-    assert found == [("changed value", 10_000, 5000, 1)]
+    assert wrong(report, filtered) == {}
 
 
-def placed_log(records: Sequence[Rec]) -> Dict[int, List[Rec]]:
-    """Where Kafka's partitioner would put `records` among two partitions."""
-    logs: Dict[int, List[Rec]] = {0: [], 1: []}
-    for record in records:
-        logs[partition_of_key(record.key, 0, 2)].append(record)
-    return logs
-
-
+# A flow that repartitions TEN, of partition 0, and MORE, of partition 1, by their keys.
 MORE = [replace(each, key=TEN[n].key) for n, each in enumerate(numbered(6, "w"))]
+
+
+def placed_log(records: Log) -> Dict[int, List[Rec]]:
+    """Where Kafka's partitioner would put `records` among two partitions."""
+    return {n: [record for record in records if partition_of_key(record.key, 0, 2) == n] for n in (0, 1)}
+
+
 ALL, REST = placed_log(TEN), placed_log(MORE)
 # What partitions 0 and 1 of the source come to, one after the other and one between the other: each keeps its order.
-LOGS = {n: [*ALL[n], *REST[n]] for n in (0, 1)}
-MIXED = {n: [*REST[n][:1], *ALL[n][:2], *REST[n][1:], *ALL[n][2:]] for n in (0, 1)}
-STRANGER = Rec(b"stranger")
-
-
-@dataclass(frozen=True)
-class PlacedCase:
-    """What is in both remote partitions of a flow that places TEN and MORE by their keys. What is found: partition,
-    kind, both offsets, and how many places differ."""
-
-    logs: Mapping[int, Sequence[Rec]]
-    found: Sequence[Tuple[int, str, Optional[int], Optional[int], int]] = ()
-
-
-def swapped(log: Sequence[Rec], n: int) -> List[Rec]:
-    return [*log[:n], log[n + 1], log[n], *log[n + 2 :]]
+LOG0, LOG1 = ([*ALL[n], *REST[n]] for n in (0, 1))
+MIXED = [[*REST[n][:1], *ALL[n][:2], *REST[n][1:], *ALL[n][2:]] for n in (0, 1)]
+OTHER_VALUE = replace(LOG0[1], value=b"other")
+# Records and other contents of them, and the place that they were copied from.
+ORIGINS: Mapping[Rec, Tuple[int, int]] = {
+    **{record: (n, at) for n, log in enumerate((TEN, MORE)) for at, record in enumerate(log)},
+    **{replace(record, value=b"random"): (0, at) for at, record in enumerate(TEN)},
+    OTHER_VALUE: (0, TEN.index(LOG0[1])),
+}
 
 
 def offset_of(record: Rec) -> int:
@@ -751,233 +596,144 @@ def offset_of(record: Rec) -> int:
     return ORIGINS[record][1]
 
 
-OTHER_VALUE = replace(LOGS[0][1], value=b"other")
-# What a record is a copy of: 0 for TEN, 1 for MORE, and the offset.
-ORIGINS: Mapping[Rec, Tuple[int, int]] = {
-    **{record: (n, at) for n, log in enumerate((TEN, MORE)) for at, record in enumerate(log)},
-    OTHER_VALUE: (0, TEN.index(LOGS[0][1])),
-}
+def with_origin(topic: CopiedTopic, record: Rec) -> Rec:
+    if record not in ORIGINS:
+        return record
+    number, offset = ORIGINS[record]
+    origin = f"primary/{topic.source.name}/{number}/{offset}/{topic.source.topic_id[:6]}".encode()
+    return replace(record, headers=(*record.headers, ("mirror.origin", origin)))
 
 
-def copies_of(topic: TopicDescription, log: Sequence[Rec], cluster: str = "primary") -> List[Rec]:
-    """`log` as a flow writes it, with origins: TEN are of partition 0 of the topic, MORE of partition 1. Others stay as
-    they are."""
-    found: List[Rec] = []
-    for record in log:
-        if record in ORIGINS:
-            number, offset = ORIGINS[record]
-            origin = f"{cluster}/{topic.name}/{number}/{offset}/{topic.topic_id[:6]}".encode()
-            record = replace(record, headers=(*record.headers, ("mirror.origin", origin)))
-        found.append(record)
-    return found
+def placed(log0: Log, log1: Log, found: Optional[Found] = None, **more: Any) -> Case:
+    """The case of these remote logs, which one micro-batch wrote."""
+    ends = len(log0), len(log1)
 
-
-FIRST_LOST = offset_of(LOGS[0][0])
-PLACED: Mapping[str, PlacedCase] = {
-    "placed-equal": PlacedCase(LOGS),
-    "placed-mixed": PlacedCase(MIXED),
-    "placed-lost": PlacedCase({0: LOGS[0], 1: LOGS[1][:-1]}, [(1, "lost", offset_of(LOGS[1][-1]), None, 1)]),
-    "placed-doubled": PlacedCase(
-        {0: [*LOGS[0], LOGS[0][1]], 1: LOGS[1]}, [(0, "doubled", offset_of(LOGS[0][1]), len(LOGS[0]), 1)]
-    ),
-    "placed-tripled": PlacedCase(
-        {0: [LOGS[0][0], LOGS[0][0], *LOGS[0]], 1: LOGS[1]}, [(0, "doubled", FIRST_LOST, 1, 2)]
-    ),
-    "placed-elsewhere": PlacedCase(
-        {0: LOGS[0][1:], 1: [LOGS[0][0], *LOGS[1]]},
-        [(0, "wrong partition", FIRST_LOST, None, 1), (1, "wrong partition", FIRST_LOST, 0, 1)],
-    ),
-    "placed-both-ways": PlacedCase(
-        {0: LOGS[0], 1: [LOGS[0][0], *LOGS[1]]}, [(1, "wrong partition", FIRST_LOST, 0, 1)]
-    ),
-    "placed-swapped": PlacedCase(
-        {0: swapped(ALL[0], 1) + REST[0], 1: LOGS[1]}, [(0, "swapped", offset_of(ALL[0][2]), 1, 1)]
-    ),
-    "placed-changed": PlacedCase(
-        {0: [LOGS[0][0], OTHER_VALUE, *LOGS[0][2:]], 1: LOGS[1]},
-        [(0, "changed value", offset_of(LOGS[0][1]), 1, 1)],
-    ),
-    "placed-stranger": PlacedCase({0: [STRANGER, *LOGS[0]], 1: LOGS[1]}, [(0, "not on the source", None, 0, 1)]),
-}
-
-
-def enter_ranges(lab: Lab, names: Sequence[str], ends: Mapping[Tuple[str, int], int]) -> None:
-    """What a flow writes down that copied TEN and MORE in one micro-batch; `ends` are the ones of remote partitions."""
-    rows: List[LedgerRow] = []
-    for each in lab.copied(names):
-        topics = (each.source.name, each.remote_topic)
-        ids = (each.source.topic_id, each.remote_topic_id)
-        rows += [LedgerRow(*topics, -1, *ids, 0, 0, 0, there, 0, 0) for there in (0, 1)]
+    def rows(topic: CopiedTopic) -> List[LedgerRow]:
+        names, ids = (topic.source.name, topic.remote_topic), (topic.source.topic_id, topic.remote_topic_id)
+        found = [LedgerRow(*names, -1, *ids, 0, 0, 0, there, 0, 0) for there in (0, 1)]
         for n, count in enumerate((len(TEN), len(MORE))):
-            rows.append(LedgerRow(*topics, n, *ids, 0, 0, 0, -1, 0, 0))
-            to = ((there, ends[each.source.name, there]) for there in (0, 1))
-            rows += [LedgerRow(*topics, n, *ids, 0, 0, 1, there, count, end) for there, end in to]
-    lab.append(rows)
+            found.append(LedgerRow(*names, n, *ids, 0, 0, 0, -1, 0, 0))
+            found += [LedgerRow(*names, n, *ids, 0, 0, 1, there, count, end) for there, end in enumerate(ends)]
+        return found
+
+    defaults: Dict[str, Any] = {"rows": rows, "origins": True, "configs": ({}, {})}
+    return Case(TEN, log0, found=found, others={1: (MORE, log1)}, **{**defaults, **more})
+
+
+def nothing(_: CopiedTopic) -> List[LedgerRow]:
+    return []
+
+
+def grown_later(topic: CopiedTopic) -> List[LedgerRow]:
+    """All of it was copied while the remote topic had one partition."""
+    names, ids = (topic.source.name, topic.remote_topic), (topic.source.topic_id, topic.remote_topic_id)
+    begun = [LedgerRow(*names, n, *ids, 0, 0, 10, 0, end, 16) for n, end in ((0, 10), (1, 6))]
+    return [LedgerRow(*names, -1, *ids, 0, 0, 0, there, 0, 0) for there in (0, 1)] + begun
+
+
+FIRST_LOST, LAST_LOST = offset_of(LOG0[0]), offset_of(ALL[0][-1])
+PLACED: Mapping[str, Case] = {
+    "placed-equal": placed(LOG0, LOG1, records=16),
+    "placed-mixed": placed(*MIXED, records=16),
+    "placed-lost": placed(LOG0, LOG1[:-1], other_found=("lost", offset_of(LOG1[-1]), None), places=1),
+    "placed-doubled": placed([*LOG0, LOG0[1]], LOG1, ("doubled", offset_of(LOG0[1]), len(LOG0)), places=1),
+    "placed-tripled": placed([LOG0[0], LOG0[0], *LOG0], LOG1, ("doubled", FIRST_LOST, 1), places=2),
+    "placed-elsewhere": placed(
+        LOG0[1:],
+        [LOG0[0], *LOG1],
+        ("wrong partition", FIRST_LOST, None),
+        other_found=("wrong partition", FIRST_LOST, 0),
+        places=2,
+    ),
+    "placed-both-ways": placed(LOG0, [LOG0[0], *LOG1], other_found=("wrong partition", FIRST_LOST, 0), places=1),
+    "placed-swapped": placed(
+        [ALL[0][0], ALL[0][2], ALL[0][1], *ALL[0][3:], *REST[0]], LOG1, ("swapped", offset_of(ALL[0][2]), 1), places=1
+    ),
+    "placed-changed": placed(
+        [LOG0[0], OTHER_VALUE, *LOG0[2:]], LOG1, ("changed value", offset_of(LOG0[1]), 1), places=1
+    ),
+    "placed-stranger": placed([STRANGER, *LOG0], LOG1, ("not on the source", None, 0), places=1),
+    "placed-old-source": placed(LOG0, LOG1, expires=(4, 0), records=12),
+    "placed-old-remote": placed(LOG0, LOG1, expires=(0, 2), records=14),
+    "placed-old-and-lost": placed(
+        [each for each in LOG0 if each != ALL[0][-1]], LOG1, ("lost", LAST_LOST, None), expires=(0, 2)
+    ),
+    # What cannot be compared: without ranges, and a copy that lacks all records, which compaction might have removed.
+    "placed-unknown": placed(LOG0, LOG1, rows=nothing, origins=False, verdict="not compared"),
+    "placed-empty": placed([], [], configs=({}, COMPACTED), verdict="not compared"),
+}
 
 
 @pytest.fixture(scope="module")
-def placed(lab: Lab) -> List[CopiedTopic]:
-    """Every case of PLACED, copied by a flow that places records by their keys."""
-    names = [topic_of(case) for case in PLACED]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(name, n): records for name in names for n, records in enumerate((TEN, MORE))})
-    logs = {(topic_of(name), n): case.logs[n] for name, case in PLACED.items() for n in (0, 1)}
-    sources = lab.source.topics()
-    lab.write(downstream, {(f"primary.{name}", n): copies_of(sources[name], log) for (name, n), log in logs.items()})
-    enter_ranges(lab, names, {place: len(log) for place, log in logs.items()})
-    return [replace(each, keyed_over=2) for each in lab.copied(names)]
+def repartitioned(lab: Lab) -> Mapping[str, Case]:
+    lab.plant(PLACED)
+    return PLACED
 
 
-def test_records_that_are_placed_anew_are_compared_in_each_remote_partition_with_their_order(
-    lab: Lab, placed: List[CopiedTopic]
+def test_repartitioned_records_are_compared_in_each_remote_partition_with_their_order(
+    lab: Lab, repartitioned: Mapping[str, Case]
 ) -> None:
-    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
+    report = lab.verify(repartitioned, RecordChange(partitioner=KEY))
 
-    report = lab.compare(flow, placed)
-
-    found = {
-        topic.topic: [
-            (d.partition, d.kind, d.upstream_offset, d.downstream_offset, d.records) for d in topic.differences
-        ]
-        for topic in report.topics
-    }
-    assert found == {topic_of(name): list(case.found) for name, case in PLACED.items()}
-    assert {verdict_of(report, name).records for name in ("placed-equal", "placed-mixed")} == {16}
+    assert wrong(report, PLACED) == {}
+    for name, part in (("source", "4 offsets of its sources expired"), ("remote", "2 records of the source may have")):
+        assert any(part in sentence for sentence in unknown(verdict_of(report, f"placed-old-{name}")))
 
 
 @pytest.mark.long
-def test_records_that_are_placed_anew_are_compared_as_far_as_the_flow_lets_them_be_known(
-    lab: Lab, placed: List[CopiedTopic]
+def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_known(
+    lab: Lab, repartitioned: Mapping[str, Case]
 ) -> None:
-    copied, flow = placed, replace(lab.flow, change=RecordChange(partitioner=KEY))
+    others = [name for name, case in PLACED.items() if name != "placed-stranger" and case.expected == "differs"]
+    by_key = RecordChange(partitioner=KEY)
 
     # Where others may write, what has no origin is theirs, and nothing else is.
-    sharing = replace(flow, shared_remote_topics=True)
-    shared = lab.compare(sharing, copied)
-    stranger = verdict_of(shared, "placed-stranger")
-    assert stranger.verdict == "equal"
-    assert unknown(stranger) == ["1 records of other writers are in between: not compared"]
-    others = [name for name, case in PLACED.items() if name != "placed-stranger" and case.found]
-    assert {verdict_of(shared, name).verdict for name in others} == {"differs"}
+    shared = lab.verify(PLACED, by_key, shared_remote_topics=True)
+    assert verdicts(shared, "placed-stranger", "placed-unknown") == ["equal", "not compared"]
+    stranger = unknown(verdict_of(shared, "placed-stranger"))
+    assert stranger == ["1 records of other writers are in between: not compared"]
+    assert set(verdicts(shared, *others)) == {"differs"}
 
     # What is not the same each time is not compared, and the rest is.
-    random = replace(flow, change=RecordChange(partitioner=KEY, select="*, string(rand()) as value"))
-    changing = lab.compare(random, copied)
-    assert verdict_of(changing, "placed-changed").verdict == verdict_of(changing, "placed-equal").verdict == "equal"
-    (sentence, *_) = unknown(verdict_of(changing, "placed-equal"))
-    assert "the flow may change a record differently each time" in sentence
-    expected = [name for name in others if name != "placed-changed"]
-    assert {verdict_of(changing, name).verdict for name in expected} == {"differs"}
-    choosing = replace(flow, change=RecordChange(partitioner=KEY, where="rand() < 2"))
-    chosen = lab.compare(choosing, copied)
-    assert {verdict_of(chosen, name).verdict for name in ("placed-equal", "placed-lost")} == {"equal"}
-    assert verdict_of(chosen, "placed-doubled").verdict == "differs"
+    changing = lab.verify(PLACED, replace(by_key, select="*, string(rand()) as value"))
+    assert verdicts(changing, "placed-changed", "placed-equal") == ["equal", "equal"]
+    assert "the flow may change a record differently each time" in unknown(verdict_of(changing, "placed-equal"))[0]
+    assert set(verdicts(changing, *(name for name in others if name != "placed-changed"))) == {"differs"}
+    chosen = lab.verify(PLACED, replace(by_key, where="rand() < 2"))
+    assert verdicts(chosen, "placed-equal", "placed-lost", "placed-doubled") == ["equal", "equal", "differs"]
+
     # Another mirror's copies are none of this one's; and without origins nothing is known of them.
-    another = lab.compare(flow, copied[:1], mirror="other")
+    first = lab.copied(PLACED, keyed_over=2)[:1]
+    another = lab.compare(replace(lab.flow, change=by_key), first, mirror="other")
     assert {d.kind for d in another.topics[0].differences} == {"lost"}
-    bare = replace(flow, change=RecordChange(partitioner=KEY, provenance=False))
-    nothing = lab.compare(bare, copied)
-    assert {topic.verdict for topic in nothing.topics} == {"not compared"}
-
-
-@pytest.mark.long
-def test_placed_records_that_expired_on_a_side_are_told_and_the_rest_is_compared(lab: Lab) -> None:
-    names = ["verify.placed-old-source", "verify.placed-old-remote", "verify.placed-old-and-lost"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(name, n): records for name in names for n, records in enumerate((TEN, MORE))})
-    logs = {(name, n): LOGS[n] for name in names for n in (0, 1)}
-    logs[names[2], 0] = [each for each in LOGS[0] if each != ALL[0][-1]]
-    sources = lab.source.topics()
-    lab.write(downstream, {(f"primary.{name}", n): copies_of(sources[name], log) for (name, n), log in logs.items()})
-    enter_ranges(lab, names, {place: len(log) for place, log in logs.items()})
-    copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
-    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
-    delete_before(upstream, names[0], 4)
-    for name in names[1:]:
-        delete_before(downstream, f"primary.{name}", 2)
-
-    report = lab.compare(flow, copied)
-
-    source, remote, lost = report.topics
-    assert (source.verdict, source.records, remote.verdict, remote.records) == ("equal", 12, "equal", 14)
-    assert any("4 offsets of its sources expired" in sentence for sentence in unknown(source))
-    assert any("2 records of the source may have expired" in sentence for sentence in unknown(remote))
-    assert [(d.kind, d.partition, d.upstream_offset) for d in lost.differences] == [("lost", 0, offset_of(ALL[0][-1]))]
-
-
-@pytest.mark.long
-def test_placed_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> None:
-    """Without ranges, as with a folder of another mirror under `state:`; and one that lacks all its records, where
-    compaction might have taken them."""
-    names = ["verify.placed-unknown", "verify.placed-empty"]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names], {"cleanup.policy": "compact"})
-    lab.write(upstream, {(name, n): records for name in names for n, records in enumerate((TEN, MORE))})
-    lab.write(downstream, {(f"primary.{names[0]}", n): LOGS[n] for n in (0, 1)})
-    copied = [replace(each, keyed_over=2) for each in lab.copied(names)]
-    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
-
-    alone, shared = (
-        lab.compare(each, copied)
-        for each in (flow, replace(flow, shared_remote_topics=True))
-    )
-    enter_ranges(lab, names[1:], {(names[1], n): 0 for n in (0, 1)})
-    lacking = lab.compare(flow, copied)
-
-    assert [topic.verdict for topic in alone.topics] == ["not compared", "not compared"]
-    assert [topic.verdict for topic in shared.topics] == ["not compared", "not compared"]
-    assert [topic.verdict for topic in lacking.topics] == ["not compared", "not compared"]
+    assert {topic.verdict for topic in lab.verify(PLACED, replace(by_key, provenance=False)).topics} == {"not compared"}
 
 
 @pytest.mark.long
 def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -> None:
-    name = "verify.placed-grown"
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, [name])
-    lab.create(downstream, [f"primary.{name}"])
-    lab.write(upstream, {(name, n): records for n, records in enumerate((TEN, MORE))})
-    # As if all of it had been copied while there was one partition.
-    (each,), sources = lab.copied([name]), lab.source.topics()
-    lab.write(downstream, {(f"primary.{name}", 0): copies_of(sources[name], [*TEN, *MORE[:-1], MORE[0]])})
-    topics, ids = (name, each.remote_topic), (each.source.topic_id, each.remote_topic_id)
-    begun = [LedgerRow(*topics, n, *ids, 0, 0, 10, 0, end, 16) for n, end in ((0, 10), (1, 6))]
-    lab.append([LedgerRow(*topics, -1, *ids, 0, 0, 0, 0, 0, 0), *begun])
-    lab.append([LedgerRow(*topics, -1, *ids, 0, 0, 0, 1, 0, 0)])
-    flow = replace(lab.flow, change=RecordChange(partitioner=KEY))
+    case = placed([*TEN, *MORE[:-1], MORE[0]], [], rows=grown_later)
+    lab.plant({"placed-grown": case})
 
-    report = lab.compare(flow, [replace(each, keyed_over=2)])
+    (topic,) = lab.verify({"placed-grown": case}, RecordChange(partitioner=KEY)).topics
 
-    (topic,) = report.topics
     place = partition_of_key(MORE[-1].key, 0, 2)
     wanted = {(place, "lost", 5), (0, "doubled", 0)} if place else {(0, "lost", 5)}
     assert {(d.partition, d.kind, d.upstream_offset) for d in topic.differences} == wanted
     assert any("the remote topic grew" in sentence for sentence in unknown(topic))
 
 
+RANDOM = [replace(each, value=b"random") for each in TEN]
+KEPT: Mapping[str, Case] = {
+    "kept-equal": Case(TEN, RANDOM, records=10, origins=True),
+    "kept-lost": Case(TEN, [*RANDOM[:3], *RANDOM[4:]], [(0, 0, 3), (4, 3, 6)], ("lost", 3, None), origins=True),
+    "kept-doubled": Case(TEN, [*RANDOM, RANDOM[3]], found=("doubled", 3, 10), origins=True),
+    "kept-stranger": Case(TEN, [*RANDOM, STRANGER], found=("not on the source", None, 10), origins=True),
+}
+
+
 @pytest.mark.long
 def test_records_whose_content_is_not_the_same_each_time_are_compared_by_their_origins(lab: Lab) -> None:
-    names = [f"verify.kept-{case}" for case in ("equal", "lost", "doubled", "stranger")]
-    upstream, downstream = lab.flow.source.bootstrap_servers, lab.flow.target.bootstrap_servers
-    lab.create(upstream, names)
-    lab.create(downstream, [f"primary.{name}" for name in names])
-    lab.write(upstream, {(name, 0): TEN for name in names})
-    logs = (TEN, [*TEN[:3], *TEN[4:]], [*TEN, TEN[3]], [*TEN, STRANGER])
-    sources = lab.source.topics()
-    written = {(f"primary.{name}", 0): copies_of(sources[name], log) for name, log in zip(names, logs)}
-    lab.write(downstream, {at: [replace(each, value=b"random") for each in log] for at, log in written.items()})
-    runs = {name: [(0, 0, 10)] for name in names}
-    runs[names[1]] = [(0, 0, 3), (4, 3, 6)]
-    lab.enter(lab.copied(names), {(name, 0): own for name, own in runs.items()})
-    flow = replace(lab.flow, change=RecordChange(select="*, string(rand()) as value"))
-
-    report = lab.verify(names, flow)
-
-    found = [[(d.kind, d.upstream_offset, d.downstream_offset) for d in topic.differences] for topic in report.topics]
-    assert found == [[], [("lost", 3, None)], [("doubled", 3, 10)], [("not on the source", None, 10)]]
-    assert (report.topics[0].verdict, report.topics[0].records) == ("equal", 10)
-    assert "may change a record differently each time" in unknown(report.topics[0])[0]
+    lab.plant(KEPT)
+    report = lab.verify(KEPT, RecordChange(select="*, string(rand()) as value"))
+    assert wrong(report, KEPT) == {}
+    assert "may change a record differently each time" in unknown(verdict_of(report, "kept-equal"))[0]

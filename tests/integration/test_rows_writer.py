@@ -81,41 +81,12 @@ def test_without_origins_what_an_interrupted_attempt_wrote_is_written_again(
     assert flow.copies() == 3 * (RECORDS + 100)
 
 
-@pytest.mark.long
-def test_micro_batches_that_end_before_what_was_left_go_on_with_it(flow: OneFlow, spark: SparkSession) -> None:
-    attempt(flow, spark, plan_of(flow, RECORDS), where=EARLY)
-    plan = plan_of(flow, 40)
-    first = lanes_of([attempt(flow, spark, plan)])
-    assert [(lane.part.position, lane.part.recovered, lane.part.records) for lane in first] == [(40, 40, 0)] * 3
-    assert all(lane.ahead for lane in first)
-    assert [lane.part.sequence for lane in first] == [None] * 3
-    second = lanes_of([attempt(flow, spark, next_plan(plan, first, RECORDS))])
-    assert [(lane.part.recovered, lane.part.records) for lane in second] == [(60, 200)] * 3
-    assert flow.differences() == [] and flow.false_origins() == []
-    assert lies(syncs_of([*first, *second]), flow.original(), flow.remote()) == []
-
-
 def test_rows_that_are_left_out_are_gaps(flow: OneFlow, spark: SparkSession) -> None:
     lanes = lanes_of([attempt(flow, spark, plan_of(flow, RECORDS), where="offset % 3 = 1")])
     assert [(lane.part.records, lane.part.position) for lane in lanes] == [(RECORDS // 3, RECORDS)] * 3
     kept = {n: [record for at, record in log.items() if at % 3 == 1] for n, log in flow.original().items()}
     assert {n: list(log.values()) for n, log in flow.remote().items()} == kept
     assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
-
-
-def test_row_that_fails_stops_its_partition_there_or_is_left_out(flow: OneFlow, spark: SparkSession) -> None:
-    change = "if(partition = 1 and offset = 70, 'no number', null)"
-    plan = plan_of(flow, RECORDS)
-    report = attempt(flow, spark, plan, failure=change)
-    lanes = lanes_of([report])
-    assert [lane.part.position for lane in lanes] == [RECORDS, 70, RECORDS]
-    assert stopped(report) == [f"{flow.topic}-1 at offset 70: no number"]
-    assert [lane.remote[1] for lane in lanes if stop_of(lane.part).fails] == [1]
-    later = replace(next_plan(plan, lanes[1:2], RECORDS), skips=True)
-    again = attempt(flow, spark, later, failure=change)
-    (lane,) = [each for each in again.lanes if each.remote[1] == 1]
-    reported = [(each.kind, each.from_offset, each.until_offset) for each in lane.part.incidents]
-    assert (lane.part.stopped, lane.part.records, reported) == (None, RECORDS - 71, [("offsets skipped", 70, 71)])
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
@@ -174,18 +145,6 @@ def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_n
 
 
 @pytest.mark.long
-def test_others_may_write_between_where_the_remote_topic_is_shared(flow: OneFlow, spark: SparkSession) -> None:
-    shared = with_lanes(plan_of(flow, RECORDS), shared=True)
-    attempt(flow, spark, shared, where=EARLY)
-    flow.target.write(flow.remote_topic, b"theirs")
-    lanes = lanes_of([attempt(flow, spark, shared)])
-    assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
-    logs = read_topic(flow.target, flow.remote_topic)
-    ours = [record for log in logs.values() for record in log.values() if origin_of(record) is not None]
-    assert len(ours) == 3 * RECORDS and sum(map(len, logs.values())) == 3 * RECORDS + 1
-
-
-@pytest.mark.long
 def test_records_of_all_sizes_are_copied(flow: OneFlow, spark: SparkSession) -> None:
     producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
     trace: Dict[str, Union[str, bytes, None]] = {"n": None, "trace": os.urandom(900_000)}
@@ -199,40 +158,6 @@ def test_records_of_all_sizes_are_copied(flow: OneFlow, spark: SparkSession) -> 
     lanes = lanes_of(append_rows(rows_of(flow, spark, plan).coalesce(2), plan))
     assert sum(lane.part.records for lane in lanes) == 3 * flow.written
     assert flow.differences() == [] and flow.false_origins() == []
-
-
-def test_record_that_is_too_large_for_its_remote_topic_stops_behind_those_before_it(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    plan = with_lanes(plan_of(flow, RECORDS), max_message_bytes=1_000)
-    lanes = lanes_of([attempt(flow, spark, plan, value="if(offset = 33, repeat('x', 2000), value)")])
-    parts = [lane.part for lane in lanes]
-    assert [(part.position, stop_of(part).rejected) for part in parts] == [(33, (33, 34))] * 3
-    assert flow.copies() == 3 * 33
-
-
-@pytest.mark.long
-def test_attempt_that_finds_what_another_one_of_it_appended_leaves_it_to_the_next(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    plan = plan_of(flow, 50)
-    plan = next_plan(plan, lanes_of([attempt(flow, spark, plan)]), RECORDS)
-    rows = arrow_of(rows_of(flow, spark, plan))
-    # Spark begins a stage again where it has lost what a task of the one before gave it: that one appended something.
-    assert sum(lane.part.records for lane in RowWriter(plan, 0, False).run(rows[:2]).lanes) == 100
-    assert RowWriter(plan, 0, False).run(rows).broken
-    lanes = lanes_of([attempt(flow, spark, with_lanes(plan, sequence=None))])
-    assert not any(lane.part.stopped for lane in lanes)
-    assert flow.differences() == [] and flow.false_origins() == []
-
-
-def test_second_row_of_a_record_is_refused_also_where_it_comes_later(flow: OneFlow, spark: SparkSession) -> None:
-    plan = plan_of(flow, RECORDS)
-    rows = arrow_of(rows_of(flow, spark, plan, where="partition = 0"))
-    report = RowWriter(plan, 0, False).run([rows[0], rows[0].slice(49), *rows[1:]])
-    (reported,) = stopped(report)
-    assert f"{flow.topic}-0 at offset 49: the flow gives more than one record of it" in reported
-    assert stop_of(report.lanes[0].part).refused
 
 
 @pytest.mark.long
@@ -270,15 +195,6 @@ def test_lane_is_fenced_again_behind_old_records_and_goes_on(flow: OneFlow, spar
     last = lanes_of([attempt(flow, spark, next_plan(plan, old, RECORDS))])
     assert [lane.part.records for lane in last] == [150] * 3
     assert flow.differences() == []
-
-
-def test_remote_log_that_lost_its_tail_is_told_before_anything_is_appended(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    lost = with_lanes(plan_of(flow, RECORDS), downstream_offset=7)
-    report = attempt(flow, spark, lost)
-    assert [(stop_of(lane.part).lost_tail, lane.part.position) for lane in report.lanes] == [(True, 0)] * 3
-    assert flow.copies() == 0
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
@@ -31,12 +31,7 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return flow
 
 
-@pytest.fixture
-def burying(flow: OneFlow) -> OneFlow:
-    """With a topic for the records that have no value."""
-    flow.settings["select"] = "\"*, if(value is null, raise_error('no value'), value) as value\""
-    flow.settings["dead.letter.topic"] = f"{flow.topic}-dead"
-    return flow
+FAILS_WITHOUT_VALUE = {"select": "\"*, if(value is null, raise_error('no value'), value) as value\""}
 
 
 def letters_of(flow: OneFlow) -> List[LogRecord]:
@@ -57,6 +52,7 @@ def without_value(flow: OneFlow) -> List[Tuple[str, str]]:
     return sorted((str(n), str(at)) for n, log in flow.original().items() for at, r in log.items() if r.value is None)
 
 
+@pytest.mark.long
 def test_run_whose_worker_is_killed_goes_on_and_its_copy_is_exact(spark: SparkSession, flow: OneFlow) -> None:
     crash = CrashPoint(*MID_TASK, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == 0
@@ -93,24 +89,17 @@ def test_filtered_records_are_counted_once_whatever_is_killed(
 
 
 @pytest.mark.long
-def test_values_that_differ_each_time_are_copied_once_whatever_is_killed(spark: SparkSession, flow: OneFlow) -> None:
+@pytest.mark.parametrize("provenance", [True, False], ids=["origins", "negative control: no origins"])
+def test_values_that_differ_each_time_are_copied_once_whatever_is_killed(
+    spark: SparkSession, flow: OneFlow, provenance: bool
+) -> None:
     flow.settings["select"] = "\"*, coalesce(cast(cast(rand() as string) as binary), value) as value\""
-    crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
-    assert run_mirror(flow.config, crash=crash) == -9
+    flow.settings["provenance"] = "on" if provenance else "off"
+    assert run_mirror(flow.config, crash=CrashPoint(ENGINE, "after", 1, flow.directory / "died")) == -9
     assert flow.copies() == RECORDS * flow.partitions
     assert flow.run(spark).error is None
-    assert flow.copies() == RECORDS * flow.partitions
-    assert flow.false_origins() == []
-
-
-@pytest.mark.long
-def test_without_provenance_a_kill_doubles_records(spark: SparkSession, flow: OneFlow) -> None:
-    """The negative control of the test above."""
-    flow.settings["provenance"] = "off"
-    crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
-    assert run_mirror(flow.config, crash=crash) == -9
-    assert flow.run(spark).error is None
-    assert flow.copies() == 2 * RECORDS * flow.partitions
+    assert flow.copies() == (1 if provenance else 2) * RECORDS * flow.partitions
+    assert not provenance or flow.false_origins() == []
 
 
 @pytest.mark.long
@@ -129,14 +118,15 @@ def test_remote_topic_with_records_of_somebody_else_is_refused(spark: SparkSessi
     assert flow.copies() == 1 + RECORDS * (flow.partitions - 1)
 
 
-def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession, burying: OneFlow) -> None:
-    flow = burying
-    flow.target.create_topic(f"{burying.topic}-dead", 2, retention_ms="-1")
+def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession, flow: OneFlow) -> None:
+    flow.settings.update({**FAILS_WITHOUT_VALUE, "dead.letter.topic": f"{flow.topic}-dead"})
+    flow.target.create_topic(f"{flow.topic}-dead", 2, retention_ms="-1")
     crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == -9
     assert origins(letters_of(flow)) == without_value(flow)
     assert flow.run(spark).error is None
-    assert {n: list(log.values()) for n, log in flow.remote().items()} == _those(flow.original(), with_value=True)
+    kept = {n: [each for each in log.values() if each.value is not None] for n, log in flow.original().items()}
+    assert {n: list(log.values()) for n, log in flow.remote().items()} == kept
     dead_letters = letters_of(flow)
     assert origins(dead_letters) == without_value(flow)
     assert all(each.value is None and each.headers[-2][0] == "mirror.error" for each in dead_letters)
@@ -144,32 +134,6 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     flow.fill(50)
     assert flow.run(spark).error is None
     assert origins(letters_of(flow)) == without_value(flow)
-
-
-@pytest.mark.long
-def test_bad_record_at_an_offset_of_a_topic_that_was_created_anew_is_a_dead_letter_too(
-    spark: SparkSession, burying: OneFlow
-) -> None:
-    burying.target.create_topic(f"{burying.topic}-dead", 2, retention_ms="-1")
-    burying.settings["on.data.loss"] = "continue"
-    burying.fill(-RECORDS % 11)  # the new topic's records without a value lie where the old one's did
-    assert burying.run(spark).error is None
-    before, lost = letters_of(burying), without_value(burying)
-    burying.create_source_anew(33)
-    assert burying.run(spark).error is None
-    assert origins(before) == lost
-    new = [(str(partition), str(offset)) for partition in range(burying.partitions) for offset in (5, 16, 27)]
-    assert origins(letters_of(burying)) == sorted([*lost, *new])
-
-
-@pytest.mark.long
-def test_dead_letters_go_one_by_one_to_a_topic_that_takes_few_bytes(spark: SparkSession, burying: OneFlow) -> None:
-    burying.target.create_topic(f"{burying.topic}-dead", 2, max_message_bytes="1000", retention_ms="-1")
-    assert burying.run(spark).error is None
-    assert origins(letters_of(burying)) == without_value(burying)
-    burying.fill(100)
-    assert burying.run(spark).error is None
-    assert origins(letters_of(burying)) == without_value(burying)
 
 
 @pytest.mark.long
@@ -193,8 +157,7 @@ def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_t
 def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(
     spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flow.settings.update({"select": "\"*, if(value is null, raise_error('no value'), value) as value\""})
-    flow.settings["on.error"] = "skip"
+    flow.settings.update({**FAILS_WITHOUT_VALUE, "on.error": "skip"})
     assert flow.run(spark).error is None
     assert main(["verify", str(flow.config), "--json"]) == 0
     (topic,) = json.loads(capsys.readouterr().out)["topics"]
@@ -203,7 +166,3 @@ def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(
     assert {n: each["offsets"] for n, each in skipped.items()} == {n: len(missing[n]) for n in missing}
     for n, each in skipped.items():
         assert each["ranges"] == [[at, at + 1] for at in missing[n][:20]]
-
-
-def _those(logs: Dict[int, Dict[int, LogRecord]], with_value: bool) -> Dict[int, List[LogRecord]]:
-    return {n: [each for each in log.values() if (each.value is not None) == with_value] for n, log in logs.items()}

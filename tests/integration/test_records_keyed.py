@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
@@ -21,10 +19,10 @@ from mirror_lib.groups.position_formats import TopicPosition
 from mirror_lib.groups.positions import translate_positions
 from mirror_lib.metrics import FlowMetrics
 from tests.lab.brokers import KafkaBroker
-from tests.lab.crash import CrashPoint, driver, run_mirror
+from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import commit, committed
 from tests.lab.murmur2 import partition_of_key
-from tests.lab.one_flow import NewFlow, OneFlow, stopped_process
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.readers import LogRecord, read_topic
 
 if TYPE_CHECKING:
@@ -72,33 +70,23 @@ def assert_placed_once_and_in_order(flow: OneFlow) -> None:
         assert not any(left.values())
 
 
-def test_keyed_copy_is_exact_after_driver_and_worker_died_mid_pass(spark: SparkSession, flow: OneFlow) -> None:
+def test_keyed_copy_is_exact_after_its_driver_died_in_a_task_and_after_its_ledger_was_lost(
+    spark: SparkSession, flow: OneFlow
+) -> None:
     crash = CrashPoint("mirror_lib.kafka.producer:_produce_request", "after", 2, flow.directory / "died", "kill driver")
     assert run_mirror(flow.config, crash=crash) == -9
     assert crash.reached
     flow.fill(100)
     assert flow.run(spark).error is None
     assert_placed_once_and_in_order(flow)
+    shutil.rmtree(flow.state)
     flow.fill(100)
     assert flow.run(spark).error is None
     assert_placed_once_and_in_order(flow)
 
 
 @pytest.mark.long
-def test_two_drivers_of_which_one_stood_still_leave_each_record_once(flow: OneFlow) -> None:
-    run = ["-m", "mirror_lib.cli", "run", str(flow.config)]
-    asleep = CrashPoint("mirror_lib.kafka.producer:_produce_request", "after", 2, flow.directory / "one", "stop")
-    with driver(run, asleep) as first:
-        one = stopped_process(flow.directory / "one", 180)
-        assert run_mirror(flow.config, "--take-over") == 0
-        os.kill(one, signal.SIGCONT)
-        # It was shut out: either it says so, or its next attempt finds all that the other one wrote.
-        assert first.wait() in (0, 1, 3), first.output
-    assert_placed_once_and_in_order(flow)
-
-
-@pytest.mark.long
-def test_keyed_flow_that_begins_at_latest_copies_all_that_comes_behind_its_first_run(
+def test_keyed_flow_that_begins_at_latest_copies_what_comes_and_refuses_a_topic_that_was_created_anew(
     spark: SparkSession, flow: OneFlow
 ) -> None:
     flow.settings["consumer.auto.offset.reset"] = "latest"
@@ -107,16 +95,10 @@ def test_keyed_flow_that_begins_at_latest_copies_all_that_comes_behind_its_first
     flow.fill(50)
     assert flow.run(spark).error is None
     assert flow.copies() == 50 * flow.partitions
-
-
-@pytest.mark.long
-def test_topic_that_was_created_anew_is_refused(spark: SparkSession, flow: OneFlow) -> None:
-    assert flow.run(spark).error is None
-    before = flow.copies()
     flow.create_source_anew(200)
     error = flow.run(spark).error
     assert isinstance(error, RefusedError) and "created again" in str(error)
-    assert flow.copies() == before
+    assert flow.copies() == 50 * flow.partitions
 
 
 @pytest.mark.long
@@ -222,15 +204,6 @@ def test_state_folder_of_a_release_that_kept_passes_is_refused_by_name(spark: Sp
     # It is no other flow's.
     spark.sql(f"update delta.`{flow.state / 'row_passes'}` set flow = 'a->b'")
     assert flow.run(spark).error is None
-
-
-@pytest.mark.long
-def test_copies_whose_ledger_is_lost_are_found_by_their_origins(spark: SparkSession, flow: OneFlow) -> None:
-    assert flow.run(spark).error is None
-    shutil.rmtree(flow.state)
-    flow.fill(100)
-    assert flow.run(spark).error is None
-    assert_placed_once_and_in_order(flow)
 
 
 @pytest.mark.long

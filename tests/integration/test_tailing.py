@@ -15,7 +15,7 @@ from mirror_lib.errors import ClusterError
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import NO_END, TaskPlan, TaskReport
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, Driver, driver
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.meanwhile import meanwhile
@@ -81,38 +81,15 @@ def test_lane_goes_on_with_what_comes_and_tells_of_all_of_it(flow: OneFlow) -> N
 
 
 @pytest.mark.long
-def test_lane_goes_on_when_a_broker_was_away(new_flow: NewFlow, tmp_path: Path) -> None:
-    with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
-        flow = new_flow("tail", source=source, target=target)
-        flow.fill(EARLY)
-        with lane_that_tails(replace(tailing(flow), max_seconds=40.0)) as last:
-            until(flow.all_copied)
-            target.kill()
-            flow.fill(LATE)
-            target.restart()
-            until(flow.all_copied)
-        assert not last[0].fenced
-        assert_told_of_everything(flow, last[0])
-
-
-@pytest.mark.long
-def test_lane_that_stood_still_while_it_tailed_is_refused_once_another_has_its_place(flow: OneFlow) -> None:
-    with standing_still(tailing(flow), flow.directory, *ABOUT_TO_WRITE) as wake:
-        assert not copy_lanes(task_plans(flow)[0], 1).fenced
-        zombie = wake().report()
-    assert zombie.fenced
-    assert flow.differences() == []
-
-
-@pytest.mark.long
-def test_lane_that_stood_still_while_it_tailed_doubles_records_where_there_is_no_fence(flow: OneFlow) -> None:
-    plan = tailing(flow, exactly_once=False)
-    with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-        assert not copy_lanes(task_plans(flow, exactly_once=False)[0], 1).fenced
-        lane = wake()
-        until(lambda: flow.copies() > flow.everything)
-        lane.process.wait(90)
-    assert "which is a duplicate of" in flow.differences()[0]
+@pytest.mark.parametrize("fence", [True, False], ids=["fence", "negative control: no fence"])
+def test_lane_that_stood_still_while_it_tailed_is_refused_once_another_has_its_place(
+    flow: OneFlow, fence: bool
+) -> None:
+    with standing_still(tailing(flow, fence), flow.directory, *ABOUT_TO_WRITE) as wake:
+        assert not copy_lanes(task_plans(flow, exactly_once=fence)[0], 1).fenced
+        assert wake().report().fenced == fence
+    found = flow.differences()
+    assert found == [] if fence else "which is a duplicate of" in found[0]
 
 
 @pytest.mark.long
@@ -149,6 +126,7 @@ def fed_until(flow: OneFlow, done: Callable[[], bool]) -> None:
     until(fed, 90)
 
 
+@pytest.mark.long
 def test_copy_is_exact_after_a_driver_was_killed_that_had_copied_more_than_it_wrote_down(
     spark: SparkSession, small: OneFlow
 ) -> None:
@@ -177,21 +155,6 @@ def test_stop_within_a_stage_leaves_nothing_to_find(spark: SparkSession, small: 
     runs = spark.read.format("delta").load(str(flow.directory / "state" / "runs"))
     ended = runs.where("outcome = 'stopped'").collect()
     assert [(row["records"], row["bytes"] > 0) for row in ended] == [(flow.everything, True)]
-    flow.assert_exact(spark)
-
-
-@pytest.mark.long
-def test_copy_is_exact_after_a_worker_was_killed_and_a_stop_finds_nothing_to_do(
-    spark: SparkSession, small: OneFlow
-) -> None:
-    flow = small
-    crash = CrashPoint(ABOUT_TO_WRITE[0], "after", 8, flow.directory / "died", "kill")
-    with continuous(flow, crash) as running:
-        fed_until(flow, lambda: crash.reached)
-        flow.fill(LATE)
-        until(flow.all_copied, 90)
-        running.process.send_signal(signal.SIGTERM)
-        assert running.wait() == 0, running.output
     flow.assert_exact(spark)
 
 

@@ -66,21 +66,8 @@ def at(lab: JobLab, group: str, offset: int) -> None:
     commit(lab.source, group, lab.topic("orders"), offset)
 
 
-def test_group_that_commits_is_followed_while_no_data_moves(lab: JobLab) -> None:
-    lab.copy()
-    at(lab, lab.name, 10)
-    with lab.translating() as errors:
-        until(lambda: lab.done(lab.name) == 10)
-        at(lab, lab.name, 60)
-        until(lambda: lab.done(lab.name) == 60 and len(lab.checkpoints()) == 2)
-    assert errors == []
-    assert [each.upstream_offset for each in lab.checkpoints()] == [10, 60]
-    # Each life has a folder of its own, which no one continues with.
-    assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
-
-
-def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:
-    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings them
+def test_groups_that_commit_are_followed_and_so_are_rows_that_another_run_adds(lab: JobLab) -> None:
+    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings rows
     lab.copy()
     other = f"{lab.name}-other"
     at(lab, lab.name, 10)
@@ -93,8 +80,11 @@ def test_rows_that_a_run_beside_adds_are_followed(lab: JobLab) -> None:
         until(lambda: lab.done(other) == 20)
         assert lab.done(lab.name) == 10  # not a guess ahead of the mirror
         lab.copy()
-        until(lambda: lab.done(lab.name) == 150)
+        until(lambda: lab.done(lab.name) == 150 and len(lab.checkpoints()) == 4)
     assert errors == []
+    assert sorted(each.upstream_offset for each in lab.checkpoints()) == [10, 10, 20, 150]
+    # Each process has a folder of its own, which no other one continues with.
+    assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
 
 
 @pytest.mark.long
@@ -121,15 +111,6 @@ def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
             at(lab, lab.name, committed)
             until(lambda wanted=committed: lab.done(lab.name) == wanted)  # type: ignore[misc]
     assert errors == [] and "starts again" not in caplog.text
-
-
-@pytest.mark.long
-def test_ledger_that_is_not_there_yet_is_waited_for(lab: JobLab) -> None:
-    at(lab, lab.name, 40)
-    with lab.translating() as errors:
-        lab.copy()
-        until(lambda: lab.done(lab.name) == 40)
-    assert errors == []
 
 
 @pytest.mark.long
@@ -162,36 +143,20 @@ def test_take_over_beside_the_job_holds_the_groups_whose_records_it_did_not_comp
 @pytest.mark.long
 @pytest.mark.parametrize("looking", [True, False], ids=["refresh", "no-refresh"])
 def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab, looking: bool) -> None:
+    """Begun before the ledger is there, which is waited for."""
     lab.settings["refresh.groups.enabled"] = str(looking).lower()
-    lab.copy()
     old, new = f"{lab.name}-old", f"{lab.name}-new"
     at(lab, old, 10)
-    with lab.translating():
+    with lab.translating() as errors:
+        lab.copy()
         until(lambda: lab.done(old) == 10)
         at(lab, new, 20)
         if looking:
             until(lambda: lab.done(new) == 20)
         at(lab, old, 30)
         until(lambda: lab.done(old) == 30)
+    assert errors == []
     assert lab.done(new) == (20 if looking else None)
-
-
-@pytest.mark.long
-def test_target_that_is_away_for_a_while_is_survived(make_lab: MakeLab, tmp_path: Path) -> None:
-    with clusters(["target"], tmp_path) as (target,):
-        lab = make_lab(target=target)
-        lab.create("orders")
-        lab.write("orders", values(100))
-        lab.copy()
-        at(lab, lab.name, 10)
-        with lab.translating() as errors:
-            until(lambda: lab.done(lab.name) == 10)
-            target.kill()
-            at(lab, lab.name, 70)
-            threading.Event().wait(2)  # the job meets a cluster that is not there
-            target.restart()
-            until(lambda: lab.done(lab.name) == 70, 120)
-        assert errors == []
 
 
 @pytest.mark.long
@@ -261,10 +226,16 @@ def test_submitted_job_makes_one_pass_where_the_file_says_available_now(lab: Job
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("trigger", ["availableNow", "1 second"])
-@pytest.mark.parametrize("whole", [True, False], ids=["whole ledger", "negative control: file by file"])
+@pytest.mark.parametrize(
+    ("trigger", "whole"),
+    [
+        ("availableNow", True),
+        ("1 second", True),
+        pytest.param("availableNow", False, id="negative control: file by file"),
+    ],
+)
 def test_translation_is_a_streaming_query_whose_first_micro_batch_is_the_whole_ledger(
-    whole: bool, trigger: str, lab: JobLab, monkeypatch: pytest.MonkeyPatch
+    trigger: str, whole: bool, lab: JobLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: List[int] = []
     triples_of = OffsetSyncTable.triples_of

@@ -40,6 +40,7 @@ pytestmark = pytest.mark.usefixtures("compiled_statements")
 
 FLOW = "primary->backup"
 KEY = PartitionKey("source-id", "remote-id", "orders", 0)
+RUN = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
 
 
 def row(upstream: int, downstream: int, count: int, partition: int = 0, source_id: str = "source-id") -> LedgerRow:
@@ -53,8 +54,8 @@ class Ledger:
         self.table = OffsetSyncTable(spark, state)
         self.run_id = uuid.uuid4().hex
 
-    def append(self, *rows: LedgerRow, flow: str = FLOW, batch_id: int = 0) -> None:
-        self.table.append(flow, rows, run_id=self.run_id, query_id="q", batch_id=batch_id)
+    def append(self, *rows: LedgerRow, flow: str = FLOW) -> None:
+        self.table.append(flow, rows, run_id=self.run_id, query_id="q", batch_id=7)
 
     def runs(self, key: PartitionKey = KEY) -> List[Tuple[int, ...]]:
         return list(PartitionMap.of_flat(self.table.triples(FLOW)[key]))
@@ -111,25 +112,23 @@ def test_a_ledger_that_was_never_written_is_empty_and_stays_absent(ledger: Ledge
     assert not Path(ledger.table.path).exists()
 
 
-def test_the_positions_are_the_ends_of_what_ends_last_downstream(ledger: Ledger) -> None:
+def test_positions_are_the_ends_of_what_ends_last_downstream_for_each_flow_topic_and_partition(
+    spark: SparkSession, ledger: Ledger, state: str
+) -> None:
+    odd = "a'b\"\\->c\n\u00e9"
     ledger.append(row(0, 1, 10), row(0, 0, 7, partition=1))
-    ledger.append(row(12, 11, 3), row(20, 14, 0))
-    ledger.append(row(0, 0, 99), flow="backup->primary")
+    # A new driver appends other rows under the same batch id.
+    Ledger(spark, state).append(row(12, 11, 3), row(20, 14, 0), row(0, 500, 3, source_id="of a topic created anew"))
+    ledger.append(row(0, 0, 99), flow=odd)
 
+    new = replace(KEY, source_topic_id="of a topic created anew")
     assert ledger.table.positions(FLOW) == {
         KEY: Position(20, 14),
-        PartitionKey("source-id", "remote-id", "orders", 1): Position(7, 7),
+        replace(KEY, partition=1): Position(7, 7),
+        new: Position(3, 503),
     }
-
-
-def test_a_topic_created_anew_has_a_position_and_runs_of_its_own(ledger: Ledger) -> None:
-    ledger.append(row(0, 0, 500))
-    ledger.append(row(0, 500, 3, source_id="new-id"))
-
-    assert ledger.table.positions(FLOW)[KEY] == Position(500, 500)
-    assert ledger.table.positions(FLOW)[PartitionKey("new-id", "remote-id", "orders", 0)] == Position(3, 503)
-    assert ledger.runs() == [(0, 0, 500)]
-    assert ledger.runs(replace(KEY, source_topic_id="new-id")) == [(0, 500, 3)]
+    assert ledger.table.positions(odd) == {KEY: Position(99, 99)}
+    assert ledger.runs(new) == [(0, 500, 3)]
 
 
 def protocol(folder: Path) -> Dict[str, object]:
@@ -196,14 +195,6 @@ def test_databricks_folders_are_written_and_deleted_without_hadoops_file_system(
     assert not list(tmp_path.iterdir()) and len(caplog.records) == 1
 
 
-def test_settings_for_the_tables_reach_no_other_query(spark: SparkSession, ledger: Ledger) -> None:
-    skipping = "spark.databricks.delta.stats.skipping"
-    ledger.append(row(0, 0, 10))
-    assert own_session(spark).conf.get(skipping) == "false"
-    assert spark.conf.get(skipping, "true") == "true"
-    assert own_session(spark) is own_session(spark)
-
-
 def test_a_table_is_seen_that_was_looked_for_before_its_first_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Another driver makes it: for a moment it is a folder with an empty log."""
     Ledger(spark, str(tmp_path / "other")).append(row(0, 0, 10))
@@ -212,15 +203,6 @@ def test_a_table_is_seen_that_was_looked_for_before_its_first_commit(spark: Spar
     assert OffsetSyncTable(spark, str(state)).positions(FLOW) == {}
     shutil.copytree(tmp_path / "other" / "offset_syncs", state / "offset_syncs", dirs_exist_ok=True)
     assert OffsetSyncTable(spark, str(state)).positions(FLOW) == {KEY: Position(10, 10)}
-
-
-def test_a_replayed_batch_of_a_new_driver_with_other_rows_is_not_dropped(spark: SparkSession, state: str) -> None:
-    Ledger(spark, state).append(row(0, 0, 10), batch_id=7)
-    second_life = Ledger(spark, state)
-
-    second_life.append(row(10, 10, 5), batch_id=7)
-
-    assert second_life.table.positions(FLOW)[KEY] == Position(15, 15)
 
 
 @pytest.mark.long
@@ -244,18 +226,12 @@ def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Le
     assert rows.select("run_id").distinct().collect() == [Row(run_id=ledger.run_id)]
 
 
-def test_runs_come_merged_and_in_order(ledger: Ledger) -> None:
-    ledger.append(row(10, 11, 5), row(0, 0, 5))
-    ledger.append(row(15, 16, 5), row(5, 5, 5))
+def test_runs_come_merged_and_in_order_and_a_lost_tail_starts_at_the_first_record_that_is_gone(ledger: Ledger) -> None:
+    ledger.append(row(15, 12, 2), row(0, 1, 5))
+    ledger.append(row(17, 14, 3), row(5, 6, 5))
 
-    assert ledger.runs() == [(0, 0, 10), (10, 11, 10)]
-
-
-def test_after_a_lost_tail_copying_starts_at_the_first_record_that_is_gone(ledger: Ledger) -> None:
-    ledger.append(row(0, 1, 10), row(15, 12, 5))
-
+    assert ledger.runs() == [(0, 1, 10), (15, 12, 5)]
     found = [ledger.table.upstream_of(FLOW, KEY, offset) for offset in (0, 1, 4, 10, 11, 12, 14, 17, 99)]
-
     assert found == [0, 0, 3, 9, 15, 15, 17, 20, 20]
     assert ledger.table.first(FLOW, KEY) == Position(0, 1)
 
@@ -263,8 +239,11 @@ def test_after_a_lost_tail_copying_starts_at_the_first_record_that_is_gone(ledge
 def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond_in_one_commit(
     ledger: Ledger, spark: SparkSession
 ) -> None:
-    other = row(0, 0, 100, partition=1)
+    other, skipping = row(0, 0, 100, partition=1), "spark.databricks.delta.stats.skipping"
     ledger.append(row(0, 0, 10), row(12, 10, 10), row(30, 20, 5), row(40, 25, 0), other)
+    # Settings for the tables reach no other query.
+    assert (own_session(spark).conf.get(skipping), spark.conf.get(skipping, "true")) == ("false", "true")
+    assert own_session(spark) is own_session(spark)
 
     ledger.table.void_from(FLOW, KEY, 14)
 
@@ -307,14 +286,6 @@ def test_an_append_is_one_file_and_its_columns_say_what_they_mean(ledger: Ledger
     assert table.where("committed_at > current_timestamp() - interval 1 hour").count() == 500
 
 
-def test_names_are_data_whatever_they_hold(ledger: Ledger) -> None:
-    flow = "a'b\"\\->c\n\u00e9"
-    ledger.append(row(0, 0, 10), flow=flow)
-
-    assert ledger.table.positions(flow) == {KEY: Position(10, 10)}
-    assert ledger.table.positions(FLOW) == {}
-
-
 def test_a_table_of_someone_else_is_refused_with_its_path(spark: SparkSession, ledger: Ledger) -> None:
     spark.range(3).write.format("delta").save(ledger.table.path)
 
@@ -324,11 +295,15 @@ def test_a_table_of_someone_else_is_refused_with_its_path(spark: SparkSession, l
     assert spark.read.format("delta").load(ledger.table.path).count() == 3
 
 
-def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, state: str) -> None:
+def test_a_run_is_a_row_at_its_start_and_one_at_its_end_and_files_of_many_runs_are_merged(
+    spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files() -> int:
+        return len(spark.read.format("delta").load(f"{state}/runs").inputFiles())
+
     table = RunTable(spark, state)
     assert table.latest(FLOW) is None and table.latest_with_end(FLOW) == (None, False)
-    first = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
-    second = MirrorRun("run-2", FLOW, 2, "exactly-once", "cluster-a", "cluster-b")
+    first, second = RUN, replace(RUN, run_id="run-2")
 
     table.started(first)
     assert table.latest_with_end(FLOW) == (first, False)
@@ -345,25 +320,13 @@ def test_a_run_is_a_row_at_its_start_and_one_at_its_end(spark: SparkSession, sta
         ("run-2", "started", None, None),
     ]
     table.ended(second, "a partition stopped", Progress(0, 0))
-    assert table.latest_with_end(FLOW) == (second, False)
-    assert table.latest_with_end("another->flow") == (None, False)
-
-
-def test_files_of_many_short_runs_are_merged(spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, run = RunTable(spark, state), MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
-
-    def files() -> int:
-        return len(spark.read.format("delta").load(f"{state}/runs").inputFiles())
-
-    assert table.latest(FLOW) is None
-    table.started(run)
-    table.ended(run, "ok", Progress(10, 1000))
     table.merge_files()
-    assert files() == 2
+    assert files() == 4
     monkeypatch.setattr(compaction, "FILES_TO_MERGE", 1)
     table.merge_files()
     assert files() == 1
-    assert table.latest_with_end(FLOW) == (run, True)
+    assert table.latest_with_end(FLOW) == (second, False)
+    assert table.latest_with_end("another->flow") == (None, False)
 
 
 @pytest.mark.long
@@ -371,7 +334,7 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
     spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = RunTable(spark, state)
-    run = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+    run = RUN
     of_other = replace(run, flow="another->flow")
     assert table.open_runs([FLOW]) == []
     for each in (run, of_other):
@@ -400,8 +363,7 @@ def test_run_is_under_way_while_it_gives_signs_of_life(
 def test_table_that_was_used_and_is_gone_is_not_created_again(
     spark: SparkSession, state: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
-    journal = signs.Journal(spark, state, FLOW, run.run_id, 30)
+    journal = signs.Journal(spark, state, FLOW, RUN.run_id, 30)
     ledger.append(row(0, 0, 5))
     kept = Path(state).rename(f"{state}.kept")
     for use in (lambda: ledger.append(row(5, 5, 5)), lambda: ledger.table.positions(FLOW)):
@@ -413,19 +375,19 @@ def test_table_that_was_used_and_is_gone_is_not_created_again(
     assert ledger.runs() == [(0, 0, 10)]
     # A run without a record to copy finds out by its next sign of life. Until then it is none of its errors.
     monkeypatch.setattr(signs, "SIGN_SECONDS", 2.0)
-    journal.run_begins(run, True, lambda: Progress(0, 0))
+    journal.run_begins(RUN, True, lambda: Progress(0, 0))
     journal.check()
     Path(state).rename(kept)
-    until(lambda: vanished(journal))
+
+    def vanished() -> bool:
+        try:
+            journal.check()
+        except VanishedError:
+            return True
+        return False
+
+    until(vanished)
     assert not Path(state).exists()
-
-
-def vanished(journal: signs.Journal) -> bool:
-    try:
-        journal.check()
-    except VanishedError:
-        return True
-    return False
 
 
 @pytest.mark.long
@@ -433,10 +395,10 @@ def vanished(journal: signs.Journal) -> bool:
 def test_one_sign_of_life_an_hour_is_kept_for_so_many_days(
     spark: SparkSession, state: str, days: int, kept: List[int]
 ) -> None:
-    table, run = RunTable(spark, state), MirrorRun("run-1", FLOW, 4, "exactly-once", "cluster-a", "cluster-b")
+    table = RunTable(spark, state)
     ages = {1: "2 hours", 2: "2 hours + interval 30 minutes", 3: "29 days", 4: "31 days", 5: "0 hours"}
     for records in ages:
-        table.alive(run, Progress(records, 0, lag_records=7, lag_seconds=1.5, filtered=2))
+        table.alive(RUN, Progress(records, 0, lag_records=7, lag_seconds=1.5, filtered=2))
     delta = DeltaTable.forPath(spark, f"{state}/runs")
     for records, age in ages.items():
         # One minute past a full hour, but for the second.
@@ -447,11 +409,10 @@ def test_one_sign_of_life_an_hour_is_kept_for_so_many_days(
     assert {(row.lag_records, row.lag_seconds, row.filtered) for row in delta.toDF().collect()} == {(7, 1.5, 2)}
 
 
-@pytest.mark.parametrize("attempt", range(2))
 def test_run_is_written_down_though_another_driver_makes_the_table_at_that_moment(
-    spark: SparkSession, state: str, attempt: int
+    spark: SparkSession, state: str
 ) -> None:
-    ours, theirs = (MirrorRun(name, FLOW, 4, "exactly-once", "cluster-a", "cluster-b") for name in ("ours", "theirs"))
+    ours, theirs = (replace(RUN, run_id=name) for name in ("ours", "theirs"))
     RunTable(spark, f"{state}/example").started(theirs)
     example = spark.read.format("delta").load(f"{state}/example/runs")
     made = spark.createDataFrame(example.collect(), example.schema).write.format("delta").mode("append")

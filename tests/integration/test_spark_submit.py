@@ -63,6 +63,13 @@ def value_of(command: List[str], option: str) -> str:
     return command[command.index(option) + 1]
 
 
+def refused(env: Dict[str, str], *arguments: str) -> str:
+    """What the script prints where it refuses, in one line."""
+    done = subprocess.run([SCRIPT, *arguments], env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
 @pytest.mark.parametrize(
     ("version", "scala", "connector", "delta"),
     [
@@ -118,43 +125,49 @@ def test_class_path_of_the_caller_stays_as_it_is(tmp_path: Path, own: Tuple[str,
     assert value_of(command, "--jars") == f"{env['MIRROR_JARS_DIR']}/a-1.0.jar"
 
 
-def test_classes_that_were_kept_are_used_where_the_driver_runs_here(tmp_path: Path) -> None:
-    kept = tmp_path / "kept classes.jsa"
+def test_java_here_uses_kept_classes_and_its_second_compiler_for_hot_code_alone_before_the_callers_options(
+    tmp_path: Path,
+) -> None:
+    kept, name = tmp_path / "kept classes.jsa", "--driver-java-options"
     env = {**fake_spark(tmp_path, "4.1.1", "2.13"), "MIRROR_CLASSES": str(kept)}
     used = f'-XX:SharedArchiveFile="{kept}"'
-    assert used not in value_of(dry_run(env), "--driver-java-options")
+    assert used not in value_of(dry_run(env), name)
     kept.touch()
-    assert used in value_of(dry_run(env), "--driver-java-options")
-    assert "--driver-java-options" not in dry_run(env, "--deploy-mode", "cluster")
-
-
-def test_jobs_leave_only_hot_code_to_javas_second_compiler_unless_the_caller_gives_java_options(tmp_path: Path) -> None:
-    env, name = fake_spark(tmp_path, "4.1.1", "2.13"), "--driver-java-options"
-    for job in ("jobs/mirror.py", "jobs/translate_offsets.py"):
-        assert LATE_COMPILER in value_of(dry_run(env, job), name)
     command = dry_run(env, name, "-Xss4m")
+    assert used in value_of(command, name) and LATE_COMPILER in value_of(command, name)
     assert command[len(command) - command[::-1].index(name)] == "-Xss4m"  # Spark takes the last
+    assert name not in dry_run(env, "--deploy-mode", "cluster")
 
 
-@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", pytest.param("SPARK_SUBMIT_OPTS", marks=pytest.mark.long)])
-def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path, name: str) -> None:
-    env, given = fake_spark(tmp_path, "4.1.1", "2.13"), "--driver-java-options"
-    env = {key: value for key, value in env.items() if key not in ("JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")}
-    assert COLLECTOR in value_of(dry_run(env), given)
-    assert COLLECTOR in value_of(dry_run({**env, name: "-XX:-UseGCOverheadLimit"}), given)
-    assert COLLECTOR not in value_of(dry_run({**env, name: "-Xss4m -XX:+UseG1GC"}), given)
-    assert COLLECTOR not in value_of(dry_run(env, "--conf", "spark.driver.defaultJavaOptions=-XX:+UseZGC"), given)
-    (tmp_path / "spark-env.sh").write_text('# -XX:+UseG1GC\nexport SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n')
-    assert COLLECTOR not in value_of(dry_run({**env, "SPARK_CONF_DIR": str(tmp_path)}), given)
-    (tmp_path / "opts").mkdir()
-    (tmp_path / "opts" / "java-opts").write_text("-XX:+UseSerialGC\n")
-    assert COLLECTOR not in value_of(dry_run({**env, "SPARK_CONF_DIR": str(tmp_path / "opts")}), given)
-    (tmp_path / "p").write_text("spark.driver.defaultJavaOptions -Xss4m -XX:+UseSerialGC\n")
-    assert COLLECTOR not in value_of(dry_run(env, "--properties-file", str(tmp_path / "p")), given)
+def test_javas_collector_is_the_callers_if_there_is_one(tmp_path: Path) -> None:
+    for folder, name, text in (
+        ("env", "spark-env.sh", '# -XX:+UseG1GC\nexport SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n'),
+        ("opts", "java-opts", "-XX:+UseSerialGC\n"),
+        ("conf", "p", "spark.driver.defaultJavaOptions -Xss4m -XX:+UseSerialGC\n"),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(text)
+    env = {**fake_spark(tmp_path, "4.1.1", "2.13"), "JAVA_TOOL_OPTIONS": "", "SPARK_SUBMIT_OPTS": ""}
+
+    def collector(*options: str, **changes: str) -> bool:
+        return COLLECTOR in value_of(dry_run({**env, **changes}, *options), "--driver-java-options")
+
+    assert collector() and collector(JAVA_TOOL_OPTIONS="-XX:-UseGCOverheadLimit")
+    assert not collector(JAVA_TOOL_OPTIONS="-Xss4m -XX:+UseG1GC")
+    assert not collector(SPARK_SUBMIT_OPTS="-Xss4m -XX:+UseG1GC")
+    assert not collector("--conf", "spark.driver.defaultJavaOptions=-XX:+UseZGC")
+    assert not collector(SPARK_CONF_DIR=str(tmp_path / "env"))
+    assert not collector(SPARK_CONF_DIR=str(tmp_path / "opts"))
+    assert not collector("--properties-file", str(tmp_path / "conf" / "p"))
 
 
-def test_master_is_local_with_retries_unless_the_caller_names_one(tmp_path: Path) -> None:
+def test_options_of_the_caller_come_after_ours_and_the_job_last_and_the_master_is_local_without_his(
+    tmp_path: Path,
+) -> None:
     env = fake_spark(tmp_path, "4.1.1", "2.13")
+    command = dry_run(env, "--conf", "spark.ui.enabled=true", "--name", "a b")
+    assert command.index("spark.ui.enabled=true") > command.index("spark.ui.enabled=false")
+    assert command[-4:] == ["--name", "a b", "jobs/mirror.py", "my config.yaml"]
     assert value_of(dry_run(env), "--master") == "local[*,4]"
     assert value_of(dry_run(env, "--master", "yarn"), "--master") == "yarn"
     (tmp_path / "conf").mkdir()
@@ -210,7 +223,7 @@ def test_spark_submit_on_the_path_may_be_a_script_that_starts_another(tmp_path: 
     assert (output.splitlines(), running.returncode) == (["counted 36"], 7)
 
 
-def test_connector_fits_the_spark_that_a_script_reports(tmp_path: Path) -> None:
+def test_connector_fits_the_spark_that_a_script_reports_and_one_without_a_version_is_not_taken(tmp_path: Path) -> None:
     script = wrapper(tmp_path)
     conf = tmp_path / "conf"
     conf.mkdir()
@@ -222,19 +235,13 @@ def test_connector_fits_the_spark_that_a_script_reports(tmp_path: Path) -> None:
     assert command[0] == str(script)
     assert "--master" not in command  # its own settings name one
     assert value_of(command, "--packages").split(",")[0] == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.4.1"
-
-
-def test_command_on_the_path_that_reports_no_version_is_not_taken(tmp_path: Path) -> None:
-    script = wrapper(tmp_path)
     script.write_text("#!/bin/sh\nexit 1\n")
     assert dry_run(of_the_path(script))[0] == str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 
 
 def test_installation_without_a_version_is_refused(tmp_path: Path) -> None:
     env = environment(MIRROR_VENV="", SPARK_HOME=str(tmp_path), PYSPARK_PYTHON=sys.executable)
-    done = subprocess.run([SCRIPT, "--dry-run", "jobs/mirror.py"], env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert f"SPARK_HOME={tmp_path}" in done.stderr
+    assert f"SPARK_HOME={tmp_path}" in refused(env, "--dry-run", "jobs/mirror.py")
 
 
 def cluster_run(tmp_path: Path, *options: str, master: str = "yarn", **changes: str) -> List[str]:
@@ -256,12 +263,10 @@ def test_driver_on_yarn_gets_the_archives_python_its_log_settings_and_one_attemp
     shipped = [Path(each).name for each in value_of(command, "--files").split(",")]
     options = value_of(command, "--driver-java-options").split()
     assert f"-Dlog4j2.configurationFile={shipped[0]}" in options
-
-
-def test_python_that_the_caller_names_for_a_cluster_stays(tmp_path: Path) -> None:
-    command = cluster_run(tmp_path, "--conf", "spark.pyspark.python=/opt/python", PYSPARK_PYTHON="")
+    # The Python that the caller names stays.
+    command = cluster_run(tmp_path / "b", "--conf", "spark.pyspark.python=/opt/python", PYSPARK_PYTHON="")
     assert confs(command)["spark.pyspark.python"] == "/opt/python"
-    command = cluster_run(tmp_path / "b", "--archives", "a.zip#env", PYSPARK_PYTHON="./env/bin/python3.11")
+    command = cluster_run(tmp_path / "c", "--archives", "a.zip#env", PYSPARK_PYTHON="./env/bin/python3.11")
     assert confs(command)["spark.pyspark.python"] == "./env/bin/python3.11"
 
 
@@ -285,10 +290,8 @@ def test_two_files_of_one_name_cannot_be_shipped(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "client.properties").touch()
     both = [str(tmp_path / folder / "client.properties") for folder in ("a", "b")]
-    command = [SCRIPT, "--dry-run", "--master", "yarn", "--deploy-mode", "cluster", "jobs/mirror.py", *both]
-    done = subprocess.run(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert "client.properties" in done.stderr
+    options = ["--dry-run", "--master", "yarn", "--deploy-mode", "cluster"]
+    assert "client.properties" in refused(env, *options, "jobs/mirror.py", *both)
 
 
 @pytest.mark.parametrize(
@@ -296,10 +299,8 @@ def test_two_files_of_one_name_cannot_be_shipped(tmp_path: Path) -> None:
 )
 def test_cluster_mode_that_cannot_work_is_refused(tmp_path: Path, master: str, sentence: str) -> None:
     env = fake_spark(tmp_path / "spark", "3.5.7", "2.12")
-    command = [SCRIPT, "--dry-run", "--master", master, "--conf", "spark.submit.deployMode=cluster", "jobs/mirror.py"]
-    done = subprocess.run(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    options = ["--dry-run", "--master", master, "--conf", "spark.submit.deployMode=cluster"]
+    assert sentence in refused(env, *options, "jobs/mirror.py")
 
 
 def test_signal_before_yarn_has_the_application_ends_the_submitter(tmp_path: Path) -> None:
@@ -325,12 +326,6 @@ def test_kubernetes_driver_gets_files_through_the_folder_that_the_caller_names(t
     assert "--driver-java-options" not in command
 
 
-def test_options_of_the_caller_come_after_ours_and_the_job_last(tmp_path: Path) -> None:
-    command = dry_run(fake_spark(tmp_path, "4.1.1", "2.13"), "--conf", "spark.ui.enabled=true", "--name", "a b")
-    assert command.index("spark.ui.enabled=true") > command.index("spark.ui.enabled=false")
-    assert command[-4:] == ["--name", "a b", "jobs/mirror.py", "my config.yaml"]
-
-
 @pytest.mark.parametrize(
     ("change", "arguments", "sentence"),
     [
@@ -341,10 +336,7 @@ def test_options_of_the_caller_come_after_ours_and_the_job_last(tmp_path: Path) 
     ],
 )
 def test_what_is_missing_is_said_in_one_line(change: Dict[str, str], arguments: List[str], sentence: str) -> None:
-    command = [SCRIPT, *arguments]
-    done = subprocess.run(command, env=environment(**change), cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
+    assert sentence in refused(environment(**change), *arguments)
 
 
 def submit(tmp_path: Path, *arguments: str, options: Sequence[str] = (), **changes: str) -> subprocess.Popen[str]:

@@ -123,7 +123,8 @@ class Lab:
         upstream.update({(name, n): logs[0] for name, case in at.items() for n, logs in case.others.items()})
         self._write(0, upstream, batch)
         copied = self.copied(cases)
-        downstream, rows = {}, []
+        downstream: Dict[Tuple[str, int], Log] = {}
+        rows: List[LedgerRow] = []
         for each, case in zip(copied, at.values()):
             for n, log in ((0, case.remote), *((n, logs[1]) for n, logs in case.others.items())):
                 downstream[each.remote_topic, n] = self._as_copied(each, case, log)
@@ -148,13 +149,13 @@ class Lab:
         odd = KafkaProducer(bootstrap_servers=servers)
         for (topic, partition), log in logs.items():
             for record in log:
-                headers, when = list(record.headers), record.timestamp
-                content: Any = (topic, record.value, record.key)
+                headers: List[Any] = list(record.headers)
+                value, key, when = record.value, record.key, record.timestamp
                 if when > 0:
-                    usual.produce(*content, partition, refuse_failure, headers=headers, timestamp=when)
+                    usual.produce(topic, value, key, partition, refuse_failure, headers=headers, timestamp=when)
                 else:
                     usual.flush()
-                    odd.send(*content, headers, partition, when).get(timeout=30)
+                    odd.send(topic, value, key, headers, partition, when).get(timeout=30)
         usual.flush()
         odd.close()
 
@@ -173,9 +174,10 @@ class Lab:
 
     def verify(self, cases: Mapping[str, Case], change: Optional[RecordChange] = None, **settings: Any) -> VerifyReport:
         """Compare by the flow with this change and these settings. A flow that repartitions knows it of each topic."""
-        flow = replace(self.flow, **settings, **({} if change is None else {"change": change}))
+        if change is not None:
+            settings["change"] = change
         keyed = {"keyed_over": 2} if change is not None and change.partitioner == KEY else {}
-        return self.compare(flow, self.copied(cases, **keyed))
+        return self.compare(replace(self.flow, **settings), self.copied(cases, **keyed))
 
     def compare(self, flow: ReplicationFlow, copied: Sequence[CopiedTopic], **more: Any) -> VerifyReport:
         clusters = self.source, self.target
@@ -493,8 +495,8 @@ def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab) -> None:
 
 # A segment is rolled when a record's timestamp is a second later than the first one's.
 ROLLING = [Rec(b"roll", f"r{n}".encode(), timestamp=NOON + 10_000 * (n + 1)) for n in range(3)]
-# The first two logs are for a remote log that is compacted. Of the other the second record of `a` is dropped, and
-# compaction of the source removes the first one for it.
+# The remote log is compacted of the first, and the source of the second log: of DROPPED the flow drops `v5`, and
+# compaction removes `v0` for it.
 OLDEST = [*(Rec(f"old{n}".encode(), b"a") for n in range(5)), Rec(b"only", b"b"), Rec(b"last", b"a"), *ROLLING]
 DROPPED = [Rec(b"v0", b"a"), Rec(b"only", b"b"), Rec(b"v5", b"a"), *ROLLING]
 TAKEN = "copied records were compacted away on a side and cannot be compared"
@@ -634,7 +636,7 @@ def grown_later(topic: CopiedTopic) -> List[LedgerRow]:
 FIRST_LOST, LAST_LOST = offset_of(LOG0[0]), offset_of(ALL[0][-1])
 PLACED: Mapping[str, Case] = {
     "placed-equal": placed(LOG0, LOG1, records=16),
-    "placed-mixed": placed(*MIXED, records=16),
+    "placed-mixed": placed(MIXED[0], MIXED[1], records=16),
     "placed-lost": placed(LOG0, LOG1[:-1], other_found=("lost", offset_of(LOG1[-1]), None), places=1),
     "placed-doubled": placed([*LOG0, LOG0[1]], LOG1, ("doubled", offset_of(LOG0[1]), len(LOG0)), places=1),
     "placed-tripled": placed([LOG0[0], LOG0[0], *LOG0], LOG1, ("doubled", FIRST_LOST, 1), places=2),

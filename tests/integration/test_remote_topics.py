@@ -52,14 +52,16 @@ def write(bootstrap: str, topic: str, timestamp: int) -> str:
     return "".join(refusals) if refusals else "no answer"
 
 
-def test_remote_topics_are_created_with_the_sources_partitions_and_configs(
-    source: KafkaCluster, target: KafkaCluster, topic_name: Names
+def test_remote_topics_have_the_sources_partitions_and_configs_and_take_timestamps_that_an_ordinary_topic_refuses(
+    source: KafkaCluster, target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names
 ) -> None:
-    name = topic_name("orders")
+    name, ordinary = topic_name("orders"), topic_name("ordinary")
     configs = {"cleanup.policy": "compact", "retention.ms": "1234567", "min.insync.replicas": "1",
                "message.timestamp.type": "LogAppendTime"}  # fmt: skip
     assert source.create_topics([NewTopic(name, 3, 1, configs)]) == {name: None}
-    done = apply_plan(plan_flow(flow(name), source, target), target)
+    plan = plan_flow(flow(name), source, target)
+    done = apply_plan(plan, target)
+    assert apply_plan(plan, target) == done, "twice does no harm"
     (copied,) = done.copied
     remote = target.topics()[f"primary.{name}"]
     assert (remote.partitions, remote.topic_id) == (3, copied.remote_topic_id)
@@ -70,6 +72,10 @@ def test_remote_topics_are_created_with_the_sources_partitions_and_configs(
         "cleanup.policy": "compact", "retention.ms": "1234567", "message.timestamp.type": "CreateTime",
     }  # fmt: skip
     assert found["message.timestamp.before.max.ms"] == found["message.timestamp.after.max.ms"] == NO_LIMIT
+    target.create_topics([NewTopic(ordinary, 1, 1)])
+    in_ten_years = int((time.time() + 10 * 365 * 86400) * 1000)
+    written = [write(target_cluster.bootstrap, topic, in_ten_years) for topic in (remote.name, ordinary)]
+    assert written == ["", "INVALID_TIMESTAMP"]
 
 
 def test_config_that_the_flow_chooses_is_set_at_creation_and_one_that_no_broker_knows_is_refused(
@@ -86,41 +92,25 @@ def test_config_that_the_flow_chooses_is_set_at_creation_and_one_that_no_broker_
     assert [each.name for each in done.blocked] == [other] and "retention.msec" in done.blocked[0].reason
 
 
-def test_a_created_remote_topic_takes_timestamps_that_an_ordinary_topic_refuses(
-    source: KafkaCluster, target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names
-) -> None:
-    name, ordinary = topic_name("orders"), topic_name("ordinary")
-    source.create_topics([NewTopic(name, 1, 1, {"message.timestamp.after.max.ms": NO_LIMIT})])
-    apply_plan(plan_flow(flow(name), source, target), target)
-    target.create_topics([NewTopic(ordinary, 1, 1)])
-    in_ten_years = int((time.time() + 10 * 365 * 86400) * 1000)
-    assert write(target_cluster.bootstrap, f"primary.{name}", in_ten_years) == ""
-    assert write(target_cluster.bootstrap, ordinary, in_ten_years) == "INVALID_TIMESTAMP"
-
-
 def test_remote_topics_follow_growth_and_are_never_shrunk(
     source: KafkaCluster, target: KafkaCluster, topic_name: Names
 ) -> None:
-    grows, larger = topic_name("grows"), topic_name("larger")
+    names = grows, larger, meanwhile = [topic_name(stem) for stem in ("grows", "larger", "meanwhile")]
     source.create_topics([NewTopic(grows, 1, 1), NewTopic(larger, 1, 1)])
     target.create_topics([NewTopic(f"primary.{larger}", 5, 1)])
-    both = flow(grows, larger)
-    apply_plan(plan_flow(both, source, target), target)
+    every = flow(*names)
+    apply_plan(plan_flow(every, source, target), target)
     source.create_partitions({grows: 4})
-    plan = plan_flow(both, source, target)
-    assert {each.source.name: each.grow_to for each in plan.copied} == {grows: 4, larger: None}
-    apply_plan(plan, target)
-    found = target.topics()
-    assert (found[f"primary.{grows}"].partitions, found[f"primary.{larger}"].partitions) == (4, 5)
-    again = plan_flow(both, source, target)
-    assert [(each.create, each.grow_to) for each in again.copied] == [(None, None), (None, None)]
-
-
-def test_carrying_a_plan_out_twice_does_no_harm(source: KafkaCluster, target: KafkaCluster, topic_name: Names) -> None:
-    name = topic_name("orders")
-    source.create_topics([NewTopic(name, 2, 1)])
-    plan = plan_flow(flow(name), source, target)
-    assert apply_plan(plan, target) == apply_plan(plan, target)
+    source.create_topics([NewTopic(meanwhile, 3, 1)])
+    plan = plan_flow(every, source, target)
+    assert {each.source.name: each.grow_to for each in plan.copied} == {grows: 4, larger: None, meanwhile: None}
+    # It appears after planning, with too few partitions.
+    target.create_topics([NewTopic(f"primary.{meanwhile}", 1, 1)])
+    ids = {each.source.name: each.remote_topic_id for each in apply_plan(plan, target).copied}
+    found = [target.topics()[f"primary.{name}"] for name in names]
+    assert [each.partitions for each in found] == [4, 5, 3] and found[2].topic_id == ids[meanwhile]
+    again = plan_flow(every, source, target)
+    assert [(each.create, each.grow_to) for each in again.copied] == [(None, None)] * 3
 
 
 def test_cluster_without_tiered_storage_is_found_out_before_a_topic_is_created(
@@ -128,18 +118,6 @@ def test_cluster_without_tiered_storage_is_found_out_before_a_topic_is_created(
 ) -> None:
     name = topic_name("tiers")
     assert _refuses_tiers(target, name) and name not in target.topics()
-
-
-def test_a_remote_topic_that_appeared_after_planning_with_too_few_partitions_is_grown(
-    source: KafkaCluster, target: KafkaCluster, topic_name: Names
-) -> None:
-    name = topic_name("orders")
-    source.create_topics([NewTopic(name, 3, 1)])
-    plan = plan_flow(flow(name), source, target)
-    target.create_topics([NewTopic(f"primary.{name}", 1, 1)])
-    (copied,) = apply_plan(plan, target).copied
-    remote = target.topics()[copied.remote_topic]
-    assert (remote.partitions, remote.topic_id) == (3, copied.remote_topic_id)
 
 
 def test_a_refused_remote_topic_is_skipped_with_the_brokers_reason_and_the_others_go_on(

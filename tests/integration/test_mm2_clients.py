@@ -20,7 +20,7 @@ from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit, commit_with_note, committed, read_on
 from tests.lab.job_lab import CHECKPOINTS, JobLab
 from tests.lab.jvm import kafka_archive, quick_options
-from tests.lab.readers import LogRecord, read_topic
+from tests.lab.readers import read_topic
 
 pytestmark = pytest.mark.long
 
@@ -53,18 +53,10 @@ def java(*arguments: str) -> List[List[str]]:
 
 def formatted(broker: KafkaBroker, topic: str, formatter: str) -> List[str]:
     """The whole topic as Kafka's console consumer prints it with MirrorMaker's formatter."""
-    count = str(len(read_topic(broker, topic)[0]))
-    options = [
-        "--bootstrap-server",
-        broker.bootstrap,
-        "--topic",
-        topic,
-        "--from-beginning",
-        "--max-messages",
-        f"{count}",
-    ]
+    count = len(read_topic(broker, topic)[0])
+    options = f"--bootstrap-server {broker.bootstrap} --topic {topic} --from-beginning --max-messages {count}"
     formatter = f"org.apache.kafka.connect.mirror.formatters.{formatter}"
-    lines = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, "--formatter", formatter)
+    lines = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *options.split(), "--formatter", formatter)
     return ["\t".join(line) for line in lines]
 
 
@@ -157,10 +149,6 @@ def answered(*questions: str) -> Dict[str, List[List[str]]]:
     return by_cluster
 
 
-def heartbeats(broker: KafkaBroker) -> List[LogRecord]:
-    return list(read_topic(broker, "heartbeats")[0].values())
-
-
 def reported(answers: Sequence[List[str]], asked: str) -> Set[Tuple[str, ...]]:
     return {tuple(words[1:]) for words in answers if words[0] == asked}
 
@@ -176,40 +164,39 @@ def committed_by(broker: KafkaBroker, groups: Sequence[str], partitions: Mapping
     return {(group, *at): found for group in groups for at, found in committed(broker, group, partitions).items()}
 
 
-def test_formatters_print_what_was_told(lab: JobLab, chain: List[KafkaBroker]) -> None:
+def test_formatters_print_checkpoints_and_heartbeats_and_the_source_is_only_read(
+    lab: JobLab, chain: List[KafkaBroker]
+) -> None:
     beat("source->target", chain)
     lab.create("orders")
     lab.write("orders", values(30))
+    before = set(lab.source.topics)
     lab.copy()
     commit_with_note(lab.source, lab.name, lab.topic("orders"), 12, "note")
     lab.pass_once()
+    assert set(lab.source.topics) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
     (checkpoint,) = lab.checkpoints()
     lines = formatted(lab.target, CHECKPOINTS, "CheckpointFormatter")
     assert [line for line in lines if lab.name in line] == [
         f"Checkpoint{{consumerGroupId={lab.name}, topicPartition={lab.remote('orders')}-0, upstreamOffset=12,"
         f" downstreamOffset={checkpoint.downstream_offset}, metadata=note}}"
     ]
-    timestamp = int.from_bytes((heartbeats(lab.target)[-1].value or b"")[2:], "big")
+    (*_, heartbeat) = read_topic(lab.target, "heartbeats")[0].values()
+    timestamp = int.from_bytes((heartbeat.value or b"")[2:], "big")
     assert formatted(lab.target, "heartbeats", "HeartbeatFormatter")[-1] == (
         f"Heartbeat{{sourceClusterAlias=source, targetClusterAlias=target, timestamp={timestamp}}}"
     )
 
 
-def test_source_is_only_read(lab: JobLab) -> None:
-    lab.create("orders")
-    lab.write("orders", values(30))
-    before = set(lab.source.topics)
+def test_checkpoints_begin_with_a_record_rise_over_restarts_and_fall_only_where_a_group_was_reset(lab: JobLab) -> None:
+    commit(lab.source, lab.name, lab.create("orders"), 0)
     lab.copy()
-    commit(lab.source, lab.name, lab.topic("orders"), 12)
-    assert lab.pass_once().checkpoints == 1
-    assert set(lab.source.topics) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
-
-
-def test_checkpoints_rise_over_restarts_and_fall_only_where_a_group_was_reset(lab: JobLab) -> None:
-    lab.create("orders")
+    report = lab.pass_once()
+    assert (report.checkpoints, report.verdicts, lab.checkpoints()) == (0, {"held": 1}, [])
     lab.write("orders", values(60))
     lab.copy()
-    reported: List[int] = []
+    assert lab.pass_once().checkpoints == 1
+    reported = [0]
     for offset in (10, 40, 25, 50):
         commit(lab.source, lab.name, lab.topic("orders"), offset)
         assert (lab.pass_once().checkpoints, lab.pass_once().checkpoints) == (1, 0)
@@ -221,13 +208,3 @@ def test_checkpoints_rise_over_restarts_and_fall_only_where_a_group_was_reset(la
     assert lab.pass_once().checkpoints == 0
     assert [each.upstream_offset for each in lab.checkpoints()] == reported
 
-
-def test_topic_without_a_mirrored_record_has_no_checkpoint_until_its_first(lab: JobLab) -> None:
-    commit(lab.source, lab.name, lab.create("orders"), 0)
-    lab.copy()
-    report = lab.pass_once()
-    assert (report.checkpoints, report.verdicts, lab.checkpoints()) == (0, {"held": 1}, [])
-    lab.write("orders", values(10))
-    lab.copy()
-    assert lab.pass_once().checkpoints == 1
-    assert [each.upstream_offset for each in lab.checkpoints()] == [0]

@@ -32,15 +32,21 @@ from pathlib import Path
 from mirror_lib.ledger.tables import RUNS
 from mirror_lib.errors import MirrorError
 from mirror_lib.ledger.delta_table import StateTable
+from mirror_lib.verify.flow import read_to_the_end
 from tests.lab.spark_session import build_session
 
 spark = build_session(Path(sys.argv[1]))
-table = StateTable(spark, sys.argv[1] + "/state", RUNS)
+table, rows = StateTable(spark, sys.argv[1] + "/state", RUNS), spark.range(1)
 assert table.rows() is None
-exec(sys.argv[2])
-for _ in range(2):
+
+def compare():
+    with read_to_the_end("A->B", spark):
+        exec(sys.argv[2])
+        rows.collect()
+
+for ask in (compare, table.rows, table.rows):
     try:
-        table.rows()
+        ask()
     except MirrorError as error:
         print(json.dumps([type(error).__name__, str(error)]))
 """
@@ -48,40 +54,13 @@ for _ in range(2):
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ENDS)
-def test_table_of_a_spark_that_has_ended_says_that_and_blames_no_folder(tmp_path: Path, how: str) -> None:
+def test_spark_that_has_ended_is_named_and_no_folder_or_log_is_blamed(tmp_path: Path, how: str) -> None:
     command = [sys.executable, "-c", ASKED, str(tmp_path), ENDS[how]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     reported = [json.loads(line) for line in done.stdout.splitlines()]
-    what = f"could not read the table {tmp_path}/state/runs: Spark has ended"
-    why = "check whether it was stopped, or the driver's Java ran out of memory"
-    assert reported == [["SparkEndedError", f"{what} ({why})"]] * 2, done.stderr
-
-
-COMPARED = """\
-import json, sys
-from pathlib import Path
-from mirror_lib.errors import MirrorError
-from mirror_lib.verify.flow import read_to_the_end
-from tests.lab.spark_session import build_session
-
-spark = build_session(Path(sys.argv[1]))
-rows = spark.range(1)
-try:
-    with read_to_the_end("A->B", spark):
-        exec(sys.argv[2])
-        rows.collect()
-except MirrorError as error:
-    print(json.dumps([type(error).__name__, str(error)]))
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("how", ENDS)
-def test_comparison_whose_spark_ends_says_that_and_blames_no_log(tmp_path: Path, how: str) -> None:
-    command = [sys.executable, "-c", COMPARED, str(tmp_path), ENDS[how]]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    why = "check whether it was stopped, or the driver's Java ran out of memory"
-    assert json.loads(done.stdout) == ["SparkEndedError", f"A->B: Spark has ended ({why})"], done.stderr
+    ended = "Spark has ended (check whether it was stopped, or the driver's Java ran out of memory)"
+    asked = ("A->B", *[f"could not read the table {tmp_path}/state/runs"] * 2)
+    assert reported == [["SparkEndedError", f"{what}: {ended}"] for what in asked], done.stderr
 
 
 @pytest.fixture

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Set, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,16 +20,12 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
 from mirror_lib.replication.copy_ranges import read_metadata
-from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_topics import plan_flow
-from mirror_lib.verify.flow import FlowComparison
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
-from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit
 from tests.lab.mirrormaker import MirrorMaker
@@ -216,7 +210,9 @@ def test_topic_of_a_refused_run_is_copied_once_after_the_take_over(left: GroupLa
     assert Takeover(lab).actions() == {"beside-0": "refused", "beside-1": "already in the ledger"}
 
 
-def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab, tmp_path: Path) -> None:
+def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(
+    left: GroupLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lab = made((left.source, left.target), left.spark, tmp_path / "taken", "orders", "idle")
     lab.settings["topics"] = json.dumps([lab.topic("orders"), lab.topic("idle"), "transactions"])
     lab.settings["heartbeats.replication.enabled"] = "true"
@@ -263,19 +259,10 @@ def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(left: GroupLab
     unread = [r for offset, r in source_log.items() if offset >= kept[lab.topic("orders"), 0] - 5]
     assert rest == unread
     lab.settings["heartbeats.replication.enabled"] = "false"  # a MirrorMaker that was killed doubles them too
-    assert verified(lab) == [], "what was compared is equal, and what was not is left alone"
-
-
-def verified(lab: GroupLab) -> List[str]:
-    """What `mirror verify` finds fault with."""
-    config = load(str(lab.config))
-    flow = config.flows[0]
-    with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
-        copied: Sequence[CopiedTopic] = plan_flow(flow, source, target, config.flows).copied
-        incomplete = EventTable(lab.spark, config.state).incomplete(flow.name)
-        ledger = OffsetSyncTable(lab.spark, config.state)
-        report = FlowComparison(lab.spark, flow, ledger, copied, source, target, incomplete).report()
-    return [f"{topic.topic}: {each}" for topic in report.topics for each in topic.partitions if each.difference]
+    capsys.readouterr()
+    main(["verify", str(lab.config), "--json"])
+    compared = json.loads(capsys.readouterr().out)["topics"]
+    assert not any(each["difference"] for topic in compared for each in topic["partitions"]), "what was compared"
 
 
 @pytest.mark.long
@@ -296,43 +283,27 @@ def believe_kept_positions(lab: GroupLab) -> None:
     flow, kept, ends = config.flows[0], kept_positions(lab), lab.remote_ends()
     with KafkaCluster(flow.source) as source, KafkaCluster(flow.target) as target:
         (topic,) = plan_flow(flow, source, target).copied
-    rows = [
-        LedgerRow(
-            topic.source.name,
-            topic.remote_topic,
-            number,
-            topic.source.topic_id,
-            topic.remote_topic_id,
-            kept[topic.source.name, number],
-            ends[topic.remote_topic, number],
-            0,
-        )
-        for number in range(topic.partitions)
-    ]
-    ledger = OffsetSyncTable(lab.spark, config.state)
-    ledger.append(flow.name, rows, run_id="control", query_id="", batch_id=-1)
+    names, ids = (topic.source.name, topic.remote_topic), (topic.source.topic_id, topic.remote_topic_id)
+    rows = [LedgerRow(*names, n, *ids, kept[names[0], n], ends[names[1], n], 0) for n in range(topic.partitions)]
+    OffsetSyncTable(lab.spark, config.state).append(flow.name, rows, run_id="control", query_id="", batch_id=-1)
 
 
 @pytest.mark.long
-def test_what_cannot_be_believed_is_refused_and_the_others_go_on(left: GroupLab, tmp_path: Path) -> None:
+def test_what_cannot_be_believed_is_refused_and_the_others_go_on(
+    left: GroupLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lab = made((left.source, left.target), left.spark, tmp_path / "refused", "foreign", "emptied", "idle")
     lab.write_to(lab.target, lab.remote("foreign"), [b"a stranger's"])
     lab.target.delete_topic(lab.remote("emptied"))
     lab.target.create_topic(lab.remote("emptied"))
     origin = ["--from", AS_CONNECT, "--connector", "MirrorSourceConnector", "--worker-group", "source-mm2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mirror_lib.cli", "takeover", str(lab.config), "--execute", *origin],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.returncode == 3, done.stderr
-    reported = {line.split()[0].replace(f"{NAME}.", ""): line for line in done.stdout.splitlines() if NAME in line}
+    assert main(["takeover", str(lab.config), "--execute", *origin]) == 3
+    printed = capsys.readouterr().out.splitlines()
+    reported = {line.split()[0].replace(f"{NAME}.", ""): line for line in printed if NAME in line}
     assert reported["idle"].endswith("  take over")
     assert "refused: the record at offset 300 of the remote log is not the source's next one" in reported["foreign"]
     assert "refused: the remote log is empty" in reported["emptied"]
-    *_, counts, written = done.stdout.splitlines()
+    *_, counts, written = printed
     assert counts == "3 partitions: 2 refused, 1 take over" and "1 partition: mirror run" in written
     again = {"foreign-0": "refused", "emptied-0": "refused", "idle-0": "already in the ledger"}
     assert Takeover(lab).actions() == again

@@ -76,13 +76,13 @@ test-all: ## everything: test, test-long, test-lines
 compat: compat-brokers compat-clusters compat-spark ## every Kafka release, cluster and Spark line that docs/deploy/compatibility.md lists
 
 # One process: a row's brokers are enough for one machine.
-compat-brokers: setup ## Kafka releases from 2.4 to 4.3 as source and as target, real brokers of each: ROWS= (a table in .cache/compat)
-	@COMPAT_ROWS="$(if $(ROWS),$(ROWS),all)" $(PY) -m pytest -q -s -m "" tests/compat
+compat-brokers: setup ## Kafka releases from 2.4 to 4.3 as source and as target, real brokers of each: ROWS=
+	@COMPAT_ROWS="$(if $(ROWS),$(ROWS),all)" $(PY) -m pytest -v -m "" tests/compat
 
 compat-clusters: setup ## YARN with HDFS, and a standalone Spark, over kills: TESTS="tests/clusters/test_yarn.py"
 	@CLUSTERS=1 $(PY) -m pytest -q -m "" --durations=0 $(if $(TESTS),$(TESTS),tests/clusters)
 
-compat-spark: setup ## the same tests on each Spark line: LINES="3.3 4.1", CHECKS="copy state", QUICK=1 (a table in .cache/compat)
+compat-spark: setup ## the same tests on each Spark line: LINES="3.3 4.1", CHECKS="copy state", QUICK=1
 	@CHECKS="$(CHECKS)" QUICK="$(QUICK)" $(PY) -m tests.compat.spark_lines $(LINES)
 
 faults: setup ## broken input, and a replicator between clusters of three brokers under faults: CASES=, ENGINES=, SEED=, SHARD=1/3

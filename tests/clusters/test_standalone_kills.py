@@ -52,16 +52,6 @@ def test_continuous_run_continues_after_a_killed_executor(
     assert_next_run_completes(flow, ground, *where)
 
 
-def test_local_cluster_continues_after_a_killed_executor(flow: OneFlow, ground: Ground) -> None:
-    where = ["--master", "local-cluster[2,2,1024]", *SMALL]
-    with continuous(flow, *where) as job:
-        os.kill(executors_of(job.pid)[0], signal.SIGKILL)
-        goes_on(flow, job)
-        job.send_signal(signal.SIGTERM)
-        assert job.wait(120) == EXIT_OK
-    assert_next_run_completes(flow, ground, *where)
-
-
 def test_continuous_run_continues_on_the_worker_that_is_not_decommissioned(
     cluster: Standalone, flow: OneFlow, ground: Ground
 ) -> None:

@@ -1,8 +1,7 @@
-"""`python -m tests.compat.spark_lines [LINE...]`: the same tests on each Spark line, and a table of what they showed.
+"""`python -m tests.compat.spark_lines [LINE...]`: the same tests on each Spark line.
 
-Each line has an environment of its own, `.venv-sparkLINE`, made by tests/lab/setup.sh. `.cache/compat/spark.md` shows
-the results of the run. Ends with 1 where a test failed, or a line could not be set up; one whose Python the machine
-lacks is left out, but not in CI.
+Each line has an environment of its own, `.venv-sparkLINE`, made by tests/lab/setup.sh. Ends with 1 where a test failed,
+or a line could not be set up; one whose Python the machine lacks is left out, but not in CI.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
 from xml.etree import ElementTree
@@ -35,14 +33,13 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "changes": [f"{INTEGRATION}/test_changes.py"],
     "verify": [f"{INTEGRATION}/test_verify.py"],
 }
-PACKAGES = ("pyspark", "delta-spark", "python", "pyarrow", "pandas", "cramjam")
 # A quick row: what the lines differ in, of each check.
 QUICK = (
     *("remote_log_is_an_exact_copy", "copy_through_rows_is_an_exact_copy", "retried_append_is_taken_once"),
     "table_that_was_made_empty",
     *("stream_survives", "two_that_merge", "compaction_of_the_ledger_meanwhile", "plan_shows_then_moves"),
     *("left_out_because_it_could_not_be_changed", "where_keeps_what_is_true", "keys_go_where"),
-    *("copy_is_green and hard", "what_a_flow_makes_of_its_records"),
+    *("each_case_has_its_verdict", "what_a_flow_makes_of_its_records"),
 )
 VERSIONS = """
 import importlib.metadata as m, json, platform
@@ -62,7 +59,7 @@ class Count:
     def __str__(self) -> str:
         if not self.passed and not self.failed:
             return "none ran"
-        return f"{self.passed} passed" + (f", **{len(self.failed)} failed**" if self.failed else "")
+        return f"{self.passed} passed" + (f", {len(self.failed)} failed" if self.failed else "")
 
 
 @dataclass
@@ -70,7 +67,6 @@ class Line:
     """The result of one line. `refused` says why it could not be set up; `checks` are empty then."""
 
     spark: str
-    date: str
     refused: Optional[str] = None
     skipped: bool = False
     versions: Dict[str, str] = field(default_factory=dict)
@@ -109,17 +105,16 @@ def counted(report: Path, tests: Sequence[str]) -> Count:
 
 def run_line(spark: str, checks: Mapping[str, Sequence[str]], quick: bool) -> Line:
     """Set the line up and run the checks on it, or of each the tests in QUICK."""
-    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     venv = environment(spark)
     own = {**os.environ, "SPARK": spark, "VENV": venv.name, "MIRROR_VENV": str(venv)}
     own.pop("PYTHON", None)  # one Python does not fit all lines
     ready = subprocess.run(["bash", "tests/lab/setup.sh"], cwd=ROOT, env=own, stderr=subprocess.PIPE, text=True)
     if ready.returncode:
         said = ready.stderr.strip().splitlines()[-1:] or ["setup failed"]
-        return Line(spark, date, said[0], ready.returncode == NO_PYTHON)
+        return Line(spark, said[0], ready.returncode == NO_PYTHON)
     python = str(venv / "bin" / "python")
     versions = subprocess.run([python, "-c", VERSIONS], env=own, stdout=subprocess.PIPE, text=True, check=True).stdout
-    line = Line(spark, date, versions=json.loads(versions))
+    line = Line(spark, versions=json.loads(versions))
     report = FOLDER / f"spark-{spark}-{os.getpid()}.xml"
     print(f"compat: Spark {spark}: {', '.join(checks)}", flush=True)
     tests = [each for some in checks.values() for each in some]
@@ -136,19 +131,6 @@ def run_line(spark: str, checks: Mapping[str, Sequence[str]], quick: bool) -> Li
     return line
 
 
-def table(lines: Sequence[Line]) -> str:
-    """The lines as Markdown."""
-    head = ["Spark", "Delta", *PACKAGES[2:], *CHECKS, "date"]
-    rows = [head, ["---"] * len(head)]
-    for line in lines:
-        if line.refused is not None:
-            rows.append([line.spark, line.refused, *[""] * (len(head) - 3), line.date])
-            continue
-        results = [str(line.checks.get(name, "not run")) for name in CHECKS]
-        rows.append([*(line.versions[name] for name in PACKAGES), *results, line.date])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run the lines, or all. In the environment `CHECKS="copy state"` names checks, `QUICK=1` takes a few tests of each
     but the unit tests."""
@@ -162,8 +144,8 @@ def main(arguments: Sequence[str]) -> int:
     results = []
     for spark in arguments or LINES:
         results.append(run_line(spark, {name: CHECKS[name] for name in wanted}, quick))
-        (FOLDER / "spark.md").write_text(table(results))
     for line in results:
+        print(f"compat: Spark {line.spark}:", ", ".join(f"{name} {each}" for name, each in line.versions.items()))
         for name, count in line.checks.items():
             print(f"compat: Spark {line.spark}: {name}: {count}", *count.failed, sep="\n  ")
         if line.refused is not None:

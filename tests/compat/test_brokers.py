@@ -1,14 +1,12 @@
 """Kafka releases from 2.4 on, each as source and as target: what this product promises, with real brokers of both.
 
-`make compat` runs every row and writes the table; a plain test run has one quick row. COMPAT_ROWS chooses rows.
+`make compat` runs every row; a plain run of the long tests has one quick row. COMPAT_ROWS chooses rows.
 """
 
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
@@ -21,7 +19,8 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
-from tests.compat.table import Row, Table, chosen_rows
+from tests.compat.rows import Row, chosen_rows
+from tests.integration.conftest import handlers_of_signals as handlers_of_signals
 from tests.lab import dataset
 from tests.lab.brokers import java_command
 from tests.lab.checkout import ROOT
@@ -97,13 +96,6 @@ class Pair:
         return [topic.name for topic in self.made if topic.copied]
 
 
-@pytest.fixture(scope="module")
-def table() -> Iterator[Table]:
-    found = Table()
-    yield found
-    found.write()
-
-
 @pytest.fixture(scope="module", params=chosen_rows(), ids=str)
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
@@ -117,20 +109,6 @@ def pair(
         yield pair
 
 
-@contextmanager
-def check(table: Table, pair: Pair, name: str) -> Iterator[None]:
-    """Notes in the table whether the block ended without an error."""
-    passed = False
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-        passed = True
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        table.note(pair.row, name, passed)
-
-
 def documents(capsys: pytest.CaptureFixture[str], *arguments: str) -> List[Dict[str, Any]]:
     """Run `mirror` in this process, which must succeed; the JSON documents that it prints."""
     capsys.readouterr()
@@ -140,18 +118,17 @@ def documents(capsys: pytest.CaptureFixture[str], *arguments: str) -> List[Dict[
     return [json.loads(line) for line in printed.out.splitlines() if line.startswith("{")]
 
 
-def test_hard_data_set_is_copied_over_a_kill(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    with check(table, pair, "kill and resume"):
-        pair.made, transaction = dataset.fill(pair.source, pair.target, ("source", "target"), SCALE)
-        if release(pair.source.version) < FIRST_WITHOUT_OLD_FORMATS:
-            pair.made = [*pair.made, *dataset.old_formats(pair.source)]
-        pair.before = read_on(pair.source, GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
-        beat(pair)
-        crash = CrashPoint(*ABOUT_TO_WRITE, pair.directory / "died", "kill driver")
-        assert run_mirror(Path(pair.config), crash=crash, seconds=400) == -9
-        assert crash.reached
-        documents(capsys, "run", pair.config, "--json")
-        transaction.abort()
+def test_hard_data_set_is_copied_over_a_kill(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    pair.made, transaction = dataset.fill(pair.source, pair.target, ("source", "target"), SCALE)
+    if release(pair.source.version) < FIRST_WITHOUT_OLD_FORMATS:
+        pair.made = [*pair.made, *dataset.old_formats(pair.source)]
+    pair.before = read_on(pair.source, GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
+    beat(pair)
+    crash = CrashPoint(*ABOUT_TO_WRITE, pair.directory / "died", "kill driver")
+    assert run_mirror(Path(pair.config), crash=crash, seconds=400) == -9
+    assert crash.reached
+    documents(capsys, "run", pair.config, "--json")
+    transaction.abort()
 
 
 def beat(pair: Pair) -> None:
@@ -165,26 +142,23 @@ def beat(pair: Pair) -> None:
     writer.close()
 
 
-def test_verify_finds_every_topic_equal(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    with check(table, pair, "verify equal"):
-        *_, report = [each for each in documents(capsys, "verify", pair.config, "--json") if "topics" in each]
-        verdicts = {topic["topic"]: topic["verdict"] for topic in report["topics"]}
-        assert set(pair.copied()) <= set(verdicts)
-        assert {name: verdict for name, verdict in verdicts.items() if verdict != "equal"} == {}
+def test_verify_finds_every_topic_equal(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    *_, report = [each for each in documents(capsys, "verify", pair.config, "--json") if "topics" in each]
+    verdicts = {topic["topic"]: topic["verdict"] for topic in report["topics"]}
+    assert set(pair.copied()) <= set(verdicts)
+    assert {name: verdict for name, verdict in verdicts.items() if verdict != "equal"} == {}
 
 
-def test_an_ordinary_reader_finds_the_same_records(pair: Pair, table: Table) -> None:
-    with check(table, pair, "read equal"):
-        for topic in pair.copied():
-            ours = read_topic(pair.source, topic, "read_committed")
-            assert differences(ours, read_topic(pair.target, f"source.{topic}")) == []
+def test_an_ordinary_reader_finds_the_same_records(pair: Pair) -> None:
+    for topic in pair.copied():
+        ours = read_topic(pair.source, topic, "read_committed")
+        assert differences(ours, read_topic(pair.target, f"source.{topic}")) == []
 
 
-def test_plan_of_a_copied_flow_changes_nothing(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    with check(table, pair, "plan"):
-        (plan,) = documents(capsys, "plan", pair.config, "--json")
-        assert {each["source"]["name"] for each in plan["topics"]["copied"]} >= set(pair.copied())
-        assert plan["changes"] == {}
+def test_plan_of_a_copied_flow_changes_nothing(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    (plan,) = documents(capsys, "plan", pair.config, "--json")
+    assert {each["source"]["name"] for each in plan["topics"]["copied"]} >= set(pair.copied())
+    assert plan["changes"] == {}
 
 
 def on_target(pair: Pair) -> Mapping[TopicPartition, Tuple[int, str]]:
@@ -192,41 +166,38 @@ def on_target(pair: Pair) -> Mapping[TopicPartition, Tuple[int, str]]:
     return {(at[0], at[1]): found for at, found in committed(pair.target, GROUP, partitions).items()}
 
 
-def test_group_is_moved_undone_and_goes_on(pair: Pair, table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    with check(table, pair, "groups"):
-        moving = ["groups", "plan", pair.config, "--group", GROUP, "--execute", "--json"]
-        (moved,) = documents(capsys, *moving)
-        expected = {
-            (each["to_topic"], each["to_partition"]): each["to_offset"]
-            for each in moved["positions"]
-            if each["action"] == "committed"
-        }
-        assert {at: offset for at, (offset, _) in on_target(pair).items()} == expected
-        assert {topic for topic, _ in expected} == {f"source.{topic}" for topic, _ in pair.before}
-        pair.checkpointed = expected
-        documents(capsys, "groups", "rollback", pair.config, "--run", moved["run_id"], "--execute", "--json")
-        assert on_target(pair) == {}
-        documents(capsys, *moving)
-        remote_topics = {topic: f"source.{topic}" for topic in GROUP_TOPICS}
-        after = read_on(pair.target, GROUP, list(remote_topics.values()))
-        assert faults_of_move(pair.target, remote_topics, pair.before, after) == []
+def test_group_is_moved_undone_and_goes_on(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    moving = ["groups", "plan", pair.config, "--group", GROUP, "--execute", "--json"]
+    (moved,) = documents(capsys, *moving)
+    expected = {
+        (each["to_topic"], each["to_partition"]): each["to_offset"]
+        for each in moved["positions"]
+        if each["action"] == "committed"
+    }
+    assert {at: offset for at, (offset, _) in on_target(pair).items()} == expected
+    assert {topic for topic, _ in expected} == {f"source.{topic}" for topic, _ in pair.before}
+    pair.checkpointed = expected
+    documents(capsys, "groups", "rollback", pair.config, "--run", moved["run_id"], "--execute", "--json")
+    assert on_target(pair) == {}
+    documents(capsys, *moving)
+    remote_topics = {topic: f"source.{topic}" for topic in GROUP_TOPICS}
+    after = read_on(pair.target, GROUP, list(remote_topics.values()))
+    assert faults_of_move(pair.target, remote_topics, pair.before, after) == []
 
 
-def test_heartbeats_are_written(pair: Pair, table: Table) -> None:
-    with check(table, pair, "heartbeats"):
-        records = read_topic(pair.target, "heartbeats")[0].values()
-        assert {each.key for each in records} == {encode_heartbeat(Heartbeat("source", "target", 0))[0]}
+def test_heartbeats_are_written(pair: Pair) -> None:
+    records = read_topic(pair.target, "heartbeats")[0].values()
+    assert {each.key for each in records} == {encode_heartbeat(Heartbeat("source", "target", 0))[0]}
 
 
-def test_mirrormakers_client_of_the_release_reads_them(pair: Pair, table: Table) -> None:
-    with check(table, pair, "MirrorClient"):
-        answers = java_answers(pair)
-        assert {words[1] for words in answers if words[0] == "upstream"} == {"source"}
-        assert {words[1] for words in answers if words[0] == "heartbeats"} == {"heartbeats", "source.heartbeats"}
-        assert {words[1] for words in answers if words[0] == "checkpoints"} == {"source.checkpoints.internal"}
-        assert [words[1] for words in answers if words[0] == "hops"] == ["1"]
-        offsets = {(words[1], int(words[2])): int(words[3]) for words in answers if words[0] == "offset"}
-        assert offsets == pair.checkpointed
+def test_mirrormakers_client_of_the_release_reads_them(pair: Pair) -> None:
+    answers = java_answers(pair)
+    assert {words[1] for words in answers if words[0] == "upstream"} == {"source"}
+    assert {words[1] for words in answers if words[0] == "heartbeats"} == {"heartbeats", "source.heartbeats"}
+    assert {words[1] for words in answers if words[0] == "checkpoints"} == {"source.checkpoints.internal"}
+    assert [words[1] for words in answers if words[0] == "hops"] == ["1"]
+    offsets = {(words[1], int(words[2])): int(words[3]) for words in answers if words[0] == "offset"}
+    assert offsets == pair.checkpointed
 
 
 def java_answers(pair: Pair) -> List[List[str]]:

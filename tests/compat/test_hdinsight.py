@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from pathlib import Path
 from typing import Iterator, List, Set, Tuple
 
@@ -16,7 +15,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
-from tests.compat.table import HDINSIGHT, is_asked_for
+from tests.compat.rows import HDINSIGHT, is_asked_for
+from tests.integration.conftest import handlers_of_signals as handlers_of_signals
 from tests.lab import dataset
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.examples import EXAMPLES
@@ -35,11 +35,8 @@ pytestmark = pytest.mark.skipif(not is_asked_for(HDINSIGHT), reason="make compat
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Sites]:
     """Three brokers each, since the file asks for replication factor 3."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with releases(tmp_path_factory.mktemp("hdinsight"), primary=("2.4.1", 3), secondary=("3.2.0", 3)) as (one, two):
         yield one, two
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 def with_addresses(sites: Sites, folder: Path) -> Path:

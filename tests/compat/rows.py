@@ -1,16 +1,11 @@
-"""The rows of the compatibility matrix and the table of what was found, printed and kept in .cache/compat."""
+"""The rows of the compatibility matrix."""
 
 from __future__ import annotations
 
 import os
-from datetime import datetime, timezone
-from typing import Dict, List, NamedTuple, Tuple
+from typing import List, NamedTuple, Tuple
 
-from tests.lab.checkout import CACHE, LabError
-
-FOLDER = CACHE / "compat"
-CELLS = {None: "not run", True: "yes", False: "**no**"}
-CHECKS = ("kill and resume", "verify equal", "read equal", "plan", "groups", "heartbeats", "MirrorClient")
+from tests.lab.checkout import LabError
 
 Side = Tuple[str, int]
 """A release, and in how many brokers."""
@@ -61,39 +56,3 @@ def chosen_rows() -> List[Row]:
     if unknown:
         raise LabError(f"COMPAT_ROWS names {unknown[0]}, which is no row: take some of {', '.join(by_name)}, or all")
     return [by_name[name] for name in names]
-
-
-class Table:
-    """What was found in one run, by row and check."""
-
-    def __init__(self) -> None:
-        self._found: Dict[Row, Dict[str, bool]] = {}
-
-    def note(self, row: Row, check: str, passed: bool) -> None:
-        """One check ended."""
-        self._found.setdefault(row, {})[check] = passed
-
-    def write(self) -> None:
-        """Print the table and keep it."""
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        text = self.markdown()
-        (FOLDER / "brokers.md").write_text(text, encoding="utf-8")
-        print(f"\n{text}")
-
-    def markdown(self) -> str:
-        """The table of what docs/deploy/compatibility.md has in words."""
-        head = ["source", "target", *CHECKS]
-        lines = [f"Run on {datetime.now(timezone.utc):%d %B %Y}.", "", _line(head), _line(["---"] * len(head))]
-        for row, found in self._found.items():
-            cells = [CELLS[found.get(check)] for check in CHECKS]
-            lines.append(_line([_side(row.source), _side(row.target), *cells]))
-        return "\n".join(lines) + "\n"
-
-
-def _line(cells: List[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _side(side: Side) -> str:
-    version, brokers = side
-    return version if brokers == 1 else f"{version}, {brokers} brokers"

@@ -78,7 +78,7 @@ def is_sent_away(broker: KafkaBroker, topic: str) -> bool:
         client.network.close()
 
 
-def test_all_records_are_copied_from_the_leaders(
+def test_all_records_are_copied_from_the_leaders_and_what_a_killed_task_wrote_is_found(
     cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     flow = ReplicatedFlow(cluster, cluster, topic_name("source"), tmp_path)
@@ -89,16 +89,6 @@ def test_all_records_are_copied_from_the_leaders(
     report = copy_lanes(plan, 0)
     assert [(part.position, part.stopped) for part in report.partitions] == [(flow.written, None)] * 2
     assert flow.differences() == []
-
-
-def test_what_a_killed_life_wrote_is_found(
-    cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    flow = ReplicatedFlow(cluster, cluster, topic_name("remote"), tmp_path)
-    flow.fill(500)
-    flow.create_remote_topic()
-    (plan,) = task_plans(flow)
-    copy_lanes(plan, 0)
     before = flow.written
     flow.fill(5)
     until(lambda: is_sent_away(cluster, flow.remote_topic))

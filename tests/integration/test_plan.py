@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Iterator, List
 
 import pytest
 
@@ -14,11 +14,9 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
-from tests.lab.fewer_requests import without_requests
 from tests.lab.group_lab import commit
 from tests.lab.readers import differences, read_topic
 
-ADD_PARTITIONS, END_TXN = 24, 26
 EXAMPLE = ROOT / "conf" / "examples" / "custom"
 # The clusters are shared with other tests, whose flows would copy heartbeats.
 QUIET = "    emit.heartbeats.enabled: false\n    heartbeats.replication.enabled: false\n"
@@ -52,29 +50,6 @@ class Mirrored:
             groups = [name for name in cluster.group_names() if self.team in name]
             found += [topics, cluster.topic_configs(sorted(topics)), cluster.committed_offsets(groups)]
         return found
-
-
-def test_target_without_transactions_is_refused_by_plan_and_run_unless_at_least_once_is_asked(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "mirror.yaml"
-
-    def planned(server: str, **settings: str) -> Dict[str, Any]:
-        clusters = {"A": {"bootstrap.servers": source_cluster.bootstrap}, "B": {"bootstrap.servers": server}}
-        flow = {"topics": ["nothing"], "heartbeats.replication.enabled": "false", **settings}
-        path.write_text(json.dumps({"clusters": clusters, "flows": {"A->B": flow}, "state": str(tmp_path / "state")}))
-        code = main(["plan", str(path), "--json"])
-        document: Dict[str, Any] = json.loads(capsys.readouterr().out)
-        assert code == document["exit_code"]
-        return document
-
-    with without_requests(target_cluster.port, {ADD_PARTITIONS, END_TXN}) as server:
-        refused = planned(server)
-        assert (refused["exit_code"], refused["code"]) == (3, "MIR-305") and "EndTxn" in refused["refusal"]
-        asked = planned(server, delivery="at-least-once")
-        assert asked["exit_code"] == 0 and "EndTxn" in asked["warning"]
-    whole = planned(target_cluster.bootstrap)
-    assert (whole["exit_code"], whole["warning"]) == (0, "")
 
 
 @pytest.fixture

@@ -196,58 +196,37 @@ def config_of(pair: Pair, cluster: str) -> ClusterConfig:
     return replace(login_config(pair.broker(cluster), "mirror"), alias=cluster)
 
 
-def creating(cluster: str, topic: str) -> Act:
-    def act(pair: Pair) -> object:
+def of_cluster(cluster: str, act: Callable[[KafkaCluster], object]) -> Act:
+    """What one question or request to a cluster answers."""
+
+    def answer(pair: Pair) -> object:
         with cluster_of(pair, cluster) as connected:
-            return connected.create_topics([NewTopic(topic, 1, 1)])
+            return act(connected)
 
-    return act
-
-
-def writing(cluster: str, topic: str) -> Act:
-    def act(pair: Pair) -> object:
-        with InternalTopic(config_of(pair, cluster), topic, 1) as there:
-            there.append([(b"k", b"v")])
-        return None
-
-    return act
+    return answer
 
 
-def reading(cluster: str, topic: str) -> Act:
-    return lambda pair: whole_topic(config_of(pair, cluster), topic, 1)
-
-
-def reading_configs(pair: Pair) -> object:
-    with cluster_of(pair, "B") as connected:
-        return unreadable("B", connected.topic_configs(["orders"]))
-
-
-def growing(pair: Pair) -> object:
-    with cluster_of(pair, "B") as connected:
-        return connected.create_partitions({"orders": 1})
-
-
-def committing(pair: Pair) -> object:
-    with cluster_of(pair, "A") as connected:
-        return connected.commit_offsets("billing", {("orders", 0): CommittedOffset(1)})
-
-
-def deleting(pair: Pair) -> object:
-    with cluster_of(pair, "B") as connected:
-        return connected.delete_offsets("billing", [("orders", 0)])
+def creating(topic: str) -> Act:
+    return of_cluster("B", lambda on: on.create_topics([NewTopic(topic, 1, 1)]))
 
 
 def looking_at(cluster: str, group: str) -> Act:
-    def act(pair: Pair) -> object:
-        with cluster_of(pair, cluster) as connected:
-            return connected.committed_offsets([group])
+    return of_cluster(cluster, lambda on: on.committed_offsets([group]))
+
+
+COMMITTING = of_cluster("A", lambda on: on.commit_offsets("billing", {("orders", 0): CommittedOffset(1)}))
+
+
+def writing(topic: str) -> Act:
+    def act(pair: Pair) -> None:
+        with InternalTopic(config_of(pair, "B"), topic, 1) as there:
+            there.append([(b"k", b"v")])
 
     return act
 
 
-def describing(pair: Pair) -> object:
-    with cluster_of(pair, "B") as connected:
-        return connected.describe_groups(["A-mm2"])
+def reading(topic: str) -> Act:
+    return lambda pair: whole_topic(config_of(pair, "B"), topic, 1)
 
 
 def committing_flow(pair: Pair) -> ReplicationFlow:
@@ -255,10 +234,9 @@ def committing_flow(pair: Pair) -> ReplicationFlow:
     return ReplicationFlow(*both, commit_source_group="KafkaMirror", commit_source_group_interval=0.5)
 
 
-def committing_progress(pair: Pair) -> object:
+def committing_progress(pair: Pair) -> None:
     with cluster_of(pair, "A") as source, GroupProgress(source, committing_flow(pair)) as progress:
         progress.commit({("orders", 0): CommittedOffset(1)})
-    return None
 
 
 def taking_over(pair: Pair) -> object:
@@ -275,21 +253,25 @@ def taking_over(pair: Pair) -> object:
 @pytest.mark.parametrize(
     ("feature", "cluster", "name", "operation", "act", "sentence"),
     [
-        ("identity", "B", "orders", "Create", creating("B", "orders"), "grant Create on the topic"),
-        ("identity", "B", "orders", "Write", writing("B", "orders"), "grant Write on the topic"),
-        ("identity", "B", "orders", "Read", reading("B", "orders"), "needs Read on the topic"),
-        ("identity", "B", "orders", "Alter", growing, "grant Alter on the topic"),
-        ("identity", "B", "orders", "DescribeConfigs", reading_configs, "grant DescribeConfigs"),
-        ("emit.checkpoints", "B", CHECKPOINTS, "Create", creating("B", CHECKPOINTS), "grant Create on the topic"),
-        ("emit.checkpoints", "B", CHECKPOINTS, "Write", writing("B", CHECKPOINTS), "grant Write on the topic"),
-        ("emit.checkpoints", "B", CHECKPOINTS, "Read", reading("B", CHECKPOINTS), "needs Read on the topic"),
-        ("fail-back", "A", "billing", "Read", committing, "grant Read on the group"),
-        ("fail-back", "A", "orders", "Read", committing, "grant Read on the topic"),
+        ("identity", "B", "orders", "Create", creating("orders"), "grant Create on the topic"),
+        ("identity", "B", "orders", "Write", writing("orders"), "grant Write on the topic"),
+        ("identity", "B", "orders", "Read", reading("orders"), "needs Read on the topic"),
+        ("identity", "B", "orders", "Alter", of_cluster("B", lambda on: on.create_partitions({"orders": 1})),
+         "grant Alter on the topic"),
+        ("identity", "B", "orders", "DescribeConfigs",
+         of_cluster("B", lambda on: unreadable("B", on.topic_configs(["orders"]))), "grant DescribeConfigs"),
+        ("emit.checkpoints", "B", CHECKPOINTS, "Create", creating(CHECKPOINTS), "grant Create on the topic"),
+        ("emit.checkpoints", "B", CHECKPOINTS, "Write", writing(CHECKPOINTS), "grant Write on the topic"),
+        ("emit.checkpoints", "B", CHECKPOINTS, "Read", reading(CHECKPOINTS), "needs Read on the topic"),
+        ("fail-back", "A", "billing", "Read", COMMITTING, "grant Read on the group"),
+        ("fail-back", "A", "orders", "Read", COMMITTING, "grant Read on the topic"),
         ("fail-back", "B", "billing", "Describe", looking_at("B", "billing"), "grant Describe on the group"),
-        ("rollback of group offsets", "B", "billing", "Delete", deleting, "grant Delete on the group"),
+        ("rollback of group offsets", "B", "billing", "Delete",
+         of_cluster("B", lambda on: on.delete_offsets("billing", [("orders", 0)])), "grant Delete on the group"),
         ("take-over of a MirrorMaker 2", "B", KEPT, "Read", taking_over, "grant Read on it"),
         ("take-over of a MirrorMaker 2", "A", SYNCS, "Read", taking_over, "grant Read on it"),
-        ("take-over of a MirrorMaker 2", "B", "A-mm2", "Describe", describing, "grant Describe on the group"),
+        ("take-over of a MirrorMaker 2", "B", "A-mm2", "Describe",
+         of_cluster("B", lambda on: on.describe_groups(["A-mm2"])), "grant Describe on the group"),
         ("take-over of a MirrorMaker 1", "A", "KafkaMirror", "Describe", looking_at("A", "KafkaMirror"),
          "grant Describe on the group"),
         ("mirror mm1", "A", "KafkaMirror", "Read", committing_progress, "grant Read on the group"),

@@ -160,23 +160,6 @@ def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab, looking: bo
 
 
 @pytest.mark.long
-def test_checkpoints_that_cannot_be_written_for_a_while_are_survived(
-    lab: JobLab, caplog: pytest.LogCaptureFixture
-) -> None:
-    lab.copy()
-    at(lab, lab.name, 10)
-    checkpoints = lab.directory / "state" / "checkpoints"
-    kept = checkpoints.rename(checkpoints.with_name("kept"))
-    checkpoints.write_text("not a folder")
-    with lab.translating() as errors:
-        until(lambda: "starts again" in caplog.text)
-        checkpoints.unlink()
-        kept.rename(checkpoints)
-        until(lambda: lab.done(lab.name) == 10)
-    assert errors == []
-
-
-@pytest.mark.long
 def test_group_moved_by_a_command_meanwhile_is_followed_again(lab: JobLab) -> None:
     lab.copy()
     at(lab, lab.name, 10)

@@ -12,7 +12,9 @@ import pyspark
 import pytest
 
 from mirror_lib.cli import main
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED
+from mirror_lib.config.loader import load
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, StateError
+from mirror_lib.replication.query import start_query
 from tests.lab.checkout import ROOT
 from tests.lab.one_flow import NewFlow, OneFlow
 
@@ -49,6 +51,14 @@ def test_plan_names_the_state_folder_and_ends_as_the_run_would(
     flow.state_address = ""
     assert main(["plan", str(flow.config)]) == EXIT_OK
     assert not flow.state.exists()
+
+
+@pytest.mark.long
+def test_folder_that_no_checkpoint_can_be_made_in_is_named(spark: SparkSession, flow: OneFlow) -> None:
+    (mirrored,) = load(str(flow.config)).flows
+    # Not even root can make a folder there.
+    with pytest.raises(StateError, match=r"checkpoint in /proc/nothing: .*mkdir.* \(`state` must be a folder"):
+        start_query(spark, mirrored, "/proc/nothing", "1 second", lambda *_: None)
 
 
 @pytest.mark.long

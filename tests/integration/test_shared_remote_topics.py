@@ -73,6 +73,7 @@ def test_records_of_a_dead_life_are_found_where_the_lane_has_another_producer_id
 
 
 def test_records_of_a_dead_life_whose_ids_are_not_known_would_be_doubled(flow: OneFlow) -> None:
+    """The negative control of the test above."""
     dead_life(flow)
     plan = forgotten(first_plan(flow))
     begun = copy_lanes(plan, 0)
@@ -96,20 +97,16 @@ def test_flow_that_lost_its_ledger_knows_its_own_records_by_the_ids_it_wrote_dow
     assert lab.remote_values("orders") == [*values(50), b"of another flow", *values(50, "later")]
 
 
-def driven_out(lab: FlowLab) -> None:
-    """What others write drives all that was there out of the remote topic, while the flow has nothing to copy."""
-    lab.create("orders")
-    lab.write("orders", values(50))
-    lab.copy()
-    lab.write_to(lab.target, lab.remote("orders"), values(20, "of another flow"))
-    lab.target.expire(lab.remote("orders"), {0: -1})
-
-
 def test_flow_whose_place_has_left_the_remote_topic_is_told_how_to_go_on_and_does(
     ground: Ground, topic_name: Callable[[str], str]
 ) -> None:
     lab = FlowLab(*ground, topic_name("shared"), {"shared.remote.topics": "true"})
-    driven_out(lab)
+    lab.create("orders")
+    lab.write("orders", values(50))
+    lab.copy()
+    # What others write drives all that was there out of the remote topic, while the flow has nothing to copy.
+    lab.write_to(lab.target, lab.remote("orders"), values(20, "of another flow"))
+    lab.target.expire(lab.remote("orders"), {0: -1})
     lab.write("orders", values(5, "later"))
     refused = str(lab.run().error)
     assert "which an interrupted attempt may have written" in refused and "set on.data.loss: continue" in refused

@@ -48,16 +48,16 @@ def given(*notes: Tuple[str, str]) -> Sequence[Tuple[object, ...]]:
     return notes
 
 
-def test_table_of_an_older_release_is_read_as_it_is(spark: SparkSession, state: str) -> None:
-    assert notes(StateTable(spark, state, SECOND)) == [("A->B", None)]
-    assert commits(state) == 1
-
-
-def test_first_write_of_the_newer_release_migrates_it_and_the_older_one_is_refused_from_then_on(
-    spark: SparkSession, state: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("in_place", [False, True])
+def test_older_table_is_read_as_it_is_and_migrated_by_the_first_write_which_refuses_the_older_release(
+    spark: SparkSession, state: str, caplog: pytest.LogCaptureFixture, in_place: bool
 ) -> None:
     new = StateTable(spark, state, SECOND)
-    new.append(given(("B->A", "because")))
+    assert notes(new) == [("A->B", None)] and commits(state) == 1
+    if in_place:
+        new.add_absent(given(("A->B", "present"), ("B->A", "because")), ["flow"])
+    else:
+        new.append(given(("B->A", "because")))
     assert notes(new) == [("A->B", None), ("B->A", "because")]
     assert notes(StateTable(spark, state, SECOND)) == notes(new)
     assert [each.levelname for each in caplog.records] == ["WARNING"] and "reason" in caplog.text
@@ -67,11 +67,6 @@ def test_first_write_of_the_newer_release_migrates_it_and_the_older_one_is_refus
         with pytest.raises(RefusedError, match="version 2"):
             refused()
     assert commits(state) == written
-
-
-def test_change_in_place_migrates_it_too(spark: SparkSession, state: str) -> None:
-    StateTable(spark, state, SECOND).add_absent(given(("A->B", "present"), ("B->A", "absent")), ["flow"])
-    assert notes(StateTable(spark, state, SECOND)) == [("A->B", None), ("B->A", "absent")]
 
 
 def test_two_flows_of_a_driver_that_begin_at_once_migrate_it_once(spark: SparkSession, state: str) -> None:
@@ -157,30 +152,18 @@ def assert_migrated(spark: SparkSession, state: str) -> None:
     assert [(row["verdict"], row["records"]) for row in facts_of(rows, VERIFIED)] == [("equal", 100)]
 
 
-def test_events_have_the_rows_of_the_tables_that_they_replaced_and_the_earlier_release_is_refused(
-    spark: SparkSession, before: str
-) -> None:
-    EventTable(spark, before).migrate()
-    assert_migrated(spark, before)
-    for name in EARLIER:
-        with pytest.raises(RefusedError, match="version 2"):
-            StateTable(spark, before, earlier(name)).rows()
-
-
-def test_first_write_moves_them_too(spark: SparkSession, before: str) -> None:
-    EventTable(spark, before).add_producers("B->A", [(0, 1)], run_id="run")
-    assert_migrated(spark, before)
-    assert EventTable(spark, before).producer_ids("B->A") == {0: frozenset([1])}
-
-
-def test_migration_that_died_before_its_commit_is_made_again(
+def test_events_have_the_rows_of_the_tables_that_they_replaced_also_after_a_migration_that_died(
     spark: SparkSession, before: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(StateTable, "_described", lambda *_: 1 / 0)
         with pytest.raises(StateError):
             EventTable(spark, before).migrate()
+    EventTable(spark, before).migrate()
     assert_migrated(spark, before)
+    for name in EARLIER:
+        with pytest.raises(RefusedError, match="version 2"):
+            StateTable(spark, before, earlier(name)).rows()
 
 
 def test_two_drivers_that_begin_at_once_migrate_once(

@@ -64,15 +64,11 @@ def test_both_clients_log_in_by_the_same_properties(broker: TokenBroker, spark: 
     assert [row.value for row in records.select("value").collect()] == [b"one"]
     of_java = broker.issuer.requests[before:]
     assert {(client_id, scope) for client_id, scope, _ in of_java} == {("mirror", "kafka.write")}
-
-
-def test_kafka_4_1_s_properties_log_in_both_clients(broker: TokenBroker, spark: SparkSession) -> None:
-    client = broker.client(client_id="unused")
-    line = client["sasl.jaas.config"].replace('clientId="unused" ', "").replace(f'clientSecret="{SECRET}" ', "")
-    client = {
-        **client, "sasl.jaas.config": line, "sasl.oauthbearer.client.credentials.client.id": "mirror",
-        "sasl.oauthbearer.client.credentials.client.secret": SECRET,
-    }  # fmt: skip
+    # The properties of Kafka 4.1.
+    line = client["sasl.jaas.config"].replace('clientId="mirror" ', "").replace(f'clientSecret="{SECRET}" ', "")
+    own = {"client.id": "mirror", "client.secret": SECRET}
+    client = {**client, **{f"sasl.oauthbearer.client.credentials.{key}": value for key, value in own.items()}}
+    client["sasl.jaas.config"] = line
     assert cluster_id(client) == broker.cluster_id
     options = {**spark_kafka_options(client, spark.version), "subscribe": broker.create_topic("of-4-1")}
     assert spark.read.format("kafka").options(**options).load().count() == 0

@@ -25,6 +25,8 @@ from tests.lab.guarded import PLAIN_LOGIN, GuardedBroker, allow, client_settings
 from tests.lab.readers import read_topic
 from tests.lab.second_broker import second_broker
 
+pytestmark = pytest.mark.long
+
 # Each client draws a server at random: with one chance in two to be refused, so many calls would not all succeed.
 CALLS = 8
 

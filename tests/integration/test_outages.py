@@ -9,10 +9,14 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
+import pytest
+
 from mirror_lib.ledger.table_reader import TableReader
 from tests.lab.brokers import KafkaBroker, background, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.one_flow import OneFlow, until
+
+pytestmark = pytest.mark.long
 
 
 class PlainRun:

@@ -163,6 +163,7 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     assert "1 take over" in pair.mirror("takeover", "--from", "group=KafkaMirror", state="mm1")
 
 
+@pytest.mark.long
 def test_topic_without_describe_configs_is_named_and_the_others_are_copied(pair: Pair, spark: SparkSession) -> None:
     """`closed` has no remote topic, `there` has one; of neither may the configs be read on A."""
     names = ["orders", "closed", "there"]

@@ -10,11 +10,12 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from mirror_lib.cli import main
 from mirror_lib.ledger import offset_syncs
 from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
@@ -320,7 +321,14 @@ def test_mirror_run_once_moves_a_group_that_was_ahead_when_it_began(lab: JobLab,
     assert lab.pass_once().verdicts == {"held": 1}
 
 
-def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
+def test_mirror_run_follows_groups_alongside_the_copy_and_status_shows_it_and_its_death(
+    lab: JobLab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def status() -> Dict[str, Any]:
+        capsys.readouterr()
+        code = main(["status", str(lab.config), "--json"])
+        return {**json.loads(capsys.readouterr().out.splitlines()[-1]), "code": code}
+
     lab.trigger = "1 second"
     at(lab, lab.name, 10)
     with driver(["-m", "mirror_lib.cli", "run", str(lab.config)]) as running:
@@ -328,8 +336,16 @@ def test_mirror_run_follows_groups_beside_the_copy(lab: JobLab) -> None:
         lab.write("orders", values(50))
         at(lab, lab.name, 150)
         until(lambda: lab.done(lab.name) == 150)
-        os.kill(running.pid, signal.SIGTERM)
-        assert running.wait(30) == 0
+        until(lambda: status()["lag"] == 0)
+        found = status()
+        assert (found["code"], found["run"]["running"], found["run"]["ended"]) == (0, True, None)
+        assert found["run"]["records_per_second"] > 0
+        assert found["run"]["driver"].endswith(f"process {running.pid}")
+        os.kill(running.pid, signal.SIGKILL)
+        assert running.wait(30) == -9
+    lab.write("orders", values(5, "later"))
+    found = status()
+    assert (found["code"], [each["code"] for each in found["problems"]], found["lag"]) == (1, ["run died"], 5)
 
 
 @pytest.mark.long

@@ -60,7 +60,7 @@ def test_stages_behind_one_another_leave_an_exact_copy_and_fence_once(flow: OneF
 
 
 @pytest.mark.parametrize("retried", [False, True], ids=["another driver", "another attempt"])
-def test_what_an_interrupted_attempt_wrote_is_found_and_not_written_again(
+def test_what_an_interrupted_attempt_wrote_is_found_and_without_origins_written_again(
     flow: OneFlow, spark: SparkSession, retried: bool
 ) -> None:
     plan = plan_of(flow, RECORDS)
@@ -69,16 +69,9 @@ def test_what_an_interrupted_attempt_wrote_is_found_and_not_written_again(
     assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(100, 200)] * 3
     assert flow.differences() == [] and flow.false_origins() == []
     assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
-
-
-def test_without_origins_what_an_interrupted_attempt_wrote_is_written_again(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    """The negative control of the test above."""
-    plan = plan_of(flow, RECORDS, provenance=None)
-    attempt(flow, spark, plan, where=EARLY)
-    attempt(flow, spark, plan)
-    assert flow.copies() == 3 * (RECORDS + 100)
+    # The negative control.
+    attempt(flow, spark, plan_of(flow, RECORDS, provenance=None))
+    assert flow.copies() == 2 * 3 * RECORDS
 
 
 def test_rows_that_are_left_out_are_gaps(flow: OneFlow, spark: SparkSession) -> None:
@@ -120,24 +113,13 @@ def test_rows_that_say_another_origin_than_theirs_are_told_and_not_lost(
 
 
 @pytest.mark.long
-def test_rows_of_a_topic_that_was_created_anew_are_written_only_where_topics_have_no_ids(
+def test_topic_that_was_created_anew_is_another_one_by_its_id_and_by_its_origins(
     flow: OneFlow, spark: SparkSession
 ) -> None:
-    plan = plan_of(flow, RECORDS, source_ids={flow.topic: flow.source_topic_id()})
-    flow.create_source_anew(RECORDS)
-    assert attempt(flow, spark, plan).broken
-    assert flow.copies() == 0
-    assert not attempt(flow, spark, replace(plan, source_ids={})).broken
-    assert flow.copies() == 3 * RECORDS
-
-
-@pytest.mark.long
-def test_origins_of_a_topic_that_was_created_anew_do_not_pass_for_those_of_the_new_one(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    shared = with_lanes(plan_of(flow, RECORDS), shared=True)
+    shared = with_lanes(plan_of(flow, RECORDS, source_ids={flow.topic: flow.source_topic_id()}), shared=True)
     attempt(flow, spark, shared)
     flow.create_source_anew(RECORDS)
+    assert attempt(flow, spark, shared).broken and flow.copies() == 3 * RECORDS
     lanes = lanes_of([attempt(flow, spark, with_lanes(plan_of(flow, RECORDS), shared=True))])
     assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(0, RECORDS)] * 3
     alone = attempt(flow, spark, plan_of(flow, RECORDS))

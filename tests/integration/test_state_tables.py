@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple, cast
+from typing import Any, Callable, Dict, List, Mapping, Tuple, cast
 
 import pytest
 from delta.tables import DeltaTable
@@ -82,8 +82,8 @@ def both_readers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path / "state")
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "state")
 
 
 @pytest.fixture
@@ -153,30 +153,29 @@ def test_every_reader_can_read_a_table_that_a_session_with_other_defaults_made(
     assert protocol(tmp_path / "plain")["minReaderVersion"] == (3 if spark.version >= "3.5" else 2)
 
     ledger = Ledger(session, str(tmp_path / "state"))
-    ledger.append(row(0, 0, 10))
+    ledger.append(row(0, 0, 5), row(5, 5, 5))
     assert protocol(Path(ledger.table.path)) == {"minReaderVersion": 1, "minWriterVersion": 2}
+    # An append is one file, and columns have comments.
+    table = spark.read.format("delta").load(ledger.table.path)
+    assert len(table.inputFiles()) == 1 and all(field.metadata["comment"] for field in table.schema.fields)
+    assert table.where("committed_at > current_timestamp() - interval 1 hour").count() == 2
     ledger.append(row(10, 10, 5))
     assert ledger.table.positions(FLOW)[KEY] == Position(15, 15)
 
 
-def test_nothing_fails_for_a_folder_that_cannot_be_deleted(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_folder_that_cannot_be_deleted_is_a_warning_and_databricks_folders_need_no_file_system_of_hadoop(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As where Unity Catalog gives Hadoop's FileSystem no credentials: a warning names the folder, nothing raises."""
+    """As where Unity Catalog gives Hadoop's FileSystem no credentials. A stand-in takes the place of `dbutils`, which
+    only a Databricks cluster has."""
     (tmp_path / "there" / "inner").mkdir(parents=True)
-    drop_folder(spark, str(tmp_path / "there"))
-    drop_folder(spark, str(tmp_path / "absent"))
+    for name in ("there", "absent"):
+        drop_folder(spark, str(tmp_path / name))
     assert not (tmp_path / "there").exists() and not caplog.records
-
     drop_folder(spark, "nosuchscheme://here/checkpoints/1")
     (warned,) = caplog.records
     assert warned.levelname == "WARNING" and "nosuchscheme://here/checkpoints/1" in warned.getMessage()
-
-
-def test_databricks_folders_are_written_and_deleted_without_hadoops_file_system(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A stand-in for the runtime's own `dbutils`, which no machine but a Databricks cluster has."""
+    caplog.clear()
 
     class DBUtils:
         def __init__(self, session: SparkSession) -> None:
@@ -263,27 +262,14 @@ def test_two_drivers_that_begin_with_a_partition_begin_at_one_place(spark: Spark
         rows = [row(upstream, 0, 0), row(7, 3, 0, partition=upstream)]
         begun[upstream] = ledgers[upstream].table.begin(FLOW, rows, run_id="run", query_id="", batch_id=-1)
 
-    threads = [threading.Thread(target=begin, args=(upstream,)) for upstream in ledgers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as drivers:
+        list(drivers.map(begin, ledgers))
 
     assert begun[100][KEY] == begun[150][KEY] in (Position(100, 0), Position(150, 0))
     standing = ledgers[100].table.positions(FLOW)
     assert standing[KEY] == begun[100][KEY]
     assert [standing[row(0, 0, 0, partition).key] for partition in ledgers] == [Position(7, 3)] * 2
     assert standing[other.key] == Position(5, 5)
-
-
-def test_an_append_is_one_file_and_its_columns_say_what_they_mean(ledger: Ledger, spark: SparkSession) -> None:
-    ledger.append(*(row(n * 20, n * 10, 10, partition=n % 7) for n in range(500)))
-
-    table = spark.read.format("delta").load(ledger.table.path)
-
-    assert len(table.inputFiles()) == 1
-    assert all(field.metadata["comment"] for field in table.schema.fields)
-    assert table.where("committed_at > current_timestamp() - interval 1 hour").count() == 500
 
 
 def test_a_table_of_someone_else_is_refused_with_its_path(spark: SparkSession, ledger: Ledger) -> None:

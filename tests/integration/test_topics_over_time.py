@@ -111,24 +111,6 @@ def test_running_flow_fills_a_remote_topic_that_was_created_anew(lab: FlowLab) -
     assert [row[:3] for row in lab.incidents()] == expected
 
 
-@pytest.mark.long
-def test_topic_whose_remote_topic_has_another_count_is_left_out_where_that_is_asked(
-    lab: FlowLab, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab.settings["partition.counts.differ"] = "refuse"
-    lab.create("orders", 2)
-    lab.create("others", 2)
-    lab.target.create_topic(lab.remote("orders"), 3)
-    for topic in ("orders", "others"):
-        lab.write(topic, values(30), 1)
-    outcome = lab.run()
-    assert "partitioner: key" in str(outcome.error)
-    assert main(["plan", str(lab.config)]) == 1
-    assert "partitioner: key" in capsys.readouterr().out
-    assert lab.remote_values("orders") == []
-    assert lab.differences("others") == []
-
-
 def test_source_topic_created_anew_is_refused_with_a_sentence_or_appended_where_asked(lab: FlowLab) -> None:
     lab.create("orders")
     lab.create("others")

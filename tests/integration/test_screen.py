@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from typing import List
 
 import pytest
 
 from tests.lab.one_flow import NewFlow, OneFlow, until
+from tests.lab.standalone import java_of
 from tests.lab.terminal import CTRL_C, Terminal, terminal
 
 HEADING = "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA"
@@ -29,13 +29,6 @@ def table_of(running: Terminal) -> List[str]:
     screen = running.paper.screen
     assert screen.count(HEADING) <= 1, screen
     return screen[screen.index(HEADING) :] if HEADING in screen else []
-
-
-def java_of(pid: int) -> int:
-    """The JVM that the process started."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], stdout=subprocess.PIPE, text=True, check=True)
-    rows = [line.split(None, 2) for line in found.stdout.splitlines()]
-    return next(int(each) for each, parent, name in rows if int(parent) == pid and "java" in name)
 
 
 def test_run_on_a_terminal_shows_a_table_that_the_jvm_does_not_tear(flow: OneFlow) -> None:

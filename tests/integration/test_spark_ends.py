@@ -17,6 +17,7 @@ import pytest
 from tests.lab.checkout import ROOT
 from tests.lab.crash import Driver, driver
 from tests.lab.one_flow import NewFlow, OneFlow, until
+from tests.lab.standalone import java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,16 +71,6 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return flow
 
 
-def java_of(run: Driver) -> int:
-    """The process of the driver's JVM."""
-    for each in Path("/proc").glob("[0-9]*/stat"):
-        pid, _, rest = each.read_text().partition(" (")
-        name, _, state = rest.rpartition(") ")
-        if name == "java" and int(state.split()[1]) == run.pid:
-            return int(pid)
-    raise AssertionError("the driver has no JVM")
-
-
 def session_of(run: Driver) -> List[int]:
     """Every process of the driver: its Python, its JVM, and Spark's workers, which are another process group."""
     found = subprocess.run(["ps", "-s", str(run.pid), "-o", "pid="], stdout=subprocess.PIPE, text=True, check=True)
@@ -89,7 +80,7 @@ def session_of(run: Driver) -> List[int]:
 def test_continuous_run_whose_java_is_killed_ends_with_one_sentence(flow: OneFlow, spark: SparkSession) -> None:
     with driver(["-m", "mirror_lib.cli", "run", str(flow.config)]) as run:
         until(flow.all_copied, 120)
-        os.kill(java_of(run), signal.SIGKILL)
+        os.kill(java_of(run.pid), signal.SIGKILL)
         assert run.wait(60) == 1, run.output
     (error,) = [line for line in run.output.splitlines() if "error: " in line]
     assert "Spark has ended (check whether it was stopped" in error

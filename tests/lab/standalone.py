@@ -82,6 +82,11 @@ class Standalone:
         return process
 
 
+def java_of(pid: int) -> int:
+    """The JVM that a driver's process started."""
+    return next(each for each, args in descendants(pid).items() if "java" in args.split(" ")[0])
+
+
 def executors_of(pid: int) -> List[int]:
     """The executors below a worker's process."""
     return [each for each, args in descendants(pid).items() if "CoarseGrainedExecutorBackend" in args]

@@ -1,19 +1,17 @@
-"""MirrorMaker 1's topics with other partition counts: `mirror mm1` refuses them, and a file with `partitioner: key`
-resumes where the old group stood, with each record where MirrorMaker 1 would have put it."""
+"""MirrorMaker 1's topics with other partition counts: a file with `partitioner: key` resumes where the old group stood,
+with each record where MirrorMaker 1 would have put it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Dict, List
+from typing import TYPE_CHECKING, Dict, List
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import commit
 from tests.lab.java_producer import produce_by_java
-from tests.lab.mm1_lab import Mm1Lab
 from tests.lab.one_flow import NewFlow
 from tests.lab.readers import read_topic
 
@@ -23,23 +21,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 SOURCE_PARTITIONS, REMOTE_PARTITIONS = 3, 5
-
-
-def test_topic_with_another_count_is_refused_with_the_way_out_and_others_are_copied(
-    ground: Ground, topic_name: Callable[[str], str]
-) -> None:
-    source, target = ground[:2]
-    topic = source.create_topic(topic_name("mm1"), SOURCE_PARTITIONS, retention_ms="-1")
-    target.create_topic(topic, REMOTE_PARTITIONS, retention_ms="-1")
-    same = source.create_topic(f"{topic}-same", SOURCE_PARTITIONS, retention_ms="-1")
-    lab = Mm1Lab(*ground, f"group-{topic}", topic)
-    for name in (topic, same):
-        produce_by_java(source, name, [f"key {number}" for number in range(40)])
-    arguments = [each for each in lab.arguments("state") if "--whitelist" not in each]
-    (outcome,) = lab.run_with([*arguments, f"--whitelist={topic}|{same}"])
-    assert "partitioner: key" in str(outcome.error)
-    assert not any(read_topic(target, topic).values())
-    assert sum(map(len, read_topic(target, same).values())) == 40
 
 
 def test_file_with_keys_goes_on_where_the_group_stood_beside_other_writers_and_over_a_kill(

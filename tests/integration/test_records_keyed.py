@@ -21,7 +21,6 @@ from mirror_lib.metrics import FlowMetrics
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import commit, committed
-from tests.lab.murmur2 import partition_of_key
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.readers import LogRecord, read_topic
 
@@ -152,31 +151,6 @@ def test_group_is_told_to_start_by_time_and_moved_by_no_command(
     assert committed(flow.target, group, {flow.remote_topic: REMOTE_PARTITIONS}) == {}
 
 
-@pytest.fixture
-def one_key(new_flow: NewFlow) -> OneFlow:
-    """Ten records of one key, in the partition of two in which a producer would not put them."""
-    flow = new_flow("key", partitions=2)
-    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
-    for number in range(10):
-        producer.produce(flow.topic, b"%d" % number, b"key", 1 - partition_of_key(b"key", 0, 2))
-    assert producer.flush(30) == 0
-    return flow
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ways", [("source", "key"), ("key", "source")])
-def test_topic_that_was_copied_is_not_copied_again_by_another_partitioner(
-    spark: SparkSession, one_key: OneFlow, ways: Tuple[str, str]
-) -> None:
-    for way in ways:
-        one_key.settings["partitioner"] = way
-        error = one_key.run(spark).error
-    assert isinstance(error, RefusedError) and "would be copied there again" in str(error)
-    assert one_key.copies() == 10
-    one_key.settings["partitioner"] = ways[0]
-    assert one_key.run(spark).error is None
-
-
 @pytest.mark.long
 def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_killed_among_them(
     spark: SparkSession, flow: OneFlow
@@ -204,17 +178,3 @@ def test_state_folder_of_a_release_that_kept_passes_is_refused_by_name(spark: Sp
     # It is no other flow's.
     spark.sql(f"update delta.`{flow.state / 'row_passes'}` set flow = 'a->b'")
     assert flow.run(spark).error is None
-
-
-@pytest.mark.long
-def test_copies_of_another_engine_of_which_no_table_knows_are_refused(spark: SparkSession, one_key: OneFlow) -> None:
-    assert one_key.run(spark).error is None
-    shutil.rmtree(one_key.state)
-    one_key.settings["partitioner"] = "source"
-    error = one_key.run(spark).error
-    assert error is None
-    one_key.settings["engine"] = "records"
-    shutil.rmtree(one_key.state)
-    error = one_key.run(spark).error
-    assert isinstance(error, RefusedError) and "no header mirror.origin" in str(error)
-    assert one_key.copies() == 10

@@ -11,7 +11,7 @@ from typing import Iterator, List
 
 import pytest
 
-from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE
+from mirror_lib.errors import EXIT_REFUSED
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.standalone import SMALL, Standalone, standalone
@@ -121,10 +121,4 @@ def test_state_on_a_disk_of_one_machine_is_refused(tmp_path: Path, flow: OneFlow
         ended = submit(flow.directory, *options(cluster), config=flow.config)
     assert ended.code == EXIT_REFUSED, ended.text
     assert str(flow.state) in ended.text
-    assert_untouched(flow)
-
-
-def test_cluster_mode_is_refused_for_a_standalone_spark(cluster: Standalone, flow: OneFlow) -> None:
-    ended = submit(flow.directory, *options(cluster), "--deploy-mode", "cluster", config=flow.config)
-    assert ended.code == EXIT_USAGE
     assert_untouched(flow)

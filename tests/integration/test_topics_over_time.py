@@ -58,24 +58,6 @@ def test_running_flow_follows_new_topics_and_new_partitions(
 
 
 @pytest.mark.long
-def test_running_flow_tells_which_names_match_no_topic_yet_and_copies_them_once_they_do(
-    lab: FlowLab, caplog: pytest.LogCaptureFixture
-) -> None:
-    lab.trigger = "1 second"
-    lab.settings["topics"] = f'["{lab.name}.order"]'
-    lab.create("orders")
-    name = f"{lab.name}.order"
-    with lab.running() as outcomes:
-        until(lambda: f"no topic of source matches `{name}` (did you mean {name}s?)" in caplog.text)
-        lab.create("order")
-        lab.write("order", values(5))
-        until(lambda: lab.remote("order") in {topic for topic, _ in lab.remote_ends()})
-        until(lambda: lab.remote_values("order") == values(5))
-    assert [outcome.error for outcome in outcomes] == [None]
-    assert caplog.text.count("no topic of source matches") == 1
-
-
-@pytest.mark.long
 def test_running_flow_appends_a_source_topic_that_was_created_anew(lab: FlowLab) -> None:
     lab.trigger = "1 second"
     lab.settings["on.data.loss"] = "continue"

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-import pyspark
 import pytest
 
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, StateError
 from mirror_lib.replication.query import start_query
-from tests.lab.checkout import ROOT
 from tests.lab.one_flow import NewFlow, OneFlow
 
 if TYPE_CHECKING:
@@ -59,14 +54,3 @@ def test_folder_that_no_checkpoint_can_be_made_in_is_named(spark: SparkSession, 
     # Not even root can make a folder there.
     with pytest.raises(StateError, match=r"checkpoint in /proc/nothing: .*mkdir.* \(`state` must be a folder"):
         start_query(spark, mirrored, "/proc/nothing", "1 second", lambda *_: None)
-
-
-@pytest.mark.long
-def test_working_directory_that_cannot_be_written_is_not_blamed_on_the_state_folder(flow: OneFlow) -> None:
-    command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), "--once"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd="/proc", env=environment, capture_output=True, text=True, timeout=120)
-    if pyspark.__version__ == "4.0.0":
-        assert done.returncode == 2 and "/proc/artifacts" in done.stderr
-        assert len(done.stderr.splitlines()) == 1 and not flow.has_remote_topic()
-    assert flow.state_root not in done.stderr

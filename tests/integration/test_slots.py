@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Dict, List
 
 import pytest
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
 from mirror_lib.errors import EXIT_OK
 from tests.integration.conftest import Ground
-from tests.lab.checkout import ROOT
 from tests.lab.one_flow import NewFlow, OneFlow, until
 from tests.lab.standalone import SMALL, Standalone, kill_tree, standalone
 from tests.lab.submitted import JOB, environment, submitted
@@ -29,15 +26,6 @@ def flow(new_flow: NewFlow) -> OneFlow:
     flow = new_flow("slots", settings={"tasks.max": 2}, trigger="1 second")
     flow.fill(100)
     return flow
-
-
-@contextmanager
-def mirror(flow: OneFlow, cluster: Standalone, job: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    log, progress = flow.directory / "submitted.log", f"--json={flow.directory / 'progress'}"
-    env = environment(PYTHONPATH=str(ROOT))
-    command = ["--master", cluster.master, *SMALL, *options, job, str(flow.config), progress]
-    with submitted(log, *command, env=env) as running:
-        yield running
 
 
 def progress(flow: OneFlow) -> List[Dict[str, object]]:
@@ -66,7 +54,10 @@ def lose_a_worker(flow: OneFlow, cluster: Standalone) -> None:
 
 
 def test_tail_goes_on_where_a_worker_is_lost_and_not_replaced(flow: OneFlow, ground: Ground, tmp_path: Path) -> None:
-    with standalone(tmp_path / "spark") as cluster, mirror(flow, cluster, JOB) as running:
+    log, progress_file = flow.directory / "submitted.log", f"--json={flow.directory / 'progress'}"
+    with standalone(tmp_path / "spark") as cluster, submitted(
+        log, "--master", cluster.master, *SMALL, JOB, str(flow.config), progress_file, env=environment()
+    ) as running:
         lose_a_worker(flow, cluster)
         until(flow.all_copied, SECONDS)
         until(lambda: in_the_ledger(flow, ground), SECONDS)

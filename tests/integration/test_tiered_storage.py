@@ -55,20 +55,6 @@ def tiered_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
         yield source, target, store
 
 
-def test_records_that_tiered_storage_does_not_give_yet_are_waited_for(
-    tiered_clusters: Clusters, topic_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    source, target, store = tiered_clusters
-    flow = TieredFlow(source, target, topic_name("tiered"), tmp_path)
-    flow.tiered(source, flow.topic, lambda: flow.fill(500))
-    flow.create_remote_topic()
-    (plan,) = task_plans(flow)
-    with store.slow_for(SLOW_SECONDS):
-        (part,) = copy_lanes(plan, 0).partitions
-    assert (part.position, part.stopped, part.incidents) == (flow.written, None, ())
-    assert not differences(read_topic(source, flow.topic), read_topic(target, flow.remote_topic))
-
-
 def test_what_a_killed_life_wrote_is_found_though_tiered_storage_does_not_give_it_yet(
     tiered_clusters: Clusters, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -449,9 +449,10 @@ def test_what_is_out_of_scope_is_not_compared_and_what_is_in_it_is(lab: Lab, fil
 
 
 def test_copy_that_began_at_the_end_of_the_source_is_not_called_equal_before_its_first_record(lab: Lab) -> None:
-    case = {"begun-later": Case(TEN, [], [(10, 0, 0)], verdict="not compared", unknown=["offset 10"])}
+    case = {"begun-later": Case(TEN, [], [(10, 0, 0)])}
     lab.plant(case)
-    assert wrong(lab.verify(case, auto_offset_reset="latest"), case) == {}
+    (topic,) = lab.verify(case, auto_offset_reset="latest").topics
+    assert topic.verdict == "not compared" and any("offset 10" in sentence for sentence in unknown(topic))
 
 
 def test_a_timestamp_that_spark_cannot_hold_is_one_clear_error(lab: Lab) -> None:

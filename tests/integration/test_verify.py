@@ -277,7 +277,6 @@ CASES: Mapping[str, Case] = {
     "equal-in-runs": Case(TEN, TEN, [(4, 4, 6), (0, 0, 4)]),
     "equal-partitions": Case(TEN, TEN, others={1: (LONG, LONG)}, records=22),
     "equal-empty": Case([], [], [], records=0),
-    "equal-compacted": Case(TEN, TEN, configs=(COMPACTED, COMPACTED)),
     "partly-copied": Case(TEN, TEN[:6], [(0, 0, 6)], records=6, not_copied=4),
     "ahead-of-ledger": Case(
         TEN, TEN[:8], [(0, 0, 6)], records=8, not_copied=2, unknown=[f"2 {AFTER_THE_LEDGER}compared"]
@@ -352,16 +351,7 @@ CASES: Mapping[str, Case] = {
     "edge-markers": Case(
         [], COMMITTED, [(0, 0, 3), (8, 3, 2), (11, 5, 0)], transactions=True, expires=(5, 0), records=2
     ),
-    # What cannot be compared is not called equal: compacted logs without a ledger, as with another mirror's `state:`.
-    "nothing-copied": Case(TEN, [], [], verdict="not compared", configs=(COMPACTED, COMPACTED)),
-    "no-ledger": Case(
-        TEN,
-        TEN,
-        [],
-        verdict="not compared",
-        configs=(COMPACTED, COMPACTED),
-        unknown=[f"10 {AFTER_THE_LEDGER}not compared"],
-    ),
+    # What cannot be compared is not called equal.
     "wider": Case(TEN, TEN, remote_partitions=4),
     "wider-filled": Case(
         TEN, TEN, remote_partitions=4, others={2: ([], [STRANGER])}, verdict="not compared", records=10
@@ -411,7 +401,7 @@ def test_each_case_has_its_verdict_and_the_report_says_the_same_as_lines_and_as_
     report = lab.compare(lab.flow, lab.copied(filled), scope=Scope(by_record=by_record))
 
     assert wrong(report, CASES) == {}
-    assert not any(verdict_of(report, name).fine for name in ("no-ledger", "wider-filled")) and not report.equal
+    assert not report.equal and not verdict_of(report, "wider-filled").fine
     assert [each.partition for each in verdict_of(report, "wider-filled").partitions if each.unknown] == [2]
     lines = report_lines(report)
     assert lines[0].split() == ["TOPIC", "REMOTE", "TOPIC", "PARTITIONS", "RECORDS", "NOT", "COPIED", "VERDICT"]
@@ -448,10 +438,22 @@ def test_what_is_out_of_scope_is_not_compared_and_what_is_in_it_is(lab: Lab, fil
     assert verdict(since=TEN[-1].timestamp + 1) == ("not compared", 0)
 
 
-def test_copy_that_began_at_the_end_of_the_source_is_not_called_equal_before_its_first_record(lab: Lab) -> None:
-    case = {"begun-later": Case(TEN, [], [(10, 0, 0)])}
-    lab.plant(case)
-    (topic,) = lab.verify(case, auto_offset_reset="latest").topics
+BOTH_COMPACTED = (COMPACTED, COMPACTED)
+NO_LEDGER: Mapping[str, Case] = {
+    "equal-compacted": Case(TEN, TEN, configs=BOTH_COMPACTED),
+    "nothing-copied": Case(TEN, [], [], verdict="not compared", configs=BOTH_COMPACTED),
+    "no-ledger": Case(TEN, TEN, [], verdict="not compared", unknown=[f"10 {AFTER_THE_LEDGER}not compared"],
+                      configs=BOTH_COMPACTED),
+}  # fmt: skip
+
+
+def test_copy_of_which_nothing_can_be_compared_is_not_called_equal(lab: Lab) -> None:
+    """Compacted logs without a ledger, as with another mirror's `state:`, and a copy that began after all records."""
+    later = {"begun-later": Case(TEN, [], [(10, 0, 0)])}
+    lab.plant({**NO_LEDGER, **later})
+    report = lab.verify(NO_LEDGER)
+    assert wrong(report, NO_LEDGER) == {} and not verdict_of(report, "no-ledger").fine
+    (topic,) = lab.verify(later, auto_offset_reset="latest").topics
     assert topic.verdict == "not compared" and any("offset 10" in sentence for sentence in unknown(topic))
 
 
@@ -662,7 +664,9 @@ PLACED: Mapping[str, Case] = {
     "placed-old-and-lost": placed(
         [each for each in LOG0 if each != ALL[0][-1]], LOG1, ("lost", LAST_LOST, None), expires=(0, 2)
     ),
-    # What cannot be compared: without ranges, and a copy that lacks all records, which compaction might have removed.
+}
+# What cannot be compared: without ranges, and a copy that lacks all records, which compaction might have removed.
+PLACED_UNKNOWN: Mapping[str, Case] = {
     "placed-unknown": placed(LOG0, LOG1, rows=nothing, origins=False, verdict="not compared"),
     "placed-empty": placed([], [], configs=({}, COMPACTED), verdict="not compared"),
 }
@@ -694,9 +698,8 @@ def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_know
 
     # Where others may write, what has no origin is theirs, and nothing else is.
     shared = lab.verify(whole, by_key, shared_remote_topics=True)
-    assert verdicts(shared, "placed-stranger", "placed-unknown") == ["equal", "not compared"]
     stranger = unknown(verdict_of(shared, "placed-stranger"))
-    assert stranger == ["1 records of other writers are in between: not compared"]
+    assert verdicts(shared, "placed-stranger") == ["equal"] and stranger == ["1 records of other writers are in between: not compared"]
     assert set(verdicts(shared, *others)) == {"differs"}
 
     # What is not the same each time is not compared, and the rest is.
@@ -713,6 +716,10 @@ def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_know
     assert {d.kind for d in another.topics[0].differences} == {"lost"}
     bare = lab.verify(whole, replace(by_key, provenance=False))
     assert {topic.verdict for topic in bare.topics} == {"not compared"}
+    lab.plant(PLACED_UNKNOWN)
+    assert wrong(lab.verify(PLACED_UNKNOWN, by_key), PLACED_UNKNOWN) == {}
+    lost = lab.verify({"placed-unknown": PLACED_UNKNOWN["placed-unknown"]}, by_key, shared_remote_topics=True)
+    assert verdicts(lost, "placed-unknown") == ["not compared"]
 
 
 @pytest.mark.long

@@ -81,9 +81,9 @@ def test_groups_that_commit_are_followed_and_so_are_rows_that_another_run_adds(l
         until(lambda: lab.done(other) == 20)
         assert lab.done(lab.name) == 10  # not a guess ahead of the mirror
         lab.copy()
-        until(lambda: lab.done(lab.name) == 150 and len(lab.checkpoints()) == 4)
+        until(lambda: lab.done(lab.name) == 150 and lab.checkpoints()[-1].upstream_offset == 150)
     assert errors == []
-    assert sorted(each.upstream_offset for each in lab.checkpoints()) == [10, 10, 20, 150]
+    assert [each.upstream_offset for each in lab.checkpoints() if each.group == other] == [10, 20]
     # Each process has a folder of its own, which no other one continues with.
     assert list((lab.directory / "state" / "checkpoints" / "translate-source-target").iterdir()) == []
 
@@ -144,12 +144,11 @@ def test_take_over_beside_the_job_holds_the_groups_whose_records_it_did_not_comp
 @pytest.mark.long
 @pytest.mark.parametrize("looking", [True, False], ids=["refresh", "no-refresh"])
 def test_new_group_is_found_when_groups_are_listed_anew(lab: JobLab, looking: bool) -> None:
-    """Begun before the ledger is there, which is waited for."""
     lab.settings["refresh.groups.enabled"] = str(looking).lower()
+    lab.copy()
     old, new = f"{lab.name}-old", f"{lab.name}-new"
     at(lab, old, 10)
     with lab.translating() as errors:
-        lab.copy()
         until(lambda: lab.done(old) == 10)
         at(lab, new, 20)
         if looking:

@@ -260,6 +260,10 @@ COMMITTED = [Rec(value.encode(), None, ()) for value in "abcde"]
 WITHOUT_4, FOREIGN_AT_5 = [*TEN[:4], *TEN[5:]], [*TEN[:5], STRANGER, *TEN[5:]]
 SHARED_LOG = [STRANGER, *TEN[:4], STRANGER, *TEN[4:], STRANGER]
 AFTER_THE_LEDGER = "records in the remote log are after the ledger's last row: "
+BEFORE_THE_LEDGER = "are before the ledger's first row: not compared"
+EXPIRED = "copied records expired on the {} and cannot be compared"
+GAPS = [(0, 0, 3), (8, 3, 2), (11, 5, 0)]  # What a flow records of `write_transactions`.
+STAMPED = ({"message.timestamp.type": "LogAppendTime"}, ANY_TIME)
 
 
 def with_nth(n: int, **changes: object) -> List[Rec]:
@@ -307,11 +311,8 @@ CASES: Mapping[str, Case] = {
     "timestamp": changed("timestamp", {"timestamp": NOON + 3}),
     "timestamp-none": changed("timestamp", {"timestamp": 0}, {"timestamp": -1}),
     "wrong-partition": Case(
-        TEN,
-        WITHOUT_4,
-        found=("wrong partition", 4, 4),
-        others={1: (LONG, [*LONG[:7], TEN[4], *LONG[7:]])},
-        other_found=("wrong partition", 7, 7),
+        TEN, WITHOUT_4, found=("wrong partition", 4, 4),
+        others={1: (LONG, [*LONG[:7], TEN[4], *LONG[7:]])}, other_found=("wrong partition", 7, 7),
     ),
     "foreign": Case(TEN, FOREIGN_AT_5, [(0, 0, 5), (5, 6, 5)], ("not on the source", None, 5)),
     "foreign-behind": Case(TEN, [*TEN, STRANGER], found=("not on the source", None, 10)),
@@ -319,38 +320,21 @@ CASES: Mapping[str, Case] = {
     "not-in-ledger": Case(TEN, TEN, [(0, 0, 4), (6, 6, 4)], ("ledger is wrong", 4, 4)),
     "contradiction": Case(TEN, TEN, [(0, 0, 10), (3, 7, 1)], ("ledger is wrong", None, None)),
     # Aborted records and markers are gaps; an aborted record that was copied is none.
-    "transactions": Case([], COMMITTED, [(0, 0, 3), (8, 3, 2), (11, 5, 0)], transactions=True, records=5),
+    "transactions": Case([], COMMITTED, GAPS, transactions=True, records=5),
     "aborted-copied": Case(
-        [],
-        [*COMMITTED[:3], Rec(b"x", None, ()), *COMMITTED[3:]],
-        [(0, 0, 3), (4, 3, 1), (8, 4, 2)],
-        ("not on the source", 4, 3),
-        transactions=True,
+        [], [*COMMITTED[:3], Rec(b"x", None, ()), *COMMITTED[3:]], [(0, 0, 3), (4, 3, 1), (8, 4, 2)],
+        ("not on the source", 4, 3), transactions=True,
     ),
     # What expired on a side is counted, and the rest is compared, from the edge on.
-    "expired-source": Case(
-        TEN, TEN, expires=(4, 0), records=6, unknown=["4 copied records expired on the source and cannot be compared"]
-    ),
-    "expired-remote": Case(
-        TEN,
-        TEN,
-        expires=(0, 7),
-        records=3,
-        unknown=["7 copied records expired on the remote log and cannot be compared"],
-    ),
+    "expired-source": Case(TEN, TEN, expires=(4, 0), records=6, unknown=[f"4 {EXPIRED.format('source')}"]),
+    "expired-remote": Case(TEN, TEN, expires=(0, 7), records=3, unknown=[f"7 {EXPIRED.format('remote log')}"]),
     "expired-all": Case(TEN, TEN, expires=(10, 0), verdict="expired", records=0),
     "expired-and-changed": Case(TEN, with_nth(6, value=b"other"), found=("changed value", 6, 6), expires=(5, 0)),
     "edge-lost": Case(TEN, [*TEN[:4], *TEN[6:]], [(0, 0, 4), (6, 4, 4)], ("lost", 5, None), expires=(5, 0)),
     "edge-added": Case(
-        TEN,
-        [*TEN[:4], STRANGER, *TEN[4:]],
-        [(0, 0, 4), (4, 5, 6)],
-        ("not on the source", None, 4),
-        expires=(4, 0),
+        TEN, [*TEN[:4], STRANGER, *TEN[4:]], [(0, 0, 4), (4, 5, 6)], ("not on the source", None, 4), expires=(4, 0)
     ),
-    "edge-markers": Case(
-        [], COMMITTED, [(0, 0, 3), (8, 3, 2), (11, 5, 0)], transactions=True, expires=(5, 0), records=2
-    ),
+    "edge-markers": Case([], COMMITTED, GAPS, transactions=True, expires=(5, 0), records=2),
     # What cannot be compared is not called equal.
     "wider": Case(TEN, TEN, remote_partitions=4),
     "wider-filled": Case(
@@ -358,21 +342,13 @@ CASES: Mapping[str, Case] = {
     ),
     # The ledger begins where another tool ended.
     "taken-over": Case(
-        TEN,
-        [Rec(b"by another"), *TEN[4:]],
-        [(4, 1, 6)],
-        records=6,
-        unknown=[
-            "4 records on the source are before the ledger's first row: not compared",
-            "1 records in the remote log are before the ledger's first row: not compared",
-        ],
+        TEN, [Rec(b"by another"), *TEN[4:]], [(4, 1, 6)], records=6,
+        unknown=[f"4 records on the source {BEFORE_THE_LEDGER}", f"1 records in the remote log {BEFORE_THE_LEDGER}"],
     ),
     "shared": Case(TEN, SHARED_LOG, [(0, 1, 4), (4, 6, 6)], ("not on the source", None, 5)),
-    "append-time": Case(TEN, TEN, configs=({"message.timestamp.type": "LogAppendTime"}, ANY_TIME), stamped=True),
-    "append-time-wrong": Case(
-        TEN, TEN, found=("changed timestamp", 0, 0), configs=({"message.timestamp.type": "LogAppendTime"}, ANY_TIME)
-    ),
-}
+    "append-time": Case(TEN, TEN, configs=STAMPED, stamped=True),
+    "append-time-wrong": Case(TEN, TEN, found=("changed timestamp", 0, 0), configs=STAMPED),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -645,11 +621,8 @@ PLACED: Mapping[str, Case] = {
     "placed-doubled": placed([*LOG0, LOG0[1]], LOG1, ("doubled", offset_of(LOG0[1]), len(LOG0)), places=1),
     "placed-tripled": placed([LOG0[0], LOG0[0], *LOG0], LOG1, ("doubled", FIRST_LOST, 1), places=2),
     "placed-elsewhere": placed(
-        LOG0[1:],
-        [LOG0[0], *LOG1],
-        ("wrong partition", FIRST_LOST, None),
-        other_found=("wrong partition", FIRST_LOST, 0),
-        places=2,
+        LOG0[1:], [LOG0[0], *LOG1], ("wrong partition", FIRST_LOST, None),
+        other_found=("wrong partition", FIRST_LOST, 0), places=2,
     ),
     "placed-both-ways": placed(LOG0, [LOG0[0], *LOG1], other_found=("wrong partition", FIRST_LOST, 0), places=1),
     "placed-swapped": placed(
@@ -664,7 +637,7 @@ PLACED: Mapping[str, Case] = {
     "placed-old-and-lost": placed(
         [each for each in LOG0 if each != ALL[0][-1]], LOG1, ("lost", LAST_LOST, None), expires=(0, 2)
     ),
-}
+}  # fmt: skip
 # What cannot be compared: without ranges, and a copy that lacks all records, which compaction might have removed.
 PLACED_UNKNOWN: Mapping[str, Case] = {
     "placed-unknown": placed(LOG0, LOG1, rows=nothing, origins=False, verdict="not compared"),

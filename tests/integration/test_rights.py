@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.errors import ClusterError, MirrorError
+from mirror_lib.errors import MirrorError
 from mirror_lib.facts import CommittedOffset, NewTopic, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic, whole_topic
@@ -230,13 +230,9 @@ def reading(topic: str) -> Act:
     return lambda pair: whole_topic(config_of(pair, "B"), topic, 1)
 
 
-def committing_flow(pair: Pair) -> ReplicationFlow:
-    both = config_of(pair, "A"), config_of(pair, "B")
-    return ReplicationFlow(*both, commit_source_group="KafkaMirror", commit_source_group_interval=0.5)
-
-
 def committing_progress(pair: Pair) -> None:
-    with cluster_of(pair, "A") as source, GroupProgress(source, committing_flow(pair)) as progress:
+    flow = ReplicationFlow(config_of(pair, "A"), config_of(pair, "B"), commit_source_group="KafkaMirror")
+    with cluster_of(pair, "A") as source, GroupProgress(source, flow) as progress:
         progress.commit({("orders", 0): CommittedOffset(1)})
 
 
@@ -298,26 +294,3 @@ def test_a_missing_right_is_named(
     take(admin, right.acl("mirror"))
     admin.close()
     until(lambda: sentence in reported(), 20)
-
-
-@pytest.mark.long
-def test_progress_of_other_topics_is_committed_where_one_may_not_be_read(
-    pair: Pair, caplog: pytest.LogCaptureFixture
-) -> None:
-    with KafkaCluster(login_config(pair.a, "admin")) as admin:
-        admin.create_topics([NewTopic("orders", 1, 1), NewTopic("closed", 1, 1)])
-    described, readable = (Right("", "A", "Topic", "closed", operation) for operation in ("Describe", "Read"))
-    own = [each for each in of("mirror mm1") if each.name in ("orders", "KafkaMirror")]
-    pair.exactly([*own, described])
-    closed = ("closed", 0)
-    with cluster_of(pair, "A") as source, GroupProgress(source, committing_flow(pair)) as progress:
-        progress.offer({closed: CommittedOffset(5), ("orders", 0): CommittedOffset(7)})
-        until(lambda: pair.committed("A", "KafkaMirror") == 7)
-        until(lambda: "grant Read on the topic" in caplog.text)
-        progress.offer({("orders", 0): CommittedOffset(9)})
-        until(lambda: pair.committed("A", "KafkaMirror") == 9)
-        assert caplog.text.count("grant Read on the topic") == 1
-        with pytest.raises(ClusterError):
-            progress.commit({closed: CommittedOffset(6)})
-        pair.exactly([*own, described, readable])
-        until(lambda: source.committed_offsets(["KafkaMirror"])["KafkaMirror"].get(closed) == CommittedOffset(6))

@@ -27,6 +27,8 @@ from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 from tests.lab.rights_page import Right, further_rights, grant, granted, rights, take
 
+pytestmark = pytest.mark.long
+
 CONFIG = """\
 clusters: {clusters}
 flows:
@@ -163,7 +165,6 @@ def test_exactly_the_further_rights_are_enough(pair: Pair, spark: SparkSession) 
     assert "1 take over" in pair.mirror("takeover", "--from", "group=KafkaMirror", state="mm1")
 
 
-@pytest.mark.long
 def test_topic_without_describe_configs_is_named_and_the_others_are_copied(pair: Pair, spark: SparkSession) -> None:
     """`closed` has no remote topic, `there` has one; of neither may the configs be read on A."""
     names = ["orders", "closed", "there"]
@@ -246,7 +247,6 @@ def taking_over(pair: Pair) -> object:
         return read_left(parse_origin("mm2"), flow, source, target)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("feature", "cluster", "name", "operation", "act", "sentence"),
     [

@@ -118,10 +118,10 @@ def test_positions_are_the_ends_of_what_ends_last_downstream_for_each_flow_topic
     odd = "a'b\"\\->c\n\u00e9"
     ledger.append(row(0, 1, 10), row(0, 0, 7, partition=1))
     # A new driver appends other rows under the same batch id.
-    Ledger(spark, state).append(row(12, 11, 3), row(20, 14, 0), row(0, 500, 3, source_id="of a topic created anew"))
+    Ledger(spark, state).append(row(12, 11, 3), row(20, 14, 0), row(0, 500, 3, source_id="of a re-created topic"))
     ledger.append(row(0, 0, 99), flow=odd)
 
-    new = replace(KEY, source_topic_id="of a topic created anew")
+    new = replace(KEY, source_topic_id="of a re-created topic")
     assert ledger.table.positions(FLOW) == {
         KEY: Position(20, 14),
         replace(KEY, partition=1): Position(7, 7),

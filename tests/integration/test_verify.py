@@ -223,7 +223,7 @@ def verdicts(report: VerifyReport, *cases: str) -> List[str]:
 
 
 def wrong(report: VerifyReport, cases: Mapping[str, Case]) -> Dict[str, TopicVerdict]:
-    """The verdicts that are not those of their cases."""
+    """The verdicts that are not as their cases expect."""
     found = {name: verdict_of(report, name) for name in cases}
     return {name: topic for name, topic in found.items() if not is_right(topic, cases[name])}
 

@@ -69,6 +69,7 @@ def test_logs_prove_where_a_run_without_its_state_resumes_or_stop_it(flow: OneFl
     assert flow.differences_after({0: 150, 1: 150}) == []
 
 
+@pytest.mark.long
 def test_re_created_topic_is_refused_with_the_partitions_that_the_old_one_lacked(
     flow: OneFlow, spark: SparkSession
 ) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Iterator, List, Sequence
+from typing import Callable, Iterator, List
 
 import pytest
 
@@ -39,13 +39,15 @@ def executors(cluster: Standalone) -> List[int]:
     return [pid for worker in cluster.processes[1:] for pid in executors_of(worker.pid)]
 
 
-@pytest.mark.parametrize("more", [(), DYNAMIC], ids=["fixed", "dynamic allocation"])
+@pytest.mark.parametrize("kind", ["fixed", "dynamic allocation", "local-cluster"])
 def test_continuous_run_continues_after_a_killed_executor(
-    cluster: Standalone, flow: OneFlow, ground: Ground, more: Sequence[str]
+    request: pytest.FixtureRequest, flow: OneFlow, ground: Ground, kind: str
 ) -> None:
-    where = ["--master", cluster.master, *SMALL, *more]
+    cluster = None if kind == "local-cluster" else request.getfixturevalue("cluster")
+    master = cluster.master if cluster else "local-cluster[2,2,1024]"
+    where = ["--master", master, *SMALL, *(DYNAMIC if kind == "dynamic allocation" else ())]
     with continuous(flow, *where) as job:
-        os.kill(executors(cluster)[0], signal.SIGKILL)
+        os.kill((executors(cluster) if cluster else executors_of(job.pid))[0], signal.SIGKILL)
         goes_on(flow, job)
         job.send_signal(signal.SIGTERM)
         assert job.wait(120) == EXIT_OK

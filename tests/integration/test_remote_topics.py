@@ -47,7 +47,7 @@ def write(bootstrap: str, topic: str, timestamp: int) -> str:
         refusals.append("" if error is None else error.name())
 
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
-    producer.produce(topic, b"value", partition=0, timestamp=timestamp, on_delivery=note)
+    producer.produce(topic, b"value", b"key", 0, timestamp=timestamp, on_delivery=note)
     producer.flush(20)
     return "".join(refusals) if refusals else "no answer"
 

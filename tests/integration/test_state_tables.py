@@ -308,7 +308,7 @@ def test_a_run_is_a_row_at_its_start_and_one_at_its_end_and_files_of_many_runs_a
     table.ended(second, "a partition stopped", Progress(0, 0))
     table.merge_files()
     assert files() == 4
-    monkeypatch.setattr(compaction, "FILES_TO_MERGE", 1)
+    monkeypatch.setattr(compaction, "FILES_TO_MERGE", 3)
     table.merge_files()
     assert files() == 1
     assert table.latest_with_end(FLOW) == (second, False)

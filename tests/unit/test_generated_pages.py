@@ -9,6 +9,7 @@ import pytest
 
 from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.settings import BY_NAME
+from mirror_lib.groups import translation
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW, read, refusal
 from tools.docs import cli, json_documents, parity, settings, starts, tables
@@ -38,6 +39,15 @@ def test_generated_file_is_up_to_date(name: str) -> None:
 def test_pictures_are_what_is_drawn() -> None:
     drawn = pictures()
     assert {name: (FOLDER / name).read_text(encoding="utf-8") for name in drawn} == drawn
+
+
+def test_every_verdict_of_groups_is_on_their_page() -> None:
+    text = (ROOT / "docs" / "run" / "consumer-groups.md").read_text(encoding="utf-8")
+    named = {value for name, value in vars(translation).items() if name.isupper() and isinstance(value, str)}
+    reasons = {"NO_ANSWER", "NOT_COPIED", "OLDER", "UNRECORDED", "_BY_HAND"}
+    others = {"COMMIT", "TO_DOWNSTREAM", "TO_UPSTREAM", "BEFORE", "BEYOND", "END", *reasons}
+    verdicts = sorted(named - {getattr(translation, name) for name in others})
+    assert [each for each in verdicts if f"| `{each}` |" not in text] == []
 
 
 def kafkas_keys() -> Dict[str, FrozenSet[str]]:

@@ -63,16 +63,16 @@ def soaked(outcome: Optional[Mapping[str, Any]]) -> List[str]:
     faults = Counter(BROKER.sub(r"a \1 broker", strike["what"]) for strike in outcome["strikes"])
     committed, uncommitted = wrong_of(outcome["committed"]), wrong_of(outcome["uncommitted"])
     both = f"{committed} for both readers" if committed == uncommitted else f"{committed}, {uncommitted}"
-    ordered = sorted(faults.items(), key=lambda each: (-each[1], each[0]))
     return [
         "",
         "## Random faults for an hour",
         "",
-        f"`make soak SEED={outcome['seed']}`, {outcome['day']}: {outcome['seconds'] / 60:.0f} minutes, "
-        f"{outcome['committed']['records']:,} records, {sum(faults.values())} faults, {outcome['starts']} starts: "
-        f"**{both}**.",
-        "",
-        fill(f"{'; '.join(f'{what} {count}' for what, count in ordered)}.", WIDTH),
+        fill(
+            f"`make soak SEED={outcome['seed']}`, {outcome['day']}: {outcome['seconds'] / 60:.0f} minutes, "
+            f"{outcome['committed']['records']:,} records, {sum(faults.values())} faults of {len(faults)} kinds, "
+            f"{outcome['starts']} starts: **{both}**.",
+            WIDTH,
+        ),
     ]
 
 

@@ -130,11 +130,14 @@ class Lab:
                 downstream[each.remote_topic, n] = self._as_copied(each, case, log)
             rows += (case.rows or in_order(case))(each)
         self._write(1, downstream, batch)
-        self.ledger.append(self.flow.name, rows, run_id="by hand", query_id="", batch_id=-1)
+        self.append(rows)
         for each, case in zip(copied, at.values()):
             for broker, topic, offset in zip(self.brokers, (each.source.name, each.remote_topic), case.expires):
                 if offset:
                     broker.expire(topic, {0: offset})
+
+    def append(self, rows: Sequence[LedgerRow]) -> None:
+        self.ledger.append(self.flow.name, rows, run_id="by hand", query_id="", batch_id=-1)
 
     def _create(self, side: int, topics: List[NewTopic]) -> None:
         admin = AdminClient({"bootstrap.servers": self.brokers[side].bootstrap})
@@ -610,7 +613,7 @@ def grown_later(topic: CopiedTopic) -> List[LedgerRow]:
     """All of it was copied while the remote topic had one partition."""
     names, ids = (topic.source.name, topic.remote_topic), (topic.source.topic_id, topic.remote_topic_id)
     begun = [LedgerRow(*names, n, *ids, 0, 0, 10, 0, end, 16) for n, end in ((0, 10), (1, 6))]
-    return [LedgerRow(*names, -1, *ids, 0, 0, 0, there, 0, 0) for there in (0, 1)] + begun
+    return [LedgerRow(*names, -1, *ids, 0, 0, 0, 0, 0, 0), *begun]
 
 
 FIRST_LOST, LAST_LOST = offset_of(LOG0[0]), offset_of(ALL[0][-1])
@@ -700,6 +703,8 @@ def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_know
 def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -> None:
     case = placed([*TEN, *MORE[:-1], MORE[0]], [], rows=grown_later)
     lab.plant({"placed-grown": case})
+    (copied,) = lab.copied({"placed-grown": case})
+    lab.append([replace(grown_later(copied)[0], remote_partition=1)])  # in a later commit
 
     (topic,) = lab.verify({"placed-grown": case}, RecordChange(partitioner=KEY)).topics
 

@@ -20,7 +20,7 @@ from mirror_lib.replication.messages import TaskPlan
 from tests.lab.brokers import KafkaBroker
 from tests.lab.far_proxy import far, two_listeners
 from tests.lab.one_flow import NewFlow, OneFlow
-from tests.lab.one_lane import task_plans
+from tests.lab.one_lane import task_plans, up_to
 from tests.lab.ports import free_ports
 from tests.lab.quotas import quota
 
@@ -80,8 +80,9 @@ def test_records_arrive_over_a_narrow_line(new_flow: NewFlow, tmp_path: Path) ->
         flow.create_remote_topic()
         (plan,) = task_plans(flow)
         options = {"bootstrap_servers": f"127.0.0.1:{proxy}", "request_timeout_ms": 2000}
+        copy_lanes(up_to(plan, 1), 0)  # a first transaction on a cluster takes seconds
         with far(proxy, behind, 5, BYTES_PER_SECOND):
-            (part,) = copy_lanes(replace(plan, source_options=options, max_seconds=3.0), 0).partitions
+            (part,) = copy_lanes(replace(plan, source_options=options, max_seconds=5.0), 0).partitions
         assert (part.position, part.stopped) == (LARGE_RECORDS, None)
         assert flow.differences() == []
     finally:

@@ -34,7 +34,7 @@ class Cut(LogClient):
     def exchange(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
         answers = super().exchange(requests)
         given = [isinstance(request, InitProducerIdRequest) for _, request in requests]
-        if self.meanwhile is None or not all(given) or any(answer.error_code for answer in answers):
+        if self.meanwhile is None or not given or not all(given) or any(answer.error_code for answer in answers):
             return answers
         happens, self.meanwhile = self.meanwhile, None
         happens()

@@ -116,7 +116,10 @@ def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:
 def _python_failure(error: Exception) -> RefusedError:
     # A worker that does not come up prints its trace, whose last line is the error.
     worker = re.search(r"Error from python worker:\s*(\S.*?)\s*PYTHONPATH was:", str(error), re.DOTALL)
-    said = cause_of(error) if worker is None else worker.group(1).splitlines()[-1].strip()
+    program = re.search(r'Cannot run program ".*', str(error))
+    said = cause_of(error) if program is None else program.group()
+    if worker is not None:
+        said = worker.group(1).splitlines()[-1].strip()
     hint = SHIPPED_HINT if "No module named 'mirror_lib" in said else PYTHON_HINT
     return _refused(f"The executors' Python cannot run a task: {said}", hint, "MIR-307")
 

@@ -114,7 +114,7 @@ def test_partition_that_waits_for_tiered_storage_holds_up_no_other(
     with store.slow():
         lane = LaneProcess(whole, tmp_path)
         try:
-            until(lambda: other.copies() == other.written, 40)
+            until(lambda: other.copies() == other.written, 120)
         except AssertionError:
             lane.end()
             raise

@@ -24,7 +24,8 @@ def last_rows(table: Any, keys: Sequence[str], *order: str) -> Any:
     """The rows of each combination of `keys` that are last by the columns `order`."""
     for name in order:
         last = table.group_by(list(keys)).aggregate([(name, "max")])
-        table = table.join(last, [*keys, name], [*keys, f"{name}_max"], join_type="inner")
+        # With threads pyarrow 11 holds the GIL until its pool is done, and a read of a table in the pool wants the GIL.
+        table = table.join(last, [*keys, name], [*keys, f"{name}_max"], join_type="inner", use_threads=False)
     return table
 
 
@@ -58,7 +59,8 @@ def recent_moves(table: Any) -> List[Dict[str, Any]]:
     import pyarrow.compute as pc
 
     place = list(MOVE_COLUMNS[:5])
-    table = table.join(table.group_by(place).aggregate([("at", "max")]), place, join_type="inner")
+    last = table.group_by(place).aggregate([("at", "max")])
+    table = table.join(last, place, join_type="inner", use_threads=False)
     since = pc.subtract(table["at_max"], timedelta(seconds=RACE_SECONDS))
     return list(table.filter(pc.greater_equal(table["at"], since)).select(MOVE_COLUMNS).to_pylist())
 

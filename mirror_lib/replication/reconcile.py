@@ -312,6 +312,8 @@ class Cleaned:
         orphan's key, to its end if a key has none; `lost` is called then."""
         if self._unproven:
             raise self._may_be_another(min(self._unproven.values()))
+        if self.nothing_suspect():
+            return ()  # the source is not asked for anything: it may be slow, or far
         on_at = self._survivors.next_offset()
         if self._survivors.holes(0) < len(self._orphans):
             raise self._not_the_next(self._orphans[0].offset)

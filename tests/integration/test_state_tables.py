@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import uuid
@@ -421,3 +422,34 @@ def test_flow_knows_the_acls_that_it_created_and_did_not_give_up(spark: SparkSes
     table.created("backup->primary", [given_up])
 
     assert table.made(FLOW) == {kept, back}
+
+
+SIDE_BY_SIDE = """
+import os, sys, threading
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from mirror_lib.ledger.reductions import last_rows
+
+rows = pa.table({"place": [n % 50 for n in range(3000)], "at": list(range(3000)), "end": list(range(3000))})
+for first in range(0, 1000, 100):
+    write_deltalake(sys.argv[1], rows.slice(first, 100), mode="append")
+over = threading.Event()
+
+def read():
+    while not over.is_set():
+        DeltaTable(sys.argv[1]).to_pyarrow_table()
+
+reader = threading.Thread(target=read)
+reader.start()
+for _ in range(300):
+    assert last_rows(rows, ["place"], "at", "end").num_rows == 50
+over.set()
+reader.join()
+os._exit(0)  # threads of the table's writer may abort the interpreter as it ends
+"""
+
+
+def test_positions_are_reduced_beside_a_read_of_another_table(tmp_path: Path) -> None:
+    """pyarrow 11 stood still here for ever, with the lock of Python's interpreter."""
+    command = [sys.executable, "-c", SIDE_BY_SIDE, str(tmp_path / "table")]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 0

@@ -198,11 +198,14 @@ class Found:
     def known(self) -> Optional[Position]:
         return self.positions.get(self.key)
 
+    def reached(self) -> Mapping[PartitionKey, int]:
+        """Where the ledger ends on this remote log, for the source topic and earlier ones of that name."""
+        remote, rows = (self.key.remote_topic_id, self.key.partition), self.positions.items()
+        return {old: at.downstream_offset for old, at in rows if (old.remote_topic_id, old.partition) == remote}
+
     def had_other_records(self, end: int) -> bool:
         """Whether the remote log has held, at `end` or later, records of an earlier source topic of that name."""
-        key, others = self.key, (each for each in self.positions.items() if each[0] != self.key)
-        remote = (key.remote_topic_id, key.partition)
-        return any((old.remote_topic_id, old.partition) == remote and at.downstream_offset > end for old, at in others)
+        return any(offset > end for old, offset in self.reached().items() if old != self.key)
 
     def case(self, flow: ReplicationFlow) -> Case:
         key, known = self.key, self.known
@@ -233,20 +236,18 @@ def first_range(flow: ReplicationFlow, found: Found, state: str = "") -> Range:
     case = found.case(flow)
     rule = rule_of(case)
     if rule.code == "MIR-316":
-        remote, rows = (key.remote_topic_id, key.partition), found.positions.items()
-        ends = [at.downstream_offset for old, at in rows if (old.remote_topic_id, old.partition) == remote]
         # An older ledger lacks records of the new topic that follow its rows: those are compared.
-        reached = max([*ends, target.log_start])
-        lost = f"; {_cut(target.end, reached)}, and no log has what it lost" if target.end < reached else ""
+        reached = max([*found.reached().values(), target.log_start])
+        lost = f"; {_cut(target.end, reached)}; what it lost is not copied again" if target.end < reached else ""
         return _source_recreated(flow, key, source, min(reached, target.end), found.unlike, lost)
-    if rule.code == "MIR-312" and known is not None and rule.action is Action.STOP:
-        lost = (
-            f"{key.source_topic}-{key.partition}: the source's log ends at {source.end} and the remote log at "
-            f"{target.end}, before the offsets {known.upstream_offset} and {known.downstream_offset} that were copied"
-        )
-        reason = f"{lost}; delete the remote topic to copy all again"
-        return Range(key, known, source.end, refused=reason, code=rule.code)
     if known is not None:
+        if rule.code == "MIR-312" and rule.action is Action.STOP:
+            reason = (
+                f"{key.source_topic}-{key.partition}: the source's log ends at {source.end}, before offset "
+                f"{known.upstream_offset} that was copied, and {_cut(target.end, known.downstream_offset)}; delete the "
+                "remote topic to copy all again"
+            )
+            return Range(key, known, source.end, refused=reason, code=rule.code)
         if rule.action is Action.REFILL:
             # The ledger has the upstream offset that belongs at this end: the caller reads it, and `healed` decides.
             return Range(key, known, source.end, void_from=target.end)

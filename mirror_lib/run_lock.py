@@ -17,10 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Optional, Tuple
 
+from mirror_lib.errors import RefusedError
+
 log = logging.getLogger(__name__)
 
 UNKNOWN_PROCESS = 0
 STOP_RUN = "stop the run and its schedule"
+STOP_OR_END = f"{STOP_RUN}, or give --take-over, which ends it"
 # Under spark-submit, a driver whose JVM was killed notices that within seconds.
 LEAVING_SECONDS, AGAIN_SECONDS = 8.0, 0.2
 # The first PID namespace of a machine has this number (Linux, include/uapi/linux/nsfs.h).
@@ -60,6 +63,15 @@ def run_lock(state: str, flow: str, take_over: bool, patience: Optional[float] =
                 path.unlink()
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def alone(state: str, flow: str, remedy: str, take_over: bool = False) -> Iterator[None]:
+    """Hold the lock of `flow` during the block. Raises `RefusedError` with `remedy` if another process has it."""
+    with run_lock(state, flow, take_over) as holder:
+        if holder is not None:
+            raise RefusedError(f"{copied_by(holder, flow)}; nothing was changed", remedy, code="MIR-301")
+        yield
 
 
 def this_driver() -> str:

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Mapping
+from typing import Mapping
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress, print_result
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.cutover.steps import FENCE, STEPS, STEPS_BACK, budget_line
 from mirror_lib.doctor.checks import BLOCKING, check_lines
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, RefusedError
-from mirror_lib.run_lock import STOP_RUN, copied_by, run_lock
-
-if TYPE_CHECKING:
-    pass
+from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from mirror_lib.run_lock import STOP_OR_END, STOP_RUN, alone
 
 NEXT = (
     "the target has every record and the groups' offsets: start consumers and producers there. "
@@ -93,13 +90,8 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
         *(arguments.leave_groups, arguments.take_over),
     )
     with ExitStack() as held:
-        holder = held.enter_context(run_lock(config.state, flows[0].name, options.take_over))
-        if holder is not None:
-            raise RefusedError(
-                f"{copied_by(holder, flows[0].name)}, and would move groups meanwhile. Nothing was changed",
-                STOP_RUN + (", or give --take-over, which ends it" if over else ""),
-                code="MIR-301",
-            )
+        remedy = STOP_OR_END if over else STOP_RUN
+        held.enter_context(alone(config.state, flows[0].name, remedy, options.take_over))
         spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()
         shown = Shown(print_progress, print_json) if arguments.json else Shown(print_progress)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, List, Optional, Tuple
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, RefusedError, worst
-from mirror_lib.run_lock import STOP_RUN, copied_by, run_lock
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, worst
+from mirror_lib.run_lock import STOP_RUN, alone
 from mirror_lib.text import counted
 
 if TYPE_CHECKING:
@@ -86,10 +86,8 @@ def _take_over(
     origin = parse_origin(arguments.origin, arguments.connector, arguments.worker_group)
     with ExitStack() as held:
         if arguments.execute:
-            holder = held.enter_context(run_lock(config.state, flow.name, take_over=False))
-            if holder is not None:
-                raise RefusedError(f"{copied_by(holder, flow.name)}; nothing was changed", STOP_RUN, code="MIR-301")
-            RunTable(spark, config.state).refuse_other_run(flow.name, STOP_RUN)
+            held.enter_context(alone(config.state, flow.name, STOP_RUN))
+            RunTable(spark, config.state).refuse_while_copied(flow.name, STOP_RUN)
         source, target = held.enter_context(clusters_of(flow))
         takeover = FlowTakeover(config, flow, spark, source, target, origin, arguments.compare)
         decided = takeover.examine()

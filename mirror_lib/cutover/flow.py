@@ -62,7 +62,7 @@ from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import RunTable
-from mirror_lib.run_lock import STOP_RUN
+from mirror_lib.run_lock import STOP_OR_END, STOP_RUN
 from mirror_lib.text import counted, some
 from mirror_lib.topics.plan import CopiedTopic, TopicPlan
 from mirror_lib.topics.remote_topics import plan_flow
@@ -140,11 +140,11 @@ class Cutover:
         if kept:
             self._say(f"cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
         if not self._options.take_over:
-            self._runs.refuse_other_run(self._flow.name, f"{STOP_RUN}, or give --take-over, which ends it")
+            self._runs.refuse_while_copied(self._flow.name, STOP_OR_END)
         self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
 
     def back(self) -> None:
-        self._runs.refuse_other_run(self._flow.name, STOP_RUN)
+        self._runs.refuse_while_copied(self._flow.name, STOP_RUN)
         rows = self._events.cutover_steps(self._flow.name)
         over = last_cutover(rows, OVER)
         if over is None:

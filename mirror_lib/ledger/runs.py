@@ -106,7 +106,7 @@ class RunTable:
         """`open_runs` without those of ended processes of this machine: what another process may copy now."""
         return [run for run in self.open_runs(flows) if not died_here(run.driver)]
 
-    def refuse_other_run(self, flow: str, remedy: str) -> None:
+    def refuse_while_copied(self, flow: str, remedy: str) -> None:
         """Raise `RefusedError` where another process may copy `flow` now: a command that moves its groups or writes its
         ledger waits for that to end."""
         running = self.other_runs([flow])

@@ -114,12 +114,12 @@ def _reached(flows: Sequence[ReplicationFlow]) -> Iterator[Access]:
 
 
 def _python_failure(error: Exception) -> RefusedError:
-    # A worker that does not come up prints its trace, whose last line is the error.
     worker = re.search(r"Error from python worker:\s*(\S.*?)\s*PYTHONPATH was:", str(error), re.DOTALL)
     program = re.search(r'Cannot run program ".*', str(error))
-    said = cause_of(error) if program is None else program.group()
-    if worker is not None:
+    if worker is not None:  # it did not come up, and printed its trace, whose last line is the error
         said = worker.group(1).splitlines()[-1].strip()
+    else:  # the innermost cause does not name the program
+        said = cause_of(error) if program is None else program.group()
     hint = SHIPPED_HINT if "No module named 'mirror_lib" in said else PYTHON_HINT
     return _refused(f"The executors' Python cannot run a task: {said}", hint, "MIR-307")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import RACE_SECONDS
 from mirror_lib.ledger.tables import PARTITION_KEY
@@ -24,9 +24,14 @@ def last_rows(table: Any, keys: Sequence[str], *order: str) -> Any:
     """The rows of each combination of `keys` that are last by the columns `order`."""
     for name in order:
         last = table.group_by(list(keys)).aggregate([(name, "max")])
-        # With threads pyarrow 11 holds the GIL until its pool is done, and a read of a table in the pool wants the GIL.
-        table = table.join(last, [*keys, name], [*keys, f"{name}_max"], join_type="inner", use_threads=False)
+        table = _joined(table, last, [*keys, name], [*keys, f"{name}_max"])
     return table
+
+
+def _joined(table: Any, other: Any, keys: Sequence[str], other_keys: Optional[Sequence[str]] = None) -> Any:
+    """The rows of both tables with the same keys."""
+    # With threads pyarrow 11 holds the GIL until its pool is done, and a read of a table in the pool wants the GIL.
+    return table.join(other, keys, other_keys, join_type="inner", use_threads=False)
 
 
 def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:
@@ -59,8 +64,7 @@ def recent_moves(table: Any) -> List[Dict[str, Any]]:
     import pyarrow.compute as pc
 
     place = list(MOVE_COLUMNS[:5])
-    last = table.group_by(place).aggregate([("at", "max")])
-    table = table.join(last, place, join_type="inner", use_threads=False)
+    table = _joined(table, table.group_by(place).aggregate([("at", "max")]), place)
     since = pc.subtract(table["at_max"], timedelta(seconds=RACE_SECONDS))
     return list(table.filter(pc.greater_equal(table["at"], since)).select(MOVE_COLUMNS).to_pylist())
 

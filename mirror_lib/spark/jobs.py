@@ -130,7 +130,7 @@ def local_rows(
 
 def _text(columns: Sequence[Tuple[str, str]], rows: Sequence[Tuple[object, ...]]) -> str:
     names: List[str] = [name for name, _ in columns]
-    short = next((row for row in rows if len(row) != len(names)), None)
-    if short is not None:
-        raise ValueError(f"{len(short)} values for the columns {', '.join(names)}")
+    counts = set(map(len, rows)) - {len(names)}
+    if counts:
+        raise ValueError(f"{min(counts)} values for the columns {', '.join(names)}")
     return json.dumps([dict(zip(names, row)) for row in rows])

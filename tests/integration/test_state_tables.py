@@ -35,6 +35,7 @@ from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder, why_not_writable
 from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.replication import journal as signs
+from mirror_lib.spark.jobs import local_rows
 from tests.lab.one_flow import until
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
@@ -422,6 +423,14 @@ def test_flow_knows_the_acls_that_it_created_and_did_not_give_up(spark: SparkSes
     table.created("backup->primary", [given_up])
 
     assert table.made(FLOW) == {kept, back}
+
+
+@pytest.mark.parametrize("row", [("one",), ("one", "two", "three")])
+def test_row_with_another_number_of_values_than_its_table_has_columns_is_refused(
+    spark: SparkSession, row: Tuple[str, ...]
+) -> None:
+    with pytest.raises(ValueError, match="values for the columns first, second"):
+        local_rows(spark, [("first", "string"), ("second", "string")], [("one", "two"), row])
 
 
 SIDE_BY_SIDE = """

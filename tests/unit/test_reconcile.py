@@ -81,6 +81,18 @@ def reconciled(case: Interrupted) -> List[Run]:
     return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: end, refuse_lost))
 
 
+@pytest.mark.parametrize("written", [[], [marker(7)]])
+def test_source_is_not_asked_where_the_remote_log_has_nothing_to_compare(written: List[LogBatch]) -> None:
+    """It may be slow, and would hold up the other partitions of the task."""
+
+    def asked() -> Iterator[Entry]:
+        raise AssertionError("the source was read")
+        yield
+
+    remote = Records(from_offset(written, 7), 7)
+    assert list(reconcile(Records(asked(), 5), remote, "A.orders-0", Position(5, 7), lambda: 1 // 0, refuse_lost)) == []
+
+
 def refuse_lost(_: int, reason: str) -> None:
     raise RefusedError(reason)
 

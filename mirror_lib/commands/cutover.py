@@ -10,7 +10,7 @@ from typing import Mapping
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress, print_result
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.cutover.steps import FENCE, STEPS, STEPS_BACK, budget_line
+from mirror_lib.cutover.steps import STEPS, STEPS_BACK, budget_line
 from mirror_lib.doctor.checks import BLOCKING, check_lines
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
 from mirror_lib.run_lock import STOP_OR_END, STOP_RUN, alone
@@ -31,12 +31,10 @@ def add(commands: Commands) -> None:
     run.add_argument("--quiet-seconds", type=float, default=10.0, metavar="S", help=text)
     text = "how long to wait for that silence (default 600)"
     run.add_argument("--wait-seconds", type=float, default=600.0, metavar="S", help=text)
-    text = "deny Write on the source topics to every principal; cutover back removes that"
-    run.add_argument("--fence-source", action="store_true", help=text)
     run.add_argument("--take-over", action="store_true", help="end a running process of the flow")
-    text = "undo a cut-over: restore group offsets, and allow writes to the source again"
+    text = "undo a cut-over: restore the group offsets of the source"
     back = add_command(own, "back", back_command, text)
-    back.set_defaults(quiet_seconds=0.0, wait_seconds=0.0, fence_source=False, take_over=False)
+    back.set_defaults(quiet_seconds=0.0, wait_seconds=0.0, take_over=False)
     for each in (run, back):
         each.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
         text = "continue although some group offsets are not committed"
@@ -59,8 +57,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    steps = {step: words for step, words in STEPS.items() if step != FENCE or arguments.fence_source}
-    return _execute(arguments, config, over=True) if arguments.execute else _listed("a cut-over", steps)
+    return _execute(arguments, config, over=True) if arguments.execute else _listed("a cut-over", STEPS)
 
 
 def back_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
@@ -85,10 +82,8 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
         raise ConfigError(f"a cut-over is of one flow, and {names} are chosen", "name one with --flow")
     if arguments.wait_seconds < arguments.quiet_seconds:
         raise ConfigError("--wait-seconds is less than --quiet-seconds, so no source would be silent in time")
-    options = Options(
-        *(arguments.quiet_seconds, arguments.wait_seconds, arguments.fence_source),
-        *(arguments.leave_groups, arguments.take_over),
-    )
+    waits = (arguments.quiet_seconds, arguments.wait_seconds)
+    options = Options(*waits, arguments.leave_groups, arguments.take_over)
     with ExitStack() as held:
         remedy = STOP_OR_END if over else STOP_RUN
         held.enter_context(alone(config.state, flows[0].name, remedy, options.take_over))

@@ -1,6 +1,6 @@
 """Makes the cut-over of one flow, step by step. Each step is recorded before it is made, and can be made again.
 
-Order of effects: fence, silence, copy, verify, groups, check. After a kill the next call resumes with the first step
+Order of effects: silence, copy, verify, groups, check. After a kill the next call resumes with the first step
 that is not done. Where the source was written to meanwhile, it resumes with `silence`.
 """
 
@@ -10,8 +10,8 @@ import json
 import threading
 import time
 import uuid
-from dataclasses import astuple, dataclass, replace
-from typing import Callable, Dict, List, Mapping, Sequence, Set, Tuple
+from dataclasses import dataclass, replace
+from typing import Callable, Collection, Dict, List, Mapping, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -23,14 +23,12 @@ from mirror_lib.cutover.steps import (
     COPY,
     DONE,
     FAILED,
-    FENCE,
     GROUPS,
     OVER,
     SILENCE,
     STARTED,
     STEPS,
     STEPS_BACK,
-    UNFENCE,
     VERIFY,
     Quiet,
     Resumed,
@@ -44,7 +42,7 @@ from mirror_lib.cutover.steps import (
     writers_line,
 )
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
-from mirror_lib.facts import LITERAL, AclBinding, TopicPartition, held_back
+from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.decisions import Outcome
 from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.markers import marker_ends
@@ -70,20 +68,21 @@ from mirror_lib.verify.flow import key_of, verify_planned
 from mirror_lib.verify.ranges import EVERYTHING
 from mirror_lib.verify.verdicts import summary
 
+# Makes a step: what to say of it, and the facts that a later call needs.
+Act = Callable[[], Tuple[str, str]]
+
 CHECK_SECONDS = 1.0
 REPORT_SECONDS = 5.0
-EVERY_PRINCIPAL = "User:*"
 AGAIN = "call mirror cutover run again: it resumes with this step"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the operator chose: how long the source must be silent and how long to wait for that, whether to deny Write
-    on it, whether groups may be left where they are, and whether to end a run that is under way."""
+    """What the operator chose: how long the source must be silent and how long to wait for that, whether groups may be
+    left where they are, and whether to end a run that is under way."""
 
     quiet_seconds: float
     wait_seconds: float
-    fence: bool
     leave_groups: bool
     take_over: bool
 
@@ -114,17 +113,7 @@ class Cutover:
         self._shown, self._stop = shown, stop
         self._events, self._runs = EventTable(spark, config.state), RunTable(spark, config.state)
         self._topics = sorted({each.source.name for each in _written_by_applications(self._plan())})
-        self._acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
-            FENCE: self._fence,
-            SILENCE: self._silence,
-            COPY: self._copy,
-            VERIFY: self._verify,
-            GROUPS: self._groups,
-            CHECK: self._check,
-        }
         self._ends: Mapping[TopicPartition, int] = {}
-        # The ACLs that an interrupted step `fence` of this cut-over may have created.
-        self._before: Set[AclBinding] = set()
 
     def over(self) -> None:
         """Make the steps that are not done yet."""
@@ -134,39 +123,37 @@ class Cutover:
             found = Resumed(uuid.uuid4().hex, {})
         if SILENCE in found.done:
             self._ends = ends_of(found.done[SILENCE])
-        self._before = {AclBinding(*each) for each in json.loads(found.fence or "[]")}
-        steps = to_go(found, self._log_ends(), self._options.fence)
+        steps = to_go(found, self._log_ends())
         kept = [step for step in found.done if step not in steps]
         if kept:
             self._say(f"cut-over {found.cutover_id} resumes; done before: {', '.join(kept)}")
         if not self._options.take_over:
             self._runs.refuse_while_copied(self._flow.name, STOP_OR_END)
-        self._make(found.cutover_id, OVER, [(step, STEPS[step], self._acts[step]) for step in steps])
+        acts: Mapping[str, Act] = {
+            SILENCE: self._silence,
+            COPY: self._copy,
+            VERIFY: self._verify,
+            GROUPS: self._groups,
+            CHECK: self._check,
+        }
+        self._make(found.cutover_id, OVER, {step: acts[step] for step in steps})
 
     def back(self) -> None:
         self._runs.refuse_while_copied(self._flow.name, STOP_RUN)
         rows = self._events.cutover_steps(self._flow.name)
-        over = last_cutover(rows, OVER)
-        if over is None:
+        if last_cutover(rows, OVER) is None:
             hint = "mirror groups plan --reverse moves groups alone"
             raise self._refusal("MIR-333", "there was no cut-over; nothing was changed", hint)
         found = last_cutover(rows, BACK)
         if found is None or is_complete(found, BACK):
             found = Resumed(uuid.uuid4().hex, {})
-        fence = [AclBinding(*each) for each in json.loads(over.fence or "[]")]
-        acts: Mapping[str, Callable[[], Tuple[str, str]]] = {
-            CHECK: self._check_target,
-            GROUPS: lambda: self._groups(TO_UPSTREAM),
-            UNFENCE: lambda: self._unfence(fence),
-        }
-        self._make(found.cutover_id, BACK, [(step, words, acts[step]) for step, words in STEPS_BACK.items()])
+        acts = {CHECK: self._check_target, GROUPS: lambda: self._groups(TO_UPSTREAM)}
+        self._make(found.cutover_id, BACK, acts)
 
-    def _make(
-        self, cutover_id: str, direction: str, steps: Sequence[Tuple[str, str, Callable[[], Tuple[str, str]]]]
-    ) -> None:
-        for number, (step, words, act) in enumerate(steps, start=1):
-            facts = self._fence_facts() if step == FENCE else ""
-            row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words, facts)
+    def _make(self, cutover_id: str, direction: str, steps: Mapping[str, Act]) -> None:
+        for number, (step, act) in enumerate(steps.items(), start=1):
+            words = (STEPS if direction == OVER else STEPS_BACK)[step]
+            row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words)
             self._say(f"step {number} of {len(steps)}, {step}: {words}")
             self._record(row)
             try:
@@ -174,7 +161,7 @@ class Cutover:
             except MirrorError as error:
                 self._record(replace(row, status=FAILED, detail=str(error)))
                 raise
-            self._record(replace(row, status=DONE, detail=detail, facts=facts or row.facts))
+            self._record(replace(row, status=DONE, detail=detail, facts=facts))
             self._say(f"{step}: {detail}")
 
     def _say(self, line: str) -> None:
@@ -199,38 +186,6 @@ class Cutover:
             raise self._refusal("MIR-332", f"{missing[0][0]}-{missing[0][1]} has no leader", AGAIN)
         return {place: log.end for place, log in found.items()}
 
-    def _wanted_fence(self) -> List[AclBinding]:
-        """The ACLs that keep producers away and are not there, except the ones of an interrupted step."""
-        before = self._source.topic_acls()
-        if before is None:
-            what = f"{self._source.alias} has no authorizer, so no ACL can keep producers away; nothing was changed"
-            raise self._refusal("MIR-331", what, "stop the producers, and leave out --fence-source")
-        wanted = (AclBinding(name, LITERAL, EVERY_PRINCIPAL, "*", "WRITE", "DENY") for name in self._topics)
-        return [acl for acl in wanted if acl not in before or acl in self._before]
-
-    def _fence_facts(self) -> str:
-        """Recorded before the step: an ACL that a killed call created must be found by `mirror cutover back`."""
-        return json.dumps([astuple(acl) for acl in self._wanted_fence()])
-
-    def _fence(self) -> Tuple[str, str]:
-        wanted = self._wanted_fence()
-        refused = {acl: why for acl, why in self._source.create_topic_acls(wanted).items() if why is not None}
-        if refused:
-            acl, why = next(iter(refused.items()))
-            what = f"Write on {acl.topic} cannot be denied: {why}"
-            raise self._refusal("MIR-331", what, "grant Alter on the source cluster")
-        topics = counted(len(wanted), "topic")
-        return f"Write is denied to {EVERY_PRINCIPAL} on {topics}; super users may still write", ""
-
-    def _unfence(self, fence: Sequence[AclBinding]) -> Tuple[str, str]:
-        if not fence:
-            return "the cut-over set no fence", ""
-        refused = {acl: why for acl, why in self._source.delete_topic_acls(fence).items() if why is not None}
-        if refused:
-            acl, why = next(iter(refused.items()))
-            raise self._refusal("MIR-331", f"the ACL of {acl.topic} cannot be deleted: {why}", AGAIN)
-        return f"Write is no longer denied on {counted(len(fence), 'topic')}", ""
-
     def _silence(self) -> Tuple[str, str]:
         options, began = self._options, time.monotonic()
         quiet, reported = Quiet.first(self._log_ends(), began), began
@@ -244,7 +199,7 @@ class Cutover:
                 self._say(f"still written: {writers_line(quiet.grew, CHECK_SECONDS)}")
             if now - began > options.wait_seconds:
                 what = self._still_written(quiet, quiet.lasts(now) < options.quiet_seconds)
-                raise self._refusal("MIR-330", what, "stop the producers, or give --fence-source; then again")
+                raise self._refusal("MIR-330", what, "stop the producers, and call this again")
         self._ends = quiet.ends
         return f"nothing was written to {counted(len(self._topics), 'topic')} for {options.quiet_seconds:.0f} s", (
             ends_text(quiet.ends)
@@ -339,7 +294,7 @@ class Cutover:
         reported = f"{counted(done, 'offset')} committed, {right} were right already, {len(reasons)} left{undo}"
         return reported, json.dumps({"run_id": translation.run_id})
 
-    def _refuse_consumers(self, groups: Set[str], direction: str) -> None:
+    def _refuse_consumers(self, groups: Collection[str], direction: str) -> None:
         """A consumer that still reads commits further offsets, which the other side would not get."""
         here = self._source if direction == TO_DOWNSTREAM else self._target
         active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)

@@ -86,8 +86,7 @@ def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Check]:
         said = f"still written: {writers_line(quiet.grew, time.monotonic() - began)}"
         wrote = who_wrote(before, source.active_producers([place for place in places if place[0] in quiet.grew]))
         said += f"; by {some(wrote)}" if wrote else ""
-        way = "stop them when the cut-over waits for silence, or give --fence-source"
-        yield _gate(found.flow.name, "producers", said, way)
+        yield _gate(found.flow.name, "producers", said, "stop them when the cut-over waits for silence")
     else:
         yield _gate(found.flow.name, "producers", f"nothing was written for {WATCH_SECONDS:.0f} s")
 

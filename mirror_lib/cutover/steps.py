@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import TopicPartition
@@ -12,10 +13,8 @@ from mirror_lib.text import counted, duration, grouped, some
 
 OVER, BACK = CutoverStep.OVER, CutoverStep.BACK
 STARTED, DONE, FAILED = "started", CutoverStep.DONE, CutoverStep.FAILED
-FENCE, SILENCE, COPY, VERIFY, GROUPS, CHECK = "fence", "silence", "copy", "verify", "groups", "check"
-UNFENCE = "unfence"
+SILENCE, COPY, VERIFY, GROUPS, CHECK = "silence", "copy", "verify", "groups", "check"
 STEPS: Mapping[str, str] = {
-    FENCE: "deny Write on the source's topics",
     SILENCE: "wait until nothing is written to the source",
     COPY: "copy the rest",
     VERIFY: "verify the copy",
@@ -25,7 +24,6 @@ STEPS: Mapping[str, str] = {
 STEPS_BACK: Mapping[str, str] = {
     CHECK: "check that the target holds no record that the source lacks",
     GROUPS: "commit the groups' offsets on the source",
-    UNFENCE: "allow Write on the source's topics again",
 }
 
 Ends = Mapping[TopicPartition, int]
@@ -33,12 +31,10 @@ Ends = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True)
 class Resumed:
-    """The cut-over to resume: its id, and by step that is done its facts. `fence`: the facts of its step `fence`,
-    whether that was done or only begun."""
+    """The cut-over to resume: its id, and by step that is done its facts."""
 
     cutover_id: str
     done: Mapping[str, str]
-    fence: str = ""
 
 
 def last_cutover(rows: Sequence[CutoverStep], direction: str) -> Optional[Resumed]:
@@ -51,24 +47,19 @@ def last_cutover(rows: Sequence[CutoverStep], direction: str) -> Optional[Resume
         return None
     last = own[-1].cutover_id
     state = {row.step: row for row in own if row.cutover_id == last}
-    fences = [row.facts for row in own if row.cutover_id == last and row.step == FENCE and row.facts]
-    done = {step: row.facts for step, row in state.items() if row.status == DONE}
-    return Resumed(last, done, fences[-1] if fences else "")
+    return Resumed(last, {step: row.facts for step, row in state.items() if row.status == DONE})
 
 
 def is_complete(found: Optional[Resumed], direction: str) -> bool:
     return found is not None and CutoverStep.LAST[direction] in found.done
 
 
-def to_go(found: Resumed, ends_now: Ends, fence: bool) -> List[str]:
+def to_go(found: Resumed, ends_now: Ends) -> List[str]:
     """The steps that are still to be made, in order. Where the source's logs have other ends than at the step
     `silence`, what was done after it does not count any more."""
-    wanted = [step for step in STEPS if step != FENCE or fence]
     silent = found.done.get(SILENCE)
-    holds = silent is not None and ends_of(silent) == dict(ends_now)
-    done = {step for step in found.done if step == FENCE or holds}
-    first = next((n for n, step in enumerate(wanted) if step not in done), len(wanted))
-    return wanted[first:]
+    done = found.done if silent is not None and ends_of(silent) == dict(ends_now) else ()
+    return list(dropwhile(lambda step: step in done, STEPS))
 
 
 def ends_text(ends: Ends) -> str:

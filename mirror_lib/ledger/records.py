@@ -331,7 +331,7 @@ class CutoverStep:
     # The first step of a way back: it changes nothing.
     FIRST_BACK: ClassVar[str] = "check"
     # By direction the step that is the last of all.
-    LAST: ClassVar[Mapping[str, str]] = {OVER: "check", BACK: "unfence"}
+    LAST: ClassVar[Mapping[str, str]] = {OVER: "check", BACK: "groups"}
 
     flow: str
     cutover_id: str

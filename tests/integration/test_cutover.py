@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import ContextManager, List, Optional
 
 import pytest
-from confluent_kafka import Producer
 
-from mirror_lib.facts import LITERAL, AclBinding, NewTopic
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.runs import RunTable
 from tests.integration.conftest import Command, Done, Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, mirror
-from tests.lab.flow_lab import FlowLab, small_config, values
+from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import commit, offsets, read_on
-from tests.lab.guarded import client_settings, guarded_cluster, login, login_config
 from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import until
 
@@ -95,7 +92,7 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
     seen += read(lab.source, group, topic, len(wanted) - 70)
     assert seen == wanted
     both = ("started", "done")
-    assert steps(lab, "back") == [f"{step} {each}" for step in ("check", "groups", "unfence") for each in both]
+    assert steps(lab, "back") == [f"{step} {each}" for step in ("check", "groups") for each in both]
 
 
 @pytest.mark.long
@@ -238,34 +235,3 @@ def test_run_that_is_under_way_is_not_ended_unasked(lab: CutoverLab) -> None:
         assert refused.code == 3 and str(running.pid) in refused.err
         lab.write("orders", [b"later"])
         until(lambda: len(lab.remote_values("orders")) == 11)
-
-
-@pytest.mark.long
-def test_application_may_not_write_between_the_cutover_and_the_way_back(tmp_path: Path, command: Command) -> None:
-    """One broker stands for both clusters: the remote topic has a name of its own."""
-    allowed = [AclBinding("orders", LITERAL, "User:mirror", "*", each, "ALLOW") for each in ("WRITE", "DESCRIBE")]
-    with guarded_cluster(tmp_path) as broker, login(broker, "admin") as admin:
-
-        def refused(value: bytes) -> str:
-            """Why an application's record is not taken; empty where it is."""
-            answers: List[str] = []
-            own = Producer({"bootstrap.servers": broker.bootstrap, **client_settings("mirror"), "log_level": 0})
-            own.produce("orders", value, on_delivery=lambda error, _: answers.append(error.name() if error else ""))
-            own.flush(30)
-            return answers[0]
-
-        properties = login_config(broker, "admin").properties
-        servers = dict.fromkeys(("source", "target"), properties)
-        settings = {"topics": "[orders]", "sync.topic.acls.enabled": "false"}
-        path = str(small_config(tmp_path, "fenced", servers, settings, state=tmp_path / "state"))
-        admin.create_topics([NewTopic("orders", 1, 1)])
-        admin.create_topic_acls(allowed)
-        until(lambda: refused(b"first") == "")
-        before = admin.topic_acls()
-
-        assert command("cutover", "run", path, "--execute", "--quiet-seconds", "1", "--fence-source").code == 0
-        until(lambda: refused(b"fenced") == "TOPIC_AUTHORIZATION_FAILED")
-
-        assert command("cutover", "back", path, "--execute").code == 0
-        until(lambda: admin.topic_acls() == before)
-        until(lambda: refused(b"again") == "")

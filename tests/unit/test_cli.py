@@ -62,6 +62,7 @@ def test_help_and_version_need_neither_spark_nor_kafka() -> None:
         ("run CONFIG --until caught-up", "--once"),
         ("verify CONFIG --sample 5%", "--since TIME"),
         ("verify CONFIG --seed 7", "no random"),
+        ("cutover run CONFIG --fence-source", "kafka-acls.sh"),
         ("run --clusters backup CONFIG", "CONFIG; it has to stand before --clusters"),
         ("mm1 --whitelst orders", "did you mean --whitelist?"),
         ("run CONFIG --ones", "did you mean --once?"),

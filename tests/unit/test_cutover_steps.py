@@ -12,14 +12,13 @@ from mirror_lib.cutover.steps import (
     COPY,
     DONE,
     FAILED,
-    FENCE,
     GROUPS,
     OVER,
     SILENCE,
     STARTED,
     STEPS,
-    UNFENCE,
     VERIFY,
+    Ends,
     Quiet,
     budget_line,
     ends_text,
@@ -31,35 +30,31 @@ from mirror_lib.cutover.steps import (
 from mirror_lib.ledger.records import CutoverStep
 
 ENDS = {("orders", 0): 10, ("orders", 1): 7}
-AFTER_FENCE = [SILENCE, COPY, VERIFY, GROUPS, CHECK]
+ALL = list(STEPS)
 
 
 def rows(*steps: str, status: str = DONE, cutover: str = "one", direction: str = OVER) -> List[CutoverStep]:
-    facts = {SILENCE: ends_text(ENDS), FENCE: "[]"}
+    facts = {SILENCE: ends_text(ENDS)}
     return [CutoverStep("A->B", cutover, direction, step, status, "", facts.get(step, "")) for step in steps]
 
 
 @pytest.mark.parametrize(
-    ("done", "ends", "fence", "left"),
+    ("done", "ends", "left"),
     [
-        ([], ENDS, False, AFTER_FENCE),
-        ([], ENDS, True, list(STEPS)),
-        ([FENCE], ENDS, True, AFTER_FENCE),
-        ([SILENCE, COPY], ENDS, False, [VERIFY, GROUPS, CHECK]),
-        ([SILENCE, COPY, VERIFY, GROUPS, CHECK], ENDS, False, []),
-        # The source was written to meanwhile: all but the fence is made again.
-        ([FENCE, SILENCE, COPY, VERIFY], {**ENDS, ("orders", 1): 8}, True, AFTER_FENCE),
-        ([SILENCE, COPY, VERIFY, GROUPS, CHECK], {**ENDS, ("orders", 2): 1}, False, AFTER_FENCE),
-        # A fence that is asked for only now comes first.
-        ([SILENCE, COPY], ENDS, True, list(STEPS)),
+        ([], ENDS, ALL),
+        ([SILENCE, COPY], ENDS, [VERIFY, GROUPS, CHECK]),
+        (ALL, ENDS, []),
+        # The source was written to meanwhile.
+        ([SILENCE, COPY, VERIFY], {**ENDS, ("orders", 1): 8}, ALL),
+        (ALL, {**ENDS, ("orders", 2): 1}, ALL),
     ],
 )
 def test_interrupted_cutover_resumes_with_the_first_step_that_does_not_hold(
-    done: List[str], ends: object, fence: bool, left: List[str]
+    done: List[str], ends: Ends, left: List[str]
 ) -> None:
     found = last_cutover([*rows("nothing", status=STARTED), *rows(*done)], OVER)
     assert found is not None
-    assert to_go(found, ends, fence) == left  # type: ignore[arg-type]
+    assert to_go(found, ends) == left
 
 
 def test_last_row_of_a_step_counts_and_each_direction_has_its_own() -> None:
@@ -67,20 +62,13 @@ def test_last_row_of_a_step_counts_and_each_direction_has_its_own() -> None:
     found = last_cutover(again, OVER)
     assert found is not None and set(found.done) == {SILENCE}
     assert last_cutover([], OVER) is None
-    newer = [*rows(*AFTER_FENCE), *rows(SILENCE, cutover="two")]
+    newer = [*rows(*ALL), *rows(SILENCE, cutover="two")]
     second = last_cutover(newer, OVER)
     assert second is not None and (second.cutover_id, set(second.done)) == ("two", {SILENCE})
-    assert is_complete(last_cutover(rows(*AFTER_FENCE), OVER), OVER) and not is_complete(second, OVER)
-    back = rows(CHECK, GROUPS, UNFENCE, direction=BACK, cutover="back")
+    assert is_complete(last_cutover(rows(*ALL), OVER), OVER) and not is_complete(second, OVER)
+    back = rows(CHECK, GROUPS, direction=BACK, cutover="back")
     assert is_complete(last_cutover([*newer, *back], BACK), BACK)
     assert last_cutover([*rows(CHECK), *back, *rows(SILENCE, cutover="three")], BACK) is None
-
-
-@pytest.mark.parametrize("status", [STARTED, DONE, FAILED])
-def test_fence_that_was_only_begun_is_found_too(status: str) -> None:
-    begun = CutoverStep("A->B", "one", OVER, FENCE, status, "", '[["orders"]]')
-    found = last_cutover([begun, *rows(SILENCE, status=STARTED)], OVER)
-    assert found is not None and found.fence == '[["orders"]]'
 
 
 def test_source_is_silent_since_the_last_check_that_found_it_grown() -> None:

@@ -1,13 +1,9 @@
-"""The facts that a cluster reports, as frozen values, and the requests that it accepts: the protocols `Cluster`,
-`GroupCluster` and `AclCluster`, and `FlowCluster`, which is the first two.
-
-Pure, so that decisions and their tests need no Kafka client. `mirror_lib.kafka.admin` answers from a real cluster.
-"""
+"""The facts that a cluster reports, as frozen values. Pure: `mirror_lib.kafka.admin` reads them from a cluster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Callable, Dict, FrozenSet, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
 from mirror_lib.text import some
 
@@ -158,69 +154,3 @@ class AclBinding:
     host: str
     operation: str
     permission: str
-
-
-class Cluster(Protocol):
-    """The requests that a Kafka cluster accepts; `KafkaCluster` says what each promises. Each raises ClusterError if it
-    cannot be answered at all."""
-
-    alias: str
-
-    def cluster_id(self) -> str: ...
-    def broker_count(self) -> int: ...
-    def topics(self) -> Mapping[str, TopicDescription]: ...
-    def topic_configs(
-        self, names: Sequence[str], keys: Optional[Sequence[str]] = None
-    ) -> Mapping[str, Optional[TopicConfigs]]: ...
-    def topic_config_keys(self) -> FrozenSet[str]: ...
-    def check_creation(self, specs: Sequence[NewTopic]) -> Mapping[str, Tuple[Optional[str], Mapping[str, str]]]: ...
-    def create_topics(self, specs: Sequence[NewTopic]) -> Mapping[str, Optional[str]]: ...
-    def create_partitions(self, counts: Mapping[str, int]) -> Mapping[str, Optional[str]]: ...
-    def alter_topic_configs(
-        self, changes: Mapping[str, Mapping[str, Optional[str]]]
-    ) -> Mapping[str, Optional[str]]: ...
-    def offsets(
-        self, partitions: Sequence[TopicPartition], isolation_level: str
-    ) -> Mapping[TopicPartition, OffsetRange]: ...
-    def sure_offsets(
-        self, partitions: Sequence[TopicPartition], isolation_level: str
-    ) -> Mapping[TopicPartition, OffsetRange]: ...
-    def offsets_at(
-        self, partitions: Sequence[TopicPartition], timestamp: int, isolation_level: str
-    ) -> Mapping[TopicPartition, int]: ...
-    def close(self) -> None: ...
-
-
-class GroupCluster(Protocol):
-    """The requests about consumer groups. Each raises ClusterError if no broker answers.
-
-    Groups do not block each other: a group is left out and named in the log if its coordinator is unavailable, or if
-    Describe is not granted.
-    """
-
-    alias: str
-
-    def group_names(self) -> Sequence[str]: ...
-    def unlisted_brokers(self) -> Sequence[str]: ...
-    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, ConsumerGroup]: ...
-    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]: ...
-    def commit_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], again: Callable[[], bool] = lambda: True
-    ) -> Mapping[TopicPartition, Optional[str]]: ...
-    def delete_offsets(
-        self, group: str, partitions: Sequence[TopicPartition], again: Callable[[], bool] = lambda: True
-    ) -> Mapping[TopicPartition, Optional[str]]: ...
-
-
-class FlowCluster(Cluster, GroupCluster, Protocol):
-    """A cluster that can be asked about topics and groups."""
-
-
-class AclCluster(Protocol):
-    """The requests about ACLs of topics. Each raises ClusterError if it cannot be answered at all."""
-
-    alias: str
-
-    def topic_acls(self) -> Optional[FrozenSet[AclBinding]]: ...
-    def create_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]: ...
-    def delete_topic_acls(self, acls: Sequence[AclBinding]) -> Mapping[AclBinding, Optional[str]]: ...

@@ -10,7 +10,7 @@ from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import MirrorError
-from mirror_lib.facts import AclBinding, AclCluster, Cluster, readable, unreadable
+from mirror_lib.facts import AclBinding, readable, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.plan import TopicFacts, plan_topics, select_topics
 
@@ -48,7 +48,7 @@ class MadeAcls(Protocol):
 
 
 def sync_topic_configs(
-    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
+    flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: KafkaCluster, target: KafkaCluster
 ) -> Synced:
     """Bring the configs of every remote topic that is there, and is written to, in line. Raises ClusterError where they
     cannot be read."""
@@ -68,7 +68,7 @@ def sync_topic_configs(
     return replace(synced, problems=(*synced.problems, *(each for each in closed if each is not None)))
 
 
-def _alter(flow: ReplicationFlow, target: Cluster, changes: Changes) -> Synced:
+def _alter(flow: ReplicationFlow, target: KafkaCluster, changes: Changes) -> Synced:
     outcomes = target.alter_topic_configs(changes) if changes else {}
     changed = sum(len(change) for name, change in changes.items() if outcomes.get(name) is None)
     problems: List[str] = []
@@ -83,7 +83,7 @@ def _alter(flow: ReplicationFlow, target: Cluster, changes: Changes) -> Synced:
     return Synced(changed, problems=tuple(problems))
 
 
-def _alter_one_by_one(target: Cluster, name: str, change: Mapping[str, Optional[str]]) -> Mapping[str, str]:
+def _alter_one_by_one(target: KafkaCluster, name: str, change: Mapping[str, Optional[str]]) -> Mapping[str, str]:
     outcomes = {key: target.alter_topic_configs({name: {key: new}})[name] for key, new in change.items()}
     return {key: reason for key, reason in outcomes.items() if reason is not None}
 
@@ -114,7 +114,7 @@ def sync_topic_acls(
 
 
 def _created(
-    flow: ReplicationFlow, target: AclCluster, book: MadeAcls, acls: Sequence[AclBinding]
+    flow: ReplicationFlow, target: KafkaCluster, book: MadeAcls, acls: Sequence[AclBinding]
 ) -> Tuple[Sequence[AclBinding], Mapping[AclBinding, str]]:
     created: List[AclBinding] = []
     refused: Dict[AclBinding, str] = {}
@@ -132,7 +132,7 @@ def _created(
 
 
 def _deleted(
-    flow: ReplicationFlow, target: AclCluster, book: MadeAcls, acls: Sequence[AclBinding]
+    flow: ReplicationFlow, target: KafkaCluster, book: MadeAcls, acls: Sequence[AclBinding]
 ) -> Tuple[Sequence[AclBinding], Mapping[AclBinding, str]]:
     if acls:
         book.given_up(flow.name, acls)

@@ -12,8 +12,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupCluster, TopicPartition
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
 from mirror_lib.groups.translation import NO_ANSWER
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MoveKey
@@ -45,7 +46,7 @@ class GroupMover:
         table: GroupOffsetTable,
         flow: str,
         run_id: str,
-        cluster: GroupCluster,
+        cluster: KafkaCluster,
         changed: Callable[[], Collection[str]] = tuple,
         upkeep: Optional[Upkeep] = None,
     ) -> None:

@@ -9,16 +9,9 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import (
-    CommittedOffset,
-    ConsumerGroup,
-    FlowCluster,
-    GroupCluster,
-    OffsetRange,
-    TopicDescription,
-    TopicPartition,
-)
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange, TopicDescription, TopicPartition
 from mirror_lib.groups.translation import REPARTITIONED, TO_DOWNSTREAM
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.records import NO_PARTITION, PartitionKey
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.plan import select_topics
@@ -87,14 +80,14 @@ def of_topic(pairs: Mapping[TopicPartition, Pair], topic: Optional[str]) -> Mapp
     return {here: pair for here, pair in pairs.items() if topic in (None, here[0], pair.there[0])}
 
 
-def group_names(flow: ReplicationFlow, here: GroupCluster, wanted: Optional[str] = None) -> List[str]:
+def group_names(flow: ReplicationFlow, here: KafkaCluster, wanted: Optional[str] = None) -> List[str]:
     """The groups of `here` that `flow` translates, sorted; only `wanted` if it is given."""
     chosen = group_filter_for(flow)
     return [name for name in here.group_names() if wanted in (None, name) and chosen.why_not(name) is None]
 
 
 def survey(
-    pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: FlowCluster, there: FlowCluster
+    pairs: Mapping[TopicPartition, Pair], groups: Sequence[str], here: KafkaCluster, there: KafkaCluster
 ) -> Survey:
     committed = here.committed_offsets(groups)
     positions = {

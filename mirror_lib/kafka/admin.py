@@ -395,7 +395,7 @@ def _binding(topic: Any, acl: Any) -> AclBinding:
 
 
 class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
-    """Implements `Cluster`, `GroupCluster` and `AclCluster` on real brokers. Connects on construction.
+    """The topics, groups and ACLs of a cluster. Connects on construction.
 
     Use it as a context manager. The constructor and every method raise ClusterError if no broker answers.
     """

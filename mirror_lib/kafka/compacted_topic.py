@@ -17,7 +17,8 @@ from kafka.errors import for_code
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, MirrorError
-from mirror_lib.facts import Cluster, NewTopic, TopicPartition
+from mirror_lib.facts import NewTopic, TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
 from mirror_lib.kafka.connection import Disconnected, LogClient, is_retriable, name_of
 from mirror_lib.kafka.fencing import idempotent_producer
@@ -80,7 +81,7 @@ class InternalTopic:
         self._client = None
         self._connection.close()
 
-    def ensure(self, cluster: Cluster) -> None:
+    def ensure(self, cluster: KafkaCluster) -> None:
         """Create the topic, compacted, with one partition, unless it exists. Raises ClusterError if refused.
 
         If there are too few brokers, the topic gets fewer replicas than requested: its content can be re-created.

@@ -16,17 +16,7 @@ from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import KEEP, ConfigDecision, config_decisions
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, CustomClassError, RefusedError
-from mirror_lib.facts import (
-    AclBinding,
-    AclCluster,
-    Cluster,
-    CommittedOffset,
-    ConsumerGroup,
-    GroupCluster,
-    TopicDescription,
-    TopicPartition,
-    readable,
-)
+from mirror_lib.facts import AclBinding, CommittedOffset, ConsumerGroup, TopicDescription, TopicPartition, readable
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.plan.terms import terms
@@ -311,7 +301,7 @@ def preview(
     )
 
 
-def _configs(flow: ReplicationFlow, plan: TopicPlan, source: Cluster, target: Cluster) -> Configs:
+def _configs(flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, target: KafkaCluster) -> Configs:
     if flow.sync_topic_configs_interval is None:
         raise _Silent("off: sync.topic.configs.enabled is false")
     existing = {each.remote_topic: each.source.name for each in plan.copied if each.create is None}
@@ -329,8 +319,8 @@ def _acls(
     flows: Sequence[ReplicationFlow],
     facts: TopicFacts,
     made: FrozenSet[AclBinding],
-    source: AclCluster,
-    target: AclCluster,
+    source: KafkaCluster,
+    target: KafkaCluster,
 ) -> AclChanges:
     if flow.sync_topic_acls_interval is None:
         raise _Silent("off: sync.topic.acls.enabled is false")
@@ -344,7 +334,7 @@ def _acls(
 
 
 def _groups(
-    flow: ReplicationFlow, plan: TopicPlan, source: GroupCluster, target: GroupCluster
+    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, target: KafkaCluster
 ) -> Tuple[GroupPlan, ...]:
     if not flow.translates:
         raise _Silent("off: sync.group.offsets.enabled and emit.checkpoints.enabled are false")

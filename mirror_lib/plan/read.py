@@ -11,7 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tupl
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
 from mirror_lib.event_lines import event_words, events
-from mirror_lib.facts import AclBinding, Cluster, FlowCluster, OffsetRange
+from mirror_lib.facts import AclBinding, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
@@ -92,8 +92,8 @@ def _with_tables(
 def with_starts(
     flow: ReplicationFlow,
     topics: Sequence[CopiedTopic],
-    source: FlowCluster,
-    target: Cluster,
+    source: KafkaCluster,
+    target: KafkaCluster,
     reader: TableReader,
     state: str,
 ) -> Tuple[CopiedTopic, ...]:
@@ -119,8 +119,8 @@ def with_starts(
 def ranges_of(
     flow: ReplicationFlow,
     topics: Sequence[CopiedTopic],
-    source: FlowCluster,
-    target: Cluster,
+    source: KafkaCluster,
+    target: KafkaCluster,
     ledger: Any,
     state: str,
 ) -> List[Range]:

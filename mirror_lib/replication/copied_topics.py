@@ -10,7 +10,8 @@ from typing import Callable, Collection, Dict, List, Mapping, Optional, Sequence
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_configs import config_changes
 from mirror_lib.errors import ClusterError
-from mirror_lib.facts import Cluster, TopicConfigs, TopicDescription, readable, unreadable
+from mirror_lib.facts import TopicConfigs, TopicDescription, readable, unreadable
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.records import (
     COPIED_AGAIN,
     DATA_LOST,
@@ -40,7 +41,7 @@ class TopicWatch:
     """Detects new, grown and re-created topics. Creates and grows remote topics before anything is copied to them."""
 
     def __init__(
-        self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: Cluster, target: Cluster
+        self, flow: ReplicationFlow, flows: Sequence[ReplicationFlow], source: KafkaCluster, target: KafkaCluster
     ) -> None:
         self._flow = flow
         self._flows = flows

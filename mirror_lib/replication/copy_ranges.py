@@ -12,7 +12,8 @@ from typing import Collection, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError
-from mirror_lib.facts import CommittedOffset, FlowCluster, GroupCluster, OffsetRange, TopicPartition
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.records import (
     DATA_LOST,
     REMOTE_LOG_HEALED,
@@ -58,7 +59,7 @@ class Start:
     recreated: bool = False
 
 
-def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, CommittedOffset]:
+def committed_by(group: str, cluster: KafkaCluster) -> Mapping[TopicPartition, CommittedOffset]:
     """The committed offsets of a group; empty if it never committed. Raises `ClusterError` if they cannot be read:
     without them the copy would start from a wrong offset, permanently."""
     answers = cluster.committed_offsets([group])
@@ -71,7 +72,7 @@ def committed_by(group: str, cluster: GroupCluster) -> Mapping[TopicPartition, C
 
 
 def starts_of(
-    flow: ReplicationFlow, source: FlowCluster, partitions: Sequence[CopiedPartition]
+    flow: ReplicationFlow, source: KafkaCluster, partitions: Sequence[CopiedPartition]
 ) -> Mapping[TopicPartition, Start]:
     """The start of each source partition for which `start.position` gives one. Raises `ClusterError`."""
     choice, wanted = flow.start_position, {each.source: each for each in partitions}

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import Cluster, CommittedOffset, FlowCluster, OffsetRange, TopicPartition
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.kafka.offsets import first_records
 from mirror_lib.ledger.records import Incident, LedgerRow, LedgerRuns, PartitionKey, Position
@@ -32,7 +33,10 @@ from mirror_lib.replication.start_rules import unlike as records_unlike
 
 
 def source_logs(
-    source: Cluster, partitions: Sequence[TopicPartition], stands: Mapping[TopicPartition, int], isolation_level: str
+    source: KafkaCluster,
+    partitions: Sequence[TopicPartition],
+    stands: Mapping[TopicPartition, int],
+    isolation_level: str,
 ) -> Mapping[TopicPartition, OffsetRange]:
     """The start and end of the logs of `partitions`, if their leaders report them. Raises `ClusterError`.
 
@@ -55,7 +59,7 @@ def source_logs(
 
 def starting_logs(
     flow: ReplicationFlow,
-    source: FlowCluster,
+    source: KafkaCluster,
     partitions: Sequence[CopiedPartition],
     stands: Mapping[TopicPartition, int],
 ) -> Tuple[Mapping[TopicPartition, Start], Mapping[TopicPartition, OffsetRange]]:
@@ -84,8 +88,8 @@ class FlowDriver:
     def __init__(
         self,
         flow: ReplicationFlow,
-        source: FlowCluster,
-        target: Cluster,
+        source: KafkaCluster,
+        target: KafkaCluster,
         journal: Journal,
         group: Optional[GroupProgress] = None,
     ) -> None:

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import Cluster, FlowCluster, TopicPartition
+from mirror_lib.facts import TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.copied_topics import TopicWatch, recheck_size_limits
@@ -101,8 +102,8 @@ class FlowContext:
     flow: ReplicationFlow
     spark: SparkSession
     journal: Journal
-    source: FlowCluster
-    target: Cluster
+    source: KafkaCluster
+    target: KafkaCluster
     watcher: Watcher
     stop: threading.Event
     totals: Totals

@@ -13,7 +13,7 @@ from typing import Collection, List, Sequence, Tuple
 from mirror_lib.config.document import nearest
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.values import is_entry_point
-from mirror_lib.facts import FlowCluster
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.filters import first_match
 
 # An alternative of a pattern without groups and sets, in which a `|` may be escaped.
@@ -46,7 +46,7 @@ def matchless_groups(flow: ReplicationFlow, groups: Collection[str]) -> List[str
 
 
 def selected_in_vain(
-    flow: ReplicationFlow, source: FlowCluster, *, names_only: bool = False
+    flow: ReplicationFlow, source: KafkaCluster, *, names_only: bool = False
 ) -> Tuple[Matchless, ...]:
     """What the flow selects and the source lacks. With `names_only` patterns of topics do not count; those of groups
     never do. Groups count only if every broker lists its own. Raises `ClusterError`."""

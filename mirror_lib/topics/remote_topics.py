@@ -9,7 +9,8 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import Cluster, NewTopic, TopicDescription, readable, unreadable
+from mirror_lib.facts import NewTopic, TopicDescription, readable, unreadable
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.plan import (
     CopiedTopic,
     SkippedTopic,
@@ -28,7 +29,7 @@ KEEPS_NAMES = (IDENTITY_POLICY, MM1_POLICY)
 
 
 def plan_flow(
-    flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
+    flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, flows: Sequence[ReplicationFlow] = ()
 ) -> TopicPlan:
     """Read both clusters and plan `flow`; changes nothing. `flows` are all flows of the file, to find loops in.
 
@@ -38,7 +39,7 @@ def plan_flow(
 
 
 def plan_and_facts(
-    flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
+    flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, flows: Sequence[ReplicationFlow] = ()
 ) -> Tuple[TopicPlan, TopicFacts]:
     if flow.replication_policy in KEEPS_NAMES:
         _refuse_onto_itself(flow, source, target, "the identity policy would copy topics onto themselves")
@@ -50,7 +51,7 @@ def plan_and_facts(
     return plan, facts
 
 
-def _refuse_onto_itself(flow: ReplicationFlow, source: Cluster, target: Cluster, what: str) -> None:
+def _refuse_onto_itself(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, what: str) -> None:
     if source.cluster_id() == target.cluster_id():
         raise RefusedError(
             f"{flow.name}: both are the same cluster, and {what}",
@@ -60,7 +61,7 @@ def _refuse_onto_itself(flow: ReplicationFlow, source: Cluster, target: Cluster,
 
 
 def _read_facts(
-    flow: ReplicationFlow, source: Cluster, target: Cluster, flows: Sequence[ReplicationFlow] = ()
+    flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, flows: Sequence[ReplicationFlow] = ()
 ) -> TopicFacts:
     """Everything a plan is made from. Full configs are read only of topics whose remote topic has to be created."""
     source_topics, target_topics = source.topics(), target.topics()
@@ -83,7 +84,7 @@ def _read_facts(
     )
 
 
-def _refuses_tiers(target: Cluster, name: str) -> bool:
+def _refuses_tiers(target: KafkaCluster, name: str) -> bool:
     """Whether the brokers would create the topic `name`, but not in tiered storage. Creates nothing."""
     bare = NewTopic(name, 1, -1)
     (stored, _), (plain, _) = (
@@ -92,7 +93,7 @@ def _refuses_tiers(target: Cluster, name: str) -> bool:
     return stored is not None and plain is None
 
 
-def apply_plan(plan: TopicPlan, target: Cluster) -> TopicPlan:
+def apply_plan(plan: TopicPlan, target: KafkaCluster) -> TopicPlan:
     """Create and grow remote topics; the plan comes back with nothing left to do and every remote topic's id.
 
     A topic that the target refuses is skipped with its reason, and the others are copied. Repeating does no harm.
@@ -125,7 +126,7 @@ def _size(topics: Mapping[str, TopicDescription], topic: CopiedTopic) -> int:
     return topics[topic.remote_topic].partitions if topic.remote_topic in topics else 0
 
 
-def _visible(target: Cluster, sizes: Mapping[str, int]) -> Mapping[str, TopicDescription]:
+def _visible(target: KafkaCluster, sizes: Mapping[str, int]) -> Mapping[str, TopicDescription]:
     """The target's topics, once the topics of `sizes` are that large: each broker learns of them in its own time."""
     patient_until = time.monotonic() + VISIBLE_SECONDS
     while True:
@@ -163,7 +164,7 @@ def _carried_out(
     return TopicPlan(tuple(copied), tuple(sorted(skipped, key=lambda topic: topic.name)), left)
 
 
-def compacted(cluster: Cluster, topics: Sequence[str]) -> FrozenSet[str]:
+def compacted(cluster: KafkaCluster, topics: Sequence[str]) -> FrozenSet[str]:
     """By the topics' present `cleanup.policy`; a topic whose configs cannot be read counts as not compacted, which is
     the stricter comparison. Raises `ClusterError`."""
     configs = cluster.topic_configs(topics, ["cleanup.policy"])

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
-from mirror_lib.facts import Cluster, TopicDescription, TopicPartition
+from mirror_lib.facts import TopicDescription, TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.intervals import BEFORE, Numbers
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
@@ -109,7 +110,9 @@ def key_of(topic: CopiedTopic, partition: int) -> PartitionKey:
     return PartitionKey(topic.source.topic_id, topic.remote_topic_id, topic.source.name, partition)
 
 
-def extra_partitions(source: Cluster, target: Cluster, copied: Sequence[CopiedTopic]) -> Mapping[str, Sequence[int]]:
+def extra_partitions(
+    source: KafkaCluster, target: KafkaCluster, copied: Sequence[CopiedTopic]
+) -> Mapping[str, Sequence[int]]:
     """By remote topic, the non-empty partitions without a source partition of that number.
 
     Only for topics whose records keep their partition's number. Raises `ClusterError`.
@@ -158,8 +161,8 @@ def verify_planned(
     config: MirrorConfig,
     flow: ReplicationFlow,
     plan: TopicPlan,
-    source: Cluster,
-    target: Cluster,
+    source: KafkaCluster,
+    target: KafkaCluster,
     scope: Scope,
 ) -> VerifyReport:
     """The comparison of the topics of `plan` that exist on the target, with the tables of `config`. A topic that does
@@ -185,8 +188,8 @@ class FlowComparison:
     flow: ReplicationFlow
     ledger: OffsetSyncTable
     copied: Sequence[CopiedTopic]
-    source: Cluster
-    target: Cluster
+    source: KafkaCluster
+    target: KafkaCluster
     incomplete: Collection[PartitionKey] = frozenset()
     mirror: str = DEFAULT_NAME
     scope: Scope = EVERYTHING

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.errors import StateError
-from mirror_lib.facts import GroupCluster
 from mirror_lib.groups.moves import GroupMover
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import PartitionMap
@@ -138,7 +138,7 @@ def test_rows_after_an_append_that_failed_behind_its_commit_are_written_too(
     table: GroupOffsetTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second append had the first one's number and was taken for it: an offset was committed without a row."""
-    mover = GroupMover(table, FLOW, "run-1", cast(GroupCluster, SilentCluster()))
+    mover = GroupMover(table, FLOW, "run-1", cast(KafkaCluster, SilentCluster()))
     append = table.append
 
     def interrupted(*rows: object, **named: object) -> None:

@@ -8,7 +8,8 @@ from typing import Dict, List, Mapping, Optional, Sequence, cast
 import pytest
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.facts import Cluster, CommittedOffset, FlowCluster, OffsetRange, TopicPartition
+from mirror_lib.facts import CommittedOffset, OffsetRange, TopicPartition
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
 from mirror_lib.ledger.records import Incident, LedgerRow, PartitionKey, Position
 from mirror_lib.replication.copy_ranges import Range, noted
@@ -67,7 +68,7 @@ class Standing:
         cluster = ClusterConfig("A", {"bootstrap.servers": "a:1"})
         flow = ReplicationFlow(cluster, ClusterConfig("B", {"bootstrap.servers": "b:1"}))
         self.source, target = Logs(100, 500), Logs(0, 300)
-        clusters = cast(FlowCluster, self.source), cast(Cluster, target)
+        clusters = cast(KafkaCluster, self.source), cast(KafkaCluster, target)
         self.driver = FlowDriver(flow, *clusters, cast(Journal, Rows()))
         self.decide()
         self.driver.state.change(KEY, position=Position(210, 60))
@@ -149,7 +150,7 @@ def group() -> Group:
 def reporting(group: Group) -> FlowDriver:
     """A driver of a flow that starts new partitions at the end of their logs, and commits to `group`."""
     flow = replace(AB, auto_offset_reset="latest")
-    clusters = cast(FlowCluster, Logs(100, 500)), cast(Cluster, Logs(0, 0))
+    clusters = cast(KafkaCluster, Logs(100, 500)), cast(KafkaCluster, Logs(0, 0))
     return FlowDriver(flow, *clusters, cast(Journal, Rows(Position(200, 0))), group)
 
 
@@ -190,7 +191,7 @@ def test_progress_of_a_partition_that_is_no_longer_copied_is_withdrawn_and_offer
 
 
 def test_progress_of_a_refused_partition_is_not_offered(group: Group) -> None:
-    clusters = cast(FlowCluster, Logs(201, 500)), cast(Cluster, Logs(0, 0))
+    clusters = cast(KafkaCluster, Logs(201, 500)), cast(KafkaCluster, Logs(0, 0))
     driver = FlowDriver(AB, *clusters, cast(Journal, Rows(Position(600, 0))), group)
     driver.begin({KEY: ORDERS})
     assert [each.refused for each in driver.state.stopped()] == [True]

@@ -115,18 +115,6 @@ class VanishedError(RefusedError):
     code = "MIR-334"
 
 
-class NewerTableError(RefusedError):
-    """A newer release wrote a table under `state:`."""
-
-    code = "MIR-321"
-
-
-class ForeignTableError(RefusedError):
-    """A table under `state:` has columns that no release wrote."""
-
-    code = "MIR-322"
-
-
 class FencedError(RefusedError):
     """Another driver of the same flow fenced a lane."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, List, Mapping, Sequence, Tuple
 
-from mirror_lib.errors import ForeignTableError, NewerTableError
+from mirror_lib.errors import RefusedError
 from mirror_lib.ledger.records import CUTOVER_STEP, PRODUCER_ID, TAKEN_OVER, VERIFIED, PartitionKey
 
 SINCE = "mirror.since"
@@ -54,24 +54,26 @@ class TableSchema:
 def lacking(schema: TableSchema, found: Mapping[str, int], path: str) -> List[Column]:
     """The columns that a table of an older release lacks.
 
-    `found` has the table's columns with the version that added each. Raises `NewerTableError` for a table of a newer
-    release, `ForeignTableError` for columns that no release wrote.
+    `found` has the table's columns with the version that added each. Raises `RefusedError` for a table of a newer
+    release, and for columns that no release wrote.
     """
     version = max(found.values(), default=1)
     unknown = [name for name in found if name not in {column.name for column in schema.columns}]
     lacks = [column for column in schema.columns if column.name not in found]
     if version > schema.version:
-        raise NewerTableError(
+        raise RefusedError(
             f"the table {path} has version {version} of its schema, and this release knows version {schema.version}: "
             "nothing was read or written there",
             "run the release that wrote it or a newer one, or name another folder as `state`",
+            code="MIR-321",
         )
     odd = unknown or [column.name for column in lacks if column.since <= version]
     if odd:
-        raise ForeignTableError(
+        raise RefusedError(
             f"the table {path} {'has' if unknown else 'lacks'} the columns {', '.join(odd)}, unlike version {version} "
             "of its schema: nothing was read or written there",
             "it was changed by hand: restore an earlier version of the table, or name another folder as `state`",
+            code="MIR-322",
         )
     return lacks
 

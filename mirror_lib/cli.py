@@ -16,7 +16,6 @@ from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.codes import entry, entry_lines, grouped_entries
-from mirror_lib.codes import nearest as nearest_code
 from mirror_lib.commands import (
     cutover,
     doctor,
@@ -194,8 +193,7 @@ def help_command(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     found = entry(arguments.code)
     if found is None:
-        near = nearest_code(arguments.code)
-        raise ConfigError(f"there is no code {arguments.code}", f"the nearest is {near.code}, {near.title}")
+        raise ConfigError(f"there is no code {arguments.code}", "mirror help lists all of them")
     print_lines(entry_lines(found))
     return EXIT_OK
 

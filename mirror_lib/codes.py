@@ -6,7 +6,6 @@ scripts, alerts and tickets name it. The hundreds are groups.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -74,7 +73,8 @@ def entries() -> List[Entry]:
 
 def entry(word: str) -> Optional[Entry]:
     """The entry of a code, given as `MIR-304`, `mir-304` or `304`; `None` where no entry has it."""
-    code = _written_out(word)
+    code = word.strip().upper()
+    code = code if code.startswith(PREFIX) else f"{PREFIX}{code}"
     return next((each for each in entries() if each.code == code), None)
 
 
@@ -83,16 +83,6 @@ def named(kind: str) -> str:
     return f"{kind} ({INCIDENT_CODES[kind]})" if kind in INCIDENT_CODES else kind
 
 
-def nearest(word: str) -> Entry:
-    code = _written_out(word)
-    return max(entries(), key=lambda each: difflib.SequenceMatcher(None, each.code, code).ratio())
-
-
 def entry_lines(each: Entry) -> List[str]:
     parts = (("Cause", each.cause), ("Data", each.data), ("Remedy", each.remedy))
     return [f"{each.code}  {each.title}", *(line for name, text in parts if text for line in ("", f"{name}: {text}"))]
-
-
-def _written_out(word: str) -> str:
-    code = word.strip().upper()
-    return code if code.startswith(PREFIX) else f"{PREFIX}{code}"

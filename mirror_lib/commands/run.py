@@ -40,7 +40,6 @@ from mirror_lib.errors import (
     worst,
 )
 from mirror_lib.metrics import FlowMetrics
-from mirror_lib.plan.terms import terms
 from mirror_lib.progress import Outage
 from mirror_lib.run_lock import copied_by, run_lock
 from mirror_lib.text import counted, document_of
@@ -166,6 +165,7 @@ def _run(
     from mirror_lib.ledger.runs import RunTable
     from mirror_lib.ledger.table_reader import local_folder
     from mirror_lib.outages import outages_watched
+    from mirror_lib.plan.preview import terms
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session

@@ -9,8 +9,7 @@ from mirror_lib.config.custom_classes import GROUP_FILTER_KEY, TOPIC_FILTER_KEY
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.settings import HEARTBEATS_REPLICATION
 from mirror_lib.facts import TopicDescription
-from mirror_lib.plan.preview import GROUPS, LEFT_ALONE, SKIPPED, FlowPreview, GroupFacts, plan_groups
-from mirror_lib.plan.terms import COPIES_NOTHING
+from mirror_lib.plan.preview import COPIES_NOTHING, GROUPS, LEFT_ALONE, SKIPPED, FlowPreview, GroupFacts, plan_groups
 from mirror_lib.text import some
 from mirror_lib.topics.filters import CustomNameFilter, first_match, group_filter_for, topic_filter_for
 from mirror_lib.topics.plan import plan_topics

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from contextlib import closing
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Mapping, Sequence, Tuple
 
 from mirror_lib.config.client_options import on_databricks
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -17,14 +17,13 @@ from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import same_clusters
-from mirror_lib.ledger.reductions import POSITION_COLUMNS
 from mirror_lib.ledger.table_reader import TableReader, local_folder
 from mirror_lib.plan.preview import NOT_KNOWN, UNSEEN, FlowPreview, preview
 from mirror_lib.plan.read import ranges_of
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.totals import FlowOutcome
 from mirror_lib.status.groups import group_decisions
-from mirror_lib.status.read import last_run, moves_of
+from mirror_lib.status.read import Ledger, last_run, ledger_of, moves_of
 from mirror_lib.topics.matchless import selected_in_vain
 from mirror_lib.topics.old_brokers import settled
 from mirror_lib.topics.remote_topics import plan_flow
@@ -90,7 +89,7 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
         same_clusters(flow.name, (source.cluster_id(), target.cluster_id()), reader.last_clusters(flow.name))
         # The ledger before the groups: their positions then lie within it, or are not moved. Records first: most often
         # they are why a run needs Spark, and all the rest is read for nothing then.
-        ledger = reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name)
+        ledger = ledger_of(reader, flow)
         if not _all_copied(config, flow, source, target, ledger):
             raise Work("records have to be copied")
         found = preview(flow, source, target, config)
@@ -124,7 +123,7 @@ def change_of(found: FlowPreview) -> str:
 
 
 def _all_copied(
-    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, ledger: Any
+    config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, ledger: Ledger
 ) -> bool:
     """Records of heartbeats topics do not count: the next run that has others copies them."""
     topics = [each for each in plan_flow(flow, source, target, config.flows).copied if not each.heartbeats]
@@ -144,12 +143,12 @@ def _unmoved(
     source: KafkaCluster,
     target: KafkaCluster,
     reader: TableReader,
-    ledger: Any,
+    ledger: Ledger,
 ) -> Sequence[Decision]:
     """The decisions about the flow's groups, none of which moves a group."""
     if not flow.translates_in_run:
         return ()
-    found, decisions = group_decisions(config, flow, source, target, reader, ledger, moves_of(reader, flow))
+    found, decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves_of(reader, flow))
     if found.unreadable or source.unlisted_brokers():
         raise Work("groups cannot be read")
     if flow.sync_group_offsets_interval is not None and any(each.translation.commit for each in decisions):

@@ -19,9 +19,8 @@ from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, CustomClassErr
 from mirror_lib.facts import AclBinding, CommittedOffset, ConsumerGroup, TopicDescription, TopicPartition, readable
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.plan.terms import terms
 from mirror_lib.status.facts import Problem
-from mirror_lib.text import UNPRINTED
+from mirror_lib.text import UNPRINTED, counted, size
 from mirror_lib.topics.filters import group_filter_for
 from mirror_lib.topics.matchless import matchless_groups, matchless_patterns
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
@@ -29,6 +28,7 @@ from mirror_lib.topics.policy import checkpoints_topics, policy_for
 from mirror_lib.topics.remote_topics import plan_and_facts
 
 AT_LEAST_ONCE = "at least once"
+COPIES_NOTHING = "copies nothing: copy.enabled is false"
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,22 @@ def engine_plan(flow: ReplicationFlow, refused: Optional[str] = None) -> Optiona
     exact = flow.delivery == "exactly-once"
     why = "" if exact else f"delivery is {flow.delivery}"
     return EnginePlan(RECORDS, changes, "exactly once" if exact else AT_LEAST_ONCE, why)
+
+
+def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
+    """The settings of the copy in one line. `slots` is how many tasks Spark runs at a time, where that is known.
+    `repeatable`: whether the flow makes the same of the same records each time, without which it is at least once."""
+    if not flow.copied:
+        return COPIES_NOTHING
+    rate = flow.max_bytes_per_second
+    tasks = counted(flow.tasks_max, "task")
+    parts = [
+        tasks if slots is None else f"{tasks} on {counted(slots, 'slot')}",
+        f"cycles of {flow.batch_max_seconds:g} s",
+        "no rate limit" if rate is None else f"at most {size(rate)}/s",
+        f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}",
+    ]
+    return " · ".join(parts)
 
 
 TRANSLATED, LEFT_ALONE, SKIPPED = "translated", "left alone", "skipped"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
@@ -14,13 +14,12 @@ from mirror_lib.event_lines import event_words, events
 from mirror_lib.facts import AclBinding, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
-from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
 from mirror_lib.ledger.table_reader import TableReader, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
 from mirror_lib.replication.copy_ranges import Found, Range, first_range, refuse_other_mode, starts_of
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import FlowStatus, Problem, of_the_data, unsized
-from mirror_lib.status.read import ledger_of, partitions_of
+from mirror_lib.status.read import Ledger, ledger_of, partitions_of
 from mirror_lib.takeover.signs import OtherWriter, other_writer_by_tables
 from mirror_lib.text import counted
 from mirror_lib.topics.old_brokers import settled
@@ -59,8 +58,8 @@ def _with_tables(
     flow = found.flow
     try:
         reader = TableReader(config.state)
-        state = FlowStatus(flow.name, time.time(), True)
-        partitions = partitions_of(flow, found.topics, source, ledger_of(reader, flow), state.at)
+        state, ledger = FlowStatus(flow.name, time.time(), True), ledger_of(reader, flow)
+        partitions = partitions_of(flow, found.topics, source, ledger, state.at)
         unknown, remedy = unsized(partitions), f"grant Describe on the cluster {source.alias}"
         problems = of_the_data(replace(state, partitions=partitions))
         problems += [Problem("retention", unknown, remedy)] if unknown else []
@@ -78,7 +77,7 @@ def _with_tables(
         if still_writes is not None:
             raise still_writes
         if not flow.repartitions:
-            copied = with_starts(flow, found.topics.copied, source, target, reader, config.state)
+            copied = with_starts(flow, found.topics.copied, source, target, ledger, config.state)
             found = replace(found, topics=replace(found.topics, copied=copied))
     except RefusedError as error:
         return replace(found, refusal=found.refusal or error)
@@ -94,16 +93,15 @@ def with_starts(
     topics: Sequence[CopiedTopic],
     source: KafkaCluster,
     target: KafkaCluster,
-    reader: TableReader,
+    ledger: Ledger,
     state: str,
 ) -> Tuple[CopiedTopic, ...]:
     """The topics, with a note where a run would start the copy after offsets that the source holds now. Raises
     `RefusedError` if a run would stop a partition at its start. Both are by the rules of `first_range`.
 
-    What a comparison of both logs shows is known to the run alone. Raises `ClusterError`, and `StateError` if the
-    ledger cannot be read.
+    What a comparison of both logs shows is known to the run alone. Raises `ClusterError`.
     """
-    ranges = ranges_of(flow, topics, source, target, reader.arrow("offset_syncs", POSITION_COLUMNS, flow.name), state)
+    ranges = ranges_of(flow, topics, source, target, ledger, state)
     refused = [each for each in ranges if each.refused is not None]
     incidents = [each.incident for each in ranges if each.incident is not None]
     if refused:
@@ -121,18 +119,20 @@ def ranges_of(
     topics: Sequence[CopiedTopic],
     source: KafkaCluster,
     target: KafkaCluster,
-    ledger: Any,
+    ledger: Ledger,
     state: str,
 ) -> List[Range]:
-    """What a run would first decide about each partition of `topics`, without those that have no leader. `ledger`: its
-    rows of the flow as a pyarrow table; `None` for none. Raises `ClusterError`."""
+    """What a run would first decide about each partition of `topics`, without those that have no leader. Raises
+    `ClusterError`."""
     there = target.topics()
     partitions = [
         CopiedPartition(each.source.name, each.remote_topic, number, each.source.topic_id, each.remote_topic_id, 0)
         for each in topics
         for number in range(each.partitions)
     ]
-    known = _positions(ledger)
+    known: Dict[str, Dict[PartitionKey, Position]] = {}
+    for key, (upstream, downstream, _) in ledger.positions.items():
+        known.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
     unknown = [each for each in partitions if each.key not in known.get(each.topic, {})]
     starts = starts_of(flow, source, unknown)
     sources = source.offsets([each.source for each in partitions], flow.isolation_level)
@@ -146,10 +146,3 @@ def ranges_of(
             here = Found(each.key, each.remote_topic, known.get(each.topic, {}), *logs)
             found.append(first_range(flow, here, named_folder(state)))
     return found
-
-
-def _positions(ledger: Any) -> Mapping[str, Mapping[PartitionKey, Position]]:
-    by_topic: Dict[str, Dict[PartitionKey, Position]] = {}
-    for key, (upstream, downstream, _) in ({} if ledger is None else last_positions(ledger)).items():
-        by_topic.setdefault(key[2], {})[PartitionKey(*key)] = Position(upstream, downstream)
-    return by_topic

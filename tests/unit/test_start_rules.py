@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -17,7 +16,6 @@ from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription
 from mirror_lib.kafka.record_batch import Record
 from mirror_lib.ledger.records import LogPosition, PartitionKey, Position, RangePositions, TopicPair
-from mirror_lib.ledger.table_reader import TableReader
 from mirror_lib.plan.read import with_starts
 from mirror_lib.replication.copy_ranges import BEHIND_REMOTE_LOG, Start, noted, refuse_other_mode, starts_of
 from mirror_lib.replication.driver import starting_logs
@@ -37,6 +35,7 @@ from mirror_lib.replication.start_rules import (
 )
 from mirror_lib.rows.flow import pairs_of, refuse_row_passes
 from mirror_lib.rows.repartitioned import beginnings, refuse_new_remote_topics
+from mirror_lib.status.read import Ledger
 from mirror_lib.topics.plan import CopiedTopic
 from tests.lab.flows import flow_of
 
@@ -168,11 +167,10 @@ def test_group_whose_offsets_cannot_be_read_is_not_taken_for_one_without_an_offs
         starts_of(SHARED, cluster(silent=True), [ORDERS])
 
 
-def test_plan_notes_the_offsets_before_the_start_of_a_new_topic(tmp_path: Path) -> None:
+def test_plan_notes_the_offsets_before_the_start_of_a_new_topic() -> None:
     def noted(**settings: Any) -> str:
         topic = CopiedTopic(TopicDescription("orders", "source-1", 2), "A.orders", "", 2)
-        flow, reader = replace(PLAIN, **settings), TableReader(str(tmp_path))
-        (found,) = with_starts(flow, [topic], cluster(), cluster(), reader, "")
+        (found,) = with_starts(replace(PLAIN, **settings), [topic], cluster(), cluster(), Ledger({}, {}), "")
         return " ".join(found.notes)
 
     assert "(80 offsets of 2 partitions)" in noted(auto_offset_reset="latest")

@@ -42,16 +42,6 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Condition:
-    """The state of a flow whose changes are reported immediately."""
-
-    lagging: bool
-    stopped: int
-    held: str
-    throttled: Tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class FlowProgress:
     """A flow as of its last cycle: `metrics`. Times are of the caller's clock, in seconds.
 
@@ -87,10 +77,14 @@ class FlowProgress:
         return 1 - self.lag / self.greatest_lag if self.lagging else None
 
     @property
-    def condition(self) -> Condition:
-        held = self.held if self.held and self.at - self.held_at < WINDOW_SECONDS else ""
-        throttled = tuple(side for side, _ in self.throttled)
-        return Condition(self.lagging, self.metrics.stopped, held, throttled)
+    def limit(self) -> str:
+        """The rate limit that held it back in the window, if any."""
+        return self.held if self.at - self.held_at < WINDOW_SECONDS else ""
+
+    @property
+    def condition(self) -> Sequence[object]:
+        """Its changes are reported immediately."""
+        return self.lagging, self.metrics.stopped, self.limit, [side for side, _ in self.throttled]
 
     @property
     def throttled(self) -> Sequence[Tuple[str, float]]:
@@ -246,8 +240,7 @@ def _lag_words(metrics: FlowMetrics) -> List[str]:
 
 def _hindrances(progress: FlowProgress) -> List[str]:
     found = [f"throttled by the {side}'s quota for {seconds:.1f} s" for side, seconds in progress.throttled]
-    held = progress.condition.held
-    return [*found, held] if held else found
+    return [*found, progress.limit] if progress.limit else found
 
 
 # The styles of a line on the screen.

@@ -79,6 +79,15 @@ class PartitionStatus:
     heartbeats: bool = False
 
     @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def resumes(self) -> int:
+        """The next offset to copy of those that the source still holds."""
+        return max(self.log_start, self.position or 0)
+
+    @property
     def full_seconds(self) -> Optional[float]:
         """About how long until the source deletes the next record by size, if it writes on as it did since that record;
         `None` where that is unknown, and while less than half of `size_limit` is left to copy: a lag of a moment says
@@ -361,17 +370,14 @@ def partition_status(
     deletes a segment by time once its latest record is as old as the retention, so no earlier than this record is. By
     size it deletes a segment once the segments after it hold `retention.bytes`. `nbytes`: size of the log. How much of
     it is still to be copied is estimated, as if its records were of one size."""
-    position = at.log_start if at.position is None else at.position
-    resumes = max(position, at.log_start)
-    lag = max(0, at.log_end - resumes)
-    known = lag > 0 and next_ms is not None and next_ms > 0
-    age = max(0.0, now - next_ms / 1000) if known and next_ms is not None else None
+    lag = max(0, at.log_end - at.resumes)
+    age = max(0.0, now - next_ms / 1000) if lag and next_ms is not None and next_ms > 0 else None
     kept = retention.ms / 1000 - age if retention.ms is not None and age is not None else None
     limit = retention.nbytes if lag else None
     kept_bytes = None
     if limit is not None and nbytes is not None and not retention.tiered:
         kept_bytes = round(limit - nbytes * lag / (at.log_end - at.log_start))
-    deleted = max(0, min(at.log_start, at.log_end) - position)
+    deleted = 0 if at.position is None else max(0, min(at.log_start, at.log_end) - at.position)
     return replace(
         at, lag=lag, lag_seconds=age, deleted=deleted, kept_seconds=kept, size_limit=limit, kept_bytes=kept_bytes
     )
@@ -462,7 +468,7 @@ def _of_the_cutover(flow: FlowStatus) -> List[Problem]:
     if not written:
         return []
     total = counted(sum(each.lag for each in written), "offset")
-    what = f"the source was written to after the cut-over: {total} not copied, the first of {_place(written[0])}"
+    what = f"the source was written to after the cut-over: {total} not copied, the first of {written[0].name}"
     return [Problem("written after cut-over", what, "stop these producers, then mirror cutover run CONFIG --execute")]
 
 
@@ -478,10 +484,10 @@ def _of_progress(flow: FlowStatus, run: RunStatus, start_again: str) -> List[Pro
 
 def of_the_data(flow: FlowStatus) -> List[Problem]:
     found = []
-    deleted = [each for each in flow.partitions if each.deleted and each.position is not None]
+    deleted = [each for each in flow.partitions if each.deleted]
     if deleted:
         total = counted(sum(each.deleted for each in deleted), "offset")
-        what = f"the source deleted {total} before they were copied, the first of {_place(deleted[0])}"
+        what = f"the source deleted {total} before they were copied, the first of {deleted[0].name}"
         found.append(Problem("deleted before copied", what, f"see on.data.loss; {keep_records(deleted[0].topic)}"))
     found += retention_problems(flow.partitions)
     for open_one in flow.transactions:
@@ -536,7 +542,7 @@ def retention_problems(partitions: Sequence[PartitionStatus]) -> List[Problem]:
             remedy = raise_bytes if how else f"keep them: {keep_records(first.topic)}"
             about = "in about" if how else "in"
             when = f"{about} {duration(left)}" if left > 0 else "at any moment"
-            places = some([_place(each) for _, each in soon], 1)
+            places = some([each.name for _, each in soon], 1)
             what = f"the source may delete records of {places}{how} {when}, before they are copied"
             found.append(Problem("retention", what, remedy))
     return found
@@ -567,7 +573,3 @@ def _of_verification(flow: FlowStatus) -> List[Problem]:
         return []
     why = "" if verified.first_difference is None else f": {verified.first_difference}"
     return [Problem("verify", f"the last verification found: {verified.verdict}{why}", "mirror verify CONFIG")]
-
-
-def _place(each: PartitionStatus) -> str:
-    return f"{each.topic}-{each.partition}"

@@ -164,7 +164,10 @@ def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
 def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows]) -> FlowStatus:
     """`status` with its runs, incidents and verifications, by the rows of the tables, `None` where one could not be
     read."""
-    found = [or_killed(each) for each in runs_of(runs or (), status.at)]
+    found = [
+        each if each.ended is not None else replace(each, killed=died_here(each.driver))
+        for each in runs_of(runs or (), status.at)
+    ]
     since = status.at - HISTORY_SECONDS
     lately = (IncidentStatus(**row) for row in incidents(events or ()) if row["at"] >= since)
     return replace(
@@ -199,11 +202,6 @@ def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
     return run is not None and run.running
 
 
-def or_killed(run: RunStatus) -> RunStatus:
-    """The run, as killed if it has no end and its process was on this machine and is no more."""
-    return run if run.ended is not None else replace(run, killed=died_here(run.driver))
-
-
 def _with_rate(run: RunStatus, ledger: Optional[Ledger], now: float) -> RunStatus:
     """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
     if ledger is None or run.records_per_second or not run.running:
@@ -216,15 +214,13 @@ def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[st
     return [{**row, column: _unix(row[column])} for row in rows]
 
 
-def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Moves]:
-    last: Dict[Tuple[str, str, int], Mapping[str, Any]] = {}
+def _last_moves(flow: ReplicationFlow, moves: Moves) -> Mapping[str, Mapping[TopicPartition, Mapping[str, Any]]]:
+    """By group and remote partition."""
+    last: Dict[str, Dict[TopicPartition, Mapping[str, Any]]] = {}
     for row in sorted(moves, key=lambda each: float(each["at"])):
         if row["cluster"] == flow.target.alias and row["action"] == "commit":
-            last[row["group"], row["topic"], row["partition"]] = row
-    found: Dict[str, List[Mapping[str, Any]]] = {}
-    for (group, _, _), row in last.items():
-        found.setdefault(group, []).append(row)
-    return found
+            last.setdefault(row["group"], {})[row["topic"], row["partition"]] = row
+    return last
 
 
 def _unix(at: Any) -> float:
@@ -269,7 +265,7 @@ def _kept(
     flow: ReplicationFlow, source: KafkaCluster, bare: Sequence[PartitionStatus], now: float
 ) -> Tuple[PartitionStatus, ...]:
     """With lag, and how long the source keeps what is to be copied. Log sizes are asked for only where they matter."""
-    lagging = {_key(each): _resumes(each) for each in bare if _resumes(each) < each.log_end}
+    lagging = {(each.topic, each.partition): each.resumes for each in bare if each.resumes < each.log_end}
     times = first_records(flow.source, lagging).times
     configs = readable(source.topic_configs(sorted({topic for topic, _ in lagging}), RETENTION))
     retention = {topic: _retention(entries) for topic, entries in configs.items()}
@@ -277,7 +273,7 @@ def _kept(
     sizes = (source.log_sizes(limited) if limited else None) or {}
 
     def found(each: PartitionStatus) -> PartitionStatus:
-        kept, at = retention.get(each.topic, KEPT_FOR_EVER), _key(each)
+        kept, at = retention.get(each.topic, KEPT_FOR_EVER), (each.topic, each.partition)
         return partition_status(each, times.get(at), kept, now, sizes.get(at))
 
     return tuple(map(found, bare))
@@ -295,14 +291,6 @@ def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger:
         None if at is None else _unix(at[1]),
         heartbeats=topic.heartbeats,
     )
-
-
-def _key(each: PartitionStatus) -> TopicPartition:
-    return each.topic, each.partition
-
-
-def _resumes(each: PartitionStatus) -> int:
-    return max(each.log_start, each.log_start if each.position is None else each.position)
 
 
 def _retention(entries: Mapping[str, Any]) -> Retention:
@@ -331,9 +319,7 @@ def _groups(
     decisions: Sequence[Decision] = ()
     if source is not None and flow.sync_group_offsets_interval is not None:
         _, decisions = group_decisions(config, flow, source, target, reader, ledger.table, moves)
-    verdicts: Dict[str, Dict[TopicPartition, str]] = {}
-    for name, rows in last.items():
-        verdicts[name] = {(row["topic"], row["partition"]): row["verdict"] for row in rows}
+    verdicts = {name: {at: str(row["verdict"]) for at, row in rows.items()} for name, rows in last.items()}
     for each in decisions:
         own = verdicts.setdefault(each.group, {})
         # A group that works is nearly always ahead of the mirror a little, and its last position was translated.
@@ -343,16 +329,16 @@ def _groups(
         return ()
     names = sorted(verdicts)
     here = None if plan is None else {each.source.name for each in plan.copied}
-    moved = {str(row["topic"]) for rows in last.values() for row in rows}
+    moved = {topic for rows in last.values() for topic, _ in rows}
     there = moved if plan is None else {each.remote_topic for each in plan.copied}
     unread = _unread(target, names, there)
     source_lags = {} if source is None else _sums(_unread(source, names, here))
     target_lags, markers, described = _sums(unread), _markers(flow.target, unread), target.describe_groups(names)
     return tuple(
         GroupStatus(
-            *(name, len(verdicts[name]), worst_of(verdicts[name].values())),
+            *(name, len(verdicts[name]), _worst_of(verdicts[name].values())),
             *(source_lags.get(name), target_lags.get(name)),
-            last_at(last[name]) if name in last else None,
+            max((float(row["at"]) for row in last.get(name, {}).values()), default=None),
             markers.get(name, 0),
             name in described and described[name].has_members,
         )
@@ -360,13 +346,9 @@ def _groups(
     )
 
 
-def worst_of(verdicts: Iterable[str]) -> str:
+def _worst_of(verdicts: Iterable[str]) -> str:
     """The first of these that needs the operator, else the first that is not exact."""
     return min(verdicts, key=lambda verdict: (verdict not in WAYS_OUT, verdict == EXACT))
-
-
-def last_at(moves: Moves) -> float:
-    return max(float(row["at"]) for row in moves)
 
 
 # By group and partition, the offset of the group and how many offsets follow it.

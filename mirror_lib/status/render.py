@@ -144,7 +144,7 @@ TOPIC = (
     Column("Worst", lambda each: each.worst.partition if each.lag else None, NUMBER, "Its greatest lag"),
 )
 PARTITION = (
-    Column("Partition", lambda each: f"{each.topic}-{each.partition}"),
+    Column("Partition", lambda each: each.name),
     Column("Log start", lambda each: each.log_start, grouped),
     Column("Next offset", lambda each: each.position, grouped),
     Column("Log end", lambda each: each.log_end, grouped),

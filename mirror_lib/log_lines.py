@@ -30,18 +30,14 @@ Result = TypeVar("Result")
 
 def asks_for_json(environ: Mapping[str, str]) -> bool:
     """Whether the environment selects JSON. False for an unknown format."""
-    return _given(environ) == JSON
+    return environ.get(FORMAT, "").strip().lower() == JSON
 
 
 def wants_json(environ: Mapping[str, str]) -> bool:
     """Like `asks_for_json`, but raises `ConfigError` for an unknown format."""
-    if _given(environ) not in ("", TEXT, JSON):
+    if environ.get(FORMAT, "").strip().lower() not in ("", TEXT, JSON):
         raise ConfigError(f"{FORMAT}={environ[FORMAT]} is no format: take one of {TEXT}, {JSON}")
     return asks_for_json(environ)
-
-
-def _given(environ: Mapping[str, str]) -> str:
-    return environ.get(FORMAT, "").strip().lower()
 
 
 # In texts of commands that read a configuration: the files of this process, once they are given.

@@ -8,7 +8,7 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import (
@@ -37,7 +37,6 @@ from mirror_lib.text import counted, table_lines
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.groups.moves import Undo
     from mirror_lib.groups.position_formats import PositionInput
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.group_offsets import GroupOffsetTable
@@ -98,21 +97,42 @@ def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> 
     from mirror_lib.spark.session import running_session
 
     flows = chosen_flows(arguments, config)
-    direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
-    codes = []
     with running_session("mirror groups plan") as spark:
-        for flow in flows:
-            planned = _planned(arguments, config, flow, spark, direction)
-            left = [each for each in planned.moves if arguments.execute and each.done == "left alone"
-                    and each.decision.translation.verdict.startswith(WITHOUT_OFFSET)]  # fmt: skip
-            failed = planned.unreadable or left or any(move.done.startswith("refused") for move in planned.moves)
-            codes.append(EXIT_FAILED if failed else EXIT_OK)
-            _show(arguments, flow, direction, planned, codes[-1])
-            _show_not_committed(flow, left)
-    return worst(codes)
+        return worst([_plan(arguments, config, flow, spark) for flow in flows])
 
 
-def _show_not_committed(flow: ReplicationFlow, left: Sequence[Outcome]) -> None:
+def _plan(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
+    from mirror_lib.groups.flow import FlowTranslation
+    from mirror_lib.kafka.admin import clusters_of
+
+    direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
+    run_id: Optional[str] = None
+    with clusters_of(flow) as (source, target):
+        translation = FlowTranslation(config, flow, spark, source, target, direction)
+        found = translation.survey(arguments.group, arguments.topic)
+        decisions, unreadable = translation.decide(found, arguments.allow_rewind), translation.unreadable(found)
+        moves: Sequence[Outcome] = [Outcome(each, would(each)) for each in decisions]
+        if arguments.execute:
+            if any(each.translation.commit for each in decisions):
+                run_id = translation.run_id
+                print_undo(arguments, run_id)
+            moves = translation.execute(decisions, own_rows=True)
+    left = [each for each in moves if arguments.execute and each.done == "left alone"
+            and each.decision.translation.verdict.startswith(WITHOUT_OFFSET)]  # fmt: skip
+    failed = unreadable or left or any(each.done.startswith("refused") for each in moves)
+    code = EXIT_FAILED if failed else EXIT_OK
+    rows = [planned_offset(each) for each in moves]
+    whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
+    here, there = flow.source.alias, flow.target.alias
+    way = f"{here} to {there}" if direction == TO_DOWNSTREAM else f"{there} back to {here}"
+    table = [*(plan_lines(rows, columns()) if moves else []), summary(moves)]
+    table += not_moved(each.decision for each in moves)
+    changing = any(each.decision.translation.commit for each in moves)
+    end = _end(arguments, run_id, "commits these offsets" if changing else "")
+    document = {**whose, "positions": rows, "unreadable": unreadable, "exit_code": code}
+    print_result(arguments, document, [f"{flow.name}: group offsets, from {way}", *table, *end])
+    for sentence in unreadable:
+        print_error(f"{flow.name}: {sentence}")
     if left:
         first, verdict = left[0].decision, left[0].decision.translation.verdict
         again = "a consumer that starts there has no such offset: run the mirror until it has caught up, then again"
@@ -120,105 +140,47 @@ def _show_not_committed(flow: ReplicationFlow, left: Sequence[Outcome]) -> None:
             f"{flow.name}: {counted(len(left), 'position')} could not be committed, the first of group {first.group} "
             f"on {first.here[0]}-{first.here[1]}: {verdict} ({WAYS_OUT.get(verdict, again)})"
         )
-
-
-class _Planned(NamedTuple):
-    """The moves, whose positions are not known, a sentence each, and the run's id if moves were made."""
-
-    moves: Sequence[Outcome]
-    unreadable: Sequence[str]
-    run_id: Optional[str] = None
-
-
-def _planned(
-    arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession, direction: str
-) -> _Planned:
-    from mirror_lib.groups.flow import FlowTranslation
-    from mirror_lib.kafka.admin import clusters_of
-
-    with clusters_of(flow) as (source, target):
-        translation = FlowTranslation(config, flow, spark, source, target, direction)
-        found = translation.survey(arguments.group, arguments.topic)
-        decisions, unreadable = translation.decide(found, arguments.allow_rewind), translation.unreadable(found)
-        if not arguments.execute:
-            return _Planned([Outcome(each, would(each)) for each in decisions], unreadable)
-        moving = any(each.translation.commit for each in decisions)
-        if moving:
-            print_undo(arguments, translation.run_id)
-        moves = translation.execute(decisions, own_rows=True)
-    return _Planned(moves, unreadable, translation.run_id if moving else None)
-
-
-def _show(
-    arguments: argparse.Namespace, flow: ReplicationFlow, direction: str, planned: _Planned, exit_code: int
-) -> None:
-    moves, run_id = planned.moves, planned.run_id
-    rows = [planned_offset(move) for move in moves]
-    whose = {"flow": flow.name, "direction": direction, "run_id": run_id}
-    found = {**whose, "positions": rows, "unreadable": planned.unreadable, "exit_code": exit_code}
-    here, there = flow.source.alias, flow.target.alias
-    way = f"{here} to {there}" if direction == TO_DOWNSTREAM else f"{there} back to {here}"
-    table = [*(plan_lines(rows, columns()) if moves else []), summary(moves)]
-    table += not_moved(move.decision for move in moves)
-    changing = any(move.decision.translation.commit for move in moves)
-    end = _end(arguments, run_id, "commits these offsets" if changing else "")
-    print_result(arguments, found, [f"{flow.name}: group offsets, from {way}", *table, *end])
-    for sentence in planned.unreadable:
-        print_error(f"{flow.name}: {sentence}")
+    return code
 
 
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.spark.session import running_session
-
-    with running_session("mirror groups rollback") as spark:
-        return roll_back(arguments, config, spark)
-
-
-def roll_back(arguments: argparse.Namespace, config: MirrorConfig, spark: SparkSession) -> int:
-    """Put back, or show, what run `arguments.run` moved; an exit code. ConfigError where there is no such run,
-    RefusedError where the cluster is not the one whose groups it moved."""
+    """Put back, or show, what run `arguments.run` moved. ConfigError where there is no such run, RefusedError where the
+    cluster is not the one whose groups it moved."""
     from mirror_lib.kafka.admin import KafkaCluster
     from mirror_lib.ledger.group_offsets import GroupOffsetTable
     from mirror_lib.ledger.runs import RunTable
+    from mirror_lib.spark.session import running_session
 
-    table, runs = GroupOffsetTable(spark, config.state), RunTable(spark, config.state)
-    by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}
-    for flow_name, move in table.of_run(arguments.run):
-        by_side.setdefault((flow_name, move.cluster), []).append(move)
-    if not by_side:
-        listed = (
-            f"{run.run_id} ({run.flow}, {counted(run.moves, 'move')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
-            for run in table.runs()[:5]
-        )
-        known = ", ".join(listed)
-        raise ConfigError(
-            f"run {arguments.run} committed no offset of a group; the last runs that did: {known or 'none'}"
-        )
     failed = 0
-    for (flow_name, alias), moves in by_side.items():
-        with KafkaCluster(named_cluster(config, alias)) as cluster:
-            runs.same_cluster(flow_name, alias, cluster.cluster_id())
-            undone = _undone(arguments, flow_name, moves, cluster, table)
-        _show_undone(arguments, flow_name, alias, undone)
-        failed += undone.failed
+    with running_session("mirror groups rollback") as spark:
+        table, runs = GroupOffsetTable(spark, config.state), RunTable(spark, config.state)
+        by_side: Dict[Tuple[str, str], List[GroupOffset]] = {}
+        for flow_name, move in table.of_run(arguments.run):
+            by_side.setdefault((flow_name, move.cluster), []).append(move)
+        if not by_side:
+            listed = (
+                f"{run.run_id} ({run.flow}, {counted(run.moves, 'move')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
+                for run in table.runs()[:5]
+            )
+            known = ", ".join(listed)
+            raise ConfigError(
+                f"run {arguments.run} committed no offset of a group; the last runs that did: {known or 'none'}"
+            )
+        for (flow_name, alias), moves in by_side.items():
+            with KafkaCluster(named_cluster(config, alias)) as cluster:
+                runs.same_cluster(flow_name, alias, cluster.cluster_id())
+                failed += _roll_back(arguments, flow_name, moves, cluster, table)
     return EXIT_FAILED if failed else EXIT_OK
 
 
-class _Undone(NamedTuple):
-    """What became of each group and partition, how many failed, and the run that undid them if there was one."""
-
-    found: Sequence[Undo]
-    failed: int
-    run_id: Optional[str] = None
-
-
-def _undone(
+def _roll_back(
     arguments: argparse.Namespace,
     flow_name: str,
     moves: Sequence[GroupOffset],
     cluster: KafkaCluster,
     table: GroupOffsetTable,
-) -> _Undone:
+) -> int:
+    """Put back, or show, the offsets of one cluster; the number of those that were refused."""
     from mirror_lib.groups.moves import PUT_BACK, GroupMover, plan_undo
 
     groups = sorted({move.group for move in moves})
@@ -231,17 +193,13 @@ def _undone(
         print_undo(arguments, run_id)
         reasons = GroupMover(table, flow_name, run_id, cluster).move(going, own_rows=True)
         outcomes = {key: PUT_BACK if why is None else f"refused: {why}" for key, why in reasons.items()}
-    undone = [replace(undo, done=outcomes.get(undo.undone.key, undo.done)) for undo in found]
-    return _Undone(undone, sum(undo.done.startswith("refused") for undo in undone), run_id)
-
-
-def _show_undone(arguments: argparse.Namespace, flow_name: str, alias: str, undone: _Undone) -> None:
-    rows = [undone_offset(undo) for undo in undone.found]
-    runs = {"run_id": arguments.run, "undo_run_id": undone.run_id}
-    going = any(undo.move is not None for undo in undone.found)
-    end = _end(arguments, undone.run_id, "puts these offsets back" if going else "")
-    found = {"flow": flow_name, "cluster": alias, **runs, "positions": rows}
-    print_result(arguments, found, [f"{flow_name}, groups of {alias}", *table_lines(UNDONE, rows, columns()), *end])
+    rows = [undone_offset(replace(undo, done=outcomes.get(undo.undone.key, undo.done))) for undo in found]
+    runs = {"run_id": arguments.run, "undo_run_id": run_id}
+    document = {"flow": flow_name, "cluster": cluster.alias, **runs, "positions": rows}
+    end = _end(arguments, run_id, "puts these offsets back" if going else "")
+    lines = [f"{flow_name}, groups of {cluster.alias}", *table_lines(UNDONE, rows, columns()), *end]
+    print_result(arguments, document, lines)
+    return sum(row.action.startswith("refused") for row in rows)
 
 
 def _end(arguments: argparse.Namespace, run_id: Optional[str], would: str) -> List[str]:

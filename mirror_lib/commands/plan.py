@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, FrozenSet, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, columns, print_error, print_result
@@ -39,7 +39,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     unwritable = local_refusal(config.state, os.environ)
     known = _spark_knows(config, flows) if unwritable is None else {}
     for flow in flows:
-        found = flow_preview(config, flow, *known.get(flow.name, _Known()))
+        found = flow_preview(config, flow, *known.get(flow.name, NOTHING))
         found = replace(found, refusal=found.refusal or unwritable)
         if arguments.topic is not None:
             decided = decided_topic(found, arguments.topic, config.flows)
@@ -55,14 +55,12 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return worst(codes)
 
 
-class _Known(NamedTuple):
-    """Of a flow: the ACLs that it created and may delete, and how what changes records is copied."""
-
-    made_acls: FrozenSet[AclBinding] = frozenset()
-    engine: Optional[EnginePlan] = None
+# Of a flow: the ACLs that it created and may delete, and how what changes records is copied.
+Known = Tuple[FrozenSet[AclBinding], Optional["EnginePlan"]]
+NOTHING: Known = (frozenset(), None)
 
 
-def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, _Known]:
+def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, Known]:
     """What only the state shows of each flow, or Spark itself, which is started for the flows that need it.
 
     Raises ConfigError where a change cannot be made, StateError where the state cannot be read.
@@ -76,7 +74,7 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
         return {flow.name: _known(config, flow, spark) for flow in asking}
 
 
-def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> _Known:
+def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> Known:
     from mirror_lib.ledger.event_tables import TopicAclTable
     from mirror_lib.plan.preview import engine_plan
     from mirror_lib.rows.flow import why_not_repartitioned
@@ -84,9 +82,9 @@ def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> 
 
     made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()
     if flow.change is None:
-        return _Known(made)
+        return made, None
     check_change(spark, flow)
-    return _Known(made, engine_plan(flow, why_not_repartitioned(flow) or placement_fault(spark, flow)))
+    return made, engine_plan(flow, why_not_repartitioned(flow) or placement_fault(spark, flow))
 
 
 def _deletes(flow: ReplicationFlow) -> bool:

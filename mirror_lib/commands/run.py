@@ -236,7 +236,12 @@ def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -
 
 def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argparse.Namespace) -> bool:
     if arguments.if_running == EXIT:
-        return not _other_runs(table, flows, arguments.json)
+        found = table.other_runs([flow.name for flow in flows])
+        for run in found:
+            print_progress(f"{run.under_way()}. This run copies nothing and ends (--if-running exit).")
+            if arguments.json:
+                print_json({**vars(run), "already_running": True})
+        return not found
     if arguments.if_running == WAIT:
         with _ended_by_signals():
             # In a thread: a signal amid a call to Java breaks the connections to it.
@@ -244,15 +249,6 @@ def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argp
     elif not arguments.take_over:
         refuse_other_runs(table, flows)
     return True
-
-
-def _other_runs(table: RunTable, flows: Sequence[ReplicationFlow], as_json: bool) -> bool:
-    found = table.other_runs([flow.name for flow in flows])
-    for run in found:
-        print_progress(f"{run.under_way()}. This run copies nothing and ends (--if-running exit).")
-        if as_json:
-            print_json({**vars(run), "already_running": True})
-    return bool(found)
 
 
 def _await_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:

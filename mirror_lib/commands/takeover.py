@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING, Optional
 
 from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_result
@@ -15,8 +15,6 @@ from mirror_lib.text import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from mirror_lib.takeover.verdicts import PartitionTakeover
 
 # Records before a kept position that are compared: 20,000 take about 0.2 s.
 COMPARE = 20_000
@@ -48,10 +46,22 @@ def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
 
 
 def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
+    from mirror_lib.kafka.admin import clusters_of
+    from mirror_lib.ledger.runs import RunTable
+    from mirror_lib.takeover.flow import FlowTakeover
+    from mirror_lib.takeover.origin import parse_origin
     from mirror_lib.takeover.verdicts import refused, takeover_lines
 
     try:
-        decided, taken, run_id = _take_over(arguments, config, flow, spark)
+        origin = parse_origin(arguments.origin, arguments.connector, arguments.worker_group)
+        with ExitStack() as held:
+            if arguments.execute:
+                held.enter_context(alone(config.state, flow.name, STOP_RUN))
+                RunTable(spark, config.state).refuse_while_copied(flow.name, STOP_RUN)
+            source, target = held.enter_context(clusters_of(flow))
+            takeover = FlowTakeover(config, flow, spark, source, target, origin, arguments.compare)
+            decided = takeover.examine()
+            taken = takeover.execute(decided) if arguments.execute else 0
     except ConfigError:
         raise
     except MirrorError as error:
@@ -60,7 +70,7 @@ def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
             print_json({"flow": flow.name, "run_id": None, "partitions": [], **error_json([error])})
         return error.exit_code
     code = EXIT_REFUSED if refused(decided) else EXIT_OK
-    of_run = {"flow": flow.name, "run_id": run_id if taken else None, "partitions": decided}
+    of_run = {"flow": flow.name, "run_id": takeover.run_id if taken else None, "partitions": decided}
     found = {**of_run, **error_json([]), "exit_code": code}
     end = closing(taken if arguments.execute else None)
     print_result(arguments, found, [flow.name, *takeover_lines(decided, columns()), end])
@@ -73,23 +83,3 @@ def closing(taken: Optional[int]) -> str:
     if not taken:
         return "nothing was written to the ledger"
     return f"the ledger has the start of {counted(taken, 'partition')}: mirror run CONFIG resumes there"
-
-
-def _take_over(
-    arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession
-) -> Tuple[List[PartitionTakeover], int, str]:
-    from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.ledger.runs import RunTable
-    from mirror_lib.takeover.flow import FlowTakeover
-    from mirror_lib.takeover.origin import parse_origin
-
-    origin = parse_origin(arguments.origin, arguments.connector, arguments.worker_group)
-    with ExitStack() as held:
-        if arguments.execute:
-            held.enter_context(alone(config.state, flow.name, STOP_RUN))
-            RunTable(spark, config.state).refuse_while_copied(flow.name, STOP_RUN)
-        source, target = held.enter_context(clusters_of(flow))
-        takeover = FlowTakeover(config, flow, spark, source, target, origin, arguments.compare)
-        decided = takeover.examine()
-        taken = takeover.execute(decided) if arguments.execute else 0
-    return decided, taken, takeover.run_id

@@ -24,7 +24,7 @@ from mirror_lib.text import counted, document_of, grouped, some
 from mirror_lib.threads import repeated
 from mirror_lib.transactions import open_transactions
 from mirror_lib.verify.ranges import Scope
-from mirror_lib.verify.verdicts import VerifyReport, report_lines, summary
+from mirror_lib.verify.verdicts import report_lines, summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,9 +97,13 @@ def _verify(
         if topics and report.topics:
             print_progress(f"{flow.name}: {reason}, and not compared: {some(topics)}")
     report = with_unlisted(flow, report, missed)
-    report = with_left_out(report, EventTable(spark, config.state).left_out(flow.name))
+    events = EventTable(spark, config.state)
+    report = with_left_out(report, events.left_out(flow.name))
     if report.topics:
-        _record(spark, config, report, scope)
+        try:
+            events.add_verification(summary(report, scope))
+        except MirrorError as error:  # a user who may only read the state folder can verify all the same
+            print_progress(f"{flow.name}: the outcome was not recorded for mirror status: {error}")
     missing = [
         f"{topic.source.name} was never copied: {topic.remote_topic} does not exist"
         for topic in plan.copied
@@ -117,13 +121,3 @@ def _verify(
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
     return bool(report.topics), code
-
-
-def _record(spark: SparkSession, config: MirrorConfig, report: VerifyReport, scope: Scope) -> None:
-    """For `mirror status`. A user who may only read the state folder can verify all the same."""
-    from mirror_lib.ledger.event_tables import EventTable
-
-    try:
-        EventTable(spark, config.state).add_verification(summary(report, scope))
-    except MirrorError as error:
-        print_progress(f"{report.flow}: the outcome was not recorded for mirror status: {error}")

@@ -16,19 +16,8 @@ from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from mirror_lib import __version__
 from mirror_lib.codes import entry, entry_lines, grouped_entries
-from mirror_lib.commands import (
-    cutover,
-    doctor,
-    groups,
-    mm1,
-    plan,
-    report,
-    run,
-    status,
-    takeover,
-    verify,
-)
-from mirror_lib.commands.arguments import EXIT_CODES, add_plain
+from mirror_lib.commands import arguments as options
+from mirror_lib.commands import mm1
 from mirror_lib.commands.output import STDOUT, error_columns, json_to, json_words, print_error, print_lines
 from mirror_lib.config.document import nearest
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
@@ -171,14 +160,22 @@ def command_line() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mirror",
         description="Copies Kafka topics from cluster to cluster, exactly once for every reader.",
-        epilog=EXIT_CODES,
+        epilog=options.EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"mirror {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (run, status, report, doctor, plan, verify, groups, cutover, mm1, takeover):
-        command.add(commands)
-    explain = add_plain(commands, "help", "explain a code such as MIR-304, or list all codes")
+    options.add_run(commands)
+    options.add_status(commands)
+    options.add_report(commands)
+    options.add_doctor(commands)
+    options.add_plan(commands)
+    options.add_verify(commands)
+    options.add_groups(commands)
+    options.add_cutover(commands)
+    mm1.add(commands)
+    options.add_takeover(commands)
+    explain = options.add_plain(commands, "help", "explain a code such as MIR-304, or list all codes")
     explain.add_argument(
         "code", metavar="CODE", nargs="?", help="MIR-304, mir-304 or 304; without CODE all codes are listed"
     )

@@ -7,12 +7,15 @@ import argparse
 from contextlib import ExitStack
 from typing import Mapping
 
-from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_json, print_lines, print_progress, print_result
+from mirror_lib.commands.run import stop_on_signals
 from mirror_lib.config.model import MirrorConfig
+from mirror_lib.cutover.failover import failover, failover_lines
+from mirror_lib.cutover.gates import readiness
 from mirror_lib.cutover.steps import STEPS, STEPS_BACK, budget_line
 from mirror_lib.doctor.checks import BLOCKING, check_lines
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError
+from mirror_lib.kafka.admin import clusters_of
 from mirror_lib.run_lock import STOP_OR_END, STOP_RUN, alone
 
 NEXT = (
@@ -21,32 +24,8 @@ NEXT = (
 )
 
 
-def add(commands: Commands) -> None:
-    text = "move producers and consumers to the target, step by step, and back"
-    own = commands.add_parser("cutover", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    add_command(own, "plan", plan_command, "check the conditions of a cut-over, estimate its time, and change nothing")
-    text = "move producers and consumers to the target; resumes an interrupted cut-over"
-    run = add_command(own, "run", run_command, text)
-    text = "how long the source must be without new records (default 10)"
-    run.add_argument("--quiet-seconds", type=float, default=10.0, metavar="S", help=text)
-    text = "how long to wait for that silence (default 600)"
-    run.add_argument("--wait-seconds", type=float, default=600.0, metavar="S", help=text)
-    run.add_argument("--take-over", action="store_true", help="end a running process of the flow")
-    text = "undo a cut-over: restore the group offsets of the source"
-    back = add_command(own, "back", back_command, text)
-    back.set_defaults(quiet_seconds=0.0, wait_seconds=0.0, take_over=False)
-    for each in (run, back):
-        each.add_argument("--execute", action="store_true", help="make the steps; without it they are only listed")
-        text = "continue although some group offsets are not committed"
-        each.add_argument("--leave-groups", action="store_true", help=text)
-    text = "show what the target has when the source is lost, and change nothing"
-    add_command(commands, "failover", failover_command, text)
-
-
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """The gates of each flow. 1 where one does not hold."""
-    from mirror_lib.cutover.gates import readiness
-
     closed = False
     for flow in copied_flows(arguments, config):
         found = readiness(config, flow)
@@ -71,9 +50,7 @@ def _listed(what: str, steps: Mapping[str, str]) -> int:
 
 
 def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) -> int:
-    from mirror_lib.commands.run import stop_on_signals
     from mirror_lib.cutover.flow import Cutover, Options, Shown
-    from mirror_lib.kafka.admin import clusters_of
     from mirror_lib.spark.session import running_session
 
     flows = copied_flows(arguments, config)
@@ -99,8 +76,6 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
 
 
 def failover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.cutover.failover import failover, failover_lines
-
     unread = False
     for number, flow in enumerate(copied_flows(arguments, config)):
         found = failover(config, flow)

@@ -7,23 +7,15 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Iterable, Iterator, List
 
-from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_lines, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.doctor.checks import BLOCKING, Check, check_lines, failed, summary_line
+from mirror_lib.doctor.cluster_checks import clusters_and_flows, on_spark, packages
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, MirrorError
-
-
-def add(commands: Commands) -> None:
-    text = "check clusters, permissions, settings, Spark and the state folder before a run"
-    parser = add_command(commands, "doctor", doctor_command, text)
-    parser.add_argument("--no-spark", action="store_true", help="skip Spark, its executors and the state folder")
 
 
 def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """A line for each check, as it is made. 1 where one is blocking."""
-    from mirror_lib.doctor.cluster_checks import clusters_and_flows, packages
-
     flows = copied_flows(arguments, config)
     made: List[Check] = []
     checks: Iterable[Check] = chain(packages(), clusters_and_flows(config, flows))
@@ -38,7 +30,6 @@ def doctor_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 def _on_spark(config: MirrorConfig, flows: List[ReplicationFlow]) -> Iterator[Check]:
-    from mirror_lib.doctor.cluster_checks import on_spark
     from mirror_lib.spark.session import running_session
 
     try:

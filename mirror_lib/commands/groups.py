@@ -8,9 +8,10 @@ import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
-from mirror_lib.commands.arguments import Commands, add_command
+from pyspark.sql import SparkSession
+
 from mirror_lib.commands.output import (
     chosen_flows,
     columns,
@@ -30,54 +31,25 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, exit_code_of, worst
 from mirror_lib.groups.decisions import Outcome, not_moved
+from mirror_lib.groups.flow import FlowTranslation, cycle_line
+from mirror_lib.groups.job import run_translations
+from mirror_lib.groups.moves import PUT_BACK, GroupMover, plan_undo
+from mirror_lib.groups.position_formats import PositionInput, one_position, read_positions, render
+from mirror_lib.groups.positions import translate_positions
 from mirror_lib.groups.report import UNDONE, plan_lines, planned_offset, summary, undone_offset, would
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
+from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.ledger.group_offsets import GroupOffsetTable
+from mirror_lib.ledger.records import GroupOffset
+from mirror_lib.ledger.runs import RunTable
+from mirror_lib.spark.session import running_session
 from mirror_lib.text import counted, table_lines
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from mirror_lib.groups.position_formats import PositionInput
-    from mirror_lib.kafka.admin import KafkaCluster
-    from mirror_lib.ledger.group_offsets import GroupOffsetTable
-    from mirror_lib.ledger.records import GroupOffset
 
 # Verdicts under which a consumer that starts on the other side has no offset, or an old one.
 WITHOUT_OFFSET = ("held", "untranslatable", "repartitioned")
 
 
-def add(commands: Commands) -> None:
-    text = "continuously translate consumer-group offsets to the target"
-    translate = add_command(commands, "translate", translate_command, text)
-    translate.add_argument("--once", action="store_true", help="make one full cycle and stop, whatever `trigger` is")
-    text = "plan, commit and undo group migrations"
-    own = commands.add_parser("groups", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
-    text = "show the translated offsets of each group; --execute commits them"
-    plan = add_command(own, "plan", groups_plan_command, text)
-    plan.add_argument("--reverse", action="store_true", help="translate from the target back to the source (fail-back)")
-    plan.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
-    plan.add_argument("--allow-rewind", action="store_true", help="also commit offsets before the present ones")
-    plan.add_argument("--group", metavar="GROUP", help="only this group")
-    plan.add_argument("--topic", metavar="TOPIC", help="only this topic")
-    text = "restore the group offsets that a run changed"
-    rollback = add_command(own, "rollback", groups_rollback_command, text, flow=False)
-    rollback.add_argument("--run", metavar="ID", required=True, help="the run id that `groups plan --execute` printed")
-    rollback.add_argument("--execute", action="store_true", help="commit the offsets; without it they are only shown")
-    text = "translate offsets that are stored outside Kafka"
-    position = add_command(commands, "translate-position", translate_position_command, text)
-    position.add_argument("--topic", metavar="TOPIC", help="a source topic; with --reverse a remote topic")
-    position.add_argument("--partition", metavar="N", type=int, help="the partition")
-    position.add_argument("--offset", metavar="N", type=int, help="the next offset to read")
-    text = "many offsets: CSV, or the JSON of Spark's Kafka source; - is standard input"
-    position.add_argument("--file", metavar="FILE", help=text)
-    position.add_argument("--reverse", action="store_true", help="translate from the remote topics back to the source")
-
-
 def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.groups.flow import cycle_line
-    from mirror_lib.groups.job import run_translations
-    from mirror_lib.spark.session import running_session
-
     flows = chosen_flows(arguments, config)
     if arguments.once:
         config = replace(config, trigger=AVAILABLE_NOW)
@@ -94,17 +66,12 @@ def translate_command(arguments: argparse.Namespace, config: MirrorConfig) -> in
 
 def groups_plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """1 if a group was refused, did not report its position, or should have moved and could not."""
-    from mirror_lib.spark.session import running_session
-
     flows = chosen_flows(arguments, config)
     with running_session("mirror groups plan") as spark:
         return worst([_plan(arguments, config, flow, spark) for flow in flows])
 
 
 def _plan(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
-    from mirror_lib.groups.flow import FlowTranslation
-    from mirror_lib.kafka.admin import clusters_of
-
     direction = TO_UPSTREAM if arguments.reverse else TO_DOWNSTREAM
     run_id: Optional[str] = None
     with clusters_of(flow) as (source, target):
@@ -146,11 +113,6 @@ def _plan(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
 def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """Put back, or show, what run `arguments.run` moved. ConfigError where there is no such run, RefusedError where the
     cluster is not the one whose groups it moved."""
-    from mirror_lib.kafka.admin import KafkaCluster
-    from mirror_lib.ledger.group_offsets import GroupOffsetTable
-    from mirror_lib.ledger.runs import RunTable
-    from mirror_lib.spark.session import running_session
-
     failed = 0
     with running_session("mirror groups rollback") as spark:
         table, runs = GroupOffsetTable(spark, config.state), RunTable(spark, config.state)
@@ -181,8 +143,6 @@ def _roll_back(
     table: GroupOffsetTable,
 ) -> int:
     """Put back, or show, the offsets of one cluster; the number of those that were refused."""
-    from mirror_lib.groups.moves import PUT_BACK, GroupMover, plan_undo
-
     groups = sorted({move.group for move in moves})
     found = plan_undo(moves, cluster.committed_offsets(groups), cluster.describe_groups(groups))
     going = [undo.move for undo in found if undo.move is not None]
@@ -211,10 +171,6 @@ def _end(arguments: argparse.Namespace, run_id: Optional[str], would: str) -> Li
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """1 if one of the positions has no translation."""
-    from mirror_lib.groups.position_formats import render
-    from mirror_lib.groups.positions import translate_positions
-    from mirror_lib.spark.session import running_session
-
     given = _given(arguments)
     flows = chosen_flows(arguments, config)
     if len(flows) > 1:
@@ -228,8 +184,6 @@ def translate_position_command(arguments: argparse.Namespace, config: MirrorConf
 
 
 def _given(arguments: argparse.Namespace) -> PositionInput:
-    from mirror_lib.groups.position_formats import one_position, read_positions
-
     single = (arguments.topic, arguments.partition, arguments.offset)
     if arguments.file is not None and single == (None, None, None):
         if arguments.file == "-":

@@ -7,9 +7,8 @@ import os
 import textwrap
 from typing import Any, Dict, Mapping
 
-from mirror_lib.commands.arguments import Commands, add_plain, configured
+from mirror_lib.commands.arguments import Commands, add_plain, add_run_options, configured
 from mirror_lib.commands.output import add_json
-from mirror_lib.commands.run import add_run_options, run_command
 from mirror_lib.config.document import Document
 from mirror_lib.config.loader import checked
 from mirror_lib.config.mm1_reader import OPTIONS, Given, Option, help_of, read_mm1
@@ -31,7 +30,7 @@ def add(commands: Commands) -> None:
     add_run_options(parser, "copy to the present end of the logs and stop")
     add_json(parser)
     parser.set_defaults(flow=None)
-    configured(parser, run_command, mm1_config)
+    configured(parser, "run:run_command", mm1_config)
 
 
 def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:

@@ -8,33 +8,21 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import chosen_flows, columns, print_error, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import worst
 from mirror_lib.facts import AclBinding
 from mirror_lib.ledger.table_reader import local_refusal
+from mirror_lib.plan.deciding import decided_group, decided_topic
+from mirror_lib.plan.preview import EnginePlan, engine_plan
+from mirror_lib.plan.read import flow_preview
+from mirror_lib.plan.render import preview_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mirror_lib.plan.preview import EnginePlan
-
-
-def add(commands: Commands) -> None:
-    plan = add_command(commands, "plan", plan_command, "show as a diff what a run would change, and change nothing")
-    text = "also list what stays as it is, every skipped topic, and keys without effect"
-    plan.add_argument("--all", action="store_true", help=text)
-    one = plan.add_mutually_exclusive_group()
-    one.add_argument("--topic", metavar="TOPIC", help="print only which rule decides about this topic of the source")
-    one.add_argument("--group", metavar="GROUP", help="print only which rule decides about this consumer group")
-
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.plan.deciding import decided_group, decided_topic
-    from mirror_lib.plan.read import flow_preview
-    from mirror_lib.plan.render import preview_lines
-
     flows, codes = chosen_flows(arguments, config), []
     unwritable = local_refusal(config.state, os.environ)
     known = _spark_knows(config, flows) if unwritable is None else {}
@@ -56,7 +44,7 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 
 # Of a flow: the ACLs that it created and may delete, and how what changes records is copied.
-Known = Tuple[FrozenSet[AclBinding], Optional["EnginePlan"]]
+Known = Tuple[FrozenSet[AclBinding], Optional[EnginePlan]]
 NOTHING: Known = (frozenset(), None)
 
 
@@ -76,7 +64,6 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> Known:
     from mirror_lib.ledger.event_tables import TopicAclTable
-    from mirror_lib.plan.preview import engine_plan
     from mirror_lib.rows.flow import why_not_repartitioned
     from mirror_lib.rows.transform import check_change, placement_fault
 

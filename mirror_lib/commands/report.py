@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Sequence
 
 from mirror_lib import __version__
-from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import copied_flows, print_result
 from mirror_lib.commands.status import exit_code
 from mirror_lib.config.document import Entry
@@ -18,31 +17,13 @@ from mirror_lib.config.loader import read_document, with_values
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import ConfigError
 from mirror_lib.exporter import write_whole
+from mirror_lib.report.page import FlowReport, MirrorReport, page
+from mirror_lib.report.settings import cluster_facts, given_settings, shown_state
+from mirror_lib.status.read import flow_states
 from mirror_lib.text import size
-
-PAGE = "mirror-report.html"
-EPILOG = """\
-exit codes:
-  0    every flow is healthy
-  1    a flow is degraded; the page has the reasons and the remedies
-  2    unknown: a cluster or the state folder is unreadable (the page is written and names it), a flow never ran, the
-       configuration is wrong, or the page could not be written
-"""
-
-
-def add(commands: Commands) -> None:
-    text = "write state, history and configuration of every flow into one HTML page, without Spark"
-    parser = add_command(commands, "report", report_command, text)
-    parser.epilog = EPILOG
-    where = "the page; an older file is replaced (default %(default)s)"
-    parser.add_argument("-o", "--output", metavar="FILE", default=PAGE, help=where)
 
 
 def report_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.report.page import FlowReport, MirrorReport, page
-    from mirror_lib.report.settings import cluster_facts, given_settings, shown_state
-    from mirror_lib.status.read import flow_states
-
     flows = copied_flows(arguments, config)
     if not flows:
         raise ConfigError("no flow copies records: there is nothing to report", "set copy.enabled: true for a flow")

@@ -14,9 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Collection, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from mirror_lib.commands.arguments import Commands, add_command
+from mirror_lib.commands.arguments import EXIT, REFUSE, WAIT
 from mirror_lib.commands.output import (
-    SCREEN,
     ProgressWatcher,
     chosen_flows,
     columns,
@@ -30,18 +29,17 @@ from mirror_lib.commands.output import (
 )
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import (
-    EXIT_OK,
-    EXIT_REFUSED,
-    ClusterError,
-    MirrorError,
-    RefusedError,
-    exit_code_of,
-    worst,
-)
+from mirror_lib.control.heartbeats import copied_elsewhere, is_audible
+from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ClusterError, MirrorError, RefusedError, exit_code_of, worst
+from mirror_lib.exporter import Exporter
+from mirror_lib.ledger.table_reader import local_folder, local_refusal
 from mirror_lib.metrics import FlowMetrics
+from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
+from mirror_lib.plan.preview import terms
 from mirror_lib.progress import Outage
+from mirror_lib.replication.totals import FlowOutcome, filtered_words, total_lines
 from mirror_lib.run_lock import copied_by, run_lock
+from mirror_lib.status.read import seconds_to_retention
 from mirror_lib.text import counted, document_of
 from mirror_lib.threads import BackgroundCall, Stop
 
@@ -49,17 +47,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mirror_lib.ledger.runs import OpenRun, RunTable
-    from mirror_lib.replication.totals import FlowOutcome
     from mirror_lib.screen import Screen
 
 log = logging.getLogger(__name__)
 
-EXIT, REFUSE, WAIT = "exit", "refuse", "wait"
-IF_RUNNING_HELP = (
-    "if another process copies a flow: refuse ends with code 3 (default), exit ends with code 0, wait copies when that "
-    "process has ended. With exit and wait, a killed run can count as running for up to 10 minutes"
-)
-TAKE_OVER_HELP = "fence the process that copies a flow, and resume where it ended"
 USE_TAKE_OVER = (
     "let that run end, or give --if-running wait, which copies then, or --take-over, which fences it and copies from "
     "where it ended"
@@ -73,28 +64,7 @@ PLAN_SHOWS = "mirror plan CONFIG shows which topics the flow copies"
 GROUP_SHOWS = "kafka-consumer-groups.sh --describe --group GROUP shows on the source what the group has read"
 
 
-def add(commands: Commands) -> None:
-    run = add_command(
-        commands,
-        "run",
-        run_command,
-        "copy the topics of each flow; the key `trigger` decides between once and continuously",
-    )
-    add_run_options(run, "copy to the present end of the logs and stop, whatever `trigger` is")
-
-
-def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
-    parser.add_argument("--once", action="store_true", help=once)
-    among = parser.add_mutually_exclusive_group()
-    among.add_argument("--if-running", choices=(EXIT, REFUSE, WAIT), default=REFUSE, help=IF_RUNNING_HELP)
-    among.add_argument("--take-over", action="store_true", help=TAKE_OVER_HELP)
-    plain = f"print status lines instead of the live table, as {SCREEN}=off does"
-    parser.add_argument("--plain", action="store_true", help=plain)
-
-
 def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.ledger.table_reader import local_refusal
-
     flows = chosen_flows(arguments, config)
     copied = [flow for flow in flows if flow.copied]
     if arguments.once:
@@ -123,12 +93,8 @@ def run_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
 
 def _without_spark(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Sequence[FlowOutcome]:
     """How a bounded run ends that has nothing to do; empty where it needs Spark."""
-    from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
-
     if config.trigger != AVAILABLE_NOW or not may_do_without_spark(config, os.environ):
         return ()
-    from mirror_lib.exporter import Exporter
-
     try:
         with _ended_by_signals():
             outcomes = idle_outcomes(config, flows)
@@ -158,18 +124,14 @@ def _run(
 ) -> int:
     from mirror_lib.control.service import background_control, control_line
     from mirror_lib.copy_job import run_flows, writer_check
-    from mirror_lib.exporter import Exporter
     from mirror_lib.groups.flow import cycle_line
     from mirror_lib.groups.job import BackgroundTranslation
     from mirror_lib.ledger.event_tables import TopicAclTable
     from mirror_lib.ledger.runs import RunTable
-    from mirror_lib.ledger.table_reader import local_folder
     from mirror_lib.outages import outages_watched
-    from mirror_lib.plan.preview import terms
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
-    from mirror_lib.status.read import seconds_to_retention
 
     with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
         refuse_settings(spark)
@@ -253,8 +215,6 @@ def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argp
 
 def _await_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:
     """Return when no other process copies `flows`: each open run in `table` has ended or died."""
-    from mirror_lib.control.heartbeats import copied_elsewhere, is_audible
-
     heard: Dict[str, float] = {}
     printed: List[str] = []
     while True:
@@ -287,8 +247,6 @@ def not_silent(runs: Sequence[OpenRun], beating: Collection[str], heard: Dict[st
 def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None:
     """Raise `RefusedError` where a process on another machine copies one of `flows`: `table` has no end of its run, and
     its heartbeats arrive. A run that was killed writes none."""
-    from mirror_lib.control.heartbeats import copied_elsewhere, is_audible
-
     audible = [flow for flow in flows if is_audible(flow)]
     if not audible:
         return  # a start waits while the table is read
@@ -358,8 +316,6 @@ def _show(
     interrupted: bool,
 ) -> None:
     """`errors` are those of the copy and of the translation, by flow."""
-    from mirror_lib.replication.totals import total_lines
-
     as_json = arguments.json
     # `mirror mm1` has no file that `mirror plan` could read.
     advice = PLAN_SHOWS if hasattr(arguments, "config") else GROUP_SHOWS
@@ -382,8 +338,6 @@ def _show(
 
 
 def _of_nothing(outcome: FlowOutcome, stopped: bool, advice: str) -> str:
-    from mirror_lib.replication.totals import filtered_words
-
     if stopped:
         return "stopped before it had copied anything new"
     if outcome.recovered:

@@ -7,35 +7,18 @@ import sys
 import time
 from typing import List
 
-from mirror_lib.commands.arguments import Commands, add_command
 from mirror_lib.commands.output import columns, copied_flows, print_result
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.status.facts import DEGRADED, UNKNOWN, FlowStatus
+from mirror_lib.status.read import flow_states
 from mirror_lib.status.render import status_lines
 
 EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNKNOWN = 0, 1, 2
-EPILOG = """\
-exit codes:
-  0    every flow is healthy
-  1    a flow is degraded; the lines that begin with ! name the reasons
-  2    unknown: a cluster or the state folder is unreadable, a flow never ran, or the configuration is wrong
-"""
 # Clears the screen and moves the cursor to its top (ECMA-48).
 CLEAR = "\033[2J\033[H"
 
 
-def add(commands: Commands) -> None:
-    parser = add_command(commands, "status", status_command, "print run, lag and problems of every flow, without Spark")
-    parser.epilog = EPILOG
-    parser.add_argument("--all", action="store_true", help="list every topic, not only topics with the greatest lag")
-    parser.add_argument("--partitions", action="store_true", help="list partitions instead of topics")
-    often = "repeat every SECONDS, without a value every 5 s"
-    parser.add_argument("--watch", nargs="?", const=5.0, type=float, metavar="SECONDS", help=often)
-
-
 def status_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
-    from mirror_lib.status.read import flow_states
-
     flows = copied_flows(arguments, config)
     found: List[FlowStatus] = []
     try:

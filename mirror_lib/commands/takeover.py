@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
-from mirror_lib.commands.arguments import Commands, add_command
+from pyspark.sql import SparkSession
+
 from mirror_lib.commands.output import chosen_flows, columns, error_json, print_error, print_json, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_OK, EXIT_REFUSED, ConfigError, MirrorError, worst
+from mirror_lib.kafka.admin import clusters_of
+from mirror_lib.ledger.runs import RunTable
 from mirror_lib.run_lock import STOP_RUN, alone
+from mirror_lib.spark.session import running_session
+from mirror_lib.takeover.flow import FlowTakeover
+from mirror_lib.takeover.origin import parse_origin
+from mirror_lib.takeover.verdicts import refused, takeover_lines
 from mirror_lib.text import counted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-# Records before a kept position that are compared: 20,000 take about 0.2 s.
-COMPARE = 20_000
-
-
-def add(commands: Commands) -> None:
-    text = "show where a stopped MirrorMaker ended; --execute makes the mirror resume there"
-    takeover = add_command(commands, "takeover", takeover_command, text)
-    text = "mm2 (default), connect-topic=NAME for a Connect offsets topic, group=NAME for MirrorMaker 1"
-    takeover.add_argument("--from", dest="origin", metavar="WHERE", default="mm2", help=text)
-    text = "the name of the MirrorSourceConnector, if it is not the usual one"
-    takeover.add_argument("--connector", metavar="NAME", help=text)
-    text = "the group.id of the Connect worker, if it is not the usual one"
-    takeover.add_argument("--worker-group", metavar="NAME", help=text)
-    text = "records to compare before each stored offset (default %(default)s); earlier groups are not moved"
-    takeover.add_argument("--compare", metavar="N", type=int, default=COMPARE, help=text)
-    takeover.add_argument("--execute", action="store_true", help="write the ledger; stop MirrorMaker first")
 
 
 def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """3 if a partition was refused. Where a whole flow is refused, the others are processed."""
-    from mirror_lib.spark.session import running_session
-
     if arguments.compare < 1:
         raise ConfigError("--compare must be 1 or more")
     flows = chosen_flows(arguments, config)
@@ -46,12 +31,6 @@ def takeover_command(arguments: argparse.Namespace, config: MirrorConfig) -> int
 
 
 def _flow(arguments: argparse.Namespace, config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> int:
-    from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.ledger.runs import RunTable
-    from mirror_lib.takeover.flow import FlowTakeover
-    from mirror_lib.takeover.origin import parse_origin
-    from mirror_lib.takeover.verdicts import refused, takeover_lines
-
     try:
         origin = parse_origin(arguments.origin, arguments.connector, arguments.worker_group)
         with ExitStack() as held:

@@ -6,38 +6,26 @@ import argparse
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Tuple
+from typing import Tuple
 
-from mirror_lib.commands.arguments import Commands, add_command
-from mirror_lib.commands.output import (
-    chosen_flows,
-    columns,
-    print_error,
-    print_json,
-    print_lines,
-    print_progress,
-)
+from pyspark.sql import SparkSession
+
+from mirror_lib.commands.output import chosen_flows, columns, print_error, print_json, print_lines, print_progress
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import moment
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ConfigError, MirrorError, worst
+from mirror_lib.kafka.admin import clusters_of
+from mirror_lib.ledger.event_tables import EventTable
+from mirror_lib.ledger.offset_syncs import OffsetSyncTable
+from mirror_lib.spark.jobs import WorkDone
+from mirror_lib.spark.session import running_session
 from mirror_lib.text import counted, document_of, grouped, some
 from mirror_lib.threads import repeated
+from mirror_lib.topics.remote_topics import plan_flow
 from mirror_lib.transactions import open_transactions
+from mirror_lib.verify.flow import DELETED, FILTERED, unlisted, verify_planned, with_left_out, with_unlisted
 from mirror_lib.verify.ranges import Scope
 from mirror_lib.verify.verdicts import report_lines, summary
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from mirror_lib.spark.jobs import WorkDone
-
-
-def add(commands: Commands) -> None:
-    parser = add_command(commands, "verify", verify_command, "prove that the remote topics equal their sources")
-    parser.add_argument("--since", metavar="TIME", help="compare only records from that time on (2026-01-01T00:00:00Z)")
-    text = "compare each record as Spark's consumer reads it, not whole record batches"
-    parser.add_argument("--by-record", action="store_true", help=text)
-    parser.add_argument("--complete", action="store_true", help="end with code 1 also where a record is not copied yet")
 
 
 def scope_of(arguments: argparse.Namespace) -> Scope:
@@ -50,9 +38,6 @@ def scope_of(arguments: argparse.Namespace) -> Scope:
 
 def verify_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     """1 where a flow's copies are not equal, or no flow has anything to compare."""
-    from mirror_lib.spark.jobs import WorkDone
-    from mirror_lib.spark.session import running_session
-
     flows, scope = chosen_flows(arguments, config), scope_of(arguments)
     with running_session("mirror verify") as spark, repeated(
         PROGRESS_SECONDS, "progress", partial(progress, WorkDone(spark))
@@ -77,12 +62,6 @@ def _verify(
     flow: ReplicationFlow, config: MirrorConfig, spark: SparkSession, arguments: argparse.Namespace, scope: Scope
 ) -> Tuple[bool, int]:
     """Whether the flow has anything to compare, and its exit code: 1 where it is not all equal."""
-    from mirror_lib.kafka.admin import clusters_of
-    from mirror_lib.ledger.event_tables import EventTable
-    from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-    from mirror_lib.topics.remote_topics import plan_flow
-    from mirror_lib.verify.flow import DELETED, FILTERED, unlisted, verify_planned, with_left_out, with_unlisted
-
     with clusters_of(flow) as (source, target):
         plan = plan_flow(flow, source, target, config.flows)
         ledger = OffsetSyncTable(spark, config.state)

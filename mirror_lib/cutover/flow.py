@@ -46,14 +46,7 @@ from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.groups.decisions import Outcome
 from mirror_lib.groups.flow import FlowTranslation
 from mirror_lib.groups.markers import marker_ends
-from mirror_lib.groups.translation import (
-    ACTIVE,
-    FOREIGN,
-    REPARTITIONED,
-    TO_DOWNSTREAM,
-    TO_UPSTREAM,
-    WAYS_OUT,
-)
+from mirror_lib.groups.translation import ACTIVE, FOREIGN, REPARTITIONED, TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.event_tables import EventTable

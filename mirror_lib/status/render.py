@@ -9,15 +9,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 from mirror_lib.event_lines import event_lines
 from mirror_lib.groups.translation import EXACT
 from mirror_lib.ledger.records import CutoverStep
-from mirror_lib.status.facts import (
-    HEALTHY,
-    CutoverStatus,
-    FlowStatus,
-    GroupStatus,
-    VerifyStatus,
-    topics_of,
-    unsized,
-)
+from mirror_lib.status.facts import HEALTHY, CutoverStatus, FlowStatus, GroupStatus, VerifyStatus, topics_of, unsized
 from mirror_lib.text import NUMBER, Column, counted, duration, grouped, left, moment, one_entry, size, table_lines
 
 # So many topics are listed, those with the greatest lag first; `--all` lists every one.

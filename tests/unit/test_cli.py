@@ -6,6 +6,8 @@ import logging
 import shutil
 import subprocess
 import sys
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, List
 
@@ -19,6 +21,7 @@ from mirror_lib.config.loader import load
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW
+from tools.docs.cli import commands
 
 TWO_FLOWS = """\
 clusters:
@@ -52,6 +55,14 @@ def test_help_and_version_need_neither_spark_nor_kafka() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr == "\n" or done.stderr == ""
+
+
+def test_function_of_each_command_is_there() -> None:
+    for name, parser in commands(command_line()):
+        run = parser.get_default("command")
+        if isinstance(run, partial):
+            module, _, function = run.args[0].partition(":")
+            assert callable(getattr(import_module(f"mirror_lib.commands.{module}"), function)), name
 
 
 @pytest.mark.parametrize(

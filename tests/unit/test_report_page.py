@@ -298,7 +298,7 @@ def test_command_writes_a_page_without_secrets_where_no_cluster_answers(
 def test_without_the_extra_the_command_names_what_to_install(
     package: str, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("mirror_lib.report.page", "mirror_lib.report.charts"):
+    for name in ("mirror_lib.commands.report", "mirror_lib.report.page", "mirror_lib.report.charts"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["report", str(config), "-o", str(tmp_path / "report.html")]) == 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import ReplicationFlow
-from mirror_lib.facts import ActiveProducer, TopicPartition, held_back
+from mirror_lib.facts import TopicPartition, held_back
 from mirror_lib.text import counted, duration
 
 if TYPE_CHECKING:
@@ -49,15 +49,14 @@ def open_transactions(
     producers = source.active_producers(sorted(held)) if held else {}
     found = []
     for place, count in sorted(held.items()):
-        own = [each for each in producers.get(place, ()) if each.open_since is not None]
-        # The first transaction begins at the last stable offset, whether or not the leader names its producer.
-        found += [_of(place, each, count) for each in own] or [
-            OpenTransaction(*place, "an unknown producer", stable[place], None, count)
+        own = [
+            OpenTransaction(
+                *(*place, each.name, each.open_since, each.last_timestamp / 1000, count),
+                None if each.started is None else each.started / 1000,
+            )
+            for each in producers.get(place, ())
+            if each.open_since is not None
         ]
+        # The first transaction begins at the last stable offset, whether or not the leader names its producer.
+        found += own or [OpenTransaction(*place, "an unknown producer", stable[place], None, count)]
     return tuple(found)
-
-
-def _of(place: TopicPartition, producer: ActiveProducer, held: int) -> OpenTransaction:
-    started = None if producer.started is None else producer.started / 1000
-    since = -1 if producer.open_since is None else producer.open_since
-    return OpenTransaction(*place, producer.name, since, producer.last_timestamp / 1000, held, started)

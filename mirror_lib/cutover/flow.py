@@ -223,14 +223,11 @@ class Cutover:
         return f"{counted(outcome.records, 'record')} copied; the ledger reaches the end of every log", ""
 
     def _refuse_not_copied(self) -> None:
-        left = not_copied(self._ends, self._starts(), self._positions())
+        logs = self._source.offsets(self._places(), self._flow.isolation_level)
+        left = not_copied(self._ends, {place: log.log_start for place, log in logs.items()}, self._positions())
         if left:
             what = f"not copied: {places_line(left)}; this step changed no group's offset"
             raise self._refusal("MIR-332", what, AGAIN)
-
-    def _starts(self) -> Dict[TopicPartition, int]:
-        found = self._source.offsets(self._places(), self._flow.isolation_level)
-        return {place: log.log_start for place, log in found.items()}
 
     def _positions(self) -> Dict[TopicPartition, int]:
         """By source partition the offset that the ledger reaches in the remote topics of today."""

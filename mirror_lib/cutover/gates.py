@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.control.topic_configs import KEEP
 from mirror_lib.cutover.steps import Quiet, writers_line
 from mirror_lib.doctor.checks import BLOCKING, OK, Check
-from mirror_lib.facts import ActiveProducer, TopicPartition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.plan.preview import FlowPreview, preview
@@ -84,19 +84,12 @@ def _of_writers(found: FlowPreview, source: KafkaCluster) -> Iterator[Check]:
     quiet = quiet.seen(_ends(source, places), time.monotonic())
     if quiet.grew:
         said = f"still written: {writers_line(quiet.grew, time.monotonic() - began)}"
-        wrote = who_wrote(before, source.active_producers([place for place in places if place[0] in quiet.grew]))
-        said += f"; by {some(wrote)}" if wrote else ""
+        after = source.active_producers([place for place in places if place[0] in quiet.grew])
+        wrote = {each.name for place, now in after.items() for each in now if each not in before.get(place, ())}
+        said += f"; by {some(sorted(wrote))}" if wrote else ""
         yield _gate(found.flow.name, "producers", said, "stop them when the cut-over waits for silence")
     else:
         yield _gate(found.flow.name, "producers", f"nothing was written for {WATCH_SECONDS:.0f} s")
-
-
-Producers = Mapping[TopicPartition, Sequence[ActiveProducer]]
-
-
-def who_wrote(before: Producers, after: Producers) -> List[str]:
-    wrote = {each.name for place, found in after.items() for each in found if each not in before.get(place, ())}
-    return sorted(wrote)
 
 
 def _ends(source: KafkaCluster, places: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:

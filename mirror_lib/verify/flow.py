@@ -147,13 +147,10 @@ def read_to_the_end(flow: str, spark: SparkSession) -> Iterator[None]:
     except MirrorError:
         raise
     except Exception as error:
-        raise spark_ended(flow, spark) or unread(flow, error) from error
-
-
-def unread(flow: str, error: Exception) -> ClusterError:
-    said = cause_of(error)
-    hint = memory_hint(said, "then verify again") or _EXPIRED
-    return ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint, code="MIR-503")
+        said = cause_of(error)
+        hint = memory_hint(said, "then verify again") or _EXPIRED
+        unread = ClusterError(f"{flow}: Spark could not read both logs to the end: {said}", hint, code="MIR-503")
+        raise spark_ended(flow, spark) or unread from error
 
 
 def verify_planned(

@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL
 from pathlib import Path
-from types import MappingProxyType
 from typing import (
     Any,
     Callable,
@@ -157,10 +156,20 @@ TOPIC_RETENTION = _metric(
 )
 
 
+# Reads from the source for how many seconds it keeps the next records of each topic.
+ReadRetention = Callable[[ReplicationFlow, Mapping[TopicPartition, int]], Mapping[str, float]]
+
+
 class FlowSeries:
-    """The series of one flow: sums over its cycles, and what the last cycle measured. It has no clock and no I/O."""
+    """The series of one flow: sums over its cycles, and what the last cycle measured. It has no clock.
+
+    `retention`: by topic the seconds for which the source keeps what is not copied, as of the last read. A topic
+    without lag or without retention has none, nor has one after a failed read.
+    """
 
     def __init__(self, flow: ReplicationFlow, continuous: bool) -> None:
+        self._flow = flow
+        self.retention: Mapping[str, float] = {}
         self._labels = (flow.name, flow.source.alias, flow.target.alias)
         steady = continuous and flow.tails
         self._info = ("continuous" if continuous else "once", "yes" if steady else "no")
@@ -191,11 +200,20 @@ class FlowSeries:
     def outage(self, outage: Outage) -> None:
         self._unreachable[outage.side] = outage.seconds is None
 
-    def values(
-        self, topics_max: int, succeeded: Optional[bool] = None, retention: Mapping[str, float] = MappingProxyType({})
-    ) -> Iterator[Value]:
-        """All series, with at most `topics_max` topics. `succeeded` is the result of the run, `None` before its end.
-        `retention`: seconds until the source deletes what is not copied, by topic."""
+    def read_retention(self, read: ReadRetention) -> None:
+        next_offsets = {} if self._last is None else self._last.next_offsets
+        found: Mapping[str, float] = {}
+        try:
+            if next_offsets:
+                found = read(self._flow, dict(sorted(next_offsets.items())[:PARTITIONS_READ]))
+        except MirrorError as error:
+            log.info("%s: the time to retention is unknown: %s", self._flow.name, error)
+        except Exception as error:  # a failed metric must not end the copy
+            log.warning("%s: the time to retention is unknown: %s: %s", self._flow.name, type(error).__name__, error)
+        self.retention = found
+
+    def values(self, topics_max: int, succeeded: Optional[bool] = None) -> Iterator[Value]:
+        """All series, with at most `topics_max` topics. `succeeded` is the result of the run, `None` before its end."""
         yield Value(FLOW_INFO, (*self._labels, *self._info), 1)
         yield from (Value(metric, self._labels, total) for metric, total in self._sums.items())
         yield from (Value(THROTTLED, (*self._labels, side), self._throttled[side]) for side in SIDES)
@@ -213,8 +231,8 @@ class FlowSeries:
                 yield Value(LAG_SECONDS, self._labels, self._last.behind_seconds)
             yield Value(STOPPED, self._labels, self._last.stopped)
             # A topic that was copied since the read has no records left to expire.
-            left = {each.topic: retention[each.topic] for each in self._last.topics
-                    if each.behind_records and each.topic in retention}  # fmt: skip
+            left = {each.topic: self.retention[each.topic] for each in self._last.topics
+                    if each.behind_records and each.topic in self.retention}  # fmt: skip
             if left:
                 yield Value(RETENTION, self._labels, min(left.values()))
             yield from self._of_topics(self._last.topics, topics_max, left)
@@ -238,41 +256,6 @@ class FlowSeries:
                 yield Value(TOPIC_RETENTION, labels, retention[name])
 
 
-NextOffsets = Mapping[TopicPartition, int]
-# Reads from the source for how many seconds it keeps the next records of each topic.
-ReadRetention = Callable[[ReplicationFlow, NextOffsets], Mapping[str, float]]
-
-
-class RetentionWatch:
-    """How long the source keeps what each flow has not copied, as of the last `read_all`."""
-
-    def __init__(self, read: ReadRetention) -> None:
-        self._read = read
-        self._lagging: Dict[str, Tuple[ReplicationFlow, NextOffsets]] = {}
-        self._left: Dict[str, Mapping[str, float]] = {}
-
-    def update(self, flow: ReplicationFlow, next_offsets: NextOffsets) -> None:
-        """Record the next offset to copy of each source partition with more to copy. Does no I/O."""
-        self._lagging[flow.name] = (flow, next_offsets)
-
-    def left(self, flow: str) -> Mapping[str, float]:
-        """Seconds by source topic. A topic without lag or without retention has none, nor has one after a failed
-        read."""
-        return self._left.get(flow, {})
-
-    def read_all(self) -> None:
-        for flow, next_offsets in list(self._lagging.values()):
-            found: Mapping[str, float] = {}
-            try:
-                if next_offsets:
-                    found = self._read(flow, dict(sorted(next_offsets.items())[:PARTITIONS_READ]))
-            except MirrorError as error:
-                log.info("%s: the time to retention is unknown: %s", flow.name, error)
-            except Exception as error:  # a failed metric must not end the copy
-                log.warning("%s: the time to retention is unknown: %s: %s", flow.name, type(error).__name__, error)
-            self._left[flow.name] = found
-
-
 def state_of(snapshot: FlowMetrics) -> str:
     limited = LIMITED if snapshot.waiting.startswith(RATE_LIMITED) else OTHER
     return _STATES.get(snapshot.waiting, limited)
@@ -293,9 +276,7 @@ class Exporter:
         say: Callable[[str], None],
         read_retention: ReadRetention = lambda flow, next_offsets: {},
     ) -> None:
-        self._config, self._say = config, say
-        self._flows = {flow.name: flow for flow in flows}
-        self._retention = RetentionWatch(read_retention)
+        self._config, self._say, self._read = config, say, read_retention
         continuous = config.trigger != AVAILABLE_NOW
         self._series = {flow.name: FlowSeries(flow, continuous) for flow in flows}
         self._started, self._running, self._warned = time.time(), True, False
@@ -310,7 +291,6 @@ class Exporter:
         if self._registry is not None:
             with self._lock:
                 self._series[snapshot.flow].add(snapshot, time.time())
-            self._retention.update(self._flows[snapshot.flow], snapshot.next_offsets)
 
     def outage(self, outage: Outage) -> None:
         """May be called by several threads, and does no I/O."""
@@ -328,8 +308,7 @@ class Exporter:
             found.append(Value(START, (), self._started))
             for name, series in self._series.items():
                 succeeded = None if self._running else name in self._succeeded
-                left = self._retention.left(name)
-                found += series.values(self._config.metrics_topics_max, succeeded, left)
+                found += series.values(self._config.metrics_topics_max, succeeded)
             return found
 
     def __enter__(self) -> Exporter:
@@ -346,9 +325,13 @@ class Exporter:
                 raise self._refused(METRICS_TEXTFILE, f"{path} cannot be written: {why}. {_NOTHING_COPIED}") from None
             self._writing.enter_context(repeated(TEXTFILE_SECONDS, "metrics textfile", self._try_to_write))
         if self._registry is not None:
-            watching = repeated(RETENTION_SECONDS, "retention", self._retention.read_all, END_SECONDS)
+            watching = repeated(RETENTION_SECONDS, "retention", self._read_retention, END_SECONDS)
             self._writing.enter_context(watching)
         return self
+
+    def _read_retention(self) -> None:
+        for series in self._series.values():
+            series.read_retention(self._read)
 
     def __exit__(self, *_: object) -> None:
         self._writing.close()

@@ -427,14 +427,11 @@ def with_left_out(report: VerifyReport, left_out: Mapping[TopicPartition, LeftOu
     Verdicts do not change: a record that the target refused is missing there, and a record on which an expression
     failed was not requested."""
 
-    def reported(topic: str, partition: PartitionVerdict) -> PartitionVerdict:
-        return replace(partition, left_out=left_out.get((topic, partition.partition)))
+    def reported(topic: TopicVerdict) -> TopicVerdict:
+        own = (replace(each, left_out=left_out.get((topic.topic, each.partition))) for each in topic.partitions)
+        return replace(topic, partitions=tuple(own))
 
-    topics = (
-        replace(topic, partitions=tuple(reported(topic.topic, partition) for partition in topic.partitions))
-        for topic in report.topics
-    )
-    return replace(report, topics=tuple(topics))
+    return replace(report, topics=tuple(map(reported, report.topics)))
 
 
 def unlisted(

@@ -18,7 +18,7 @@ from mirror_lib import __version__, exporter
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import EXIT_USAGE, ClusterError, ConfigError
-from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, RetentionWatch, Value, registry_of
+from mirror_lib.exporter import METRICS, STATES, Exporter, FlowSeries, Value, registry_of
 from mirror_lib.facts import TopicPartition
 from mirror_lib.metrics import FlowMetrics, by_topic
 from mirror_lib.progress import Outage
@@ -87,8 +87,9 @@ def test_counters_add_up_and_gauges_are_of_the_last_cycle_or_absent() -> None:
 def test_every_metric_is_exported_with_the_type_of_the_table() -> None:
     series = FlowSeries(AB, True)
     series.add(CYCLE, 1.0)
+    series.retention = {"orders": 5.0}
     of_run = [Value(METRICS[0], (__version__,), 1), *(Value(metric, (), 1) for metric in METRICS[1:3])]
-    values = [*of_run, *series.values(1000, True, {"orders": 5.0})]
+    values = [*of_run, *series.values(1000, True)]
     assert {value.metric for value in values} == set(METRICS)
     text = generate_latest(registry_of(lambda: values)).decode("utf-8")
     kinds = {metric.name: "gauge" if metric.kind == "info" else metric.kind for metric in METRICS}
@@ -135,8 +136,8 @@ def test_topics_have_sums_and_their_worst_partition_also_where_one_has_stopped()
 def test_time_to_retention_is_that_of_topics_with_lag_and_the_least_counts_for_the_flow() -> None:
     series = FlowSeries(AB, True)
     series.add(replace(CYCLE, topics=by_topic({("a", 0): 5, ("b", 0): 5, ("c", 0): 0}, [])), 1.0)
-    read = {"a": 50.0, "b": 7.0, "c": 1.0, "gone": 0.0}
-    found = [(metric.name, labels[3:], value) for metric, labels, value in series.values(1000, None, read)
+    series.retention = {"a": 50.0, "b": 7.0, "c": 1.0, "gone": 0.0}
+    found = [(metric.name, labels[3:], value) for metric, labels, value in series.values(1000)
              if "retention" in metric.name]  # fmt: skip
     assert sorted(found) == [
         ("kafka_mirror_retention_left_seconds", (), 7.0),
@@ -297,13 +298,13 @@ def test_a_read_that_fails_is_followed_by_others_and_a_flow_without_lag_is_not_r
             raise failures.pop()
         return {"orders": 5.0}
 
-    watch = RetentionWatch(read)
-    watch.update(AB, {("orders", 0): 7})
+    series = FlowSeries(AB, True)
+    series.add(replace(CYCLE, next_offsets={("orders", 0): 7}), 1.0)
     found = []
     for _ in range(3):
-        watch.read_all()
-        found.append(watch.left("A->B"))
+        series.read_retention(read)
+        found.append(series.retention)
     assert found == [{}, {}, {"orders": 5.0}] and asked == [{("orders", 0): 7}] * 3
-    watch.update(AB, {})
-    watch.read_all()
-    assert watch.left("A->B") == {} and len(asked) == 3
+    series.add(CYCLE, 2.0)
+    series.read_retention(read)
+    assert series.retention == {} and len(asked) == 3

@@ -281,10 +281,8 @@ def _kept(
 
 def _bare(topic: CopiedTopic, number: int, log_start: int, log_end: int, ledger: Ledger) -> PartitionStatus:
     name, source_id = topic.source.name, topic.source.topic_id
-    at: Optional[Tuple[int, Any]] = ledger.ranges.get((source_id, name, number))
     exact = ledger.positions.get((source_id, topic.remote_topic_id, name, number))
-    if exact is not None:
-        at = (exact[0], exact[2])
+    at = ledger.ranges.get((source_id, name, number)) if exact is None else (exact[0], exact[2])
     return PartitionStatus(
         *(name, topic.remote_topic, number, log_start, log_end),
         None if at is None else at[0],

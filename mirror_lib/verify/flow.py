@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError, cause_of
-from mirror_lib.facts import TopicDescription, TopicPartition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.intervals import BEFORE, Numbers
@@ -119,12 +119,12 @@ def extra_partitions(
     """
     # The target is read first: a running flow creates remote partitions for new partitions of the source.
     there = target.topics()
-    here = source.topics()
+    here = {name: each.partitions for name, each in source.topics().items()}
     further = [
         (topic.remote_topic, number)
         for topic in copied
         if topic.remote_topic in there
-        for number in range(_count(here, topic), there[topic.remote_topic].partitions)
+        for number in range(max(topic.partitions, here.get(topic.source.name, 0)), there[topic.remote_topic].partitions)
     ]
     logs = target.offsets(further, "read_uncommitted") if further else {}
     found: Dict[str, List[int]] = {}
@@ -132,11 +132,6 @@ def extra_partitions(
         if log.end > log.log_start:
             found.setdefault(name, []).append(number)
     return found
-
-
-def _count(here: Mapping[str, TopicDescription], topic: CopiedTopic) -> int:
-    now = here.get(topic.source.name)
-    return topic.partitions if now is None else max(topic.partitions, now.partitions)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Collection, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.metrics import COPYING, WAITING, FlowMetrics, TopicMetrics
@@ -30,14 +30,10 @@ CAUGHT_UP = "all committed records copied"
 
 @dataclass(frozen=True)
 class Sample:
-    """The counts of a flow at the end of a cycle, since the first one. The lag before the first one is `guessed`."""
+    """A cycle that ended `at`, without its topics. The one before the first has a lag that is `guessed`."""
 
     at: float
-    records: int
-    bytes: int
-    source_throttled: float
-    target_throttled: float
-    lag: int
+    cycle: FlowMetrics
     guessed: bool = False
 
 
@@ -89,21 +85,19 @@ class FlowProgress:
     @property
     def throttled(self) -> Sequence[Tuple[str, float]]:
         """The sides whose quota throttled the flow in the window, with the seconds."""
-        first, last = self.samples[0], self.samples[-1]
-        source = last.source_throttled - first.source_throttled
-        target = last.target_throttled - first.target_throttled
+        cycles = [each.cycle for each in self.samples[1:]]
+        source = sum(each.source_throttled_seconds for each in cycles)
+        target = sum(each.target_throttled_seconds for each in cycles)
         return [(side, seconds) for side, seconds in (("source", source), ("target", target)) if seconds > 0]
 
     def rates(self, now: float) -> Tuple[float, float]:
         """Records and bytes a second. A cycle in progress counts neither with its records nor with its time."""
-        first, last = self.samples[0], self.samples[-1]
-        end = last.at if self.lag else max(now, last.at)
-        if end - last.at > WINDOW_SECONDS:
+        end = self.at if self.lag else max(now, self.at)
+        start = max(self.samples[0].at, end - max(WINDOW_SECONDS, self.metrics.seconds))
+        if end - self.at > WINDOW_SECONDS or end <= start:
             return 0.0, 0.0
-        start = max(first.at, end - max(WINDOW_SECONDS, self.metrics.seconds))
-        if end <= start:
-            return 0.0, 0.0
-        return (last.records - first.records) / (end - start), (last.bytes - first.bytes) / (end - start)
+        cycles = [each.cycle for each in self.samples[1:]]
+        return sum(each.records for each in cycles) / (end - start), sum(each.bytes for each in cycles) / (end - start)
 
     def seconds_left(self, now: float) -> Optional[float]:
         """The seconds until the backlog is copied, at the rate at which the lag falls; `None` if it does not fall."""
@@ -111,9 +105,9 @@ class FlowProgress:
         backlog = [each for each in self.samples if each.at >= since]
         if len(backlog) > 2 and backlog[0].guessed:
             del backlog[0]
-        if not self.lagging or len(backlog) < 2 or backlog[-1].at <= backlog[0].at:
+        if not self.lagging or len(backlog) < 2 or self.at <= backlog[0].at:
             return None
-        falls = (backlog[0].lag - backlog[-1].lag) / (backlog[-1].at - backlog[0].at)
+        falls = (backlog[0].cycle.behind_records - self.lag) / (self.at - backlog[0].at)
         if falls <= 0 or self.lag / falls > LONGEST_FORECAST_SECONDS:
             return None
         return max(0.0, self.lag / falls - (now - self.at))
@@ -122,25 +116,16 @@ class FlowProgress:
 def after(metrics: FlowMetrics, before: Optional[FlowProgress], at: float) -> FlowProgress:
     """The flow's progress after one more cycle, which ended at `at`. Without `before` it is the first cycle, and its
     records count towards the backlog that it found."""
-    lag = metrics.behind_records
+    lag, cycle = metrics.behind_records, replace(metrics, topics=(), next_offsets={})
     if before is None:
-        found = lag + metrics.records + metrics.recovered if lag else 0
-        samples: Tuple[Sample, ...] = (Sample(at - max(0.0, metrics.seconds), 0, 0, 0.0, 0.0, found, guessed=True),)
-        lag_since, greatest = samples[0].at, found
+        greatest = lag + metrics.records + metrics.recovered if lag else 0
+        lag_since = at - max(0.0, metrics.seconds)
+        samples: Tuple[Sample, ...] = (Sample(lag_since, replace(cycle, behind_records=greatest), guessed=True),)
     else:
         samples = before.samples
         lag_since, greatest = at if before.lag_since is None else before.lag_since, before.greatest_lag
-    last = samples[-1]
-    sample = Sample(
-        at,
-        last.records + metrics.records,
-        last.bytes + metrics.bytes,
-        last.source_throttled + metrics.source_throttled_seconds,
-        last.target_throttled + metrics.target_throttled_seconds,
-        lag,
-    )
     old = [each for each in samples if each.at < at - WINDOW_SECONDS]
-    kept = (*old[-1:], *samples[len(old) :], sample)
+    kept = (*old[-1:], *samples[len(old) :], Sample(at, cycle))
     held = metrics.waiting not in (COPYING, WAITING)
     return FlowProgress(
         metrics,

@@ -69,12 +69,10 @@ def copied_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[Re
 
 
 def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
-    for flow in config.flows:
-        for cluster in (flow.source, flow.target):
-            if cluster.alias == alias:
-                return cluster
-    names = sorted({cluster.alias for flow in config.flows for cluster in (flow.source, flow.target)})
-    raise ConfigError(f"there is no cluster {alias} in the file; it has {', '.join(names)}")
+    found = {cluster.alias: cluster for flow in config.flows for cluster in (flow.source, flow.target)}
+    if alias not in found:
+        raise ConfigError(f"there is no cluster {alias} in the file; it has {', '.join(sorted(found))}")
+    return found[alias]
 
 
 def watcher(as_json: bool, line: Callable[[Report], str]) -> Callable[[Report], None]:
@@ -149,17 +147,13 @@ def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> b
 
 
 def undo_line(arguments: argparse.Namespace, run_id: str) -> str:
-    return f"to undo it: {_undo(arguments, run_id)}"
+    files = " ".join(shlex.quote(file) for file in arguments.config)
+    return f"to undo it: mirror groups rollback {files} --run {run_id} --execute"
 
 
 def print_undo(arguments: argparse.Namespace, run_id: str) -> None:
     """Printed before the run moves anything: it may be killed on the way."""
-    print_progress(f"groups are moved now; should that be interrupted, to undo it: {_undo(arguments, run_id)}")
-
-
-def _undo(arguments: argparse.Namespace, run_id: str) -> str:
-    files = " ".join(shlex.quote(file) for file in arguments.config)
-    return f"mirror groups rollback {files} --run {run_id} --execute"
+    print_progress(f"groups are moved now; should that be interrupted, {undo_line(arguments, run_id)}")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

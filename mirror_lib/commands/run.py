@@ -185,15 +185,12 @@ def _run(
     return worst(exit_code_of(each, interrupted) for each in errors.values())
 
 
-@contextmanager
-def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -> Iterator[Optional[Screen]]:
+def screen_of(arguments: argparse.Namespace, flows: Sequence[ReplicationFlow]) -> ContextManager[Optional[Screen]]:
     if not (flows and wants_screen(arguments, os.environ)):
-        yield None
-        return
+        return nullcontext()
     from mirror_lib.screen import screen_on_terminal  # late: rich is optional
 
-    with screen_on_terminal([flow.name for flow in flows]) as screen:
-        yield screen
+    return screen_on_terminal([flow.name for flow in flows])
 
 
 def _may_copy(table: RunTable, flows: Sequence[ReplicationFlow], arguments: argparse.Namespace) -> bool:
@@ -269,12 +266,9 @@ def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None
 def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[str]:
     """The flows, by name, that may make others of the same records the next time. Raise ConfigError where a flow's
     change of records cannot be made, before any flow copies anything."""
-    changing = [flow for flow in flows if flow.change is not None]
-    if not changing:
-        return []
     from mirror_lib.rows.transform import check_change
 
-    return [flow.name for flow in changing if not check_change(spark, flow)[0]]
+    return [flow.name for flow in flows if not check_change(spark, flow)[0]]
 
 
 def stop_on_signals() -> Stop:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from rich.console import Console, ConsoleDimensions
 from rich.live import Live
@@ -34,20 +34,14 @@ _ASCII = str.maketrans({FULL: "#", EMPTY: "-", "\u2026": "~", "\u00b7": "|", "\u
 
 
 class Screen:
-    """Shows flows by name. `show` may be called from any thread, and never waits for the terminal."""
+    """Shows `flows` by name, and `outages` by flow and side. Any thread may change both."""
 
     def __init__(self, flows: Sequence[str], console: _Console, terminal: int, drain: Callable[[], None]) -> None:
-        self._known: Dict[str, Optional[FlowProgress]] = dict.fromkeys(flows)
-        self._outages: Sequence[Outage] = ()
+        self.flows: Dict[str, Optional[FlowProgress]] = dict.fromkeys(flows)
+        self.outages: Dict[Tuple[str, str], Outage] = {}
         self._console, self._terminal, self._drain = console, terminal, drain
         self._unicode = console.encoding.lower().startswith("utf")
         self._over = threading.Event()
-
-    def show(self, progress: FlowProgress) -> None:
-        self._known[progress.metrics.flow] = progress
-
-    def show_outages(self, outages: Sequence[Outage]) -> None:
-        self._outages = outages
 
     @contextmanager
     def drawn(self, stop: threading.Event) -> Iterator[None]:
@@ -91,7 +85,8 @@ class Screen:
         free = self._console.height - 1 - len(ending)
         now, width = time.monotonic(), self._console.width
         over = self._over.is_set()
-        shown = [*screen_lines(dict(self._known), now, width, free, self._outages, over), *ending]
+        outages = list(self.outages.values())
+        shown = [*screen_lines(dict(self.flows), now, width, free, outages, over), *ending]
         shown += [] if over else [Line("")]
         texts = [Text(self._drawable(each.text), STYLES[each.style]) for each in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(texts)

@@ -97,9 +97,9 @@ class ProgressWatcher:
     def __init__(self, as_json: bool, screen: Optional[Screen] = None) -> None:
         self._as_json, self._screen = as_json, screen
         self._lock = threading.Lock()
-        self._known: Dict[str, FlowProgress] = {}
+        self._known: Dict[str, Optional[FlowProgress]] = {} if screen is None else screen.flows
+        self._outages: Dict[Tuple[str, str], Outage] = {} if screen is None else screen.outages
         self._shown: Dict[str, FlowProgress] = {}
-        self._outages: Dict[Tuple[str, str], Outage] = {}
 
     def cycle(self, metrics: FlowMetrics) -> None:
         """A flow with an outage gets no plain line: it may have records to copy."""
@@ -108,9 +108,8 @@ class ProgressWatcher:
             progress = self._known[flow] = after(metrics, self._known.get(flow), time.monotonic())
             if self._as_json:
                 print_json(metrics)
-            if self._screen is not None:
-                self._screen.show(progress)
-            elif self._lines and not self._away(flow) and is_news(progress, self._shown.get(flow)):
+            due = not self._away(flow) and is_news(progress, self._shown.get(flow))
+            if self._screen is None and self._lines and due:
                 self._shown[flow] = progress
                 print_progress(status_line(progress))
 
@@ -124,8 +123,6 @@ class ProgressWatcher:
                 self._shown.pop(outage.flow, None)  # the next cycle gets a line at once
             if self._as_json:
                 print_json(outage)
-            if self._screen is not None:
-                self._screen.show_outages(list(self._outages.values()))
             if self._screen is not None or self._lines:
                 print_progress(outage_line(outage))
 

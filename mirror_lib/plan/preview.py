@@ -40,10 +40,6 @@ class EnginePlan:
     delivery: str
     reason: str
 
-    @property
-    def repeats(self) -> bool:
-        return self.delivery != AT_LEAST_ONCE
-
     def line(self) -> str:
         """`engine: records (where, select), at least once: provenance is off`."""
         changes = f" ({', '.join(self.changes)})" if self.changes else ""
@@ -245,7 +241,7 @@ class FlowPreview:
     @property
     def copying(self) -> str:
         """The settings of the copy: tasks, cycle length, limits."""
-        return terms(self.flow, repeatable=self.engine is None or self.engine.repeats)
+        return terms(self.flow, repeatable=self.engine is None or self.engine.delivery != AT_LEAST_ONCE)
 
     @property
     def changes(self) -> Dict[str, int]:

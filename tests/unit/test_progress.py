@@ -241,7 +241,7 @@ from mirror_lib.screen import screen_on_terminal
 stop = threading.Event()
 with screen_on_terminal(["A->B"]) as screen, screen.drawn(stop):
     metrics = FlowMetrics("A->B", 0, 500, 5000, 10.0, 10.0, 1500, 3.0, 0, 0, "copying")
-    screen.show(after(metrics, None, time.monotonic()))
+    screen.flows["A->B"] = after(metrics, None, time.monotonic())
     print("printed", flush=True)
     print("logged", file=sys.stderr, flush=True)
     try:

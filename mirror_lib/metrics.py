@@ -5,7 +5,7 @@ of `exporter.py` are computed. Something new to measure is a field here, and a m
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Collection, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.facts import TopicPartition
@@ -30,9 +30,6 @@ class TopicMetrics:
     behind_records: int
     worst_partition: int
     worst_records: int
-
-    def idle(self) -> TopicMetrics:
-        return replace(self, records=0, bytes=0)
 
 
 @dataclass(frozen=True)

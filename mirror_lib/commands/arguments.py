@@ -46,8 +46,6 @@ IF_RUNNING_HELP = (
     "if another process copies a flow: refuse ends with code 3 (default), exit ends with code 0, wait copies when that "
     "process has ended. With exit and wait, a killed run can count as running for up to 10 minutes"
 )
-TAKE_OVER_HELP = "fence the process that copies a flow, and resume where it ended"
-PAGE = "mirror-report.html"
 # Records before a kept position that are compared: 20,000 take about 0.2 s.
 COMPARE = 20_000
 
@@ -125,7 +123,8 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
     parser.add_argument("--once", action="store_true", help=once)
     among = parser.add_mutually_exclusive_group()
     among.add_argument("--if-running", choices=(EXIT, REFUSE, WAIT), default=REFUSE, help=IF_RUNNING_HELP)
-    among.add_argument("--take-over", action="store_true", help=TAKE_OVER_HELP)
+    text = "fence the process that copies a flow, and resume where it ended"
+    among.add_argument("--take-over", action="store_true", help=text)
     plain = f"print status lines instead of the live table, as {SCREEN}=off does"
     parser.add_argument("--plain", action="store_true", help=plain)
 
@@ -145,7 +144,7 @@ def add_report(commands: Commands) -> None:
     parser = add_command(commands, "report", "report:report_command", text)
     parser.epilog = REPORT_CODES
     where = "the page; an older file is replaced (default %(default)s)"
-    parser.add_argument("-o", "--output", metavar="FILE", default=PAGE, help=where)
+    parser.add_argument("-o", "--output", metavar="FILE", default="mirror-report.html", help=where)
 
 
 def add_doctor(commands: Commands) -> None:

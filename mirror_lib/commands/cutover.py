@@ -50,7 +50,7 @@ def _listed(what: str, steps: Mapping[str, str]) -> int:
 
 
 def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) -> int:
-    from mirror_lib.cutover.flow import Cutover, Options, Shown
+    from mirror_lib.cutover.flow import Cutover, Options
     from mirror_lib.spark.session import running_session
 
     flows = copied_flows(arguments, config)
@@ -66,10 +66,11 @@ def _execute(arguments: argparse.Namespace, config: MirrorConfig, over: bool) ->
         held.enter_context(alone(config.state, flows[0].name, remedy, options.take_over))
         spark = held.enter_context(running_session("mirror cutover"))
         stop = stop_on_signals()
-        shown = Shown(print_progress, print_json) if arguments.json else Shown(print_progress)
         with clusters_of(flows[0]) as clusters:
-            cutover = Cutover(config, flows[0], spark, clusters, options, shown, stop)
-            cutover.over() if over else cutover.back()
+            cutover = Cutover(config, flows[0], spark, clusters, options, print_progress, stop)
+            for step in cutover.over() if over else cutover.back():
+                if arguments.json:
+                    print_json(step)
     last = f"{flows[0].name}: {NEXT if over else 'the source may be used again'}"
     print_progress(last) if arguments.json else print_lines([last])
     return EXIT_OK

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import Callable, Collection, Dict, List, Mapping, Sequence, Tuple
+from typing import Callable, Collection, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from pyspark.sql import SparkSession
 
@@ -80,16 +80,8 @@ class Options:
     take_over: bool
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Where a cut-over shows what it does: `line` gets lines of progress, `step` each step as it is recorded."""
-
-    line: Callable[[str], None]
-    step: Callable[[CutoverStep], None] = lambda row: None
-
-
 class Cutover:
-    """One flow's cut-over, connected to both clusters. Every method raises `MirrorError`."""
+    """One flow's cut-over, connected to both clusters. Every method raises `MirrorError`. `say` gets its progress."""
 
     def __init__(
         self,
@@ -98,18 +90,18 @@ class Cutover:
         spark: SparkSession,
         clusters: Tuple[KafkaCluster, KafkaCluster],
         options: Options,
-        shown: Shown,
+        say: Callable[[str], None],
         stop: threading.Event,
     ) -> None:
         self._config, self._flow, self._spark, self._options = config, flow, spark, options
         self._source, self._target = clusters
-        self._shown, self._stop = shown, stop
+        self._print, self._stop = say, stop
         self._events, self._runs = EventTable(spark, config.state), RunTable(spark, config.state)
         self._topics = sorted({each.source.name for each in _written_by_applications(self._plan())})
         self._ends: Mapping[TopicPartition, int] = {}
 
-    def over(self) -> None:
-        """Make the steps that are not done yet."""
+    def over(self) -> Iterator[CutoverStep]:
+        """Make the steps that are not done yet; yields each as it is recorded."""
         rows = self._events.cutover_steps(self._flow.name)
         found = last_cutover(rows, OVER)
         if found is None or is_complete(found, OVER) or rows[-1].direction == BACK:
@@ -129,9 +121,9 @@ class Cutover:
             GROUPS: self._groups,
             CHECK: self._check,
         }
-        self._make(found.cutover_id, OVER, {step: acts[step] for step in steps})
+        yield from self._make(found.cutover_id, OVER, {step: acts[step] for step in steps})
 
-    def back(self) -> None:
+    def back(self) -> Iterator[CutoverStep]:
         self._runs.refuse_while_copied(self._flow.name, STOP_RUN)
         rows = self._events.cutover_steps(self._flow.name)
         if last_cutover(rows, OVER) is None:
@@ -140,32 +132,32 @@ class Cutover:
         found = last_cutover(rows, BACK)
         if found is None or is_complete(found, BACK):
             found = Resumed(uuid.uuid4().hex, {})
-        acts = {CHECK: self._check_target, GROUPS: lambda: self._groups(TO_UPSTREAM)}
-        self._make(found.cutover_id, BACK, acts)
+        acts: Mapping[str, Act] = {CHECK: self._check_target, GROUPS: lambda: self._groups(TO_UPSTREAM)}
+        yield from self._make(found.cutover_id, BACK, acts)
 
-    def _make(self, cutover_id: str, direction: str, steps: Mapping[str, Act]) -> None:
+    def _make(self, cutover_id: str, direction: str, steps: Mapping[str, Act]) -> Iterator[CutoverStep]:
         for number, (step, act) in enumerate(steps.items(), start=1):
             words = (STEPS if direction == OVER else STEPS_BACK)[step]
             row = CutoverStep(self._flow.name, cutover_id, direction, step, STARTED, words)
             self._say(f"step {number} of {len(steps)}, {step}: {words}")
-            self._record(row)
+            yield self._recorded(row)
             try:
                 detail, facts = act()
             except MirrorError as error:
-                self._record(replace(row, status=FAILED, detail=str(error)))
+                yield self._recorded(replace(row, status=FAILED, detail=str(error)))
                 raise
-            self._record(replace(row, status=DONE, detail=detail, facts=facts))
+            yield self._recorded(replace(row, status=DONE, detail=detail, facts=facts))
             self._say(f"{step}: {detail}")
 
     def _say(self, line: str) -> None:
-        self._shown.line(f"{self._flow.name}: {line}")
+        self._print(f"{self._flow.name}: {line}")
 
     def _refusal(self, code: str, what: str, hint: str) -> RefusedError:
         return RefusedError(f"{self._flow.name}: {what}", hint, code=code)
 
-    def _record(self, row: CutoverStep) -> None:
+    def _recorded(self, row: CutoverStep) -> CutoverStep:
         self._events.add_cutover_step(row)
-        self._shown.step(row)
+        return row
 
     def _places(self) -> List[TopicPartition]:
         there = self._source.topics()

@@ -90,7 +90,7 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
         # The ledger before the groups: their positions then lie within it, or are not moved. Records first: most often
         # they are why a run needs Spark, and all the rest is read for nothing then.
         ledger = ledger_of(reader, flow)
-        if not _all_copied(config, flow, source, target, ledger):
+        if not all_copied(config, flow, source, target, ledger):
             raise Work("records have to be copied")
         found = preview(flow, source, target, config)
         change = change_of(found)
@@ -122,11 +122,11 @@ def change_of(found: FlowPreview) -> str:
     return ", ".join([*found.changes, *unknown])
 
 
-def _all_copied(
+def all_copied(
     config: MirrorConfig, flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, ledger: Ledger
 ) -> bool:
-    """Records of heartbeats topics do not count: the next run that has others copies them."""
-    topics = [each for each in plan_flow(flow, source, target, config.flows).copied if not each.heartbeats]
+    """Records of topics that are not `counted` may wait: the next run that has others copies them."""
+    topics = [each for each in plan_flow(flow, source, target, config.flows).copied if each.counted]
     ranges = ranges_of(flow, topics, source, target, ledger, config.state)
     return len(ranges) == sum(each.partitions for each in topics) and not any(map(is_work, ranges))
 

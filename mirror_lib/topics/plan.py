@@ -14,7 +14,7 @@ from mirror_lib.errors import CustomClassError
 from mirror_lib.facts import NewTopic, TopicConfigs, TopicDescription, TopicPartition, unreadable
 from mirror_lib.text import counted, some
 from mirror_lib.topics.filters import copied_back, may_be_wanted, name_fault, topic_filter_for, why_skipped
-from mirror_lib.topics.policy import counts, policy_for, remote_topic
+from mirror_lib.topics.policy import counts, remote_topic, written_by_mirrors
 from mirror_lib.topics.remote_configs import TIERED_CONFIGS, admission_configs, admission_notes, creation_configs
 
 
@@ -262,7 +262,7 @@ def _copied(
         grow_to=topic.partitions if grows else None,
         notes=(*_heartbeats_note(flow, topic.name), *_leader_note(topic), *notes),
         keyed_over=keyed_over,
-        heartbeats=policy_for(flow).is_heartbeats_topic(topic.name),
+        heartbeats=written_by_mirrors(flow, topic.name, flows),
         counted=counts(flow, topic.name, flows),
     )
 

@@ -31,14 +31,16 @@ def renamed(flow: ReplicationFlow, topic: str) -> Optional[str]:
 
 def counts(flow: ReplicationFlow, topic: str, flows: Iterable[ReplicationFlow]) -> bool:
     """Whether a copied source topic counts in lag, health, tables and metrics: every topic that `topics` lists by name,
-    and every other one but heartbeats, which mirrors write each second. A name such as `plant.heartbeats` is theirs
-    only if `plant` is a cluster of `flows`, which are all of the file: else an application may write it. Raises
-    `CustomClassError`."""
-    if topic in flow.topics:
-        return True
+    and every other one but heartbeats, which mirrors write each second. Raises `CustomClassError`."""
+    return topic in flow.topics or not written_by_mirrors(flow, topic, flows)
+
+
+def written_by_mirrors(flow: ReplicationFlow, topic: str, flows: Iterable[ReplicationFlow]) -> bool:
+    """Whether a source topic has heartbeats. A name such as `plant.heartbeats` is theirs only if `plant` is a cluster
+    of `flows`, which are all of the file: else an application may write it. Raises `CustomClassError`."""
     policy = policy_for(flow)
     clusters = {alias for each in (flow, *flows) for alias in (each.naming_alias, each.target.alias)}
-    return not (policy.is_heartbeats_topic(topic) and clusters.issuperset(copied_through(policy, topic)))
+    return policy.is_heartbeats_topic(topic) and clusters.issuperset(copied_through(policy, topic))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from tests.lab.group_lab import commit, offsets, read_on
 from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import until
 
-QUICK = ["--execute", "--quiet-seconds", "2"]
+ONLY = ["--execute", "--flow", "source->target"]
+QUICK = [*ONLY, "--quiet-seconds", "2"]
 TABLE = "mirror_lib.ledger.event_tables:EventTable.add_cutover_step"
 
 
@@ -33,7 +34,12 @@ class CutoverLab(FlowLab):
         return self.command("cutover", "run", self.config, *QUICK, *options)
 
     def back(self, *options: str) -> Done:
-        return self.command("cutover", "back", self.config, "--execute", *options)
+        return self.command("cutover", "back", self.config, *ONLY, *options)
+
+    def create_heartbeats(self) -> str:
+        """A topic on the source with the heartbeats of another cluster of the file, which has the lab's name."""
+        self.flows, self.other_names = (*self.flows, f"{self.name}->source"), {self.name: self.target}
+        return self.create("heartbeats")
 
 
 @pytest.fixture
@@ -99,14 +105,13 @@ def test_producer_and_consumer_move_to_the_target_and_back_without_a_record_lost
 def test_heartbeats_of_another_flow_neither_hold_up_a_cutover_nor_count_after_it(lab: CutoverLab) -> None:
     lab.create("orders")
     lab.write("orders", values(10))
-    # A dot before it: the copy of another cluster's heartbeats.
-    heartbeats = lab.create("heartbeats")
-    lab.target.create_topic(heartbeats, 1)
     lab.copy()
+    heartbeats = lab.create_heartbeats()
+    lab.target.create_topic(heartbeats, 1)
     with producing(lab.source, heartbeats):
         assert lab.over().code == 0
         lab.trigger = "1 second"
-        status = lab.command("status", lab.config, "--json")
+        status = lab.command("status", lab.config, "--flow", "source->target", "--json")
     found = status.documents[-1]
     assert status.code == 0 and (found["state"], found["cutover"]["complete"]) == ("healthy", True)
     lab.write_to(lab.target, heartbeats, values(10))
@@ -144,7 +149,7 @@ def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_di
     topic, group = lab.create("orders"), group_of(lab)
     remote = lab.remote("orders")
     lab.settings["tasks.max"] = 1
-    lab.create("heartbeats")
+    lab.create_heartbeats()
     lab.write("orders", values(10))
     commit(lab.source, group, topic, 5)
     assert lab.over().code == 0
@@ -155,7 +160,7 @@ def test_way_back_counts_no_markers_and_takes_a_group_without_membership_that_di
         lab.write("heartbeats", values(1))
         return lab.remote_ends()[remote, 0] > before
 
-    with lab.running():  # until the marker of its fence is there, which a heartbeat makes it set
+    with mirror("run", lab.config, "--flow", "source->target"):  # a heartbeat makes it set the marker of its fence
         until(marked)
     lab.trigger = "availableNow"
     commit(lab.target, group, remote, 8)
@@ -188,7 +193,7 @@ def test_records_written_to_the_targets_own_topic_of_that_name_forbid_the_way_ba
     refused = lab.back()
     assert refused.code == 3 and f"{topic}-0 (3 offsets)" in refused.err
     lab.flows = ("source->target", "target->source")
-    assert lab.back("--flow", "source->target").code == 0
+    assert lab.back().code == 0
     assert offsets(lab.source, group, topic) == {0: 5}
 
 

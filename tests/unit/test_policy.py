@@ -16,6 +16,7 @@ from mirror_lib.topics.policy import (
     checkpoints_topics,
     counts,
     offset_syncs_topics,
+    written_by_mirrors,
 )
 from tests.lab.flows import flow_of as flow
 from tests.unit.pattern_cases import ALIKE, JAVA_ONLY, PYTHON_ONLY
@@ -142,7 +143,9 @@ def test_heartbeats_count_only_where_the_file_names_them_or_an_application_may_w
     topics = ("orders", "heartbeats", "C.heartbeats", "plant.heartbeats", "plant.C.heartbeats")
     assert [each for each in topics if not counts(ab, each, [ab, ca])] == ["heartbeats", "C.heartbeats"]
     assert [each for each in topics if not counts(ab, each, [ab])] == ["heartbeats"]
-    assert counts(flow(topics=("orders", "heartbeats")), "heartbeats", [])
+    named = flow(topics=("orders", "heartbeats"))
+    assert counts(named, "heartbeats", []) and written_by_mirrors(named, "heartbeats", [])
+    assert not written_by_mirrors(named, "plant.heartbeats", [])
     assert not counts(replace(ca, remote_alias="plant"), "plant.heartbeats", [])
 
 

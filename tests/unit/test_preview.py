@@ -15,12 +15,13 @@ from mirror_lib.facts import (
     CommittedOffset,
     ConsumerGroup,
     GroupMember,
+    OffsetRange,
     TopicConfigEntry,
     TopicDescription,
     TopicPartition,
 )
 from mirror_lib.plan.deciding import decided_group, decided_topic
-from mirror_lib.plan.idle import change_of
+from mirror_lib.plan.idle import all_copied, change_of
 from mirror_lib.plan.preview import (
     FlowPreview,
     GroupFacts,
@@ -31,6 +32,7 @@ from mirror_lib.plan.preview import (
 )
 from mirror_lib.plan.render import preview_lines
 from mirror_lib.text import as_json
+from mirror_lib.status.read import Ledger
 from mirror_lib.topics.matchless import is_name, matchless_patterns, selected_in_vain
 from tests.lab.flows import flow_of, own
 
@@ -146,6 +148,20 @@ def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
     assert found(acls=None)
     assert found(sync_topic_acls_delete=True)
 
+
+
+def test_records_that_applications_write_to_a_topic_named_like_heartbeats_are_work() -> None:
+    """A scheduled run passed `plant.heartbeats` over as long as no other topic had records."""
+
+    def is_work(name: str, *flows: ReplicationFlow) -> bool:
+        listed, there = ({each: TopicDescription(each, each, 1)} for each in (name, f"A.{name}"))
+        source, target = cluster("A", listed), cluster("B", there)
+        source.offsets = lambda places, _: dict.fromkeys(places, OffsetRange(0, 5))
+        target.offsets = lambda places, _: dict.fromkeys(places, OffsetRange(0, 0))
+        return not all_copied(MirrorConfig(flows, "state"), flow(), source, target, Ledger({}, {}))
+
+    assert is_work("orders") and is_work("plant.heartbeats")
+    assert not is_work("heartbeats") and not is_work("plant.heartbeats", flow_of("plant", "A"))
 
 def test_names_and_patterns_that_match_no_topic_are_reported() -> None:
     found = previewed(cluster("A", topics(orders=1)), cluster("B", {}), topics=("orders", "ordres", "pay.*"))

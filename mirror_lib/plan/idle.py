@@ -110,7 +110,7 @@ def change_of(found: FlowPreview) -> str:
     if topics.blocked or topics.leaderless():
         return "topics cannot be copied now"
     # Only the last record shows whether such a topic was created again meanwhile.
-    if any(not each.source.topic_id for each in topics.copied):
+    if not all(each.source.topic_id and (each.remote_topic_id or each.create) for each in topics.copied):
         return "the brokers give topics no ids"
     if flow.sync_topic_acls_interval is not None and flow.sync_topic_acls_delete:
         return "only the table topic_acls shows which ACLs may be deleted"

@@ -55,7 +55,7 @@ def idle_outcomes(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Seq
     try:
         found = [_idle(config, flow) for flow in flows]
         for flow, (_, decisions) in zip(flows, found):
-            if flow.checkpoints_in_run and decisions:
+            if flow.emit_checkpoints_interval is not None and decisions:
                 _emit_checkpoints(flow, decisions)
         for flow in flows:
             if flow.emit_heartbeats_interval is not None:
@@ -84,6 +84,8 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
         raise Work("the last run did not end well")
     if flow.change is not None or not flow.copied or flow.shared_remote_topics:
         raise Work("the flow changes records, shares its remote topics or copies nothing")
+    if flow.commit_source_group:  # its offsets would expire, or stay where they were reset to
+        raise Work("the flow commits its progress to a group of the source")
     reader.arrow("events", ("kind",), flow.name)  # refuses a folder whose tables a run is yet to migrate
     with clusters_of(flow) as (source, target):
         same_clusters(flow.name, (source.cluster_id(), target.cluster_id()), reader.last_clusters(flow.name))

@@ -11,6 +11,7 @@ import pytest
 from mirror_lib.cli import main
 from mirror_lib.config.loader import load
 from mirror_lib.errors import EXIT_OK
+from mirror_lib.groups.mm2_format import decode_checkpoint
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
@@ -65,9 +66,19 @@ def test_run_with_nothing_to_do_needs_no_java(flow: OneFlow, spark: SparkSession
     assert len(beats_on(flow.target)) == beats + 1
     commit(flow.source, group, flow.topic, 9)
     assert has_work(flow), "a group moved"
+    commit(flow.target, group, flow.remote_topic, 1)
+    assert not has_work(flow), "another client committed"
+    assert checkpoints_of(flow, group)[-1] == 9
     commit(flow.source, group, flow.topic, 7)
     flow.fill(1)
     assert has_work(flow) and run_without_java(flow)[0] != EXIT_OK
+
+
+def checkpoints_of(flow: OneFlow, group: str) -> List[int]:
+    """The upstream offsets of the group's checkpoints, in their order."""
+    (log,) = read_topic(flow.target, "source.checkpoints.internal").values()
+    read = [decode_checkpoint(each.key or b"", each.value or b"") for each in log.values()]
+    return [each.upstream_offset for each in read if each.group == group]
 
 
 def beats_on(broker: KafkaBroker) -> List[object]:
@@ -90,6 +101,9 @@ def test_all_that_a_run_would_do_starts_spark(flow: OneFlow, spark: SparkSession
         assert has_work(flow) == (value != "-1"), "a config differs"
     flow.settings["topics.exclude"] = "[nothing]"
     assert not has_work(flow)
+    flow.settings["commit.source.group"] = f"{flow.topic}.progress"
+    assert has_work(flow), "its committed offsets would expire"
+    del flow.settings["commit.source.group"]
     flow.create_source_anew(0)
     assert has_work(flow), "the topic is another one"
 

@@ -107,10 +107,10 @@ def described(group: Any) -> Union[ConsumerGroup, KafkaError, None]:
 
 def committed(group: Any) -> Union[Offsets, KafkaError]:
     """One group of OffsetFetch, without partitions that have no committed offset."""
-    if group.error_code == NOT_FOUND:
-        return {}
+    if group.error_code not in (OK, NOT_FOUND):
+        return for_code(group.error_code)()
     partitions = [(topic.name, each) for topic in group.topics for each in topic.partitions]
-    failure = _failure([group.error_code, *(each.error_code for _, each in partitions)])
+    failure = _failure(each.error_code for _, each in partitions)
     return failure or {
         (topic, each.partition_index): CommittedOffset(each.committed_offset, each.metadata or "")
         for topic, each in partitions

@@ -86,6 +86,13 @@ def test_offsets_of_a_group_are_those_that_exist_and_may_be_read() -> None:
     assert isinstance(committed(fetched_group([*rows, (4, -1, "", 88)])), KafkaError), "an error that may pass"
 
 
+def test_group_that_may_not_be_read_is_not_one_without_offsets() -> None:
+    """Describe was taken back after the coordinator was found: a copy would start from elsewhere."""
+    assert committed(fetched_group([], error_code=69)) == {}, "an absent group"
+    for code in (30, 16, 24):
+        assert isinstance(committed(fetched_group([], error_code=code)), KafkaError)
+
+
 def test_a_refusal_says_what_it_means_with_kafkas_name() -> None:
     assert reason(25, "Read") == "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
     assert reason(29, "Read") == "TOPIC_AUTHORIZATION_FAILED: not allowed: grant Read on the topic to this principal"
@@ -97,7 +104,7 @@ def described_group(**fields: Any) -> Any:
     return DescribeGroupsResponse.DescribedGroup(**given)
 
 
-def fetched_group(partitions: Any) -> Any:
+def fetched_group(partitions: Any, error_code: int = 0) -> Any:
     of_group = OffsetFetchResponse.OffsetFetchResponseGroup
     of_topic = of_group.OffsetFetchResponseTopics
     rows = [
@@ -106,4 +113,4 @@ def fetched_group(partitions: Any) -> Any:
         )
         for number, offset, metadata, code in partitions
     ]
-    return of_group(group_id="g", error_code=0, topics=[of_topic(name="t", partitions=rows)])
+    return of_group(group_id="g", error_code=error_code, topics=[of_topic(name="t", partitions=rows)])

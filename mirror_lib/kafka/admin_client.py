@@ -70,12 +70,12 @@ class ClusterConnection:
         """Drop the connections. Closing twice is harmless."""
         _close(self._client)
 
-    def _live_cluster(self) -> Any:
-        """The cluster's id and its live brokers: a MetadataResponse without topics.
+    def _live_cluster(self, *topics: str) -> Any:
+        """The cluster's id and its live brokers: a MetadataResponse of these topics alone.
 
         DescribeCluster returns the same, but kafka-python 3.0.12 cannot parse the responses of Kafka 2.8 to 3.6.
         """
-        question = partial(self._client.metadata, ())
+        question = partial(self._client.metadata, topics)
         return self._ask("describe the cluster", "Describe on the cluster", question)
 
     def missing_for_fence(self) -> Tuple[str, ...]:

@@ -25,13 +25,13 @@ from typing import (
 )
 
 from kafka.admin import ACLOperation
-from kafka.errors import KafkaError, for_code
+from kafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember, TopicPartition
 from mirror_lib.kafka.admin_client import ClusterConnection
-from mirror_lib.kafka.connection import GROUP_KEY, Disconnected, by_topic, chunks, grouped, shares
+from mirror_lib.kafka.connection import GROUP_KEY, NO_LEADER, Disconnected, by_topic, chunks, grouped, shares
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, CommittedOffset]
 Codes = Mapping[TopicPartition, int]
 
+OFFSETS_TOPIC = "__consumer_offsets"
 OK, UNKNOWN_TOPIC, NOT_FOUND = 0, 3, 69
 NONE_COMMITTED = -1
 # The first version of DescribeGroupsRequest that has operations (KIP-430), and of ListGroupsRequest that has types
@@ -249,9 +250,16 @@ class ClusterGroups(ClusterConnection):
 
     def group_names(self) -> Sequence[str]:
         """Consumer groups, sorted: classic, KIP-848 and simple groups; no share, streams or Connect groups."""
-        listed, self._unlisted = self._list_groups()
+        listed, silent = self._list_groups()
+        self._unlisted = {**self._away(), **silent}
         self._name("groups of brokers not listed", self._unlisted)
         return sorted({each.group_id for each in listed if is_consumer_group(each)})
+
+    def _away(self) -> Mapping[str, KafkaError]:
+        """The brokers that alone have the offsets of some groups, and are no longer listed by the cluster."""
+        parts = (part for topic in self._live_cluster(OFFSETS_TOPIC).topics for part in topic.partitions)
+        away = {str(node) for part in parts if part.leader_id == NO_LEADER for node in part.replica_nodes}
+        return {node: LeaderNotAvailableError() for node in away}
 
     def unlisted_brokers(self) -> Sequence[str]:
         """The ids of the brokers that did not list their groups at the last `group_names`."""

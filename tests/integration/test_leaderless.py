@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Sequence,
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
+from mirror_lib.config.model import ClusterConfig
+from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import flow as engine
 from tests.integration.conftest import Command
 from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.group_lab import commit
 from tests.lab.one_flow import NewFlow, until
 from tests.lab.second_broker import second_broker
 
@@ -64,6 +67,22 @@ def test_remote_partition_without_a_leader_is_named_and_those_beside_it_are_copi
     assert keyed or flow.copies() == flow.written * 2
     flow.copy(spark)
     assert flow.all_copied()
+
+
+def test_groups_whose_offsets_are_on_a_broker_that_is_away_are_not_taken_for_none(
+    target: KafkaBroker, second: KafkaBroker
+) -> None:
+    """No broker listed them, and a cut-over left them where they were."""
+    target.create_topic("orders", 1)
+    groups = {f"readers {number}" for number in range(12)}
+    for group in groups:
+        commit(target, group, "orders", 0)
+    with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": target.bootstrap})) as cluster:
+        assert set(cluster.group_names()) == groups and not cluster.unlisted_brokers()
+        second.kill()
+        leaders = leaders_of(target, "__consumer_offsets")
+        until(lambda: -1 in leaders())
+        assert not groups <= set(cluster.group_names()) and cluster.unlisted_brokers() == ["2"]
 
 
 def test_source_partitions_beside_one_without_a_leader_are_copied(

@@ -56,10 +56,11 @@ def is_complete(found: Optional[Resumed], direction: str) -> bool:
 
 def to_go(found: Resumed, ends_now: Ends) -> List[str]:
     """The steps that are still to be made, in order. Where the source's logs have other ends than at the step
-    `silence`, what was done after it does not count any more."""
+    `silence`, what was done after it does not count any more. The step `groups` never counts: a group may have read
+    further since."""
     silent = found.done.get(SILENCE)
-    done = found.done if silent is not None and ends_of(silent) == dict(ends_now) else ()
-    return list(dropwhile(lambda step: step in done, STEPS))
+    holds = silent is not None and ends_of(silent) == dict(ends_now)
+    return list(dropwhile(lambda step: holds and step in found.done and step != GROUPS, STEPS))
 
 
 def ends_text(ends: Ends) -> str:

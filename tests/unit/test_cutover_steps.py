@@ -43,7 +43,8 @@ def rows(*steps: str, status: str = DONE, cutover: str = "one", direction: str =
     [
         ([], ENDS, ALL),
         ([SILENCE, COPY], ENDS, [VERIFY, GROUPS, CHECK]),
-        (ALL, ENDS, []),
+        # A group may have read on since its offset was committed.
+        ([SILENCE, COPY, VERIFY, GROUPS], ENDS, [GROUPS, CHECK]),
         # The source was written to meanwhile.
         ([SILENCE, COPY, VERIFY], {**ENDS, ("orders", 1): 8}, ALL),
         (ALL, {**ENDS, ("orders", 2): 1}, ALL),

@@ -39,6 +39,7 @@ from mirror_lib.cutover.steps import (
     not_copied,
     places_line,
     to_go,
+    to_undo,
     writers_line,
 )
 from mirror_lib.errors import ClusterError, MirrorError, RefusedError
@@ -66,7 +67,7 @@ Act = Callable[[], Tuple[str, str]]
 
 CHECK_SECONDS = 1.0
 REPORT_SECONDS = 5.0
-AGAIN = "call mirror cutover run again: it resumes with this step"
+AGAIN = "call this command again: it resumes with this step"
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,17 @@ class Cutover:
     def back(self) -> Iterator[CutoverStep]:
         self._runs.refuse_while_copied(self._flow.name, STOP_RUN)
         rows = self._events.cutover_steps(self._flow.name)
-        if last_cutover(rows, OVER) is None:
+        over = to_undo(rows)
+        if not over:
             hint = "mirror groups plan --reverse moves groups alone"
             raise self._refusal("MIR-333", "there was no cut-over; nothing was changed", hint)
         found = last_cutover(rows, BACK)
         if found is None or is_complete(found, BACK):
             found = Resumed(uuid.uuid4().hex, {})
-        acts: Mapping[str, Act] = {CHECK: self._check_target, GROUPS: lambda: self._groups(TO_UPSTREAM)}
+        acts: Mapping[str, Act] = {
+            CHECK: lambda: self._check_target(over),
+            GROUPS: lambda: self._groups(TO_UPSTREAM),
+        }
         yield from self._make(found.cutover_id, BACK, acts)
 
     def _make(self, cutover_id: str, direction: str, steps: Mapping[str, Act]) -> Iterator[CutoverStep]:
@@ -310,15 +315,15 @@ class Cutover:
         return [(name, n) for name, topic in self._target.topics().items() if name in names
                 for n in range(topic.partitions)]  # fmt: skip
 
-    def _check_target(self) -> Tuple[str, str]:
-        """Records that were written to the target after the cut-over are on no source."""
-        over = last_cutover(self._events.cutover_steps(self._flow.name), OVER)
-        facts = over.done.get(CHECK) if over is not None else None
-        if facts is None:
+    def _check_target(self, over: Sequence[CutoverStep]) -> Tuple[str, str]:
+        """Records that were written to the target after the cut-over, by its rows `over`, are on no source."""
+        ends = [ends_of(row.facts) for row in over if (row.step, row.status) == (CHECK, DONE)]
+        if not ends:
             return "the cut-over did not come to its end, so nothing was to be written to the target", ""
-        before = ends_of(facts)
         copied = _written_by_applications(self._plan())
         remote = {each.remote_topic for each in copied}
+        # Each cut-over verifies the remote topics; what applications write to others is counted from the first one on.
+        before = {**ends[-1], **{place: end for place, end in ends[0].items() if place[0] not in remote}}
         places = {place for place in before if place[0] in remote or place[0] not in self._topics}
         logs = self._target.offsets(sorted({*places, *self._own_places(copied)}), "read_uncommitted")
         grown = {place: (before.get(place, 0), log.end) for place, log in logs.items()}

@@ -54,6 +54,17 @@ def is_complete(found: Optional[Resumed], direction: str) -> bool:
     return found is not None and CutoverStep.LAST[direction] in found.done
 
 
+def to_undo(rows: Sequence[CutoverStep]) -> List[CutoverStep]:
+    """The rows that a way back undoes: of every cut-over since the last way back that came to its end."""
+    found: List[CutoverStep] = []
+    undone = False
+    for row in rows:
+        if row.direction == OVER:
+            found, undone = [*([] if undone else found), row], False
+        undone = undone or (row.direction, row.step, row.status) == (BACK, CutoverStep.LAST[BACK], DONE)
+    return found
+
+
 def to_go(found: Resumed, ends_now: Ends) -> List[str]:
     """The steps that are still to be made, in order. Where the source's logs have other ends than at the step
     `silence`, what was done after it does not count any more. The step `groups` never counts: a group may have read

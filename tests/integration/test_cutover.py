@@ -137,6 +137,7 @@ def test_source_that_is_written_to_holds_up_the_cutover_and_a_target_that_is_wri
     assert steps(lab) == ["silence started", "silence failed"]
     assert lab.over().code == 0 and lab.command("cutover", "plan", lab.config).code == 0
     lab.write_to(lab.target, lab.remote("orders"), values(3, "new"))
+    assert lab.over().code == 3  # called again, and it does not come to its end
     refused = lab.back()
     assert refused.code == 3 and f"{lab.remote('orders')}-0 (3 offsets)" in refused.err
     assert offsets(lab.source, group, topic) == {0: 5}
@@ -222,8 +223,8 @@ def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_d
         assert dying.wait() == -9, dying.output
     late = [each.encode() for each in again[1:]]
     lab.write("orders", late)
-    before = len(steps(lab))
     read(lab.source, group, topic, 10)  # its consumers were started again, and stopped
+    before = len(steps(lab))
     assert lab.over().code == 0
     assert steps(lab)[before] == f"{again[0]} started" and steps(lab)[-1] == "check done"
     assert read(lab.target, group, lab.remote("orders"), 50 + len(late)) == [*values(100)[50:], *late]

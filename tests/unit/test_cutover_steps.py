@@ -26,6 +26,7 @@ from mirror_lib.cutover.steps import (
     last_cutover,
     not_copied,
     to_go,
+    to_undo,
 )
 from mirror_lib.ledger.records import CutoverStep
 
@@ -70,6 +71,16 @@ def test_last_row_of_a_step_counts_and_each_direction_has_its_own() -> None:
     back = rows(CHECK, GROUPS, direction=BACK, cutover="back")
     assert is_complete(last_cutover([*newer, *back], BACK), BACK)
     assert last_cutover([*rows(CHECK), *back, *rows(SILENCE, cutover="three")], BACK) is None
+
+
+def test_way_back_undoes_every_cutover_since_the_last_way_back() -> None:
+    """A cut-over that is called again after its end perhaps has no end."""
+    first, again = rows(*ALL), rows(SILENCE, cutover="two")
+    begun = rows(CHECK, direction=BACK, cutover="back")
+    assert to_undo([*first, *begun, *again]) == [*first, *again]
+    ended = [*first, *begun, *rows(GROUPS, direction=BACK, cutover="back")]
+    assert to_undo(ended) == to_undo([*ended, *begun]) == first
+    assert to_undo([*ended, *again]) == again and to_undo(begun) == []
 
 
 def test_source_is_silent_since_the_last_check_that_found_it_grown() -> None:

@@ -169,11 +169,13 @@ class Cutover:
         return [(name, n) for name in self._topics if name in there for n in range(there[name].partitions)]
 
     def _log_ends(self) -> Dict[TopicPartition, int]:
-        places = self._places()
-        found = self._source.offsets(places, "read_uncommitted")
+        return self._ends_on(self._source, self._places())
+
+    def _ends_on(self, cluster: KafkaCluster, places: Sequence[TopicPartition]) -> Dict[TopicPartition, int]:
+        found = cluster.offsets(places, "read_uncommitted")
         missing = sorted(set(places) - found.keys())
         if missing:
-            raise self._refusal("MIR-332", f"{missing[0][0]}-{missing[0][1]} has no leader", AGAIN)
+            raise self._refusal("MIR-332", f"{cluster.alias}: {missing[0][0]}-{missing[0][1]} has no leader", AGAIN)
         return {place: log.end for place, log in found.items()}
 
     def _silence(self) -> Tuple[str, str]:
@@ -285,8 +287,10 @@ class Cutover:
         """A consumer that still reads commits further offsets, which the other side would not get."""
         here = self._source if direction == TO_DOWNSTREAM else self._target
         active = sorted(name for name, each in here.describe_groups(sorted(groups)).items() if each.has_members)
-        if active and not self._options.leave_groups:
-            what = f"consumers of group {some(active, 1)} still read on {here.alias}; no offset was changed"
+        reading = active or here.undescribed_groups()
+        if reading and not self._options.leave_groups:
+            still = "still read" if active else "may still read"
+            what = f"consumers of group {some(reading, 1)} {still} on {here.alias}; no offset was changed"
             raise self._refusal("MIR-330", what, "stop these consumers, and call this again")
 
     def _check(self) -> Tuple[str, str]:
@@ -299,9 +303,8 @@ class Cutover:
         self._refuse_not_copied()
         copied = _written_by_applications(self._plan())
         places = [(each.remote_topic, n) for each in copied for n in range(each.remote_partitions)]
-        ends = self._target.offsets([*places, *self._own_places(copied)], "read_uncommitted")
-        facts = ends_text({place: log.end for place, log in ends.items()})
-        return "the source stayed silent, and all of it is on the target", facts
+        ends = self._ends_on(self._target, [*places, *self._own_places(copied)])
+        return "the source stayed silent, and all of it is on the target", ends_text(ends)
 
     def _own_places(self, copied: Sequence[CopiedTopic]) -> List[TopicPartition]:
         """The partitions of the target's own topics that have the name of a topic of the source: applications that move
@@ -324,10 +327,11 @@ class Cutover:
         remote = {each.remote_topic for each in copied}
         # Each cut-over verifies the remote topics; what applications write to others is counted from the first one on.
         before = {**ends[-1], **{place: end for place, end in ends[0].items() if place[0] not in remote}}
-        places = {place for place in before if place[0] in remote or place[0] not in self._topics}
-        logs = self._target.offsets(sorted({*places, *self._own_places(copied)}), "read_uncommitted")
-        grown = {place: (before.get(place, 0), log.end) for place, log in logs.items()}
-        grown = {place: (start, end) for place, (start, end) in grown.items() if end > start}
+        present = {name: topic.partitions for name, topic in self._target.topics().items()}
+        known = {place for place in before if place[0] in remote or place[0] not in self._topics}
+        places = {(name, number) for name, number in known if number < present.get(name, 0)}
+        logs = self._ends_on(self._target, sorted({*places, *self._own_places(copied)}))
+        grown = {place: (before.get(place, 0), end) for place, end in logs.items() if end > before.get(place, 0)}
         written = self._records_after(grown)
         if written:
             here, there = self._flow.source.alias, self._flow.target.alias

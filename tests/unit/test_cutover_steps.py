@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import List
+from types import SimpleNamespace
+from typing import Any, List
 
 import pytest
 
+from mirror_lib.config.model import MirrorConfig
+from mirror_lib.cutover.flow import Cutover, Options
 from mirror_lib.cutover.steps import (
     BACK,
     CHECK,
@@ -28,7 +31,12 @@ from mirror_lib.cutover.steps import (
     to_go,
     to_undo,
 )
+from mirror_lib.errors import RefusedError
+from mirror_lib.facts import TopicDescription
+from mirror_lib.groups.translation import TO_DOWNSTREAM
 from mirror_lib.ledger.records import CutoverStep
+from mirror_lib.topics.plan import CopiedTopic, TopicPlan
+from tests.lab.flows import flow_of
 
 ENDS = {("orders", 0): 10, ("orders", 1): 7}
 ALL = list(STEPS)
@@ -81,6 +89,28 @@ def test_way_back_undoes_every_cutover_since_the_last_way_back() -> None:
     ended = [*first, *begun, *rows(GROUPS, direction=BACK, cutover="back")]
     assert to_undo(ended) == to_undo([*ended, *begun]) == first
     assert to_undo([*ended, *again]) == again and to_undo(begun) == []
+
+
+def test_what_a_cluster_does_not_answer_forbids_to_go_on() -> None:
+    """A partition without a leader may have records of applications, a group that is not described members."""
+    copied = CopiedTopic(TopicDescription("orders", "o", 1), "A.orders", "r", 1)
+    cluster: Any = SimpleNamespace(
+        alias="B",
+        topics=lambda: {"A.orders": TopicDescription("A.orders", "r", 1)},
+        offsets=lambda places, _: {},
+        describe_groups=lambda names: {},
+        undescribed_groups=lambda: ["billing"],
+    )
+    cutover: Any = object.__new__(Cutover)
+    cutover._flow, cutover._config, cutover._topics = flow_of(), MirrorConfig((), "state"), ["orders"]
+    cutover._source = cutover._target = cluster
+    cutover._options = Options(1.0, 1.0, leave_groups=False, take_over=False)
+    cutover._plan = lambda: TopicPlan((copied,), ())
+    ended = CutoverStep("A->B", "one", OVER, CHECK, DONE, "", ends_text({("A.orders", 0): 5}))
+    with pytest.raises(RefusedError, match=r"A\.orders-0 has no leader"):
+        cutover._check_target([ended])
+    with pytest.raises(RefusedError, match="billing may still read on B"):
+        cutover._refuse_consumers({"billing"}, TO_DOWNSTREAM)
 
 
 def test_source_is_silent_since_the_last_check_that_found_it_grown() -> None:

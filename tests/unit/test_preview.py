@@ -31,8 +31,8 @@ from mirror_lib.plan.preview import (
     preview,
 )
 from mirror_lib.plan.render import preview_lines
-from mirror_lib.text import as_json
 from mirror_lib.status.read import Ledger
+from mirror_lib.text import as_json
 from mirror_lib.topics.matchless import is_name, matchless_patterns, selected_in_vain
 from tests.lab.flows import flow_of, own
 

@@ -154,6 +154,7 @@ class StateTable:
         self._lacks: Optional[List[Column]] = None
         self._is_checked = False
         self._found = False  # whether this object has seen the table
+        self._stamp = 0
         self._state = state.rstrip("/")
         self.path = f"{self._state}/{schema.name}"
         self._alone = _ALONE.setdefault(self.path, threading.Lock())
@@ -438,8 +439,14 @@ class StateTable:
     def _stamped(self, rows: Sequence[Tuple[object, ...]]) -> DataFrame:
         # Not Spark's `current_timestamp`: its value becomes part of the generated Java code, so that every commit would
         # compile its own.
-        now = now_micros()
+        now = self.stamp()
         return self._with_stamp(local_rows(self._spark, self.written_columns, [(*row, now) for row in rows]))
+
+    def stamp(self, after: int = 0) -> int:
+        """The commit time of new rows in Unix µs: after `after`, and after those of earlier calls, also where the clock
+        was set back."""
+        self._stamp = max(now_micros(), self._stamp + 1, after + 1)
+        return self._stamp
 
     @property
     def written_columns(self) -> Sequence[Tuple[str, str]]:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.ledger.delta_table import StateTable, now_micros, own_session
+from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.intervals import Numbers
 from mirror_lib.ledger.records import (
     NO_PARTITION,
@@ -82,7 +82,7 @@ class OffsetSyncTable:
         same: Dict[str, Value] = {"flow": flow, "run_id": run_id, "query_id": query_id, "batch_id": batch_id}
         given = [RunRows(_same(each.like), each.flat) for each in (*runs, *map(_alone, rows))]
         columns = self._table.written_columns
-        stream = packed(columns, NUMBERS, given, {**same, OFFSET_SYNCS.stamp: now_micros()})
+        stream = packed(columns, NUMBERS, given, {**same, OFFSET_SYNCS.stamp: self._table.stamp()})
         with self._table.explained("write to"), shipped(self._spark, stream) as held:
             self._table.append_frame(run_rows(self._spark, columns, held))
 
@@ -103,21 +103,24 @@ class OffsetSyncTable:
 
         `topics` are source topics, `None` is all. If several rows end at one downstream offset, the latest commit
         counts, since a truncated source resumes from a lower offset. Within one commit the row with the highest
-        upstream end counts.
+        upstream end counts. Rows that this object appends afterwards have later commit times, whatever the clock.
         """
         if topics is None:
             read = self._table.rows_without_spark(POSITION_COLUMNS, flow)
             if read is not None:
                 stands = {} if read.rows is None else last_positions(read.rows)
+                self._table.stamp(round(max((at[2].timestamp() for at in stands.values()), default=0) * 1e6))
                 return {PartitionKey(*key): Position(at[0], at[1]) for key, at in stands.items()}
 
         def query(rows: DataFrame) -> DataFrame:
             own = rows if topics is None else rows.where(F.col("source_topic").isin(list(topics)))
             downstream, upstream = F.expr(_DOWNSTREAM_END), F.expr(_UPSTREAM_END)
-            ends = F.struct(downstream.alias("downstream"), "committed_at", upstream.alias("upstream"))
+            at = F.expr("unix_micros(committed_at)").alias("at")
+            ends = F.struct(downstream.alias("downstream"), at, upstream.alias("upstream"))
             return own.groupBy(*PARTITION_KEY).agg(F.max(ends).alias("last"))
 
         lasts = {partition_key(row): row["last"] for row in self._found(flow, query)}
+        self._table.stamp(max((last["at"] for last in lasts.values()), default=0))
         return {key: Position(last["upstream"], last["downstream"]) for key, last in lasts.items()}
 
     def last_records(self, flow: str) -> Mapping[PartitionKey, Position]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from array import array
 from concurrent.futures import ThreadPoolExecutor
@@ -131,6 +132,20 @@ def test_positions_are_the_ends_of_what_ends_last_downstream_for_each_flow_topic
     }
     assert ledger.table.positions(odd) == {KEY: Position(99, 99)}
     assert ledger.runs(new) == [(0, 500, 3)]
+
+
+def test_last_row_counts_that_a_process_with_a_slower_clock_wrote(
+    spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source lost copied records, and the copy goes back to its end: later records would be passed over."""
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_table, "now_micros", lambda: time.time_ns() // 1000 + 3600 * 10**6)
+        Ledger(spark, state).append(row(0, 0, 100))
+    later = Ledger(spark, state)
+    assert later.table.positions(FLOW) == {KEY: Position(100, 100)}
+    for upstream in (50, 40):
+        later.append(row(upstream, 100, 0))
+        assert Ledger(spark, state).table.positions(FLOW) == {KEY: Position(upstream, 100)}
 
 
 def protocol(folder: Path) -> Dict[str, object]:

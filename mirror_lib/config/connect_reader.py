@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
-from mirror_lib.config.document import CONNECT, Document, Entry, config_error, read_properties
+from mirror_lib.config.document import CONNECT, Document, Entry, config_error, last_of_each, read_properties
 from mirror_lib.config.model import MM2_TOPICS_EXCLUDE
 from mirror_lib.config.settings import (
     BY_NAME,
@@ -66,7 +66,7 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
 
 def connector_of_properties(found: Sequence[Entry], path: str) -> Optional[Connector]:
     """The connector of a standalone worker's file, or `None` where the file is no connector's."""
-    entries = {one.key: one for one in found}
+    entries = last_of_each(found)
     # A file with clusters and their flows is a dedicated MirrorMaker's, whatever else stands in it.
     if CLASS not in entries or ("clusters" in entries and any("->" in key for key in entries)):
         return None
@@ -76,7 +76,7 @@ def connector_of_properties(found: Sequence[Entry], path: str) -> Optional[Conne
 def worker_of_properties(content: bytes, path: str) -> Tuple[Entry, ...]:
     """The keys of a standalone worker's own file. Raises `ConfigError` where the file is something else."""
     found = [] if path.lower().endswith((".yaml", ".yml")) else read_properties(content, path)
-    entries = {one.key: one for one in found}
+    entries = last_of_each(found)
     if _SERVERS not in entries or "clusters" in entries:
         sentence = "several files go together only where each holds connectors or is their worker's; this one does not"
         raise config_error(sentence, path)
@@ -100,15 +100,15 @@ def _parsed(content: bytes, path: str) -> Optional[yaml.Node]:
         raise config_error("the file has a control character, or a key on another line than its colon", path) from None
 
 
-def _map(node: yaml.Node, path: str) -> Dict[str, Tuple[str, yaml.Node]]:
-    """Place and value by key; empty where the node is no map."""
-    found: Dict[str, Tuple[str, yaml.Node]] = {}
+def _pairs(node: yaml.Node, path: str) -> Iterator[Tuple[str, str, yaml.Node]]:
+    """Key, place and value; none where the node is no map."""
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        place = f"{path}:{key.start_mark.line + 1}"
-        if key.value in found:
-            raise config_error(f"{key.value} is given twice", place)
-        found[key.value] = place, value
-    return found
+        yield key.value, f"{path}:{key.start_mark.line + 1}", value
+
+
+def _map(node: yaml.Node, path: str) -> Dict[str, Tuple[str, yaml.Node]]:
+    """Place and value by key."""
+    return {key: (place, value) for key, place, value in _pairs(node, path)}
 
 
 def _configs(node: Optional[yaml.Node], path: str) -> Iterator[yaml.Node]:
@@ -135,16 +135,16 @@ def _configs(node: Optional[yaml.Node], path: str) -> Iterator[yaml.Node]:
 
 
 def _entries(node: yaml.Node, path: str) -> Mapping[str, Entry]:
-    entries = {}
-    for key, (place, value) in _map(node, path).items():
+    entries = []
+    for key, place, value in _pairs(node, path):
         if not isinstance(value, yaml.ScalarNode):
             raise config_error(f"{key} must be one text", place)
         # To Connect a key that is null is not given.
         if value.style is not None or value.value != "null":
             # JSON's escapes are UTF-16; each is a character to YAML.
             text = value.value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            entries[key] = Entry("", key, text, place)
-    return entries
+            entries.append(Entry("", key, text, place))
+    return last_of_each(entries)
 
 
 def _connector(entries: Mapping[str, Entry], path: str) -> Connector:

@@ -9,9 +9,9 @@ import codecs
 import difflib
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import javaproperties
 
@@ -134,6 +134,18 @@ def unlisted(alias: str, aliases: Sequence[str]) -> str:
 def place_of_named(sentence: str, given: Mapping[str, Entry], otherwise: str) -> str:
     words = (word.strip(":;,()") for word in sentence.split())
     return next((given[word].place for word in words if word in given), otherwise)
+
+
+def last_of_each(entries: Iterable[Entry]) -> Dict[str, Entry]:
+    """The entries by key as written. A key that is given twice counts the second time, as in Java, with a remark."""
+    found: Dict[str, Entry] = {}
+    for entry in entries:
+        first = found.get(entry.written)
+        if first is not None:
+            twice = f"{entry.written} is given twice, first at {first.place}; the last counts"
+            entry = replace(entry, remarks=(*entry.remarks, twice))
+        found[entry.written] = entry
+    return found
 
 
 def content_of(path: str) -> bytes:

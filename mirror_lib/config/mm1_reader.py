@@ -18,6 +18,7 @@ from mirror_lib.config.document import (
     Value,
     config_error,
     content_of,
+    last_of_each,
     nearest,
     read_properties,
 )
@@ -186,7 +187,7 @@ def _client_keys(option: str, path: str, alias: str) -> List[Entry]:
     found = read_properties(content_of(path), path)
     keys: Dict[str, Entry] = {}
     ignored: List[Entry] = []
-    for entry in sorted(found, key=lambda each: each.key not in RENAMED[option]):
+    for entry in sorted(last_of_each(found).values(), key=lambda each: each.key not in RENAMED[option]):
         name = RENAMED[option].get(entry.key, entry.key)
         if reaches_the_copy(name):
             keys[name] = replace(entry, scope=alias, key=name)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Dict, Sequence, Tuple
+from typing import Sequence, Tuple
 
 import javaproperties
 
-from mirror_lib.config.document import MM2, Document, Entry, config_error, read_properties, unlisted
+from mirror_lib.config.document import MM2, Document, Entry, config_error, last_of_each, read_properties, unlisted
 from mirror_lib.config.record_change import CONDITION, SELECT_LIST
 from mirror_lib.config.settings import BY_NAME, class_key, meant
 from mirror_lib.config.values import PATTERNS, items
@@ -31,17 +31,12 @@ def read_mm2(content: bytes, path: str) -> Document:
     """
     found = read_properties(content, path)
     aliases = _aliases(found, path)
-    last: Dict[str, Entry] = {}
+    entries = []
     for one in found:
         scope, ignored = _scope(one, aliases)
         key = one.key[len(scope) + 1 :] if scope else one.key
-        entry = _tidied(replace(one, scope=scope, key=key, ignored=ignored))
-        # A name that is given twice counts the second time, as java.util.Properties has it.
-        if one.key in last:
-            twice = f"{one.key} is given twice, first at {last[one.key].place}; the last counts"
-            entry = replace(entry, remarks=(*entry.remarks, twice))
-        last[one.key] = entry
-    return Document(path, MM2, aliases, tuple(last.values()))
+        entries.append(_tidied(replace(one, scope=scope, key=key, ignored=ignored)))
+    return Document(path, MM2, aliases, tuple(last_of_each(entries).values()))
 
 
 def _tidied(entry: Entry) -> Entry:

@@ -125,11 +125,12 @@ def test_options_without_meaning_are_accepted_and_named(tmp_path: Path) -> None:
 
 
 def test_client_keys_that_are_not_read_are_named(tmp_path: Path) -> None:
-    old = "zk.connect=z:2181\nshallow.iterator.enable=true\nauto.offset.rest=latest\nclient.id=m\n"
+    old = "zk.connect=z:2181\nshallow.iterator.enable=true\nauto.offset.rest=latest\nclient.id=l\nclient.id=m\n"
     config = read(tmp_path, "--whitelist", "a", c=old, p="producer.type=async\ncompression.codec=0\nacks=1\n")
     for key in ("zk.connect", "shallow.iterator.enable", "producer.type", "compression.codec", "acks"):
         assert f"{key}: ignored: " in reported(config)
     assert "did you mean auto.offset.reset?" in reported(config)
+    assert "client.id is given twice, first at" in reported(config)
     (flow,) = config.flows
     assert flow.source.properties.keys() == {"bootstrap.servers", "client.id", "auto.offset.reset"}
     assert flow.target.properties.keys() == {"bootstrap.servers"}

@@ -8,6 +8,7 @@ copies nothing.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -160,6 +161,7 @@ def _connector(entries: Mapping[str, Entry], path: str) -> Connector:
 _TARGET_ALIAS = "target.cluster.alias"
 _IDENTIFIES = (CLASS, "name", "clusters", SOURCE_ALIAS, _TARGET_ALIAS)
 _SERVERS = "bootstrap.servers"
+_LOGIN, _LOGIN_WORD = "sasl.jaas.config", re.compile(r'"[^"]*"|[^\s"]+')
 
 # The connectors that read a key, by its start. Whatever stands here under none is the source connector's. What two
 # read must be the same in both, as MirrorMaker wants it.
@@ -312,10 +314,12 @@ def _reads(kind: str, key: str) -> bool:
 
 
 def _normal(entry: Entry) -> str:
-    """A value in a form that can be compared: lists in order, classes without their package."""
+    """A value in a form that can be compared: lists in order, classes without their package, logins without blanks."""
     text = entry.text.strip()
     if entry.key.endswith(_SERVERS):
         return ",".join(sorted(items(text.replace(";", ","))))
+    if entry.key.endswith(_LOGIN):
+        return " ".join(_LOGIN_WORD.findall(text))
     return text.rpartition(".")[2] if entry.key.endswith(".class") else text
 
 

@@ -183,6 +183,15 @@ def test_a_key_that_is_given_twice_counts_the_second_time_and_is_named(name: str
 
 
 IDENTITY = PACKAGE + "IdentityReplicationPolicy"
+KEY = "source_cluster_sasl_jaas_config"
+LOGIN = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="{}";'
+
+
+def test_one_login_may_have_other_blanks_in_each_connector(tmp_path: Path) -> None:
+    login = {"source_cluster_security_protocol": "SASL_SSL", "source_cluster_sasl_mechanism": "SCRAM-SHA-512"}
+    first, second = LOGIN.format("pw"), f" {LOGIN.format('pw')} ".replace(" u", "  u").replace(";", " ;")
+    config = read(tmp_path, connector("Source", **login, **{KEY: first}), connector("Heartbeat", **{KEY: second}))
+    assert config.flows[0].source.properties["sasl.jaas.config"] == first
 
 
 @pytest.mark.parametrize(
@@ -207,6 +216,8 @@ IDENTITY = PACKAGE + "IdentityReplicationPolicy"
             "for a MirrorSourceConnector write src.kafka. as source.cluster."),
         ([{**connector("Source"), "connector.class": "io.FileSink"}], "'io.FileSink' is not MirrorMaker's; only"),
         ([{"topics": "x"}], "the connector has no connector.class (0.json:2)"),
+        ([connector("Source", **{KEY: LOGIN.format(" pw")}), connector("Heartbeat", **{KEY: LOGIN.format("pw")})],
+            "source.cluster.sasl.jaas.config is ***, and *** at 0.json:8; give all the same"),
         ([connector("Source", topics=["a"])], "topics must be one text (0.json:8)"),
         ([{"name": "x", "config": {}, "topics": "a"}], "topics is next to config; move it into config (0.json:4)"),
         (['{"a": "b",\n}'], "not valid JSON"),

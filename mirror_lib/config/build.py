@@ -50,6 +50,7 @@ from mirror_lib.errors import ConfigError
 
 _SERVER = re.compile(r"(?:[\w.%-]*://)?(?:\[[\w:.%]+\]|[\w.%-]+):\d{1,5}")
 _ALIAS = re.compile(r"[A-Za-z0-9._-]+")
+_ALIAS_IS = "a-z, A-Z, 0-9, '.', '_' and '-'"
 _TO_ENABLE = {
     YAML: "list A->B under flows",
     MM2: "write A->B.enabled = true",
@@ -127,7 +128,12 @@ def _blank_separators(keys: Keys, flows: Sequence[ReplicationFlow]) -> Iterator[
 
 
 def _lost_flow(document: Document) -> str:
-    lost = next((each for each in document.entries if each.ignored), None) if document.dialect == MM2 else None
+    if document.dialect != MM2:
+        return ""
+    unnamed = next((alias for alias in document.aliases if not _ALIAS.fullmatch(alias)), None)
+    if unnamed is not None:
+        return f"; {unnamed} under clusters is no alias: take {_ALIAS_IS}"
+    lost = next((each for each in document.entries if each.ignored), None)
     return "" if lost is None else f"; {lost.key}: {lost.ignored} ({lost.place})"
 
 
@@ -291,7 +297,7 @@ class _Flow:
         for alias in filter(None, (*self._alias.values(), fields.get("remote_alias"))):
             if not _ALIAS.fullmatch(alias):
                 raise config_error(
-                    f"cluster {alias}: an alias is part of topic names; take a-z, A-Z, 0-9, '.', '_' and '-'",
+                    f"cluster {alias}: an alias is part of topic names; take {_ALIAS_IS}",
                     self._place(),
                 )
             if separator and separator in alias:

@@ -62,16 +62,16 @@ def read_connectors(content: bytes, path: str) -> Tuple[Connector, ...]:
     configs = list(_configs(_parsed(content, path), path))
     if not configs:
         raise config_error("the file has no connector", path)
-    return tuple(_connector(_entries(each, path), path) for each in configs)
+    return tuple(_connector(_entries(each, path)) for each in configs)
 
 
-def connector_of_properties(found: Sequence[Entry], path: str) -> Optional[Connector]:
+def connector_of_properties(found: Sequence[Entry]) -> Optional[Connector]:
     """The connector of a standalone worker's file, or `None` where the file is no connector's."""
     entries = last_of_each(found)
     # A file with clusters and their flows is a dedicated MirrorMaker's, whatever else stands in it.
     if CLASS not in entries or ("clusters" in entries and any("->" in key for key in entries)):
         return None
-    return _connector(entries, path)
+    return _connector(entries)
 
 
 def worker_of_properties(content: bytes, path: str) -> Tuple[Entry, ...]:
@@ -136,6 +136,12 @@ def _configs(node: Optional[yaml.Node], path: str) -> Iterator[yaml.Node]:
 
 
 def _entries(node: yaml.Node, path: str) -> Mapping[str, Entry]:
+    given = _map(node, path)
+    if CLASS not in given:
+        begins = next((place for place, _ in given.values()), path)
+        holder = next((key for key, (_, value) in given.items() if CLASS in _map(value, path)), None)
+        advice = f"give the map under {holder} as a file of its own" if holder else f"add it, for example {SOURCE}"
+        raise config_error(f"the connector has no {CLASS}; {advice}", begins)
     entries = []
     for key, place, value in _pairs(node, path):
         if not isinstance(value, yaml.ScalarNode):
@@ -148,10 +154,8 @@ def _entries(node: yaml.Node, path: str) -> Mapping[str, Entry]:
     return last_of_each(entries)
 
 
-def _connector(entries: Mapping[str, Entry], path: str) -> Connector:
-    begins = next((entry.place for entry in entries.values()), path)
-    if CLASS not in entries:
-        raise config_error(f"the connector has no {CLASS}", begins)
+def _connector(entries: Mapping[str, Entry]) -> Connector:
+    begins = next(iter(entries.values())).place
     # Connect also takes the class without its package, and that without its last word.
     name = entries[CLASS].text.strip().rpartition(".")[2]
     kind = next((kind for kind in KINDS if name in (kind, kind[: -len("Connector")])), OTHER)

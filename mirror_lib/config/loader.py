@@ -53,7 +53,8 @@ def _resolved(entry: Entry, lookups: Mapping[str, Lookup]) -> Entry:
         except (OSError, ValueError):
             found = None
         if found is None:
-            raise config_error(f"{entry.written}: {match.group(0)} was not found", entry.place)
+            sentence = f"{entry.written}: {match.group(0)} was not found; set it, or write the value itself"
+            raise config_error(sentence, entry.place)
         return found
 
     texts = [entry.value] if isinstance(entry.value, str) else entry.value
@@ -95,7 +96,12 @@ _YAML = (".yaml", ".yml")
 # A list of connectors; a line such as [section] is a key of a `.properties` file.
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[{\]])")
 _KIND = re.compile(rb"^[\s{,-]*[\"']?kind[\"']?\s*:\s*[\"']?(\w+)", re.MULTILINE)
-_STRIMZIS = ("KafkaMirrorMaker2", "KafkaConnector", "KafkaMirrorMaker")
+_CONNECTORS = ("the connectors that its operator makes of it: `curl localhost:8083/connectors?expand=info > "
+               "connectors.json` in a pod of Connect")
+# What to give for a resource of Strimzi's or Confluent's operator.
+_INSTEAD = {"KafkaMirrorMaker2": _CONNECTORS, "KafkaConnector": _CONNECTORS, "Connector": _CONNECTORS,
+            "KafkaMirrorMaker": "`mirror mm1` its pod's /tmp/strimzi-consumer.properties and "
+                                "/tmp/strimzi-producer.properties"}
 
 _VARIABLES = ("KAFKA_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _OPTION = re.compile(r'-Djava\.security\.auth\.login\.config==?"?([^\s"]+)')
@@ -169,19 +175,16 @@ def _connectors(content: bytes, path: str) -> List[Connector]:
         return []
     if path.lower().endswith(".json") or _JSON.match(content):
         return list(read_connectors(content, path))
-    connector = connector_of_properties(read_properties(content, path), path)
+    connector = connector_of_properties(read_properties(content, path))
     return [] if connector is None else [connector]
 
 
 def _refuse_resource(content: bytes, path: str) -> None:
-    """Raise `ConfigError` for a resource of Kubernetes. Strimzi's operator makes connectors of one."""
+    """Raise `ConfigError` for a resource of Kubernetes."""
     kinds = {match.group(1).decode(): match for match in reversed([*_KIND.finditer(content)])}
-    kind = next((each for each in (*_STRIMZIS, *reversed(kinds)) if each in kinds), None)
+    kind = next((each for each in (*_INSTEAD, *reversed(kinds)) if each in kinds), None)
     if kind is not None and b"apiVersion" in content:
-        instead = "the file that is in it"
-        if kind in _STRIMZIS:
-            asked = "curl localhost:8083/connectors?expand=info > connectors.json"
-            instead = f"the connectors that its operator makes of it: `{asked}` in a pod of Connect"
+        instead = _INSTEAD.get(kind, "the file that is in it")
         line = content.count(b"\n", 0, kinds[kind].start(1)) + 1
         raise config_error(f"{kind} is a resource of Kubernetes and is not read; give {instead}", f"{path}:{line}")
 

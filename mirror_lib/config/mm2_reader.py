@@ -84,9 +84,13 @@ def _unquoted(text: str) -> Tuple[str, ...]:
 def _aliases(found: Sequence[Entry], path: str) -> Tuple[str, ...]:
     given = [one for one in found if one.key == "clusters"]
     if not given:
-        plain = any(one.key in ("bootstrap.servers", "zookeeper.connect", "zk.connect") for one in found)
-        advice = "this looks like a client's file, as MirrorMaker 1 takes it; " if plain else ""
-        raise config_error(f"no clusters are given; {advice}write clusters = A, B", path)
+        keys = {one.key.strip("\"'") for one in found}
+        advice = "write clusters = A, B"
+        if "connector.class" in keys:
+            advice = "if a connector is in a script or another tool's file, give its JSON alone"
+        elif keys & {"bootstrap.servers", "zookeeper.connect", "zk.connect"}:
+            advice = f"this looks like a client's file, as MirrorMaker 1 takes it; {advice}"
+        raise config_error(f"no clusters are given; {advice}", path)
     tidied = _tidied(given[-1])
     aliases = _unquoted(tidied.text)
     if not aliases:

@@ -185,7 +185,7 @@ class Keys:
             return f"client properties belong to a cluster: {entry.scope.partition('->')[0] or aliases[0]}.{entry.key}"
         like = _slip_of(entry, _OF_FLOWS if entry.scope else BY_NAME)
         head, _, rest = entry.key.partition(".")
-        if like is None and not entry.scope and rest in CLIENT_PROPERTIES:
+        if like is None and not entry.scope and aliases and rest in CLIENT_PROPERTIES:
             alias = next((each for each in aliases if each.lower() == head.lower()), None) or nearest(head, aliases)
             if alias is None:
                 return f"the clusters are {', '.join(aliases)}"

@@ -225,7 +225,7 @@ _ALIKE = re.compile(
 _ADVICE = {
     "\\": "write the character itself",
     "[": "write a set without another in it, and its characters as themselves",
-    "{": "write {0,3} for {,3}, and \\{ for a brace",
+    "{": "write {0,3} for {,3}, \\{ for a brace, or fill the placeholder in",
     "(?P": "write a group without a name: ( … )",
     "(?#": "leave the comment out",
     "(?(": "write out both cases",
@@ -250,6 +250,8 @@ def check_pattern(text: str, position: int) -> None:
     except re.error as error:
         at = "" if error.pos is None else f" at character {error.pos + 1}"
         advice = "write '.*' for anything" if text.startswith(("*", "?")) else "Java-only syntax must be rewritten"
+        if "unterminated" in error.msg or "unbalanced" in error.msg:
+            advice = "commas split the list, so write | inside brackets"
         raise ValueError(f"{place} cannot be used: {error.msg}{at}; {advice}") from None
     except (OverflowError, RecursionError):
         raise ValueError(f"{place} is too large") from None

@@ -28,6 +28,9 @@ def read_yaml(content: bytes, path: str) -> Document:
             sections[key] = node
         else:
             entries += reader.flatten("", key, node, line)
+    if entries and not sections:
+        sentence = "the file has neither clusters nor flows; if it is another tool's, give MirrorMaker's file in it"
+        raise config_error(sentence, path)
     aliases = [(alias, node) for alias, node, _ in reader.pairs(sections.get("clusters"), "clusters")]
     for alias, node in aliases:
         entries += reader.section(alias, node)

@@ -33,6 +33,8 @@ IN_MM2 = {
     "topics = ok, \\\\p{L}+": "(item 2) that cannot be used: bad escape",
     "topics = [a-z&&[b]]": "Java and Python read differently",
     "topics = a{1,3}": "commas split the list",
+    "topics = (a,b)-.*": "commas split the list, so write | inside brackets, not '(a,b)-.*'",
+    "topics = ${TOPICS}": "or fill the placeholder in, not '${TOPICS}' (mm2.properties:5)",
     "topics = \\u12": "four hexadecimal digits (mm2.properties:5)",
     "trigger = now and then": "must be availableNow or a time",
     "A.bootstrap.servers = a:9092;c:9092": "must be a comma list of host:port",
@@ -77,6 +79,8 @@ FILES = {
     "A.bootstrap.servers = host:port (mm2.properties:4)",
     "bootstrap.servers=a:9092\ngroup.id=mirrorgroup\n": "MirrorMaker 1",
     "clusters:\n  A: {}\n": "write clusters = A, B",
+    "clusters = {{ a }}, {{ b }}\n{{ a }}->{{ b }}.enabled = true": "{{ a }} under clusters is no alias: take a-z",
+    "curl -d '{\n\"connector.class\": \"MirrorSource\"}'": "no clusters are given; if a connector is in a script",
     FLOW.replace("A", "us.west").replace("B", "us"): "an alias must not contain the separator '.'",
 }
 IN_YAML_FILES = {
@@ -89,6 +93,8 @@ IN_YAML_FILES = {
     IN_YAML + "x: [\n": "not valid YAML",
     "clusters: [A, B]\n": "clusters must be a map, `key: value` on each line (mirror.yaml:1)",
     "just text": "the file must be a map",
+    "services: {mm2: {image: x}, web: {image: y}}": "has neither clusters nor flows; if it is another tool's, give",
+    "clusters: A, B\nA.bootstrap.servers: a:9092\n": "A.bootstrap.servers is not a setting; docs/reference/settings.md",
     "": "no flow is enabled; list A->B under flows (mirror.yaml)",
     IN_YAML.replace('{bootstrap.servers: "a:9092"}', ""): "cluster A has no bootstrap.servers",
     IN_YAML + "? [a, b]\n: c\n": "a key must be plain text",

@@ -52,7 +52,7 @@ def test_references_work_inside_yaml_lists(tmp_path: Path) -> None:
     ("reference", "words"),
     [
         ("${env:NOPE}", "A.ssl.key.password: ${env:NOPE} was not found"),
-        ("${file:/no/such/file:key}", "${file:/no/such/file:key} was not found"),
+        ("${file:/no/such/file:key}", "${file:/no/such/file:key} was not found; set it, or write the value itself"),
         ("${dir:/etc:../passwd}", "${dir:/etc:../passwd} was not found"),
         ("${vault:a:b}", "${vault:a:b} names an unknown provider; take ${env:NAME}"),
     ],

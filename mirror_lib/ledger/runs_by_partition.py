@@ -1,7 +1,7 @@
 """Groups the ledger's offset syncs by partition and joins adjacent runs, with Arrow, in parts that fit Java's heap.
 
-Whole columns are compared at once: ten million rows in order take a few seconds. A part contains some of the keys. If
-these have too many rows, it contains a range of their upstream offsets only.
+Whole columns are compared at once: ten million rows take some seconds. A part contains some of the keys. If these have
+too many rows, it contains a range of their upstream offsets only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from mirror_lib.ledger.intervals import Numbers, woven
 
 KEY = "key"
 NUMBERS = ("upstream_offset", "downstream_offset", "record_count")
-# Up to so many stretches (consecutive rows of one key) are sorted as a whole; with more, sorting the rows is faster.
-MOST_STRETCHES = 100_000
 
 
-def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[int, Numbers]:
+def runs_by_key(rows: pa.Table) -> Dict[int, Numbers]:
     """`rows` (columns KEY and NUMBERS, 64 bits each) by key and in upstream order, flat as in
     `mirror_lib.ledger.intervals`.
 
@@ -31,7 +29,7 @@ def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[in
     """
     if not rows.num_rows:
         return {}
-    runs = joined(rows, most_stretches)
+    runs = joined(rows)
     starts = _starts(runs)
     keys = runs.column(KEY).take(starts).to_pylist()
     columns = [_offsets(runs.column(name)) for name in NUMBERS]
@@ -40,7 +38,7 @@ def runs_by_key(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> Dict[in
     return {key: woven([column[start:end] for column in columns]) for key, start, end in spans}
 
 
-def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
+def joined(rows: pa.Table) -> pa.Table:
     """`rows`, grouped by key and in upstream order; ranges with the same shift that touch become one row.
 
     Also for a part of a key's rows: `runs_by_key` of the concatenated results equals that of the rows. Raises
@@ -49,25 +47,9 @@ def joined(rows: pa.Table, most_stretches: int = MOST_STRETCHES) -> pa.Table:
     missing = [name for name in NUMBERS if rows.column(name).null_count]
     if missing:
         raise ValueError(f"a row has no {missing[0]}")
-    return _joined(_in_order(rows.combine_chunks(), most_stretches)) if rows.num_rows else rows
-
-
-def _in_order(rows: pa.Table, most_stretches: int) -> pa.Table:
-    starts = _starts(rows)
-    if len(starts) <= most_stretches:
-        rows = _stretches_in_order(rows, starts.to_pylist())
-        if not pc.any(_falls(rows)).as_py():
-            return rows
-    return rows.take(pc.sort_indices(rows, [(name, "ascending") for name in (KEY, *NUMBERS)]))
-
-
-def _stretches_in_order(rows: pa.Table, starts: List[int]) -> pa.Table:
-    heads = [rows.column(name).take(pa.array(starts)).to_pylist() for name in (KEY, *NUMBERS)]
-    stretches = list(zip(zip(*heads), starts, [*starts[1:], rows.num_rows]))
-    in_order = sorted(stretches)
-    if in_order == stretches:
-        return rows
-    return pa.concat_tables([rows.slice(start, end - start) for _, start, end in in_order]).combine_chunks()
+    rows = rows.combine_chunks()
+    in_order = pc.sort_indices(rows, [(name, "ascending") for name in (KEY, *NUMBERS)])
+    return _joined(rows.take(in_order)) if rows.num_rows else rows
 
 
 def _starts(rows: pa.Table) -> pa.Array:
@@ -75,17 +57,6 @@ def _starts(rows: pa.Table) -> pa.Array:
     here, before = _neighbours(_column(rows, KEY))
     changes = pc.indices_nonzero(pc.not_equal(here, before)).cast(pa.int64())
     return pa.concat_arrays([pa.array([0], pa.int64()), pc.add(changes, 1)])
-
-
-def _falls(rows: pa.Table) -> pa.Array:
-    """For each row but the first: whether it sorts before the previous row of its key. Keys may be in any order."""
-    equal_so_far = pc.equal(*_neighbours(_column(rows, KEY)))
-    fallen = pc.and_(equal_so_far, False)
-    for name in NUMBERS:
-        here, before = _neighbours(_column(rows, name))
-        fallen = pc.or_(fallen, pc.and_(equal_so_far, pc.less(here, before)))
-        equal_so_far = pc.and_(equal_so_far, pc.equal(here, before))
-    return fallen
 
 
 def _joined(rows: pa.Table) -> pa.Table:

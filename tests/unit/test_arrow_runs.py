@@ -38,23 +38,19 @@ def test_number_that_is_missing_is_named() -> None:
         runs_by_key(rows)
 
 
-@pytest.mark.parametrize("most", [0, 10**6])
-def test_maps_are_those_of_the_rows_themselves(most: int) -> None:
-    @given(st.lists(histories(), min_size=1, max_size=3), st.randoms(use_true_random=False), st.integers(0, 2))
-    def check(found: List[History], chance: random.Random, disorder: int) -> None:
-        rows = [(key, *row) for key, history in enumerate(found) for row in history.rows]
-        if disorder == 1:
-            chance.shuffle(rows)
-        elif disorder:
-            rows = rows + rows[len(rows) // 2 :]
-        cut = chance.randrange(len(rows) + 1)
-        merged = runs_by_key(table(rows[:cut], rows[cut:]), most)
-        for key, history in enumerate(found):
-            if history.rows:
-                assert PartitionMap.of_flat(merged[key]) == PartitionMap.of(history.rows)
-            assert key in merged or not history.rows
-
-    check()
+@given(st.lists(histories(), min_size=1, max_size=3), st.randoms(use_true_random=False), st.integers(0, 2))
+def test_maps_are_those_of_the_rows_themselves(found: List[History], chance: random.Random, disorder: int) -> None:
+    rows = [(key, *row) for key, history in enumerate(found) for row in history.rows]
+    if disorder == 1:
+        chance.shuffle(rows)
+    elif disorder:
+        rows = rows + rows[len(rows) // 2 :]
+    cut = chance.randrange(len(rows) + 1)
+    merged = runs_by_key(table(rows[:cut], rows[cut:]))
+    for key, history in enumerate(found):
+        if history.rows:
+            assert PartitionMap.of_flat(merged[key]) == PartitionMap.of(history.rows)
+        assert key in merged or not history.rows
 
 
 NUMBER = st.integers(0, 30)
@@ -73,7 +69,7 @@ def test_stretches_of_upstream_offsets_joined_one_by_one_are_as_good_as_the_rows
     edges = [-1, *bounds, 10**6]
     stretches = [[row for row in rows if start <= row[1] < end] for start, end in zip(edges, edges[1:])]
 
-    found = runs_by_key(pa.concat_tables(joined(table(each)) for each in stretches), 0)
+    found = runs_by_key(pa.concat_tables(joined(table(each)) for each in stretches))
 
     wanted = {key: array("q", [number for row in rows if row[0] == key for number in row[1:]]) for key, *_ in rows}
     assert {key: said(flat) for key, flat in found.items()} == {key: said(flat) for key, flat in wanted.items()}

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import astuple, fields
 from typing import Dict, FrozenSet, List, Sequence, Tuple
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from mirror_lib.facts import AclBinding, TopicPartition
 from mirror_lib.ledger import events
@@ -31,8 +30,6 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.ledger.tables import EVENTS, TOPIC_ACLS
 
-# How many ranges of a partition `EventTable.left_out` lists.
-RANGES_SHOWN = 20
 CREATED, GIVEN_UP = "created", "given up"
 _OF_ACL = tuple(AclBinding.__dataclass_fields__)
 
@@ -83,23 +80,7 @@ class EventTable:
         return [CutoverStep(*(facts[each.name] for each in fields(CutoverStep))) for facts in found]
 
     def left_out(self, flow: str) -> Dict[TopicPartition, LeftOut]:
-        """The offsets that `on.error: skip` skipped, by partition, since a topic's last re-creation."""
-
-        def query(rows: DataFrame) -> DataFrame:
-            own = rows.where(F.col("flow") == flow)
-            recreated = own.where(F.col("kind") == TOPIC_RECREATED).groupBy("topic").agg(F.max("at").alias("since"))
-            skipped = own.where(F.col("kind") == OFFSETS_SKIPPED).join(recreated, "topic", "left")
-            # After a crash a range may be recorded twice.
-            once = skipped.where("since is null or at > since")
-            once = once.select("topic", "partition", "from_offset", "until_offset").distinct()
-            listed = f"slice(array_sort(collect_list(struct(from_offset, until_offset))), 1, {RANGES_SHOWN})"
-            offsets = F.expr("sum(until_offset - from_offset)").alias("offsets")
-            return once.groupBy("topic", "partition").agg(offsets, F.expr(listed).alias("ranges"))
-
-        return {
-            (row["topic"], row["partition"]): LeftOut(row["offsets"], tuple((a, b) for a, b in row["ranges"]))
-            for row in self._table.collected(query, made_elsewhere=True)
-        }
+        return events.left_out(self._table.of_flow(flow, EVENT_COLUMNS, [OFFSETS_SKIPPED, TOPIC_RECREATED]))
 
 
 class TopicAclTable:

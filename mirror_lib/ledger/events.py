@@ -6,14 +6,18 @@ import json
 from dataclasses import asdict, astuple
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
 
+from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import (
     CUTOVER_STEP,
     INCIDENT_KINDS,
+    OFFSETS_SKIPPED,
     PRODUCER_ID,
     TAKEN_OVER,
+    TOPIC_RECREATED,
     VERIFIED,
     CutoverStep,
     Incident,
+    LeftOut,
     PartitionKey,
     TakeoverRow,
     Verification,
@@ -22,6 +26,8 @@ from mirror_lib.ledger.records import (
 # The columns that the readers below need.
 EVENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "detail", "facts", "at")
 _PLACE = EVENT_COLUMNS[:5]
+# How many ranges of a partition `left_out` lists.
+RANGES_SHOWN = 20
 
 Rows = Iterable[Any]
 # The values of a row, but for its time.
@@ -77,6 +83,20 @@ def producer_ids(rows: Rows) -> Dict[int, FrozenSet[int]]:
     for facts in facts_of(rows, PRODUCER_ID):
         ids.setdefault(facts["lane"], set()).add(facts["producer_id"])
     return {lane: frozenset(own) for lane, own in ids.items()}
+
+
+def left_out(rows: Rows) -> Dict[TopicPartition, LeftOut]:
+    """The offsets that `on.error: skip` skipped, by partition, since a topic's last re-creation."""
+    skipped: Dict[TopicPartition, Set[Tuple[int, int]]] = {}
+    for row in _in_order(rows, OFFSETS_SKIPPED, TOPIC_RECREATED):
+        if row["kind"] == TOPIC_RECREATED:
+            skipped = {place: ranges for place, ranges in skipped.items() if place[0] != row["topic"]}
+        else:  # after a crash a range may be recorded twice
+            skipped.setdefault((row["topic"], row["partition"]), set()).add((row["from_offset"], row["until_offset"]))
+    return {
+        place: LeftOut(sum(until - start for start, until in ranges), tuple(sorted(ranges)[:RANGES_SHOWN]))
+        for place, ranges in skipped.items()
+    }
 
 
 def _in_order(rows: Rows, *kinds: str) -> List[Any]:

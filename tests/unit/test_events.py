@@ -15,9 +15,12 @@ from mirror_lib.ledger import events
 from mirror_lib.ledger.records import (
     CUTOVER_STEP,
     DATA_LOST,
+    OFFSETS_SKIPPED,
+    TOPIC_RECREATED,
     VERIFIED,
     CutoverStep,
     Incident,
+    LeftOut,
     PartitionKey,
     Position,
     TakeoverRow,
@@ -61,6 +64,18 @@ def test_what_was_recorded_is_read_back_in_the_order_of_time(read: List[Dict[str
     assert events.incomplete(read) == {taken(0, True).key}
     assert events.facts_of(read, VERIFIED) == [{**vars(COMPARED), "at": 4.0}]
     assert events.incidents(read) == [{**vars(LOST), "at": 5.0}]
+
+
+def test_skipped_offsets_count_once_and_since_the_topic_was_created_again() -> None:
+    def skipped(topic: str, start: int, until: int) -> events.Values:
+        return events.incident_row(FLOW, "run", 5, Incident(OFFSETS_SKIPPED, topic, 0, start, until, "too large"))
+
+    recreated = events.incident_row(FLOW, "run", 5, Incident(TOPIC_RECREATED, "orders", -1, -1, -1, "re-created"))
+    read = rows(skipped("orders", 1, 2), skipped("other", 9, 12), skipped("other", 5, 6), recreated)
+    assert events.left_out(read) == {("other", 0): LeftOut(4, ((5, 6), (9, 12)))}
+    read += rows(*[skipped("other", 5, 6)] * 5, skipped("orders", 3, 5))[4:]
+    assert events.left_out(read[::-1])[("other", 0)] == LeftOut(4, ((5, 6), (9, 12)))
+    assert events.left_out(read)[("orders", 0)] == LeftOut(2, ((3, 5),))
 
 
 @pytest.mark.parametrize("name", EVENTS.replaced)

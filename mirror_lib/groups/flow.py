@@ -37,7 +37,6 @@ from mirror_lib.groups.moves import GroupMover
 from mirror_lib.groups.survey import Pair, Survey, group_names, of_topic, pairs_of, survey
 from mirror_lib.groups.translation import ACTIVE, FOREIGN, TO_DOWNSTREAM, TO_UPSTREAM, TranslationRules
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.group_offsets import GroupOffsetTable, MoveCompaction
 from mirror_lib.ledger.intervals import Numbers
@@ -83,7 +82,7 @@ class FlowTranslation:
         self._reread_asked = False
         self._topics: Mapping[str, TopicDescription] = {}
         self._moves = GroupOffsetTable(spark, config.state)
-        self._upkeep = Upkeep(flow.name, MoveCompaction(spark, config.state, flow.name, config.history_days))
+        self._upkeep = MoveCompaction(spark, config.state, flow.name, config.history_days)
         self._mover = GroupMover(self._moves, flow.name, self.run_id, self._there, self._changed_topics, self._upkeep)
         self._ahead = PositionsAhead()
         self._checkpoints: Optional[CheckpointWriter] = None

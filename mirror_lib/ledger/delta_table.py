@@ -16,7 +16,6 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from weakref import WeakKeyDictionary
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
@@ -119,9 +118,11 @@ def _refused_for_another(error: Exception) -> bool:
 
 def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
     """Whether a table of another release, in the folder `table`, has rows of `flow`. Raises StateError."""
-    of_table = StateTable(spark, state, TableSchema(table, "", ()))
+    of_table, session = StateTable(spark, state, TableSchema(table, "", ())), own_session(spark)
     with of_table.explained("read"):
-        return of_table.has_rows(F.col("flow") == flow)
+        if not DeltaTable.isDeltaTable(session, of_table.path):
+            return False
+        return bool(session.read.format("delta").load(of_table.path).where(F.col("flow") == flow).take(1))
 
 
 # Spark reads larger tables in parts, and in several tasks.
@@ -150,8 +151,7 @@ class StateTable:
         self._spark = own_session(spark)
         self._schema = schema
         self._counted = False
-        # The columns that the table lacks; `None` until its first read.
-        self._lacks: Optional[List[Column]] = None
+        self._has_columns = False  # whether the table has all columns of this release
         self._is_checked = False
         self._found = False  # whether this object has seen the table
         self._stamp = 0
@@ -167,25 +167,25 @@ class StateTable:
             _VERSIONS[self.path] = newest_version(self._spark, self.path)
         return _VERSIONS[self.path]
 
-    def rows(self, *, made_elsewhere: bool = False) -> Optional[DataFrame]:
+    def rows(self) -> Optional[DataFrame]:
         """The table's current rows, or `None` if it does not exist. Raises StateError if it cannot be read.
 
-        Delta caches for an hour that a folder without a first commit is no table. With `made_elsewhere`, another
-        process may have created it meanwhile: a read checks that, in a fraction of a second.
+        Delta caches for an hour that a folder without a first commit is no table. Another process may have created it
+        meanwhile: a read checks that, in a fraction of a second.
         """
         with self.explained("read"):
             if not self._is_checked:
                 self._refuse_lost_lines(self.path)
                 self._is_checked = True
             with self._creation:
-                if not self._exists() and not (made_elsewhere and self._can_be_read()):
+                if not self._exists() and not self._can_be_read():
                     return None
                 self._found = True
             return self.complete(self._spark.read.format("delta").load(self.path))
 
-    def collected(self, query: Callable[[DataFrame], DataFrame], *, made_elsewhere: bool = False) -> List[Row]:
+    def collected(self, query: Callable[[DataFrame], DataFrame]) -> List[Row]:
         """The rows of `query` over the table; none if it does not exist."""
-        rows = self.rows(made_elsewhere=made_elsewhere)
+        rows = self.rows()
         if rows is None:
             return []
         with self.explained("read"):
@@ -199,7 +199,7 @@ class StateTable:
             return [] if read.rows is None else list(read.rows.to_pylist())
         of_kinds = F.col("kind").isin(*kinds) if kinds else F.lit(True)
         own = (F.col("flow") == flow) & of_kinds
-        found = self.collected(lambda rows: rows.where(own).select(*columns), made_elsewhere=True)
+        found = self.collected(lambda rows: rows.where(own).select(*columns))
         return [row.asDict() for row in found]
 
     def rows_without_spark(
@@ -289,37 +289,27 @@ class StateTable:
         except Exception as error:  # no table yet, no package, or damage that Spark's read reports
             log.debug("%s is not checked: %s", path, cause_of(error))
 
-    def has_rows(self, where: SparkColumn) -> bool:
-        """Whether the table exists and has such rows. Its columns are not checked."""
-        if not DeltaTable.isDeltaTable(self._spark, self.path):
-            return False
-        return bool(self._spark.read.format("delta").load(self.path).where(where).take(1))
-
     def complete(self, rows: DataFrame) -> DataFrame:
         """Add the columns that a table of an older release lacks to its `rows`; the table itself does not change."""
-        # Another process may have added them to the table since its first read.
-        for column in (each for each in self._lacking(rows) if each.name not in rows.columns):
+        for column in self._lacking(rows):
             rows = rows.withColumn(column.name, F.lit(None).cast(column.type))
         return rows
 
     def _lacking(self, rows: DataFrame) -> List[Column]:
-        if self._lacks is None:
-            found = {each.name: int(each.metadata.get(SINCE, 1)) for each in rows.schema.fields}
-            self._lacks = lacking(self._schema, found, self.path)
-        return self._lacks
+        found = {each.name: int(each.metadata.get(SINCE, 1)) for each in rows.schema.fields}
+        return lacking(self._schema, found, self.path)
 
     def _migrate(self) -> None:
         """Add the columns that a table of an older release lacks, before a write. The table must exist."""
-        if self._lacks == []:
+        if self._has_columns:
             return
         with self._creation:  # the second of two flows of a driver finds nothing to add
-            self._lacks = None
             names = [column.name for column in self._lacking(self._spark.read.format("delta").load(self.path))]
             if names:
                 empty = self._described(self._stamped([]))
                 empty.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
                 log.warning("%s: the columns %s were added to a table of an older release", self.path, ", ".join(names))
-            self._lacks = []
+            self._has_columns = True
 
     def _described(self, rows: DataFrame) -> DataFrame:
         columns = self._schema.columns

@@ -9,7 +9,7 @@ from typing import Collection, Mapping, Sequence, Set, Tuple
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
-from mirror_lib.ledger.compaction import TableCompaction
+from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.delta_table import StateTable, seconds_ago
 from mirror_lib.ledger.records import DAY_SECONDS, RACE_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
@@ -20,11 +20,11 @@ _of_move = attrgetter(*_MOVE)
 _REST = tuple(name for name in _MOVE if name not in _WHERE)
 
 
-class MoveCompaction(TableCompaction):
+class MoveCompaction(Upkeep):
     """Compacts the table, and deletes rows of one flow after `days`."""
 
     def __init__(self, spark: SparkSession, state: str, flow: str, days: int) -> None:
-        super().__init__(spark, state, flow, GROUP_OFFSETS)
+        super().__init__(StateTable(spark, state, GROUP_OFFSETS), flow)
         self._days = days
 
     def expire(self) -> None:

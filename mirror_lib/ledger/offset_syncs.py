@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Set, Tuple
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -25,12 +25,11 @@ from mirror_lib.ledger.records import (
     PartitionKey,
     Position,
     RangePositions,
-    TopicPair,
 )
 from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
 from mirror_lib.ledger.run_rows import RunRows, Value, packed, run_rows
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, parts_of, runs_in_parts
-from mirror_lib.ledger.tables import OFFSET_SYNCS, PARTITION_KEY, partition_key
+from mirror_lib.ledger.tables import OFFSET_SYNCS, PARTITION_KEY, partition_key, topic_pair
 from mirror_lib.spark.jobs import shipped
 from mirror_lib.threads import BackgroundCall
 
@@ -48,7 +47,6 @@ STREAM = {
 IS_RANGE = "upstream_until is not null"
 # Only dead-letter records and ranges have a remote partition.
 _IS_EXACT = "remote_partition is null"
-_PAIR = ("source_topic", "source_topic_id", "remote_topic", "remote_topic_id")
 _UPSTREAM_END = "upstream_offset + record_count"
 _DOWNSTREAM_END = "downstream_offset + record_count"
 
@@ -75,11 +73,11 @@ class OffsetSyncTable:
         batch_id: int,
     ) -> None:
         """Add `rows` and the rows of `runs` in one commit."""
+        same: Dict[str, Value] = {"flow": flow, "run_id": run_id, "query_id": query_id, "batch_id": batch_id}
         if len(rows) + sum(map(len, runs)) <= ROWS_IN_A_PLAN:
             single = (*rows, *(row for each in runs for row in each.rows()))
-            self._table.append([_values(flow, row, run_id, query_id, batch_id) for row in single])
+            self._table.append([_values(same, row) for row in single])
             return
-        same: Dict[str, Value] = {"flow": flow, "run_id": run_id, "query_id": query_id, "batch_id": batch_id}
         given = [RunRows(_same(each.like), each.flat) for each in (*runs, *map(_alone, rows))]
         columns = self._table.written_columns
         stream = packed(columns, NUMBERS, given, {**same, OFFSET_SYNCS.stamp: self._table.stamp()})
@@ -93,8 +91,8 @@ class OffsetSyncTable:
 
         If two drivers begin a partition at the same time, one of them gets the other's position.
         """
-        values = [_values(flow, row, run_id, query_id, batch_id) for row in rows]
-        self._table.add_absent(values, ("flow", *PARTITION_KEY))
+        same: Dict[str, Value] = {"flow": flow, "run_id": run_id, "query_id": query_id, "batch_id": batch_id}
+        self._table.add_absent([_values(same, row) for row in rows], ("flow", *PARTITION_KEY))
         standing = self.positions(flow, sorted({row.source_topic for row in rows}))
         return {row.key: standing[row.key] for row in rows}
 
@@ -155,7 +153,7 @@ class OffsetSyncTable:
         checked: the reader must refuse contradictory rows. Re-created topics have another id, so another key. Raises
         StateError if a row lacks a number.
         """
-        every = self._table.rows(made_elsewhere=True)
+        every = self._table.rows()
         if every is None:
             return {}
         with self._table.explained("read"):
@@ -171,7 +169,7 @@ class OffsetSyncTable:
         The stream reports no deleted rows, so its reader must read the whole table now and then. With Delta 2.3 it
         repeats the rows that a compaction or a deletion rewrote, merged as they are then.
         """
-        if self._table.rows(made_elsewhere=True) is None:
+        if self._table.rows() is None:
             return None
         with self._table.explained("read"):
             rows = own_session(self._spark).readStream.format("delta").options(**STREAM).load(self.path)
@@ -216,37 +214,28 @@ class OffsetSyncTable:
 
         return sorted(self._found(flow, query, of), key=itemgetter("last_at"))
 
-    def first(self, flow: str, key: PartitionKey) -> Optional[Position]:
-        """The start of the row with the lowest downstream offset. `None` if the ledger has no row of `key`."""
-        first = self._one(flow, key, lambda: F.min(F.struct("downstream_offset", "upstream_offset")))
-        return None if first is None else Position(first["upstream_offset"], first["downstream_offset"])
+    def history(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
+        """The start of the row with the lowest downstream offset, and the first upstream offset whose record is at or
+        after `downstream_offset`, or would be written there next. `None` if the ledger has no row of `key`.
 
-    def upstream_of(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[int]:
-        """The first upstream offset whose record is at or after `downstream_offset`, or would be written there next.
-
-        For a truncated remote log: a copy from this offset on neither loses nor doubles records. `None` if the ledger
-        has no row of `key`.
+        For a truncated remote log: a copy from that offset on neither loses nor doubles records.
         """
-
-        def value() -> SparkColumn:
-            into_run = F.greatest(F.lit(0), F.lit(downstream_offset) - F.col("downstream_offset"))
-            beyond = F.when(F.expr(_DOWNSTREAM_END) > downstream_offset, F.col("upstream_offset") + into_run)
-            first_beyond = F.min(F.when(F.col("record_count") > 0, beyond))
-            return F.coalesce(first_beyond, F.max(F.expr(_UPSTREAM_END)))
-
-        offset = self._one(flow, key, value)
-        return None if offset is None else int(offset)
-
-    def _one(self, flow: str, key: PartitionKey, value: Callable[[], SparkColumn]) -> Any:
-        """An aggregate over the exact rows of `key`; `None` without a row."""
-        return next((row[0] for row in self._found(flow, lambda rows: rows.where(_is(key)).agg(value()))), None)
+        into_run = F.greatest(F.lit(0), F.lit(downstream_offset) - F.col("downstream_offset"))
+        beyond = F.when(F.expr(_DOWNSTREAM_END) > downstream_offset, F.col("upstream_offset") + into_run)
+        first_beyond = F.min(F.when(F.col("record_count") > 0, beyond))
+        upstream = F.coalesce(first_beyond, F.max(F.expr(_UPSTREAM_END))).alias("upstream")
+        first = F.min(F.struct("downstream_offset", "upstream_offset")).alias("first")
+        for row in self._found(flow, lambda rows: rows.where(_is(key)).agg(first, upstream)):
+            if row["first"] is not None:
+                return Position(row["first"]["upstream_offset"], row["first"]["downstream_offset"]), row["upstream"]
+        return None
 
     def void_from(self, flow: str, key: PartitionKey, downstream_offset: int) -> None:
         """Remove everything from `downstream_offset` on, in one commit: runs are cut there, later rows deleted.
 
         For records that a truncated remote log no longer has. Call it before the mirror copies them again.
         """
-        if self._table.rows(made_elsewhere=True) is None:
+        if self._table.rows() is None:
             return
         beyond = (F.col("flow") == flow) & _is(key) & (F.expr(_DOWNSTREAM_END) > downstream_offset)
         # One MERGE: a delete and an update would be two commits, and a crash between them would leave a wrong ledger.
@@ -260,7 +249,7 @@ class OffsetSyncTable:
         )
 
     def _found(self, flow: str, query: Callable[[DataFrame], DataFrame], of: str = _IS_EXACT) -> List[Row]:
-        return self._table.collected(lambda rows: query(_of(flow, rows, of)), made_elsewhere=True)
+        return self._table.collected(lambda rows: query(_of(flow, rows, of)))
 
 
 def _by_partition(flow: str, rows: DataFrame, parts: int) -> Mapping[PartitionKey, Numbers]:
@@ -282,17 +271,15 @@ def _with_key(rows: DataFrame) -> DataFrame:
     return rows.withColumn(KEY, F.xxhash64(*PARTITION_KEY))
 
 
-def _values(flow: str, row: LedgerRow, run_id: str, query_id: str, batch_id: int) -> Tuple[object, ...]:
-    topics = (row.source_topic, row.remote_topic, row.partition, row.source_topic_id, row.remote_topic_id)
-    offsets = (row.upstream_offset, row.downstream_offset, row.record_count)
-    range_columns = (row.remote_partition, row.upstream_until, row.downstream_until)
-    return (flow, *topics, *offsets, run_id, query_id, batch_id, *range_columns)
+def _values(same: Mapping[str, Value], row: LedgerRow) -> Tuple[object, ...]:
+    values = {**same, **vars(row)}
+    return tuple(values[name] for name, _ in OFFSET_SYNCS.given())
 
 
 def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
     sources = _log_positions(rows, ("source_topic", "partition", "source_topic_id"), "upstream")
     remotes = _log_positions(rows, ("remote_topic", remote_partition, "remote_topic_id"), "downstream")
-    return RangePositions(sources, remotes, frozenset(TopicPair(*(row[name] for name in _PAIR)) for row in rows))
+    return RangePositions(sources, remotes, frozenset(map(topic_pair, rows)))
 
 
 def _log_positions(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[TopicPartition, LogPosition]:
@@ -323,7 +310,7 @@ def _grown(rows: Sequence[Row], remotes: Mapping[TopicPartition, LogPosition]) -
 
 
 def _same(row: LedgerRow) -> Mapping[str, Value]:
-    return {name: getattr(row, name) for name in LedgerRow.__dataclass_fields__ if name not in NUMBERS}
+    return {name: value for name, value in vars(row).items() if name not in NUMBERS}
 
 
 def _alone(row: LedgerRow) -> LedgerRuns:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 import os
+from itertools import starmap
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
 from mirror_lib.ledger.records import RUN_COLUMNS, PartitionKey, TopicPair, latest_run
-from mirror_lib.ledger.tables import EVENTS, SINCE, partition_key
+from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
+from mirror_lib.ledger.tables import EVENTS, SINCE, TOPIC_PAIR, topic_pair
 from mirror_lib.text import without_logins
 
 # By scheme of `state`: deltalake's prefix for the same storage.
@@ -131,21 +133,12 @@ class TableReader:
 
     def copied(self, flow: str) -> Tuple[Set[PartitionKey], Set[TopicPair]]:
         """The partitions of `flow` in the ledger with their numbers kept, and its topics that were repartitioned."""
-        columns = ["source_topic_id", "remote_topic_id", "source_topic", "remote_topic", "partition"]
-        table = self.arrow("offset_syncs", [*columns, "remote_partition", "upstream_until"], flow)
+        table = self.arrow("offset_syncs", [*POSITION_COLUMNS, "remote_topic"], flow)
         if table is None:
             return set(), set()
-        import pyarrow.compute as pc
-
-        is_range = pc.is_valid(table["upstream_until"])
-        plain = table.filter(pc.and_(pc.invert(is_range), pc.is_null(table["remote_partition"])))
-        kept = plain.group_by(columns).aggregate([("partition", "count")])
-        ranges = table.filter(is_range).group_by(columns[:4]).aggregate([("partition", "count")])
-        pairs = {
-            TopicPair(row["source_topic"], row["source_topic_id"], row["remote_topic"], row["remote_topic_id"])
-            for row in ranges.to_pylist()
-        }
-        return set(map(partition_key, kept.to_pylist())), pairs
+        ranges = table.filter(table["upstream_until"].is_valid())
+        pairs = ranges.group_by(list(TOPIC_PAIR)).aggregate([("partition", "count")]).to_pylist()
+        return set(starmap(PartitionKey, last_positions(table))), set(map(topic_pair, pairs))
 
 
 def place_of(state: str) -> str:

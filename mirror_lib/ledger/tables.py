@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, List, Mapping, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.ledger.records import CUTOVER_STEP, PRODUCER_ID, TAKEN_OVER, VERIFIED, PartitionKey
+from mirror_lib.ledger.records import CUTOVER_STEP, PRODUCER_ID, TAKEN_OVER, VERIFIED, PartitionKey, TopicPair
 
 SINCE = "mirror.since"
 
@@ -97,6 +97,14 @@ PARTITION_KEY = ("source_topic_id", "remote_topic_id", "source_topic", "partitio
 def partition_key(row: Any) -> PartitionKey:
     """The partition key of a row, of Spark or of Arrow, with the columns of PARTITION_KEY."""
     return PartitionKey(*(row[name] for name in PARTITION_KEY))
+
+
+# In the order of TopicPair's fields.
+TOPIC_PAIR = ("source_topic", "source_topic_id", "remote_topic", "remote_topic_id")
+
+
+def topic_pair(row: Any) -> TopicPair:
+    return TopicPair(*(row[name] for name in TOPIC_PAIR))
 
 
 OFFSET_SYNCS = TableSchema(

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from mirror_lib.errors import MirrorError, SparkEndedError, VanishedError
 from mirror_lib.event_lines import log_events
-from mirror_lib.ledger.compaction import LedgerCompaction, Upkeep
+from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import (
@@ -75,7 +75,7 @@ class Journal:
         self._runs = RunTable(spark, state)
         self._ledger = OffsetSyncTable(spark, state)
         self._events = EventTable(spark, state)
-        self._upkeep = Upkeep(flow, LedgerCompaction(spark, state, flow))
+        self._upkeep = LedgerCompaction(spark, state, flow)
         self.wrote = False  # whether a row of the ledger was written
         self._positions = BackgroundCall(f"{flow} ledger", lambda: self._ledger.positions(flow))
         self._ranges = BackgroundCall(f"{flow} ranges", lambda: self._ledger.range_positions(flow))
@@ -225,9 +225,7 @@ class Journal:
         """The position of a partition's first row, and the upstream offset that by its rows belongs at
         `downstream_offset`."""
         self.written()
-        first = self._ledger.first(self._flow, key)
-        upstream = self._ledger.upstream_of(self._flow, key, downstream_offset)
-        return None if first is None or upstream is None else (first, upstream)
+        return self._ledger.history(self._flow, key, downstream_offset)
 
     def forget_from(self, key: PartitionKey, downstream_offset: int) -> None:
         """Void the rows about a remote log from an offset on, which the log no longer has.

@@ -109,8 +109,7 @@ def test_a_ledger_that_was_never_written_is_empty_and_stays_absent(ledger: Ledge
 
     assert ledger.table.positions(FLOW) == {}
     assert ledger.table.triples(FLOW) == {}
-    assert ledger.table.upstream_of(FLOW, KEY, 5) is None
-    assert ledger.table.first(FLOW, KEY) is None
+    assert ledger.table.history(FLOW, KEY, 5) is None
     ledger.table.void_from(FLOW, KEY, 5)
     assert not Path(ledger.table.path).exists()
 
@@ -247,9 +246,8 @@ def test_runs_come_merged_and_in_order_and_a_lost_tail_starts_at_the_first_recor
     ledger.append(row(17, 14, 3), row(5, 6, 5))
 
     assert ledger.runs() == [(0, 1, 10), (15, 12, 5)]
-    found = [ledger.table.upstream_of(FLOW, KEY, offset) for offset in (0, 1, 4, 10, 11, 12, 14, 17, 99)]
-    assert found == [0, 0, 3, 9, 15, 15, 17, 20, 20]
-    assert ledger.table.first(FLOW, KEY) == Position(0, 1)
+    found = [ledger.table.history(FLOW, KEY, offset) for offset in (0, 1, 4, 10, 11, 12, 14, 17, 99)]
+    assert found == [(Position(0, 1), upstream) for upstream in (0, 0, 3, 9, 15, 15, 17, 20, 20)]
 
 
 def test_voiding_cuts_the_run_it_meets_and_forgets_what_lies_beyond_in_one_commit(

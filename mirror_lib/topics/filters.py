@@ -47,14 +47,6 @@ class PatternFilter:
             return f"excluded by `{excluded_by}`{self.remarks.get(excluded_by, '')}"
         return "no include pattern matches" if first_match(self.include, name) is None else None
 
-    def spark_pattern(self, *also: str) -> str:
-        """One Java regex for Spark's `subscribePattern` that matches at least every name that is taken.
-
-        `also` are regexes of names that are taken whatever the filter says.
-        """
-        patterns = (*self.include, *also)
-        return "|".join(f"(?:{pattern})" for pattern in patterns) if patterns else "(?!)"
-
 
 @dataclass(frozen=True)
 class PatternConfigFilter:
@@ -102,13 +94,13 @@ def config_excluded(flow: ReplicationFlow, key: str) -> bool:
 
 
 def subscribe_pattern(flow: ReplicationFlow) -> str:
-    """The Java regex that Spark subscribes to for `flow`: its include list, and heartbeats if these are copied. For a
-    user's class Spark watches every topic, because only the class can decide."""
+    """The Java regex that Spark subscribes to, for at least all topics that are copied. For a user's class it is every
+    topic, because only the class can decide."""
     deciding = [TOPIC_FILTER_KEY, *([POLICY_KEY] if flow.heartbeats_replication else [])]
     if any(is_entry_point(named_class(flow, key)) for key in deciding):
         return ".*"
-    also = (".*" + HEARTBEATS,) if flow.heartbeats_replication else ()
-    return PatternFilter(flow.topics).spark_pattern(*also)
+    patterns = (*flow.topics, *([".*" + HEARTBEATS] if flow.heartbeats_replication else []))
+    return "|".join(f"(?:{pattern})" for pattern in patterns) if patterns else "(?!)"
 
 
 def first_match(patterns: Sequence[str], name: str) -> Optional[str]:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from mirror_lib.config.model import IDENTITY_POLICY, MM1_POLICY, ReplicationFlow
+from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import NewTopic, TopicDescription, readable, unreadable
 from mirror_lib.kafka.admin import KafkaCluster
@@ -25,7 +25,6 @@ from mirror_lib.topics.remote_configs import ADMISSION_CONFIGS, REMOTE_STORAGE, 
 log = logging.getLogger(__name__)
 
 VISIBLE_SECONDS = 10.0
-KEEPS_NAMES = (IDENTITY_POLICY, MM1_POLICY)
 
 
 def plan_flow(
@@ -41,23 +40,16 @@ def plan_flow(
 def plan_and_facts(
     flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, flows: Sequence[ReplicationFlow] = ()
 ) -> Tuple[TopicPlan, TopicFacts]:
-    if flow.replication_policy in KEEPS_NAMES:
-        _refuse_onto_itself(flow, source, target, "the identity policy would copy topics onto themselves")
     facts = _read_facts(flow, source, target, flows)
     plan = plan_topics(flow, facts, flows)
     same_name = next((each.remote_topic for each in plan.copied if each.remote_topic == each.source.name), None)
-    if same_name is not None and flow.replication_policy not in KEEPS_NAMES:
-        _refuse_onto_itself(flow, source, target, f"{flow.replication_policy} would copy {same_name} onto itself")
-    return plan, facts
-
-
-def _refuse_onto_itself(flow: ReplicationFlow, source: KafkaCluster, target: KafkaCluster, what: str) -> None:
-    if source.cluster_id() == target.cluster_id():
+    if same_name is not None and source.cluster_id() == target.cluster_id():
         raise RefusedError(
-            f"{flow.name}: both are the same cluster, and {what}",
+            f"{flow.name}: both are the same cluster, and {flow.replication_policy} would copy {same_name} onto itself",
             hint="check bootstrap.servers of both clusters",
             code="MIR-303",
         )
+    return plan, facts
 
 
 def _read_facts(

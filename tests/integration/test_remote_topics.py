@@ -153,7 +153,8 @@ def test_a_replication_factor_that_one_broker_cannot_hold_is_blocked_as_the_brok
     assert apply_plan(plan_flow(flow(name, replication_factor=-1), source, target), target).blocked == ()
 
 
-def test_an_identity_flow_onto_the_same_cluster_is_refused(source: KafkaCluster) -> None:
+def test_an_identity_flow_onto_the_same_cluster_is_refused(source: KafkaCluster, topic_name: Names) -> None:
+    source.create_topics([NewTopic(topic_name("orders"), 1, 1)])
     with pytest.raises(RefusedError, match="same cluster"):
         plan_flow(flow(".*", replication_policy=IDENTITY_POLICY), source, source)
 

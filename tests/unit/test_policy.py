@@ -194,7 +194,6 @@ def test_exclude_beats_include_and_patterns_match_whole_names() -> None:
     names = ("orders", "my-orders", "orders2", "refunds", "axb", "payments.eu")
     assert [name for name in names if topics.why_not(name) is None] == ["orders", "refunds", "axb", "payments.eu"]
     assert topics.why_not("order") == PatternFilter(()).why_not("orders") == UNMATCHED
-    assert PatternFilter(()).spark_pattern() == "(?!)"
 
 
 def test_names_that_kafka_refuses_are_explained() -> None:
@@ -213,6 +212,8 @@ def test_pattern_is_taken_only_where_both_languages_read_it_alike() -> None:
 
 
 def test_spark_subscribes_to_every_topic_that_may_be_copied() -> None:
-    assert PatternFilter(("a|b", "c.*"), ("b",)).spark_pattern() == "(?:a|b)|(?:c.*)"
+    alone: Any = {"topics_exclude": ("b",), "heartbeats_replication": False}
+    assert subscribe_pattern(flow(topics=("a|b", "c.*"), **alone)) == "(?:a|b)|(?:c.*)"
+    assert subscribe_pattern(flow(topics=(), **alone)) == "(?!)"
     assert subscribe_pattern(flow(topics=("orders",))) == "(?:orders)|(?:.*heartbeats)"
     assert subscribe_pattern(flow(topics=("orders",), heartbeats_replication=False)) == "(?:orders)"

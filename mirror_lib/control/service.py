@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Callable, Dict, Generator, Iterator, Mapping, Optional, Sequence, Tuple
 
@@ -38,10 +38,6 @@ class ControlReport:
     acls_deleted: int = 0
     heartbeats: int = 0
     problems: Tuple[str, ...] = ()
-
-    @property
-    def changes(self) -> int:
-        return self.topic_configs + self.acls_created + self.acls_deleted
 
 
 def control_line(report: ControlReport) -> str:
@@ -115,34 +111,15 @@ def pause_after(interval: Optional[float], synced: Synced, taken: float) -> Opti
 LastRun = Callable[[str], Optional[MirrorRun]]
 
 
-class LastClusters:
-    """Refuses a flow whose alias names another cluster than in its last run, before anything is changed.
-
-    The last runs of `flows` are read at the first use, and kept.
-    """
-
-    def __init__(self, last_run: LastRun, flows: Sequence[ReplicationFlow]) -> None:
-        self._last_run, self._flows = last_run, flows
-        self._known: Dict[str, MirrorRun] = {}
-        self._reading = threading.Lock()
-
-    def check(self, ids: Mapping[str, str]) -> None:
-        """Raise `RefusedError` if a cluster of `ids`, by alias, differs from the last run; `StateError`. A flow without
-        a run is accepted."""
-        for flow in self._flows:
-            sides = flow.source.alias, flow.target.alias
-            last = None if ids.keys().isdisjoint(sides) else self._last(flow.name)
-            if last is not None:
-                source, target = ids.get(sides[0], last.source_cluster_id), ids.get(sides[1], last.target_cluster_id)
-                same_clusters(flow.name, (source, target), last.clusters)
-
-    def _last(self, flow: str) -> Optional[MirrorRun]:
-        # Every duty of a flow asks at its start, and one read is enough.
-        with self._reading:
-            last = self._known.get(flow) or self._last_run(flow)
-            if last is not None:
-                self._known[flow] = last
-            return last
+def refuse_other_clusters(last_run: LastRun, flows: Sequence[ReplicationFlow], ids: Mapping[str, str]) -> None:
+    """Raise `RefusedError` if a cluster of `ids`, by alias, differs from the last run of one of `flows`; `StateError`.
+    A flow without a run is accepted."""
+    for flow in flows:
+        sides = flow.source.alias, flow.target.alias
+        last = None if ids.keys().isdisjoint(sides) else last_run(flow.name)
+        if last is not None:
+            source, target = ids.get(sides[0], last.source_cluster_id), ids.get(sides[1], last.target_cluster_id)
+            same_clusters(flow.name, (source, target), last.clusters)
 
 
 @contextmanager
@@ -160,14 +137,16 @@ def background_control(
     In a bounded run all duties run once, before the copy. If the table `runs` has another cluster for an alias, nothing
     is changed. Nor is anything for a flow that `refuse`, by the flow's name, refuses.
     """
-    controls = [
-        _FlowControl(config, flow, book, LastClusters(last_run, [flow]), watcher, flow.copied, refuse.get(flow.name))
-        for flow in flows
-    ]
+    # Every duty of a flow asks at its start, and one read is enough.
+    recorded = lru_cache(maxsize=None)(last_run)
+    controls = []
+    for flow in flows:
+        check = partial(refuse_other_clusters, recorded, [flow])
+        controls.append(_FlowControl(config, flow, book, check, watcher, flow.copied, refuse.get(flow.name)))
     # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
-    reported = LastClusters(last_run, config.flows)
+    check = partial(refuse_other_clusters, recorded, config.flows)
     pairs = map(only_heartbeats, beating_pairs(config, flows))
-    controls += [_FlowControl(config, pair, book, reported, watcher, copies=False) for pair in pairs]
+    controls += [_FlowControl(config, pair, book, check, watcher, copies=False) for pair in pairs]
     duties = [duty for control in controls for duty in control.duties]
     try:
         with running(duties, STOP_SECONDS):
@@ -196,13 +175,13 @@ class _FlowControl:
         config: MirrorConfig,
         flow: ReplicationFlow,
         book: MadeAcls,
-        clusters: LastClusters,
+        check_clusters: Callable[[Mapping[str, str]], None],
         watcher: Watcher,
         copies: bool,
         refuse: Optional[CheckClusters] = None,
     ) -> None:
         self._flow, self._flows, self._watcher = flow, config.flows, watcher
-        self._clusters, self._refuse = clusters, refuse
+        self._check_clusters, self._refuse = check_clusters, refuse
         self._lock = threading.Lock()
         self._standing: Dict[str, Tuple[str, ...]] = {}
         self._heartbeats = HeartbeatWriter(flow, self._check_target, copies)
@@ -243,7 +222,7 @@ class _FlowControl:
     @contextmanager
     def _same_clusters(self) -> Iterator[Tuple[KafkaCluster, KafkaCluster]]:
         with clusters_of(self._flow) as (source, target):
-            self._clusters.check({each.alias: each.cluster_id() for each in (source, target)})
+            self._check_clusters({each.alias: each.cluster_id() for each in (source, target)})
             self._check_brokers(target)
             if self._refuse is not None:
                 self._refuse(source, target)
@@ -253,7 +232,7 @@ class _FlowControl:
         if self._refuse is not None:
             with self._same_clusters():
                 return
-        self._clusters.check({target.alias: target.cluster_id()})
+        self._check_clusters({target.alias: target.cluster_id()})
         self._check_brokers(target)
 
     def _check_brokers(self, target: KafkaCluster) -> None:

@@ -56,10 +56,7 @@ def config_changes(
     flow: ReplicationFlow, source: TopicConfigs, remote: TopicConfigs
 ) -> Mapping[str, Optional[str]]:
     """The new value by key, `None` where the remote topic's override is deleted."""
-    return orders(config_decisions(flow, source, remote))
-
-
-def orders(decisions: Tuple[ConfigDecision, ...]) -> Mapping[str, Optional[str]]:
+    decisions = config_decisions(flow, source, remote)
     return {each.key: each.new_value if each.action == SET else None for each in decisions if each.action != KEEP}
 
 

@@ -13,12 +13,7 @@ import pytest
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
-from mirror_lib.control.service import (
-    RETRY_SECONDS,
-    Duty,
-    LastClusters,
-    pause_after,
-)
+from mirror_lib.control.service import RETRY_SECONDS, Duty, pause_after, refuse_other_clusters
 from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.errors import ClusterError, ConfigError, RefusedError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
@@ -119,12 +114,11 @@ def test_another_cluster_than_that_of_the_last_run_is_refused_before_topics_and_
     tmp_path: Path, ids: Mapping[str, str], other: Optional[str]
 ) -> None:
     config = read(tmp_path, THREE + "  A->B: {}\n  C->A: {}\n", YAML)
-    clusters = LastClusters(last_run, config.flows)
     if other is None:
-        clusters.check(ids)
+        refuse_other_clusters(last_run, config.flows, ids)
         return
     with pytest.raises(RefusedError) as refused:
-        clusters.check(ids)
+        refuse_other_clusters(last_run, config.flows, ids)
     assert refused.value.message == other
 
 

@@ -34,14 +34,58 @@ STOP_IT = (
 
 @dataclass(frozen=True)
 class OtherWriter:
-    """Whether another tool writes to the remote partitions that hold records without rows in the ledger, and why.
+    """What two reads of the target, seconds apart, show of another tool. `None`: this principal cannot read it.
 
-    The reason is empty if there is no such partition: then nothing was checked. `unknown`: what could not be read.
+    `partitions`: the remote partitions with records and without rows in the ledger; without one, mostly nothing was
+    checked. `hosts`: of the members of `group`, the group of MirrorMaker's workers. `heartbeats`: how many of
+    MirrorMaker arrived between the reads. `moved`: the partitions of remote topics and of MirrorMaker's own topics
+    whose log end moved. `topics`: MirrorMaker's own topics.
     """
 
-    state: Writer = Writer.NONE
-    reason: str = ""
-    unknown: str = ""
+    alias: str = ""
+    partitions: int = 0
+    group: str = ""
+    hosts: Optional[Tuple[str, ...]] = ()
+    heartbeats: Optional[int] = 0
+    moved: Tuple[str, ...] = ()
+    topics: Tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> List[str]:
+        """The signs of a tool that runs."""
+        signs = (
+            (self.hosts, f"group {self.group} on {self.alias} has members ({', '.join(self.hosts or ())})"),
+            (self.heartbeats, f"heartbeats of MirrorMaker arrive on {self.alias}"),
+            (self.moved, f"the log end of {some(self.moved, 3)} moves"),
+        )
+        return [sign for found, sign in signs if found]
+
+    @property
+    def state(self) -> Writer:
+        """RUNNING by any sign; an unreadable one is none, and `unknown` names it."""
+        return Writer.RUNNING if self.shown else Writer.ENDED if self.topics else Writer.NONE
+
+    @property
+    def reason(self) -> str:
+        """Empty if nothing was checked."""
+        records = f"{counted(self.partitions, 'remote partition')} with records that the ledger does not have"
+        if self.shown:
+            return "; ".join(self.shown) + (f". There are {records}" if self.partitions else "")
+        if not self.partitions:
+            return ""
+        if self.topics:
+            way = "`mirror takeover CONFIG` resumes where it ended; a run compares these records with the source"
+            return f"{records}; MirrorMaker has {some(self.topics, 1)} on {self.alias}, and has ended: {way} instead"
+        return f"{records}; no other tool writes to them now: a run compares them with the source"
+
+    @property
+    def unknown(self) -> str:
+        unread = (
+            (self.hosts, f"the members of group {self.group} (grant Describe on it)"),
+            (self.heartbeats, "MirrorMaker's heartbeats (grant Read on their topic)"),
+        )
+        closed = " and ".join(what for found, what in unread if found is None)
+        return f"cannot read {closed} on {self.alias}" if closed else ""
 
     def refusal(self, flow: str) -> Optional[RefusedError]:
         if self.state is not Writer.RUNNING:
@@ -52,59 +96,6 @@ class OtherWriter:
     def warning(self, flow: str) -> str:
         """What an operator must know of a run that is not refused; empty if nothing was checked."""
         return "; ".join(filter(None, [f"{flow}: {self.reason}" if self.reason else "", self.unknown]))
-
-
-@dataclass(frozen=True)
-class Signs:
-    """What two reads of the target show, seconds apart. `None`: this principal cannot read it.
-
-    `partitions`: the remote partitions with records and without rows in the ledger. `hosts`: of the members of `group`,
-    the group of MirrorMaker's workers. `heartbeats`: how many of MirrorMaker arrived between the reads. `moved`: the
-    partitions of remote topics and of MirrorMaker's own topics whose log end moved. `topics`: MirrorMaker's own topics.
-    """
-
-    alias: str
-    partitions: int
-    group: str
-    hosts: Optional[Tuple[str, ...]] = ()
-    heartbeats: Optional[int] = 0
-    moved: Tuple[str, ...] = ()
-    topics: Tuple[str, ...] = ()
-
-
-def decide(signs: Signs) -> OtherWriter:
-    """RUNNING by any sign; an unreadable sign is none, and is named."""
-    shown = _shown(signs)
-    records = f"{counted(signs.partitions, 'remote partition')} with records that the ledger does not have"
-    unknown = _unknown(signs)
-    if shown:
-        more = f". There are {records}" if signs.partitions else ""
-        return OtherWriter(Writer.RUNNING, f"{'; '.join(shown)}{more}", unknown)
-    if signs.topics:
-        found = f"{records}; MirrorMaker has {some(signs.topics, 1)} on {signs.alias}, and has ended"
-        way = "`mirror takeover CONFIG` resumes where it ended; a run compares these records with the source instead"
-        return OtherWriter(Writer.ENDED, f"{found}: {way}", unknown)
-    alone = "no other tool writes to them now: a run compares them with the source"
-    return OtherWriter(Writer.NONE, f"{records}; {alone}", unknown)
-
-
-def _shown(signs: Signs) -> List[str]:
-    found = []
-    if signs.hosts:
-        found.append(f"group {signs.group} on {signs.alias} has members ({', '.join(signs.hosts)})")
-    if signs.heartbeats:
-        found.append(f"heartbeats of MirrorMaker arrive on {signs.alias}")
-    if signs.moved:
-        found.append(f"the log end of {some(signs.moved, 3)} moves")
-    return found
-
-
-def _unknown(signs: Signs) -> str:
-    unread: Sequence[str] = [
-        *([f"the members of group {signs.group} (grant Describe on it)"] if signs.hosts is None else []),
-        *(["MirrorMaker's heartbeats (grant Read on their topic)"] if signs.heartbeats is None else []),
-    ]
-    return f"cannot read {' and '.join(unread)} on {signs.alias}" if unread else ""
 
 
 # Between the two reads of what a running tool changes; a busy one writes more often.
@@ -162,7 +153,7 @@ def other_writer(
     time.sleep(max(0.0, began + settle_seconds(flow) - time.monotonic()))
     after = target.offsets(watched, "read_uncommitted")
     moved = [f"{name}-{n}" for (name, n), log in before.items() if after.get((name, n), log).end != log.end]
-    return decide(Signs(target.alias, len(held), str(group), hosts, arrived, tuple(moved), tuple(topics)))
+    return OtherWriter(target.alias, len(held), str(group), hosts, arrived, tuple(moved), tuple(topics))
 
 
 def _before_its_first_record(flow: ReplicationFlow, target: KafkaCluster) -> OtherWriter:
@@ -171,7 +162,7 @@ def _before_its_first_record(flow: ReplicationFlow, target: KafkaCluster) -> Oth
     if workers is None or not may_copy(workers):
         return OtherWriter()
     hosts = {each.host for each in workers.members} or {"a member whose host is unknown"}
-    return decide(Signs(target.alias, 0, group, tuple(sorted(hosts))))
+    return OtherWriter(target.alias, 0, group, tuple(sorted(hosts)))
 
 
 def other_writer_by_tables(

@@ -12,16 +12,16 @@ from mirror_lib.errors import EXIT_REFUSED
 from mirror_lib.facts import TopicDescription, TopicPartition
 from mirror_lib.ledger.records import PartitionKey, TopicPair
 from mirror_lib.replication.start_rules import Writer
-from mirror_lib.takeover.signs import OtherWriter, Signs, decide, settle_seconds, unrecorded
+from mirror_lib.takeover.signs import OtherWriter, settle_seconds, unrecorded
 from tests.unit.configs import AB
 
 FLOW = replace(AB, topics=("orders",))
-ALONE = Signs("B", 2, "A-mm2")
+ALONE = OtherWriter("B", 2, "A-mm2")
 MM2 = ("mm2-offsets.A.internal",)
 
 
 @pytest.mark.parametrize(
-    ("signs", "state"),
+    ("found", "state"),
     [
         pytest.param(ALONE, Writer.NONE, id="no-sign"),
         pytest.param(replace(ALONE, hosts=("/10.0.0.1",)), Writer.RUNNING, id="members"),
@@ -34,15 +34,14 @@ MM2 = ("mm2-offsets.A.internal",)
         pytest.param(replace(ALONE, hosts=None, moved=("A.orders-0",)), Writer.RUNNING, id="unreadable-and-grows"),
     ],
 )
-def test_any_sign_refuses_the_flow_and_an_unreadable_one_is_named(signs: Signs, state: Writer) -> None:
-    found = decide(signs)
+def test_any_sign_refuses_the_flow_and_an_unreadable_one_is_named(found: OtherWriter, state: Writer) -> None:
     assert found.state is state and found.reason
-    assert bool(found.unknown) == (None in (signs.hosts, signs.heartbeats))
+    assert bool(found.unknown) == (None in (found.hosts, found.heartbeats))
     refusal = found.refusal("A->B")
     assert (refusal is None) == (state is not Writer.RUNNING)
     if refusal is not None:
         assert (refusal.code, refusal.exit_code) == ("MIR-340", EXIT_REFUSED)
-        assert all(each in refusal.message for each in (*(signs.hosts or ()), *signs.moved))
+        assert all(each in refusal.message for each in (*(found.hosts or ()), *found.moved))
 
 
 def test_where_nothing_was_checked_nothing_is_reported() -> None:

@@ -208,7 +208,7 @@ def _undo(
     if at == first.previous_offset:
         return Undo(last, at, "already there")
     if at not in (last.new_offset, last.previous_offset):
-        return Undo(last, at, "another client committed since: left unchanged")
+        return Undo(last, at, "another client or a later run committed since: left unchanged")
     if group is not None and group.has_members:
         return Undo(last, at, "the group has members: left alone")
     move = GroupOffset(

@@ -33,7 +33,7 @@ def goes_back_to(found: Undo) -> object:
     return found.done if found.move is None else (found.move.new_offset, found.move.metadata)
 
 
-CHANGED = "another client committed since: left unchanged"
+CHANGED = "another client or a later run committed since: left unchanged"
 
 
 @pytest.mark.parametrize(

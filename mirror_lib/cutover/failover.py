@@ -92,11 +92,11 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
         lines += ["", *table_lines(TOPIC, found.topics, columns)]
     if found.groups:
         lines += ["", *table_lines(GROUPS, found.groups, columns)]
-        lines.append("a group reads again what it read on the source after COMMITTED, and passes no record")
+        lines.append("a group reads again what it read on the source after COMMITTED, and skips no record")
     else:
         way_out = f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}"
         otherwise = "consumers start where auto.offset.reset says"
-        lines += ["", f"no group was moved to the target: {way_out if found.repartitioned else otherwise}"]
+        lines += ["", f"no group offset was committed on the target: {way_out if found.repartitioned else otherwise}"]
     return lines
 
 

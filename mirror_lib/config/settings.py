@@ -74,7 +74,7 @@ OF_MIRRORMAKER: Tuple[Unused, ...] = (
             "rebalance.timeout.ms", "plugin.*", "worker.*", "inter.worker.*", "connect.protocol", "connector.class",
             "connector.client.*", "task.index", "task.shutdown.graceful.timeout.ms", "topic.creation.*",
             "topic.tracking.*", "errors.*", "tasks.max.enforce", "connector.plugin.version", "config.action.reload"),
-           "there is no Connect worker; Spark runs the tasks and state lies under `state`"),
+           "there is no Connect worker; Spark runs the tasks and their state is stored in the folder `state`"),
     Unused(CONVERTERS, "records are copied byte for byte; only ByteArrayConverter is accepted", True,
            ("ByteArrayConverter",)),
     Unused(("key.converter.*", "value.converter.*", "header.converter.*"), "records are copied byte for byte"),

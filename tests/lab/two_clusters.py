@@ -37,7 +37,7 @@ To write orders, one a line, and to read their copies:
   java -cp '{jars}/*' org.apache.kafka.tools.ConsoleProducer --bootstrap-server {primary} --topic orders
   java -cp '{jars}/*' org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server {backup} \\
       --topic primary.orders --from-beginning
-Ctrl-C ends both and removes their data. Then remove ./mirror-state too: it speaks of these clusters."""
+Ctrl-C ends both and removes their data. Then remove ./mirror-state too: it describes these clusters."""
 
 
 def wanted_ports() -> List[int]:

@@ -152,7 +152,7 @@ class ReplicationFlow:
         "default")
     refresh_topics_interval: Optional[float] = key("refresh.topics.interval.seconds", INTERVAL, "600",
         "How often limits of remote topics are read again",
-        differs="each cycle, or every 2 s of a tail, finds new and grown topics",
+        differs="each cycle, or each stage of a tail (`tail.seconds`), copies new and grown topics",
         switch=Setting("refresh.topics.enabled", BOOLEAN, "true", "Copy new topics and partitions while running"),
     )
     config_properties_exclude: Tuple[str, ...] = key("config.properties.exclude", PATTERNS,

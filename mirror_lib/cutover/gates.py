@@ -116,14 +116,14 @@ def _of_groups(flow: ReplicationFlow, state: FlowStatus, source: KafkaCluster) -
 def _of_plan(found: FlowPreview) -> Iterator[Check]:
     gate = partial(_gate, found.flow.name)
     if found.configs is None:
-        yield gate("configs", f"not compared: {found.silent.get('configs', '')}")
+        yield gate("configs", f"not compared ({found.silent.get('configs', '')})")
     else:
         decided = found.configs.items()
         changing = sorted(topic for topic, own in decided if any(each.action != KEEP for each in own))
         said = f"{counted(len(changing), 'remote topic')} differ: {changing[0]}" if changing else "equal"
         yield gate("configs", said, "mirror run CONFIG sends them" if changing else "")
     if found.acls is None:
-        yield gate("acls", f"not compared: {found.silent.get('acls', '')}")
+        yield gate("acls", f"not compared ({found.silent.get('acls', '')})")
     else:
         missing = counted(len(found.acls.create), "ACL")
         said = f"{missing} missing on the target" if found.acls.create else "equal"

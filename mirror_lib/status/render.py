@@ -54,7 +54,8 @@ def facts(status: FlowStatus, moment: Callable[[float], str]) -> List[Tuple[str,
         found.append(("retention", f"by size after about {size(max(0, status.kept_bytes))} more in a partition"))
     if unsized(status.partitions):
         found.append(("retention", unsized(status.partitions)))
-    found.append(("verified", _verified(status.verified, moment)))
+    unread = status.verifications is None
+    found.append(("verified", "unknown" if unread else _verified(status.verified, moment)))
     if status.cutover is not None:
         found.append(("cut-over", _cutover(status.cutover, moment)))
     return found
@@ -63,7 +64,7 @@ def facts(status: FlowStatus, moment: Callable[[float], str]) -> List[Tuple[str,
 def _run(status: FlowStatus, moment: Callable[[float], str]) -> str:
     run = status.run
     if run is None:
-        return "none yet"
+        return "unknown" if status.runs is None else "none yet"
     where = "" if run.driver is None else f" on {run.driver}"
     if run.ended is not None:
         return f"ended {moment(run.ended)}{where}: {'with an error' if run.failed else run.outcome}"
@@ -102,9 +103,11 @@ def _cutover(found: CutoverStatus, moment: Callable[[float], str]) -> str:
 
 def _events(status: FlowStatus) -> List[str]:
     """The last events, the latest first; the rows of one commit have one time."""
+    if status.incidents is None:
+        return ["  events    unknown"]
     found = [
         f"{moment(at)} {line}"
-        for at, rows in groupby(reversed(status.incidents or ()), key=lambda each: each.at)
+        for at, rows in groupby(reversed(status.incidents), key=lambda each: each.at)
         for line in event_lines(rows)
     ]
     if not found:

@@ -451,7 +451,7 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
         return _of_the_cutover(flow)
     if flow.continuous and flow.lag:
         ago = duration(flow.at - run.ended)
-        return [Problem(NOT_RUNNING, f"the flow is not running since {ago}, and has a lag", start_again)]
+        return [Problem(NOT_RUNNING, f"the flow has not run for {ago}, and has a lag", start_again)]
     return []
 
 

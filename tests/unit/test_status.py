@@ -101,6 +101,13 @@ def test_cutover_is_that_of_the_last_step(steps: Sequence[str], status: Optional
     assert cut_over(*steps) == status
 
 
+def test_unreadable_tables_are_unknown_and_not_empty() -> None:
+    """The screen said `none yet`, `never` and `none in 30 days` of a state folder with a damaged ledger."""
+    unread = FlowStatus("A->B", NOW, True, unread=("no",), runs=None, incidents=None, verifications=None)
+    names = ("run", "verified", "events")
+    assert [line.split() for line in status_lines(unread)[1:4]] == [[name, "unknown"] for name in names]
+
+
 def test_flow_that_was_cut_over_needs_no_run_unless_applications_write_on() -> None:
     beats = replace(partition(40, 100), topic="heartbeats", heartbeats=True)
     flow = replace(FLOW, run=replace(RUN, ended=NOW - 120, outcome="ok"), partitions=(beats,))

@@ -97,6 +97,8 @@ def _verify(
         print_lines([flow.name, *report_lines(report, columns())])
     if not (report.topics or missing):
         print_progress(f"{flow.name}: nothing was compared: the flow copies no topic that is on the source")
+    if lacking and report.equal:
+        missing.append("--complete: some records are not copied yet, or wait for an open transaction")
     for sentence in missing:
         print_error(f"{flow.name}: {sentence}")
     return bool(report.topics), code

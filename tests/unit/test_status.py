@@ -102,7 +102,7 @@ def test_cutover_is_that_of_the_last_step(steps: Sequence[str], status: Optional
 
 
 def test_unreadable_tables_are_unknown_and_not_empty() -> None:
-    """The screen said `none yet`, `never` and `none in 30 days` of a state folder with a damaged ledger."""
+    """The screen printed `none yet`, `never` and `none in 30 days` of a state folder with a damaged ledger."""
     unread = FlowStatus("A->B", NOW, True, unread=("no",), runs=None, incidents=None, verifications=None)
     names = ("run", "verified", "events")
     assert [line.split() for line in status_lines(unread)[1:4]] == [[name, "unknown"] for name in names]

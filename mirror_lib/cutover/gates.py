@@ -15,7 +15,7 @@ from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.plan.preview import FlowPreview, preview
-from mirror_lib.status.facts import EQUAL, NOT_RUNNING, TRANSACTIONS, FlowStatus
+from mirror_lib.status.facts import EQUAL, NOT_RUNNING, TRANSACTIONS, FlowStatus, RunStatus
 from mirror_lib.status.read import flow_state
 from mirror_lib.status.render import lag
 from mirror_lib.text import counted, moment, some
@@ -43,8 +43,15 @@ def readiness(config: MirrorConfig, flow: ReplicationFlow) -> Readiness:
         found = preview(flow, source, target, config)
         gates = [*_of_state(state), *_of_writers(found, source), *_of_groups(flow, state, source), *_of_plan(found)]
     held = sum(each.log_end - each.log_start for each in state.partitions)
-    rate = state.run.records_per_second if state.run else None
-    return Readiness(flow.name, tuple(gates), state.lag, rate, held)
+    return Readiness(flow.name, tuple(gates), state.lag, fastest(state.runs or ()), held)
+
+
+def fastest(runs: Sequence[RunStatus]) -> Optional[float]:
+    """The most records per second between two signs of life of `runs`. A run that has caught up is no faster than the
+    source's producers, and says nothing of the copy's speed."""
+    pairs = [pair for run in runs for pair in zip(run.signs, run.signs[1:]) if pair[0].at < pair[1].at]
+    rates = ((later.records - first.records) / (later.at - first.at) for first, later in pairs)
+    return max(rates, default=None) or None
 
 
 def _gate(flow: str, code: str, detail: str, remedy: str = "") -> Check:

@@ -10,10 +10,10 @@ from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.reductions import last_commits
 from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.status.facts import GroupStatus
+from mirror_lib.status.facts import RUN_FAILED, VERIFICATION, GroupStatus
 from mirror_lib.status.read import flow_state, timed
 from mirror_lib.status.render import GROUP
-from mirror_lib.text import Column, counted, duration, grouped, moment, table_lines
+from mirror_lib.text import Column, counted, duration, grouped, moment, one_entry, table_lines
 from mirror_lib.topics.policy import counts
 
 LEDGER = ("source_topic", "remote_topic", "remote_topic_id", "committed_at")
@@ -35,7 +35,7 @@ class RemoteTopic:
 class Failover:
     """A flow without its source. `seen_at`: the last sign of life or commit of the mirror; later records of the source
     are not on the target. `lag`: offsets to copy then, if recorded. `repartitioned`: group offsets cannot be
-    translated. `unread`: what could not be read."""
+    translated. `unread`: what could not be read. `problems`: how the last run and the last verification failed."""
 
     flow: str
     at: float
@@ -45,6 +45,7 @@ class Failover:
     groups: Tuple[GroupStatus, ...]
     repartitioned: bool = False
     unread: Tuple[str, ...] = ()
+    problems: Tuple[str, ...] = ()
 
 
 def failover(config: MirrorConfig, flow: ReplicationFlow) -> Failover:
@@ -59,7 +60,8 @@ def failover(config: MirrorConfig, flow: ReplicationFlow) -> Failover:
     shown = tuple(each for each in topics if counts(flow, each.topic, config.flows))
     groups = tuple(each for each in state.groups if each.moved_at is not None)
     lag = lags[-1] if lags else None
-    return Failover(flow.name, state.at, seen, lag, shown, groups, flow.repartitions, state.unread)
+    problems = tuple(each.what for each in state.problems if each.code in (RUN_FAILED, VERIFICATION))
+    return Failover(flow.name, state.at, seen, lag, shown, groups, flow.repartitions, state.unread, problems)
 
 
 def _topics(target: KafkaCluster, ledger: List[Dict[str, Any]]) -> Tuple[RemoteTopic, ...]:
@@ -87,7 +89,7 @@ def failover_lines(found: Failover, columns: Optional[int] = None) -> List[str]:
     if found.lag:
         lines.append(f"  {counted(found.lag, 'offset')} were not copied then; they are on the source alone")
     lines.append("  records that the source took after that are not on the target; how many cannot be known")
-    lines += [f"  ! {each}" for each in found.unread]
+    lines += [f"  ! {one_entry(each)}" for each in (*found.unread, *found.problems)]
     if found.topics:
         lines += ["", *table_lines(TOPIC, found.topics, columns)]
     if found.groups:

@@ -27,6 +27,7 @@ Rows = Sequence[Mapping[str, Any]]
 RUNNING, DIED = "running", "died"
 # Codes of problems that some readers treat apart.
 NEVER_RAN, NOT_RUNNING, TOPIC_BLOCKED = "never ran", "not running", "topic blocked"
+RUN_FAILED, VERIFICATION = "run failed", "verify"
 TRANSACTIONS = ("hanging transaction", "open transaction")
 EQUAL = "equal"
 HEALTHY, DEGRADED, UNKNOWN = "healthy", "degraded", "unknown"
@@ -438,7 +439,7 @@ def _of_the_run(flow: FlowStatus) -> List[Problem]:
     if run.failed:
         code = CODE.match(run.outcome or "")
         remedy = start_again if code is None else _after(code.group(), start_again)
-        return [Problem("run failed", f"the last run ended with an error: {run.outcome}", remedy)]
+        return [Problem(RUN_FAILED, f"the last run ended with an error: {run.outcome}", remedy)]
     if flow.running:
         return _of_progress(flow, run, start_again)
     if run.killed:
@@ -572,4 +573,4 @@ def _of_verification(flow: FlowStatus) -> List[Problem]:
     if verified is None or verified.verdict == EQUAL:
         return []
     why = "" if verified.first_difference is None else f": {verified.first_difference}"
-    return [Problem("verify", f"the last verification found: {verified.verdict}{why}", "mirror verify CONFIG")]
+    return [Problem(VERIFICATION, f"the last verification found: {verified.verdict}{why}", "mirror verify CONFIG")]

@@ -121,7 +121,7 @@ def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig)
             by_side.setdefault((flow_name, move.cluster), []).append(move)
         if not by_side:
             listed = (
-                f"{run.run_id} ({run.flow}, {counted(run.moves, 'move')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
+                f"{run.run_id} ({run.flow}, {counted(run.moves, 'offset commit')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
                 for run in table.runs()[:5]
             )
             known = ", ".join(listed)

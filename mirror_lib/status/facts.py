@@ -573,4 +573,5 @@ def _of_verification(flow: FlowStatus) -> List[Problem]:
     if verified is None or verified.verdict == EQUAL:
         return []
     why = "" if verified.first_difference is None else f": {verified.first_difference}"
-    return [Problem(VERIFICATION, f"the last verification found: {verified.verdict}{why}", "mirror verify CONFIG")]
+    remedy = "do what docs/run/verify.md says of a verification that fails; mirror verify CONFIG compares again"
+    return [Problem(VERIFICATION, f"the last verification found: {verified.verdict}{why}", remedy)]

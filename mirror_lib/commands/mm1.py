@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import textwrap
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 from mirror_lib.commands.arguments import Commands, add_plain, add_run_options, configured
 from mirror_lib.commands.output import add_json
@@ -29,7 +29,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--state", metavar="DIR", help="the state folder (default ./mirror-state)")
     add_run_options(parser, "copy to the present end of the logs and stop")
     add_json(parser)
-    parser.set_defaults(flow=None)
+    parser.set_defaults(flow=None, stray=())
+    _take_stray_words(parser)
     configured(parser, "run:run_command", mm1_config)
 
 
@@ -40,7 +41,19 @@ def mm1_config(arguments: argparse.Namespace) -> MirrorConfig:
 def _document(arguments: argparse.Namespace) -> Document:
     values: Mapping[str, Any] = vars(arguments)
     given: Given = {option.name: values[option.name] or () for option in OPTIONS if option.name in values}
-    return read_mm1(given, arguments.state)
+    return read_mm1(given, arguments.state, arguments.stray)
+
+
+def _take_stray_words(parser: argparse.ArgumentParser) -> None:
+    """Take words that belong to no option, as MirrorMaker 1 does: they are named, and count for nothing."""
+    parse = parser.parse_known_args
+
+    def with_stray(args: Any = None, namespace: Any = None) -> Tuple[argparse.Namespace, List[str]]:
+        found, rest = parse(args, namespace)
+        found.stray = [word for word in rest if not word.startswith("-")]
+        return found, [word for word in rest if word.startswith("-")]
+
+    parser.parse_known_args = with_stray  # type: ignore[method-assign, assignment]
 
 
 def _add(parser: argparse.ArgumentParser, option: Option) -> None:

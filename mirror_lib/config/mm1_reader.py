@@ -106,11 +106,15 @@ _QUOTES = "\"'"
 _COMMA_IN_BRACES = re.compile(r"\{[^}]*,[^}]*\}")
 
 
-def read_mm1(given: Given, state: Optional[str] = None) -> Document:
-    """Nothing but the files is read, and references in them are not replaced. Raises `ConfigError`."""
+def read_mm1(given: Given, state: Optional[str] = None, stray: Sequence[str] = ()) -> Document:
+    """Nothing but the files is read, and references in them are not replaced. `stray` are words of no option.
+
+    Raises `ConfigError`.
+    """
     _check(given)
     idle = (each for each in OPTIONS if each.status == IGNORED and given.get(each.name))
-    entries = [Entry("", f"--{each.name}", "", f"--{each.name}", ignored=each.reason) for each in idle]
+    entries = [Entry("", word, "", "the command line", ignored="it belongs to no option") for word in stray]
+    entries += [Entry("", f"--{each.name}", "", f"--{each.name}", ignored=each.reason) for each in idle]
     paths, (producer,) = given["consumer.config"], given["producer.config"]
     sources = {f"source{number if number > 1 else ''}": path for number, path in enumerate(paths, start=1)}
     for alias, path in sources.items():

@@ -115,12 +115,13 @@ def test_abort_on_send_fail_is_on_error(tmp_path: Path) -> None:
         assert read(tmp_path, "--whitelist", "a", *options).flows[0].on_error == on_error
 
 
-def test_options_without_meaning_are_accepted_and_named(tmp_path: Path) -> None:
+def test_options_and_words_without_meaning_are_accepted_and_named(tmp_path: Path) -> None:
     ignored = [each for each in OPTIONS if each.status == IGNORED]
     given = [word for each in ignored for word in (f"--{each.name}", *(["1"] if each.metavar else []))]
-    config = read(tmp_path, "--whitelist", "a", *given)
+    config = read(tmp_path, "new.consumer", "--whitelist", "a", "more", *given)
     assert config.flows[0].topics == ("a",)
     expected = [f"--{each.name}: ignored: {each.reason}" for each in ignored]
+    expected += [f"{word}: ignored: it belongs to no option" for word in ("new.consumer", "more")]
     assert [each for each in expected if each not in reported(config)] == []
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Callable, Dict, Generator, Iterator, Mapping, Optional, Sequence, Tuple
 
@@ -111,6 +111,22 @@ def pause_after(interval: Optional[float], synced: Synced, taken: float) -> Opti
 LastRun = Callable[[str], Optional[MirrorRun]]
 
 
+def read_once(last_run: LastRun) -> LastRun:
+    """`last_run` for the duties of a flow, which all ask at their start: one reads, and the others wait for its answer.
+    Only a run is kept: a flow without one is read again, as its first run may have begun meanwhile."""
+    known: Dict[str, MirrorRun] = {}
+    reading = threading.Lock()
+
+    def last(flow: str) -> Optional[MirrorRun]:
+        with reading:
+            found = known.get(flow) or last_run(flow)
+            if found is not None:
+                known[flow] = found
+            return found
+
+    return last
+
+
 def refuse_other_clusters(last_run: LastRun, flows: Sequence[ReplicationFlow], ids: Mapping[str, str]) -> None:
     """Raise `RefusedError` if a cluster of `ids`, by alias, differs from the last run of one of `flows`; `StateError`.
     A flow without a run is accepted."""
@@ -137,14 +153,12 @@ def background_control(
     In a bounded run all duties run once, before the copy. If the table `runs` has another cluster for an alias, nothing
     is changed. Nor is anything for a flow that `refuse`, by the flow's name, refuses.
     """
-    # Every duty of a flow asks at its start, and one read is enough.
-    recorded = lru_cache(maxsize=None)(last_run)
     controls = []
     for flow in flows:
-        check = partial(refuse_other_clusters, recorded, [flow])
+        check = partial(refuse_other_clusters, read_once(last_run), [flow])
         controls.append(_FlowControl(config, flow, book, check, watcher, flow.copied, refuse.get(flow.name)))
     # A pair that is not copied has no runs: the runs of the flows that are copied show the id of its target.
-    check = partial(refuse_other_clusters, recorded, config.flows)
+    check = partial(refuse_other_clusters, read_once(last_run), config.flows)
     pairs = map(only_heartbeats, beating_pairs(config, flows))
     controls += [_FlowControl(config, pair, book, check, watcher, copies=False) for pair in pairs]
     duties = [duty for control in controls for duty in control.duties]

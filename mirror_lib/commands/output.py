@@ -69,7 +69,9 @@ def copied_flows(arguments: argparse.Namespace, config: MirrorConfig) -> List[Re
 
 
 def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
-    found = {cluster.alias: cluster for flow in config.flows for cluster in (flow.source, flow.target)}
+    """As the first flow that names it has it: its client properties may differ from flow to flow."""
+    sides = [cluster for flow in config.flows for cluster in (flow.source, flow.target)]
+    found = {cluster.alias: cluster for cluster in reversed(sides)}
     if alias not in found:
         raise ConfigError(f"there is no cluster {alias} in the file; it has {', '.join(sorted(found))}")
     return found[alias]

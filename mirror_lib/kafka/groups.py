@@ -171,6 +171,13 @@ DESCRIBE = "Describe on the group to this principal"
 COMMIT_BYTES, POSITION_BYTES = 200_000, 100
 
 
+def _away(cluster: Any) -> Mapping[str, KafkaError]:
+    """The brokers that alone have the offsets of some groups, and are no longer in the MetadataResponse."""
+    parts = (part for topic in cluster.topics for part in topic.partitions)
+    away = {str(node) for part in parts if part.leader_id == NO_LEADER for node in part.replica_nodes}
+    return {node: LeaderNotAvailableError() for node in away}
+
+
 class ClusterGroups(ClusterConnection):
     """Lists and describes consumer groups, and reads, commits and deletes their offsets.
 
@@ -237,29 +244,24 @@ class ClusterGroups(ClusterConnection):
         failed = {name: each for name, each in outcomes.items() if isinstance(each, KafkaError)}
         return {name: each for name, each in outcomes.items() if name not in failed}, failed
 
-    def _list_groups(self) -> Tuple[Sequence[Any], Mapping[str, KafkaError]]:
-        """The entries of ListGroups of all brokers, and the failures by broker."""
+    def _list_groups(self, cluster: Any) -> Tuple[Sequence[Any], Mapping[str, KafkaError]]:
+        """The entries of ListGroups of all brokers of a MetadataResponse, and the failures by broker."""
 
         def once(brokers: Sequence[int]) -> Mapping[int, Any]:
             answers = self._client.exchange([(broker, ListGroupsRequest()) for broker in brokers])
             return dict(zip(brokers, map(_listed, answers)))
 
-        brokers = [each.node_id for each in self._live_cluster().brokers]
+        brokers = [each.node_id for each in cluster.brokers]
         listed, failed = self._settle("list groups", brokers, once)
         return list(chain.from_iterable(listed.values())), {str(broker): each for broker, each in failed.items()}
 
     def group_names(self) -> Sequence[str]:
         """Consumer groups, sorted: classic, KIP-848 and simple groups; no share, streams or Connect groups."""
-        listed, silent = self._list_groups()
-        self._unlisted = {**self._away(), **silent}
+        cluster = self._live_cluster(OFFSETS_TOPIC)
+        listed, silent = self._list_groups(cluster)
+        self._unlisted = {**_away(cluster), **silent}
         self._name("groups of brokers not listed", self._unlisted)
         return sorted({each.group_id for each in listed if is_consumer_group(each)})
-
-    def _away(self) -> Mapping[str, KafkaError]:
-        """The brokers that alone have the offsets of some groups, and are no longer listed by the cluster."""
-        parts = (part for topic in self._live_cluster(OFFSETS_TOPIC).topics for part in topic.partitions)
-        away = {str(node) for part in parts if part.leader_id == NO_LEADER for node in part.replica_nodes}
-        return {node: LeaderNotAvailableError() for node in away}
 
     def unlisted_brokers(self) -> Sequence[str]:
         """The ids of the brokers that did not list their groups at the last `group_names`."""
@@ -276,7 +278,7 @@ class ClusterGroups(ClusterConnection):
         # DescribeGroups does not find KIP-848 groups, and the library has no ConsumerGroupDescribe.
         absent = [group for group, each in found.items() if each is None]
         if absent and self._client.accepts(ListGroupsRequest, NAMES_TYPES):
-            listed, silent = self._list_groups()
+            listed, silent = self._list_groups(self._live_cluster())
             newer = {
                 each.group_id: ConsumerGroup(each.group_id, each.group_state, False, ())
                 for each in listed

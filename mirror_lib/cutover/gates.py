@@ -27,7 +27,7 @@ WATCH_SECONDS = 3.0
 @dataclass(frozen=True)
 class Readiness:
     """The conditions (`gates`) of the cut-over of `flow`, and what its time depends on: offsets to copy (`lag`),
-    records a second of the last run (`rate`), `records` on the source."""
+    the most records a second of its runs (`rate`), `records` on the source."""
 
     flow: str
     gates: Tuple[Check, ...]

@@ -433,7 +433,7 @@ class StateTable:
         return self._with_stamp(local_rows(self._spark, self.written_columns, [(*row, now) for row in rows]))
 
     def stamp(self, after: int = 0) -> int:
-        """The commit time of new rows in Unix µs: after `after`, and after those of earlier calls, also where the clock
+        """The commit time of new rows in Unix µs: later than `after` and than each earlier result, also if the clock
         was set back."""
         self._stamp = max(now_micros(), self._stamp + 1, after + 1)
         return self._stamp

@@ -144,7 +144,7 @@ EVERY_TOPIC = "*"
 class AclBinding:
     """One ACL of topics, with the words of Kafka's tools.
 
-    `topic` is a name, a prefix (`pattern_type` PREFIXED), or EVERY_TOPIC as a LITERAL pattern. `principal` is e.g.
+    `topic` is a name, a prefix (`pattern_type` PREFIXED), or `*` (LITERAL) for every topic. `principal` is e.g.
     `User:alice`, `operation` e.g. READ or ALL, `permission` ALLOW or DENY.
     """
 

@@ -17,7 +17,7 @@ TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"
 @dataclass(frozen=True)
 class ConfigDecision:
     """A config in which a remote topic differs from its source, or from `remote.topic.configs`, and what is done: SET
-    to `new_value`, DELETE the override, or KEEP.
+    to `chosen`, else to `source_value`; DELETE the override; or KEEP.
 
     Values are effective, defaults included; `remote_value` is `None` if the target does not know the key.
     """

@@ -31,10 +31,9 @@ class TopicTotal:
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is `None` if everything was copied. `recovered` records were on the target and not in
-    the ledger. `filtered` records were dropped by the flow's change, `None` if they are not counted. After a bounded
-    run `note` has the names in `topics` and `groups` that the source lacks, and patterns without a topic if nothing was
-    copied; `waiting` is about offsets that wait for an open transaction."""
+    """How a flow ended. `error` is `None` if everything was copied; `recovered`, `filtered`: as in a cycle. After a
+    bounded run `note` has the names in `topics` and `groups` that the source lacks, and patterns without a topic if
+    nothing was copied; `waiting` is about offsets that wait for an open transaction."""
 
     flow: str
     records: int

@@ -130,8 +130,7 @@ class Sign:
 class RunStatus:
     """A run as of `at`. `outcome` is `None` while it runs, and if it was killed; `driver`: host and process, if
     recorded. `records_per_second`: between the last two signs of life, or of the whole run. `killed`: its process was
-    on this machine, and has ended. `filtered`: records that the flow's change dropped until the last sign of life;
-    `None` if they are not counted. `signs` begin with its start, at which nothing was copied yet."""
+    on this machine, and has ended. `filtered`: as in a cycle, until the last sign of life."""
 
     DERIVED: ClassVar[Sequence[str]] = ("running",)
 
@@ -145,6 +144,7 @@ class RunStatus:
     records_per_second: Optional[float] = None
     killed: bool = False
     filtered: Optional[int] = None
+    # The first one is of its start, at which nothing was copied yet.
     signs: Tuple[Sign, ...] = field(default=(), metadata=UNPRINTED)
 
     @property

@@ -40,7 +40,7 @@ class CopiedTopic:
 
     `partitions` is the source's count; `remote_topic_id` is `""` until the remote topic exists. `keyed_over`: the
     remote topic's count if keys choose partitions, which must not grow; else `None`. `heartbeats`: a topic of
-    heartbeats. `counted`: see `policy.counts`.
+    heartbeats. `counted`: it counts in lag, health, tables and metrics.
     """
 
     source: TopicDescription

@@ -148,9 +148,7 @@ RUNS = TableSchema(
         Column("records", "bigint", "records copied so far; null at the start"),
         Column("bytes", "bigint", "bytes of the record batches written so far; null at the start"),
         AT,
-        Column(
-            "driver", "string", "host, PID namespace and process id; null in rows of an earlier release", since=2
-        ),
+        Column("driver", "string", "host, PID namespace and process id", since=2),
         Column("lag_records", "bigint", "upstream offsets still to copy; in rows `alive` only", since=2),
         Column("lag_seconds", "double", "age of the oldest last-copied record; in rows `alive` only", since=2),
         Column(

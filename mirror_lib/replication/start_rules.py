@@ -120,8 +120,7 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         Action.STOP,
         "MIR-316",
-        "The offsets of the new source topic start again. With `on.data.loss: continue` its records are appended, and "
-        "those are compared that follow the ledger's rows.",
+        "The offsets of the new source topic start again.",
         {"rows": (Rows.SOME,), "source": (SourceLog.RECREATED,)},
     ),
     Rule(
@@ -133,7 +132,7 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         Action.STOP,
         "MIR-311",
-        "The source lost records that were copied. With `on.data.loss: continue` the copy resumes at its end.",
+        "The source lost records that were copied.",
         {"rows": (Rows.SOME,), "source": (SourceLog.SHORTER,)},
     ),
     Rule(

@@ -20,7 +20,7 @@ _HEAD = """# Parity with MirrorMaker
 <!-- Written by `python -m tools.docs.parity`; change mirror_lib/config/ instead. -->
 
 The keys of MirrorMaker 2 (4.3.1 and earlier) and the options of MirrorMaker 1. `*` stands for any ending.
-[settings.md](settings.md) has values and defaults, [choose.md](../migrate/choose.md) the migration.
+[choose.md](../migrate/choose.md) has the migration.
 
 *Supported* keys work as in MirrorMaker. *Ignored* ones have no effect: `mirror plan CONFIG --all` lists them. A file
 with a *refused* one is not accepted, since it would copy other records.

@@ -32,8 +32,7 @@ in YAML, and ignored in MirrorMaker's and Connect's files.
 Client properties, weakest first: bare, `A.property`, `A->B.source.cluster.property`; then for one kind of client: bare,
 `A->B.consumer.x`, `A.consumer.x` (a warning names each case), `A->B.source.consumer.x`, `A->B.producer.override.x`.
 
-Bare `consumer.`, `producer.` and `admin.` keys count for every flow. YAML maps may be nested:
-`consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
+YAML maps may be nested: `consumer: {isolation.level: read_uncommitted}` is `consumer.isolation.level`.
 
 ## Connectors
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import List, Optional, Tuple, cast
+from typing import Any, List, Sequence, Tuple, cast
 
 import pytest
 from hypothesis import given
@@ -11,64 +11,47 @@ from hypothesis import strategies as st
 
 from mirror_lib.errors import BatchError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.kafka.log_reader import LogEntries
-from mirror_lib.kafka.record_batch import CONTROL, BatchHeader, new_batch, read_header
-from mirror_lib.verify.batches import Equal, Settled, compare_batches, pieces_of, settled
+from mirror_lib.kafka.log_reader import LogEntries, entries
+from mirror_lib.kafka.record_batch import read_header
+from mirror_lib.verify.batches import Settled, compare_batches, pieces_of, settled
 from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range, part_of
-
-Log = List[Tuple[memoryview, Optional[BatchHeader], bool]]
-
-
-def batch(offset: int, count: int, payload: bytes, producer: int = 7, attributes: int = 0) -> bytes:
-    head, body = new_batch(0, count, 5, 5 + count, producer, 0, 0, payload)
-    found = bytearray(head + body)
-    found[0:8] = offset.to_bytes(8, "big")
-    if attributes:
-        found[21:23] = attributes.to_bytes(2, "big")
-    return bytes(found)
+from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker
+from tests.unit.offset_histories import Triple
 
 
-def entry(offset: int, count: int, payload: bytes, producer: int = 7) -> Tuple[memoryview, Optional[BatchHeader], bool]:
-    raw = batch(offset, count, payload, producer)
-    return memoryview(raw), read_header(raw), True
-
-
-def marker(offset: int) -> Tuple[memoryview, Optional[BatchHeader], bool]:
-    raw = batch(offset, 1, b"marker", attributes=CONTROL | 0x10)
-    return memoryview(raw), read_header(raw), False
-
-
-def reader(log: Log, start: int) -> LogEntries:
+def reader(log: Sequence[LogBatch], start: int) -> LogEntries:
     """As a broker answers: from the batch that holds `start` on."""
-    found = [each for each in log if each[1] is not None and each[1].next_offset > start]
-    return cast(LogEntries, iter(found))
+    return cast(LogEntries, entries(fetched([batch for batch in log if batch.next > start])))
 
 
-def copy_of(layout: List[Tuple[int, int, int]]) -> Tuple[Log, Log, List[Tuple[int, int, int]]]:
+def copy_of(layout: List[Triple]) -> Tuple[List[LogBatch], List[LogBatch], List[Triple]]:
     """Both logs of batches of `(records, markers before it on the source, on the remote)`, and their runs."""
-    source: Log = []
-    remote: Log = []
-    runs: List[Tuple[int, int, int]] = []
+    source: List[LogBatch] = []
+    remote: List[LogBatch] = []
+    runs: List[Triple] = []
     up = down = 0
     for number, (records, before, behind) in enumerate(layout):
         source += [marker(up + n) for n in range(before)]
         remote += [marker(down + n) for n in range(behind)]
         up, down = up + before, down + behind
-        payload = f"batch {number}".encode()
-        source.append(entry(up, records, payload))
-        remote.append(entry(down, records, payload, 900))
+        recs = [Rec(b"batch %d" % number)] * records
+        source.append(batch_of(up, recs, producer_id=7))
+        remote.append(batch_of(down, recs, producer_id=900))
         runs.append((up, down, records))
         up, down = up + records, down + records
     return source, remote, runs
 
 
-def range_of(source: Log, remote: Log, runs: List[Tuple[int, int, int]]) -> CopiedRange:
-    logs = [OffsetRange(0, next((each[1].next_offset for each in log[::-1] if each[1]), 0)) for log in (source, remote)]
+def range_of(
+    source: List[LogBatch], remote: List[LogBatch], runs: List[Triple], starts: Tuple[int, int] = (0, 0)
+) -> CopiedRange:
+    ends = [log[-1].next if log else 0 for log in (source, remote)]
+    logs = [OffsetRange(min(start, end), end) for start, end in zip(starts, ends)]
     flat = array("q", [number for run in runs for number in run])
     return copied_range(CopiedPartition("orders", "A.orders", 0, flat, logs[0], logs[1]))
 
 
-def compared(source: Log, remote: Log, copied: CopiedRange, size: int) -> Settled:
+def compared(source: List[LogBatch], remote: List[LogBatch], copied: CopiedRange, size: int) -> Settled:
     found = [
         compare_batches(piece, reader(source, piece.source[0]), reader(remote, piece.remote[0]))
         for piece in pieces_of(0, copied, size)
@@ -81,11 +64,11 @@ LAYOUTS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2), st.integers(0
 
 @given(LAYOUTS, st.integers(1, 40), st.integers(0, 3))
 def test_equal_logs_are_settled_whole_and_records_after_the_ledgers_end_are_counted(
-    layout: List[Tuple[int, int, int]], size: int, more: int
+    layout: List[Triple], size: int, more: int
 ) -> None:
     source, remote, runs = copy_of(layout)
     end = runs[-1][1] + runs[-1][2]
-    remote += [entry(end + 5 * n, 5, b"not entered yet") for n in range(more)]
+    remote += [batch_of(end + 5 * n, [Rec(b"not entered yet")] * 5) for n in range(more)]
     assert compared(source, remote, range_of(source, remote, runs), size) == Settled((), 5 * more)
 
 
@@ -93,7 +76,7 @@ Batches = List[Tuple[int, bytes]]
 
 
 @st.composite
-def damaged_copies(draw: st.DrawFn) -> Tuple[Batches, Batches, List[Tuple[int, int, int]], Tuple[int, int]]:
+def damaged_copies(draw: st.DrawFn) -> Tuple[Batches, Batches, List[Triple], Tuple[int, int]]:
     """Batches of both logs (offset, a byte for each record), what the ledger says, and where the logs begin. The copy
     has other batches, and may lack records, have more of them, or others than the ledger says."""
     records: List[Tuple[int, int]] = []
@@ -107,7 +90,7 @@ def damaged_copies(draw: st.DrawFn) -> Tuple[Batches, Batches, List[Tuple[int, i
     skipped = draw(st.sets(st.integers(0, len(records) - 1), max_size=3))
     copied = [each for n, each in enumerate(records) if n not in skipped]
     remote: Batches = []
-    runs: List[Tuple[int, int, int]] = []
+    runs: List[Triple] = []
     down = 0
     while copied:
         down += draw(st.integers(0, 1))
@@ -140,14 +123,11 @@ def by_record(source: Batches, remote: Batches, part: CopiedRange) -> bool:
 
 @given(damaged_copies(), st.integers(1, 20))
 def test_what_batches_settle_and_what_is_left_together_say_what_the_records_say(
-    made: Tuple[Batches, Batches, List[Tuple[int, int, int]], Tuple[int, int]], size: int
+    made: Tuple[Batches, Batches, List[Triple], Tuple[int, int]], size: int
 ) -> None:
     source, remote, runs, starts = made
-    logs = [[entry(at, len(payload), payload) for at, payload in log] for log in (source, remote)]
-    ends = [log[-1][0] + len(log[-1][1]) if log else 0 for log in (source, remote)]
-    flat = array("q", [number for run in runs for number in run])
-    bounds = [OffsetRange(min(start, end), end) for start, end in zip(starts, ends)]
-    copied = copied_range(CopiedPartition("orders", "A.orders", 0, flat, bounds[0], bounds[1]))
+    logs = [[batch_of(at, [Rec(bytes([n])) for n in payload]) for at, payload in log] for log in (source, remote)]
+    copied = range_of(logs[0], logs[1], runs, starts)
     if not (copied.in_order and copied.runs.records):
         return
     found = compared(logs[0], logs[1], copied, size)
@@ -157,34 +137,17 @@ def test_what_batches_settle_and_what_is_left_together_say_what_the_records_say(
 
 def test_corrupt_batch_is_an_error() -> None:
     source, remote, runs = copy_of([(3, 0, 0)])
-    raw = bytearray(remote[0][0])
+    raw = bytearray(remote[0].raw())
     raw[-1] ^= 1
-    remote[0] = (memoryview(bytes(raw)), remote[0][1], True)
+    damaged: Any = iter([(memoryview(raw), read_header(raw), True)])
     (piece,) = pieces_of(0, range_of(source, remote, runs), 10)
     with pytest.raises(BatchError):
-        compare_batches(piece, reader(source, 0), reader(remote, 0))
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        ([Equal(0, 5, 0), Equal(5, 10, 2)], Settled((), 2)),
-        ([Equal(0, 6, 0), Equal(6, 10, 0)], Settled((), 0)),
-        ([Equal(0, 10, 0), Equal(0, 0, 0)], Settled((), 0)),
-        ([None, Equal(6, 10, 0)], Settled(((0, 6),), 0)),
-        ([Equal(0, 5, 0), None], Settled(((5, 10),), 0)),
-        ([Equal(0, 4, 0), Equal(6, 9, 0)], Settled(((4, 6), (9, 10)), 0)),
-        ([Equal(0, 6, 0), Equal(5, 10, 0)], Settled(((0, 10),), 0)),
-        ([None, None], Settled(((0, 10),), 0)),
-    ],
-)
-def test_pieces_together(found: List[Optional[Equal]], expected: Settled) -> None:
-    assert settled(found, 10) == expected
+        compare_batches(piece, reader(source, 0), damaged)
 
 
 @given(LAYOUTS, st.data())
 def test_what_is_left_is_compared_from_where_the_settled_ends(
-    layout: List[Tuple[int, int, int]], data: st.DataObject
+    layout: List[Triple], data: st.DataObject
 ) -> None:
     source, remote, runs = copy_of(layout)
     copied = range_of(source, remote, runs)

@@ -13,15 +13,6 @@ from mirror_lib.commands.verify import scope_of
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range
-from mirror_lib.verify.verdicts import (
-    EQUAL,
-    NOT_COMPARED,
-    Counts,
-    Finding,
-    PartitionVerdict,
-    TopicVerdict,
-    with_none_in_scope,
-)
 
 
 def ranged(
@@ -31,26 +22,12 @@ def ranged(
     return copied_range(CopiedPartition("t", "r", 0, array("q", chain.from_iterable(runs)), *logs, **more))
 
 
-def test_the_range_is_what_the_ledger_speaks_of_and_the_heads_before_it() -> None:
-    found = ranged((5, 2, 10), (20, 13, 10))
-
-    assert (found.source.read_from, found.source.first, found.source.end, found.source.read_until) == (0, 5, 30, 30)
-    assert (found.remote.read_from, found.remote.first, found.remote.end, found.remote.read_until) == (0, 2, 23, 100)
-
-
 def test_range_ends_with_the_logs_and_begins_with_heads_where_the_remote_log_is_whole() -> None:
     assert ranged((5, 2, 10), from_the_start=False).source.read_from == 5
     assert ranged((5, 2, 10), remote=(1, 100)).source.read_from == 5
     found = ranged((0, 0, 50), source=(0, 40), remote=(0, 30))
     assert (found.source.read_until, found.remote.read_until) == (40, 30)
     assert ranged((0, 0, 50), source_compacted=True).source.read_until == 100
-
-
-def test_both_logs_start_at_the_first_pair_that_both_still_hold() -> None:
-    found = ranged((0, 0, 10), (20, 10, 10), source=(4, 100), remote=(7, 100))
-
-    assert (found.source.read_from, found.remote.read_from) == (7, 7)
-    assert (found.expired_upstream, found.expired_downstream) == (4, 3)
 
 
 def test_behind_runs_that_expired_whole_both_logs_are_read_from_where_these_ended() -> None:
@@ -71,11 +48,6 @@ def test_logs_that_begin_behind_the_ledger_are_told_for_their_records_have_other
     assert not ranged((0, 0, 50), source=(0, 40)).cut_behind and not ranged(source=(60, 100)).cut_behind
 
 
-def test_a_ledger_that_contradicts_itself_is_no_map() -> None:
-    found = ranged((0, 0, 10), (5, 20, 1))
-    assert len(found.runs) == 0 and "contradicts itself" in (found.contradiction or "")
-
-
 def test_what_is_older_than_the_time_is_counted_and_not_read() -> None:
     found = ranged((0, 0, 100), (110, 100, 50), source=(0, 160), remote=(0, 150), since=120)
     assert (found.not_asked, found.expired_upstream, found.runs.records) == (110, 0, 40)
@@ -89,15 +61,6 @@ def test_remote_log_is_read_before_the_first_row_also_where_the_flow_did_not_beg
     assert (found.source.read_from, found.remote.read_from, found.remote.first) == (40, 7, 60)
     assert ranged((40, 60, 10), **late, older=True).remote.read_from == 60
     assert ranged((40, 60, 10), **late, shared=True).remote.read_from == 60
-
-
-def test_partition_out_of_scope_is_neutral_and_a_flow_out_of_scope_is_not_equal() -> None:
-    idle = Finding(ranged((0, 0, 100), since=100), Counts()).verdict()
-    assert (idle.verdict, idle.records) == (EQUAL, 0)
-    topic = TopicVerdict("t", "r", (idle,))
-    busy = TopicVerdict("u", "r", (PartitionVerdict(0, 5, EQUAL),))
-    assert [each.verdict for each in with_none_in_scope([topic, busy])] == [EQUAL, EQUAL]
-    assert [each.verdict for each in with_none_in_scope([topic])] == [NOT_COMPARED]
 
 
 def test_tail_of_a_partition_without_rows_is_not_compared_from_a_later_time() -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
-from typing import Any, Dict, Mapping, Optional, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import StateError
-from mirror_lib.facts import CommittedOffset, OffsetRange, TopicDescription, TopicPartition
-from mirror_lib.groups.decisions import Known, PositionsAhead, decide
-from mirror_lib.groups.map import FlowMaps
 from mirror_lib.groups.mm2_format import (
     Checkpoint,
     Heartbeat,
@@ -23,72 +20,14 @@ from mirror_lib.groups.mm2_format import (
     encode_checkpoint,
     encode_heartbeat,
 )
-from mirror_lib.groups.survey import group_names, pairs_of, survey
-from mirror_lib.groups.translation import TO_DOWNSTREAM
-from mirror_lib.ledger.records import PartitionKey
+from mirror_lib.groups.survey import group_names
 from tests.lab.offset_sync import sync_bytes
+from tests.unit.configs import AB
 
 
-class FakeCluster:
-    """A cluster that describes topics, groups and their offsets."""
-
-    alias = "reported"
-
-    def __init__(
-        self, names: Sequence[str] = (), committed: Optional[Mapping[str, Mapping[TopicPartition, int]]] = None
-    ) -> None:
-        self.described = {name: TopicDescription(name, f"id-{name}", 10) for name in names}
-        self.committed = committed or {}
-
-    def topics(self) -> Mapping[str, TopicDescription]:
-        return self.described
-
-    def group_names(self) -> Sequence[str]:
-        return sorted(self.committed)
-
-    def describe_groups(self, groups: Sequence[str]) -> Mapping[str, Any]:
-        return {}
-
-    def committed_offsets(self, groups: Sequence[str]) -> Mapping[str, Mapping[TopicPartition, CommittedOffset]]:
-        return {g: {at: CommittedOffset(to) for at, to in self.committed.get(g, {}).items()} for g in groups}
-
-    def offsets(self, partitions: Sequence[TopicPartition], isolation_level: str) -> Mapping[Any, OffsetRange]:
-        return {at: OffsetRange(0, 1000) for at in partitions}
-
-
-def committed_to(groups: Mapping[str, Mapping[TopicPartition, int]], maps: FlowMaps) -> Dict[str, Dict[Any, int]]:
-    """The offsets that would be committed on the target, by group and remote partition."""
-    here, there = FakeCluster(["t1", "t2", "t3"], groups), FakeCluster(["source.t1", "source.t2", "source.t3"])
-    source, target = ClusterConfig("source", {}), ClusterConfig("target", {})
-    chosen = ReplicationFlow(source, target, topics=("t1", "t2"), groups_exclude=("g4",))
-    pairs = pairs_of(chosen, (chosen,), here.topics(), there.topics(), TO_DOWNSTREAM)
-    both: Any = (here, there)
-    found = survey(pairs, group_names(chosen, both[0]), *both)
-    moves: Dict[str, Dict[Any, int]] = {}
-    for each in decide(found, Known(maps, {}, "target"), PositionsAhead()):
-        if each.translation.new_offset is not None:
-            moves.setdefault(each.group, {})[each.there] = each.translation.new_offset
-    return moves
-
-
-def copied(topic: str, partition: int, *rows: int) -> Dict[Any, Any]:
-    return {PartitionKey(f"id-{topic}", f"id-source.{topic}", topic, partition): array("q", rows)}
-
-
-def test_groups_are_found_by_both_filters_and_partitions_without_copied_records_are_left_out() -> None:
-    maps = FlowMaps({**copied("t1", 0, 0, 0, 100), **copied("t2", 0, 0, 0, 100), **copied("t3", 0, 0, 0, 100)})
-    groups = {
-        "g1": {("t3", 0): 1, ("t2", 0): 2},
-        "g2": {("t1", 0): 3, ("t2", 0): 4},
-        "g3": {("t3", 0): 5},
-        "g4": {("t1", 0): 6},
-        "g5": {("t1", 0): 10, ("t1", 1): 0},
-    }
-    assert committed_to(groups, maps) == {
-        "g1": {("source.t2", 0): 2},
-        "g2": {("source.t1", 0): 3, ("source.t2", 0): 4},
-        "g5": {("source.t1", 0): 10},
-    }
+def test_groups_are_chosen_by_both_patterns() -> None:
+    here: Any = SimpleNamespace(group_names=lambda: ["g1", "g2", "h1"])
+    assert group_names(replace(AB, groups=("g.*",), groups_exclude=("g2",)), here) == ["g1"]
 
 
 CHECKPOINT, SYNC = Checkpoint("g1", "A.t", 3, 250, 201), PointSync("t", 3, 200, 200)

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
-
 import pytest
 
-from mirror_lib.errors import ConfigError, RefusedError
+from mirror_lib.errors import ConfigError
 from mirror_lib.groups.position_formats import (
     CSV,
     SPARK_JSON,
-    TABLE,
     PositionInput,
     TopicPosition,
     TranslatedPosition,
-    one_position,
     read_positions,
     render,
 )
-
-
-def answers(given: PositionInput, unknown: Optional[int] = None) -> Sequence[TranslatedPosition]:
-    """As if every remote offset lay a thousand further on; for one partition there may be none."""
-    return [
-        TranslatedPosition(
-            *(p.topic, p.partition, p.offset, f"primary.{p.topic}", p.partition),
-            *((None, "held: ahead of the ledger by 5") if p.partition == unknown else (p.offset + 1000, "exact")),
-        )
-        for p in given.positions
-    ]
 
 
 @pytest.mark.parametrize(
@@ -45,35 +30,18 @@ def test_each_form_is_recognised_by_how_it_begins(text: str, form: str) -> None:
     assert read_positions(text, "file") == PositionInput(form, positions)
 
 
-def test_a_position_of_the_command_line_is_answered_by_a_table() -> None:
-    given = one_position("orders", 3, 4711)
-    assert given == PositionInput(TABLE, (TopicPosition("orders", 3, 4711),))
-    row = render(given, answers(given)).split("\n")[1].split()
-    assert row == ["orders", "3", "4711", "primary.orders", "3", "5711", "exact"]
-    assert render(given, answers(given, 3)).endswith("  -  held: ahead of the ledger by 5")
-
-
 def test_csv_is_answered_in_kind_and_says_what_is_not_known() -> None:
-    given = read_positions("topic,partition,offset\norders,0,10\norders,1,20", "file")
-    repartitioned = TranslatedPosition("orders", 2, 30, "all", None, None, "repartitioned")
-    assert render(given, [*answers(given, 1), repartitioned]).split("\n") == [
+    found = [
+        TranslatedPosition("orders", 0, 10, "primary.orders", 0, 1010, "exact"),
+        TranslatedPosition("orders", 1, 20, "primary.orders", 1, None, "held: ahead of the ledger by 5"),
+        TranslatedPosition("orders", 2, 30, "all", None, None, "repartitioned"),
+    ]
+    assert render(PositionInput(CSV, ()), found).split("\n") == [
         "topic,partition,offset,remote_topic,remote_partition,remote_offset,verdict",
         "orders,0,10,primary.orders,0,1010,exact",
         "orders,1,20,primary.orders,1,,held: ahead of the ledger by 5",
         "orders,2,30,all,,,repartitioned",
     ]
-
-
-def test_spark_offset_json_comes_back_in_the_order_given() -> None:
-    given = read_positions('{"orders":{"1":20,"0":10},"clicks":{"0":7}}', "file")
-    assert render(given, answers(given)) == '{"primary.orders":{"1":1020,"0":1010},"primary.clicks":{"0":1007}}'
-
-
-def test_spark_json_with_one_unknown_partition_is_refused_not_half_right() -> None:
-    given = read_positions('{"orders":{"0":10,"1":20}}', "file")
-    with pytest.raises(RefusedError, match="orders-1 at 20: held: ahead of the ledger by 5") as refused:
-        render(given, answers(given, 1))
-    assert refused.value.code == "MIR-351"
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,9 @@ OF = ("billing", "orders", 0)
 
 
 def reached(ahead: PositionsAhead, now: int, mirrored_until: int) -> int:
-    return ahead.reached(OF, CommittedOffset(now, f"m{now}"), mirrored_until).offset
-
-
-def test_position_comes_with_the_metadata_that_was_committed_with_it() -> None:
-    ahead = PositionsAhead()
-    reached(ahead, 10, 5)
-    assert ahead.reached(OF, CommittedOffset(20, "later"), 15) == CommittedOffset(10, "m10")
+    found = ahead.reached(OF, CommittedOffset(now, f"m{now}"), mirrored_until)
+    assert found.metadata == f"m{found.offset}"
+    return found.offset
 
 
 def test_memory_is_bounded_and_a_thinned_one_still_follows_the_mirror() -> None:

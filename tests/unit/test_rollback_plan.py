@@ -9,9 +9,7 @@ import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
 from mirror_lib.groups.moves import REFUSED, Undo, plan_undo
-from mirror_lib.groups.report import UNDONE, undone_offset
 from mirror_lib.ledger.records import GroupOffset
-from mirror_lib.text import document_of, table_lines
 
 ORDERS = ("A.orders", 0)
 EMPTY = ConsumerGroup("billing", "Empty", True, ())
@@ -70,21 +68,3 @@ def test_group_whose_offset_cannot_be_read_is_refused() -> None:
 def test_group_with_members_is_left_alone() -> None:
     for group in (LIVE, replace(EMPTY, state="PreparingRebalance")):
         assert goes_back_to(undo([move(5, 10)], 10, group)) == "the group has members: left alone"
-
-
-def test_undo_of_an_undo_brings_the_first_move_back() -> None:
-    first = undo([move(None, 10)], 10).move
-    assert first is not None and (first.previous_offset, first.new_offset, first.action) == (10, None, "rollback")
-    second = undo([first], None, None).move
-    assert second is not None
-    assert (second.previous_offset, second.new_offset, second.metadata) == (None, 10, "now")
-
-
-def test_table_and_json_say_what_happens_to_each() -> None:
-    undos = [undo([move(None, 10)], 10), undo([move(5, 10)], 11)]
-    assert [line.split()[:7] for line in table_lines(UNDONE, map(undone_offset, undos))[1:]] == [
-        ["billing", "A.orders", "0", "10", "none", "put", "back"],
-        ["billing", "A.orders", "0", "11", "-", "another", "client"],
-    ]
-    document = document_of(undone_offset(replace(undos[0], done="refused: why")))
-    assert (document["group"], document["present_offset"], document["action"]) == ("billing", 10, "refused: why")

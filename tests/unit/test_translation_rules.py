@@ -221,19 +221,6 @@ def test_only_what_no_other_client_moved_counts_as_moved_by_us_alone(
     assert only_we_moved(position, stands, last) is ours
 
 
-@given(histories(), st.data())
-def test_what_is_relative_to_the_offset_names_the_same_records_on_the_remote_log(
-    history: History, data: st.DataObject
-) -> None:
-    """A reader that has processed any records after its offset, and keeps their distances from it."""
-    position = data.draw(st.integers(0, history.end[0]))
-    log = OffsetRange(0, history.end[1] + 2)
-    found = translate(at(position, map=PartitionMap.of(history.rows), log=log, end=history.end[0]))
-    if found.metadata and found.new_offset is not None:
-        for upstream in range(position, history.end[0]):
-            assert history.copied[upstream] - upstream == found.new_offset - position
-
-
 def facts(history: History, data: st.DataObject) -> GroupPosition:
     """Any position and anything that may be true of the other side."""
     offset = st.integers(0, history.end[0] + 3)
@@ -272,21 +259,6 @@ def test_what_is_committed_is_in_the_other_log_forward_and_not_committed_again(
     after = replace(case, present=written, group=case.group or SIMPLE, last=moved_to(written.offset))
     again = translate(after, rules)
     assert not again.commit and (again.verdict, again.new_offset) == (decided.verdict, decided.new_offset)
-
-
-@given(histories(), st.data(), ANY_RULES)
-def test_no_record_that_the_remote_log_holds_is_passed_unread(
-    history: History, data: st.DataObject, rules: TranslationRules
-) -> None:
-    case = replace(facts(history, data), direction=TO_DOWNSTREAM)
-    decided = translate(case, rules)
-    if decided.new_offset is None or case.log is None:
-        return
-    unread = history.read_upstream(case.position.offset)
-    held_by_log = [up for up in unread if case.log.log_start <= history.copied[up] < case.log.end]
-    assert set(held_by_log) <= set(history.read_downstream(decided.new_offset))
-    gone = [up for up in unread if history.copied[up] < case.log.log_start]
-    assert decided.lost >= len([up for up in gone if up >= min(row[0] for row in history.rows)])
 
 
 class MirroredGroup(RuleBasedStateMachine):

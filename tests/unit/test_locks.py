@@ -10,7 +10,7 @@ import pytest
 
 from tests.compat.spark_lines import LINES
 from tests.lab.checkout import ROOT
-from tools.supply import AUDITED, LOCKS, answered, canonical, locked, unlicensed
+from tools.supply import LOCKS, answered, unlicensed
 
 SETUP = (ROOT / "setup.py").read_text(encoding="utf-8")
 SCRIPT = (ROOT / "tests/lab/setup.sh").read_text(encoding="utf-8")
@@ -97,8 +97,3 @@ VULNERABLE = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1"}]}
 )
 def test_vulnerability_is_reported_with_its_package(packages: List[Any], found: Optional[List[str]]) -> None:
     assert answered(json.dumps({"dependencies": packages, "fixes": []})) == found
-
-
-def test_audited_locks_exist_and_have_canonical_names() -> None:
-    assert all((LOCKS / name).is_file() for name in AUDITED)
-    assert all(canonical(name) == name for each in AUDITED for name in locked(each))

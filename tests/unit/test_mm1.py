@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Dict, List
 
@@ -13,19 +12,8 @@ from mirror_lib.config.model import REFUSE, MirrorConfig
 from mirror_lib.config.values import OffsetChoice
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.ledger.records import Position
-from mirror_lib.replication.copy_ranges import OffsetMetadata, noted, read_metadata
 from mirror_lib.topics.plan import select_topics
-from tests.lab.checkout import ROOT
 from tests.lab.mm1_lab import config_of
-
-EXAMPLES = ROOT / "conf" / "examples" / "mm1"
-ADDRESSES = {
-    "PRIMARY_BROKERHOSTS": "a:9092",
-    "SECONDARY_BROKERHOSTS": "b:9092",
-    "SOURCE_BROKERS": "a:9092",
-    "TARGET_BROKERS": "b:9092",
-}
 
 
 def files(folder: Path, **contents: str) -> Dict[str, str]:
@@ -168,28 +156,3 @@ def test_file_that_names_zookeeper_only_is_refused_with_the_key_to_add(tmp_path:
 def test_every_process_of_a_group_and_no_other_has_its_lanes(tmp_path: Path) -> None:
     names = [read(tmp_path, "--whitelist", "a", c=f"group.id={group}\n").name for group in ("g/1", "g 1", "g_1", "g/1")]
     assert names[0] == names[3] and len(set(names)) == 3
-
-
-@pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: str(path.relative_to(EXAMPLES)))
-def test_published_command_is_taken_as_it_stands(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for example in (each for each in script.parent.iterdir() if each.suffix in (".properties", ".conf")):
-        text = example.read_text()
-        for word, address in ADDRESSES.items():
-            text = text.replace(word, address)
-        (tmp_path / example.name).write_text(text)
-    monkeypatch.chdir(tmp_path)
-    *before, command = script.read_text().splitlines()
-    for line in (each for each in before if each.startswith("export ")):
-        name, _, value = line[len("export ") :].partition("=")
-        monkeypatch.setenv(name, value)
-    words = shlex.split(command)
-    assert words[:2] == ["mirror", "mm1"]
-    config = config_of(*words[2:])
-    assert [flow.source.bootstrap_servers for flow in config.flows] == ["a:9092"]
-
-
-def test_note_is_read_back_and_other_metadata_is_none() -> None:
-    for note in (OffsetMetadata("A.or-d_ers", "AbC-_1", 17), OffsetMetadata("orders", "", 0)):
-        committed = noted(note.remote_topic, note.remote_topic_id, Position(7, note.downstream_offset))
-        assert read_metadata(committed.metadata) == note
-    assert read_metadata("") is None and read_metadata("mirror: goes on at offset x of remote topic y") is None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 
@@ -165,12 +165,6 @@ def test_records_that_applications_write_to_a_topic_named_like_heartbeats_are_wo
     assert not is_work("heartbeats") and not is_work("plant.heartbeats", flow_of("plant", "A"))
 
 
-def test_names_and_patterns_that_match_no_topic_are_reported() -> None:
-    found = previewed(cluster("A", topics(orders=1)), cluster("B", {}), topics=("orders", "ordres", "pay.*"))
-    assert found.matchless == ["ordres", "pay.*"]
-    assert "        2  matches no topic of A  `ordres` (did you mean orders?), `pay.*`" in preview_lines(found)
-
-
 @pytest.mark.parametrize(
     ("pattern", "lacking"),
     [
@@ -217,25 +211,6 @@ def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -
     assert "groups: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false" in shown
     assert "acls: not known: A: not allowed to list ACLs (grant Describe on the cluster)" in shown
     assert any(line.startswith("  +  orders") for line in shown)
-
-
-def test_plan_as_json_has_each_decision() -> None:
-    found = json.loads(as_json(example()))
-    assert (found["flow"], "facts" in found, found["exit_code"]) == ("A->B", False, 0)
-    copied = found["topics"]["copied"]
-    grown = [("grows", 12), ("orders", None), ("there", None)]
-    assert [(each["source"]["name"], each["grow_to"]) for each in copied] == grown
-    assert copied[1]["create"]["configs"]["cleanup.policy"] == "compact"
-    (skipped,) = found["topics"]["skipped"]
-    assert (skipped["name"], skipped["reason"], skipped["wanted"]) == ("x.replica", "excluded by `x.*`", False)
-    ((config,),) = (each for each in found["configs"].values() if each)
-    values = [config[name] for name in ("key", "remote_value", "source_value", "action")]
-    assert values == ["retention.ms", "2", "1", "set"]
-    assert [each["topic"] for each in found["acls"]["create"]] == ["A.orders"]
-    assert found["acls"]["skipped"][0]["acl"]["operation"] == "WRITE"
-    statuses = {"billing": "translated", "busy": "left alone", "other": "skipped"}
-    assert {each["group"]: each["status"] for each in found["groups"]} == statuses
-    assert [each["action"] for each in found["internal"]] == ["create", "off"]
 
 
 # --- groups ------------------------------------------------------------------------------------------------------
@@ -303,26 +278,6 @@ def test_rule_that_decides_about_a_topic_is_named_with_its_place(name: str, said
     only = decided_topic(example(topics=("orders",)), "payments", ())
     assert (only.taken, only.exists, only.key, only.place) == (False, False, "topics", "default")
     assert decided_topic(example(copied=False), "orders", ()).verdict.endswith("copy.enabled is false")
-
-
-class Odd:
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def why_not(self, name: str) -> str:
-        return "odd"
-
-
-class Fails(Odd):
-    def why_not(self, name: str) -> str:
-        raise ValueError("no")
-
-
-@pytest.mark.parametrize("kind", [Odd, Fails])
-def test_topic_on_which_a_class_decides_names_its_key(kind: Type[Odd]) -> None:
-    own = f"{__name__}:{kind.__name__}"
-    found = decided_topic(example(topic_filter=own), "there", ())
-    assert (found.taken, found.key) == (False, "topic.filter.class") and own in found.verdict
 
 
 @pytest.mark.parametrize(

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
 from mirror_lib.metrics import FlowMetrics, TopicMetrics, by_topic
-from mirror_lib.progress import (
-    ClusterChecks,
-    FlowProgress,
-    Outage,
-    after,
-    is_news,
-    outage_line,
-    screen_lines,
-    status_line,
-)
+from mirror_lib.progress import ClusterChecks, FlowProgress, Outage, after, is_news, screen_lines, status_line
+from mirror_lib.screen import Screen
 from mirror_lib.text import as_json
-from tests.lab.one_flow import until
-from tests.lab.terminal import CTRL_C, LINES, Terminal, terminal
 
 COPYING = FlowMetrics(
     flow="A->B",
@@ -188,11 +177,6 @@ def test_screen_fits_the_terminal(lines: int, topics: int) -> None:
     assert (f"and {14 - topics} more topics" in shown) == (topics > 0)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(4.6, "4.6 s"), (59.7, "60 s"), (725, "12 min"), (9000, "2 h 30 min")])
-def test_outage_has_its_begin_and_how_long_it_lasted(seconds: float, words: str) -> None:
-    assert outage_line(Outage("A->B", "source", 0.0, seconds)) == f"A->B source back after {words}"
-
-
 def checked(*checks: Tuple[bool, float, float]) -> List[Tuple[Optional[float], bool]]:
     """What is known of a cluster after each check: whether it was answered, and when it began and ended."""
     state, found = ClusterChecks(), []
@@ -219,6 +203,11 @@ def test_screen_shows_an_outage_instead_of_what_the_flow_did_last() -> None:
     assert over[2].text == "  all committed records copied"
 
 
+def test_terminal_without_utf_8_gets_ascii() -> None:
+    console: Any = SimpleNamespace(encoding="latin-1")
+    assert Screen([], console, 2, lambda: None)._drawable("━─ 25 %  a · b…") == "#- 25 %  a | b~"
+
+
 def test_json_holds_the_same_numbers_and_the_rate() -> None:
     document = json.loads(as_json(COPYING))
     assert round(document.pop("records_per_second"), 1) == 20087.5
@@ -229,56 +218,3 @@ def test_topics_of_a_cycle_name_the_partition_with_the_greatest_lag() -> None:
     left = {("orders", 0): 5, ("orders", 1): 9, ("orders", 2): 9, ("audit", 0): 0}
     orders, audit = TopicMetrics("orders", 3, 7, 70, 23, 1, 9), TopicMetrics("audit", 1, 0, 0, 0, 0, 0)
     assert by_topic(left, [("orders", 3, 30), ("orders", 4, 40)]) == (audit, orders)
-
-
-PROGRAM = """\
-import sys, threading, time
-from mirror_lib.metrics import FlowMetrics
-from mirror_lib.progress import after
-from mirror_lib.screen import screen_on_terminal
-
-stop = threading.Event()
-with screen_on_terminal(["A->B"]) as screen, screen.drawn(stop):
-    metrics = FlowMetrics("A->B", 0, 500, 5000, 10.0, 10.0, 1500, 3.0, 0, 0, "copying")
-    screen.flows["A->B"] = after(metrics, None, time.monotonic())
-    print("printed", flush=True)
-    print("logged", file=sys.stderr, flush=True)
-    try:
-        time.sleep(float(sys.argv[1]))
-    finally:
-        stop.set()
-print("summary", sys.stdout.isatty(), sys.stderr.isatty())
-"""
-STOPPING = "stopping: the cycles that run are finished first"
-
-
-def on_screen(seconds: int, interrupted: bool = False, **environment: str) -> Terminal:
-    """The program after its end."""
-    with terminal([sys.executable, "-c", PROGRAM, str(seconds)], **environment) as running:
-        if interrupted:
-            until(lambda: any("copying" in row for row in running.paper.rows), 60)
-            running.press(CTRL_C)
-        running.wait(60)
-        return running
-
-
-def test_printed_lines_are_above_the_table_and_the_summary_below_it() -> None:
-    running = on_screen(2)
-    assert running.code == 0 and running.paper.cursor_visible
-    rows = [row.rstrip() for row in running.paper.rows]
-    heading, flow, *rest = rows[-6:]
-    assert heading == "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA"
-    assert re.fullmatch(r"A->B {26}50 {5}500 B {9}1,500 {7}3\.0 s {8}\d\d s", flow), flow
-    assert rest == ["  ━━━━━━────────────────── 25 %  copying", STOPPING, "summary True True", ""]
-    assert {"printed", "logged"} <= set(rows) and sum(row.startswith("FLOW") for row in rows) == 1
-
-
-def test_interrupted_program_leaves_the_terminal_as_it_was() -> None:
-    running = on_screen(60, interrupted=True)
-    assert running.code != 0 and running.paper.cursor_visible
-    assert any("KeyboardInterrupt" in row for row in running.paper.screen) and len(running.paper.screen) <= LINES
-
-
-def test_terminal_without_utf_8_gets_ascii() -> None:
-    running = on_screen(2, PYTHONIOENCODING="latin-1")
-    assert any("######------------------ 25 %  copying" in row for row in running.paper.rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import socket
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,15 +16,12 @@ import py4j.java_gateway
 import pytest
 from py4j.version import __version__ as version
 
-from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
 from mirror_lib.kafka.java_keystore import py4j_jar
-from mirror_lib.kafka.reach import Access, unreachable
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.table_reader import local_folder, local_refusal
-from mirror_lib.preflight import probe
-from mirror_lib.preflight.executors import _python_failure, on_cluster, refusals
-from mirror_lib.preflight.probe import Finding, examine
+from mirror_lib.preflight.executors import on_cluster, refusals
+from mirror_lib.preflight.probe import Finding
 from mirror_lib.replication import stage
 from mirror_lib.replication.messages import TaskPlan
 from mirror_lib.rows import stage as rows_stage
@@ -33,7 +29,6 @@ from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
 from mirror_lib.spark.jobs import SMALL_BYTES
 from mirror_lib.spark.session import SETTINGS, refuse_settings, refuse_working_folder, silence_traces
-from tests.lab.ports import free_ports
 from tests.unit.logs import task_of
 
 
@@ -159,14 +154,6 @@ def test_masters_but_local_ones_have_executors_of_their_own() -> None:
     assert all(map(on_cluster, ("local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a")))
 
 
-def test_address_that_takes_no_connection_is_found_and_one_that_does_is_not() -> None:
-    (closed,) = free_ports(1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        there = ("127.0.0.1", server.getsockname()[1])
-        found = unreachable([there, ("127.0.0.1", closed), there])
-    assert [address for address, _ in found] == [("127.0.0.1", closed)]
-
-
 def test_each_reason_is_one_refusal_whatever_the_number_of_tasks_that_met_it() -> None:
     lacking = Finding("a", "/usr/bin/python3", ("kafka", "cramjam"))
     away = Finding("b", "/usr/bin/python3", (), ("cannot reach the broker x:9092 of B: timed out",))
@@ -174,22 +161,3 @@ def test_each_reason_is_one_refusal_whatever_the_number_of_tasks_that_met_it() -
     assert [error.exit_code for error in found] == [EXIT_REFUSED] * 2
     assert "kafka, cramjam" in str(found[0]) and "x:9092" in str(found[1])
     assert refusals([Finding("c", "/usr/bin/python3")]) == []
-
-
-def test_worker_that_does_not_come_up_is_refused_with_the_error_of_its_trace() -> None:
-    trace = "Traceback (most recent call last):\n  File x\nImportError: cannot import name 'NotRequired'\n"
-    raised = f"Job aborted\nError from python worker:\n  {trace}PYTHONPATH was:\n  /a:/b\nEOFException"
-    assert "ImportError: cannot import name 'NotRequired'" in str(_python_failure(RuntimeError(raised)))
-
-
-def test_machine_reports_missing_packages_and_then_brokers_that_it_cannot_reach(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mirror_lib.kafka.reach.LOGIN_SECONDS", 1.0)
-    (port,) = free_ports(1)
-    access = Access(ClusterConfig("A", {"bootstrap.servers": f"127.0.0.1:{port}"}), "producer")
-    found = examine(pickle.dumps((access,)))
-    assert found.missing == () and len(found.refusals) == 1
-    monkeypatch.setattr(probe, "PACKAGES", ("json", "no_such_package"))
-    found = examine(b"no pickle")
-    assert (found.missing, found.refusals) == (("no_such_package",), ())

@@ -219,6 +219,7 @@ DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at u
         (dict(matchless=LACKING, run=STOPPED, cutover=CUT_OVER), []),
         (dict(incidents=(SKIPPED,)), ["data lost"]),
         (dict(incidents=(replace(SKIPPED, at=NOW - 2 * DAY),)), []),
+        (dict(incidents=(replace(SKIPPED, kind="topic recreated"),)), []),
         (dict(incidents=(HALTED,)), ["partition stopped"]),
         (dict(incidents=(replace(HALTED, at=NOW - 7200),)), []),
         # The run's own error already names this partition.
@@ -260,20 +261,6 @@ def test_eta_goes_by_how_fast_the_lag_falls() -> None:
     assert replace(falling, run=replace(sign, ended=NOW - 50)).eta_seconds is None
     assert replace(falling, run=replace(sign, signs=(Sign(NOW - 100, 0, 0, 60),))).eta_seconds is None
     assert replace(falling, run=RUN).eta_seconds is None and replace(falling, partitions=()).eta_seconds is None
-
-
-def test_events_of_one_topic_are_one_line_the_latest_first_and_few() -> None:
-    again = [
-        IncidentStatus("topic recreated", "orders", number, 0, 10_000, "the remote topic of orders is new", NOW - 60)
-        for number in range(3)
-    ]
-    added = IncidentStatus("topic added", "audit", -1, -1, -1, "audit is new on the source", NOW - 30)
-    older = [replace(SKIPPED, at=NOW - 9000 - number) for number in range(5, 0, -1)]
-    said = status_lines(replace(FLOW, incidents=(*older, *again, added)))
-    lines = [line for line in said if "event" in line and "mirror help" not in line]
-    words = ("MIR-608", "30,000 offsets of 3 partitions", "MIR-602", "4 older events")
-    assert len(lines) == 4 and all(word in line for word, line in zip(words, lines))
-    assert replace(FLOW, incidents=(*again, added)).state == HEALTHY
 
 
 def test_exit_code_is_that_of_the_worst_flow() -> None:

@@ -7,7 +7,7 @@ from typing import Optional, Tuple
 import pytest
 
 from mirror_lib.kafka.reencoder import read_records
-from mirror_lib.rows.origin import Origin, headers_of, origin_cluster, origin_of, same_topic
+from mirror_lib.rows.origin import Origin, headers_of, origin_cluster, origin_of
 from tests.unit.logs import Rec, batch_of
 
 ORIGIN = Origin("A", "orders", 3, 1234, "Qx7f2k")
@@ -65,20 +65,3 @@ def test_origin_may_have_no_topic_id_and_the_name_of_a_mirror() -> None:
     assert origin_of(body(("mirror.origin", b"A/orders/3/1234/"))) == ORIGIN._replace(topic_id="")
     assert (origin_cluster("mirror", "A"), origin_cluster("eu", "A")) == ("A", "eu:A")
     assert origin_of(body(("mirror.origin", b"eu:A/orders/3/1234/Qx7f2k"))) == ORIGIN._replace(cluster="eu:A")
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("Qx7f2k", "Qx7f2kLmNoPqRsTuVwXyZw", True),
-        ("Qx7f2kLmNoPqRsTuVwXyZw", "Qx7f2kLmNoPqRsTuVwXyZw", True),
-        ("Qx7f2k", "Qx7f2lLmNoPqRsTuVwXyZw", False),
-        ("Qx7f2k", "", True),
-        ("", "Qx7f2kLmNoPqRsTuVwXyZw", True),
-        ("", "", True),
-    ],
-)
-def test_topic_that_was_created_again_is_another_one_and_one_without_an_id_may_be_any(
-    one: str, other: str, same: bool
-) -> None:
-    assert same_topic(one, other) is same_topic(other, one) is same

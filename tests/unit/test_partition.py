@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Tuple, Type
+from typing import Tuple
 
 import pytest
 
 from mirror_lib.copy_job import way_out
-from mirror_lib.errors import FencedError
-from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.kafka.fetcher import Fetched
 from mirror_lib.kafka.producer import Acknowledgement
 from mirror_lib.kafka.record_batch import Producer
-from mirror_lib.ledger.intervals import Run
 from mirror_lib.ledger.records import Incident
 from mirror_lib.replication.flow_state import PartitionState
 from mirror_lib.replication.messages import (
@@ -33,81 +30,22 @@ from tests.unit.logs import Rec, batch_of, fetched, task_of
 REMOTE = ("A.orders", 0)
 
 
-def started(**task: object) -> PartitionCopy:
-    """With three batches of the source."""
-    copy = PartitionCopy(replace(task_of(end=60), **task))  # type: ignore[arg-type]
-    copy.start(Producer(4711, 0))
-    copy.take(0, False, three_batches())
-    return copy
-
-
-def sent(**task: object) -> PartitionCopy:
+def sent(end: int = 60) -> PartitionCopy:
     """With the first batch on the way, and two that wait for the answer."""
-    copy = started(**task)
+    copy = PartitionCopy(task_of(end=end))
+    copy.start(Producer(4711, 0))
+    copy.take(0, False, fetched([batch_of(n, [Rec(b"%d" % (n + i)) for i in range(20)]) for n in (0, 20, 40)], end=60))
     send_all(copy)
     return copy
 
 
-def three_batches() -> Fetched:
-    return fetched([batch_of(n * 20, [Rec(b"%d" % (n * 20 + i)) for i in range(20)]) for n in range(3)], end=60)
-
-
-def send_all(copy: PartitionCopy) -> int:
-    sent = 0
+def send_all(copy: PartitionCopy) -> None:
     while copy.ready_bytes():
         copy.take_ready()
-        sent += 1
-    return sent
 
 
 def answer(copy: PartitionCopy, base_offset: int, error: int = 0) -> None:
     copy.acknowledge(Acknowledgement(REMOTE, error, base_offset, ""))
-
-
-def test_only_the_first_batch_goes_out_before_the_target_took_one() -> None:
-    copy = started()
-    assert send_all(copy) == 1 and not copy.finished(True)
-    answer(copy, 0)
-    assert send_all(copy) == 2
-
-
-def test_batch_that_landed_elsewhere_stops_the_partition_unless_the_topic_is_shared() -> None:
-    copy, shared = sent(), sent(shared=True)
-    answer(copy, 1)
-    report = copy.report()
-    assert stop_of(report).refused
-    assert "expected at offset 0" in str(report.stopped) and "written at 1" in str(report.stopped)
-    assert (len(copy.syncs), report.position) == (0, 0)
-    answer(shared, 5)
-    assert list(shared.syncs) == [Run(0, 5, 20)]
-
-
-@pytest.mark.parametrize(("code", "error"), [(47, FencedError), (90, FencedError), (6, Disconnected)])
-def test_answer_that_fences_or_tells_nothing_ends_the_lane(code: int, error: Type[Exception]) -> None:
-    with pytest.raises(error):
-        answer(sent(), -1, code)
-
-
-def test_refused_batch_stops_the_partition_and_names_its_offsets() -> None:
-    copy = sent()
-    answer(copy, 0)
-    send_all(copy)
-    answer(copy, -1, 10)
-    answer(copy, -1, 45)
-    report = copy.report()
-    assert (stop_of(report).rejected, report.position) == ((20, 40), 20)
-    assert not stop_of(report).refused and "max.message.bytes" in str(report.stopped)
-    assert copy.finished(False)
-
-
-def test_rejected_record_stops_the_partition_once_all_before_it_is_acknowledged() -> None:
-    copy = sent()
-    copy.drain_then_stop("too large", 60, 61)
-    assert copy.report().stopped is None
-    for base in (0, 20, 40):
-        answer(copy, base)
-        send_all(copy)
-    assert (stop_of(copy.report()).rejected, copy.report().position) == ((60, 61), 60)
 
 
 def test_stop_for_safety_before_a_rejected_record_skips_nothing() -> None:

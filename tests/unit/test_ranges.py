@@ -173,27 +173,6 @@ def test_next_range(flow: ReplicationFlow, position: int, decision: str) -> None
     assert said(next_range(flow, KEY, Position(position, 10), SOURCE)) == decision
 
 
-@pytest.mark.parametrize(
-    ("decided", "words"),
-    [
-        (next_range(FAIL, KEY, Position(40, 10), SOURCE),
-            "orders-0: offsets 40 to 99 left the source's log before they were copied; "
-            "set on.data.loss: continue to resume from there"),
-        # Kafka Streams purges its topics.
-        (next_range(FAIL, replace(KEY, source_topic="app-by-key-repartition"), Position(40, 10), SOURCE),
-            ".*-repartition to topics.exclude"),
-        (first(known=at(600, 200), key=NEW_SOURCE),
-            "orders was deleted and created again on the source; "
-            "set on.data.loss: continue to append the new topic's records after the old ones"),
-        (first(start=Start(40, "group g")), "orders-0: group g is at offset 40, and the source's log starts at 100"),
-        (first(start=Start(501, "group g")), "group g is at offset 501, and the source's log ends at 500"),
-        (first(CONTINUE, start=Start(200, "group g", 301)), "the remote log, which ends at 300"),
-    ],
-)  # fmt: skip
-def test_refusal_names_the_offsets_and_what_to_do(decided: Range, words: str) -> None:
-    assert words in (decided.refused or "")
-
-
 def cut(flow: ReplicationFlow, begins: Position, upstream_offset: int, target: OffsetRange = TARGET) -> Range:
     """The ledger is at 400:350 and begins there; at the end of the remote log belongs that upstream offset."""
     return healed(flow, first(known=at(400, 350), target=target), SOURCE, begins, upstream_offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Set, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import pyarrow as pa
 import pytest
@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from mirror_lib.config.record_change import RecordChange
 from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL
 from mirror_lib.kafka.reencoder import build_batches, cut
 from mirror_lib.rows.columns import REMOTE, PartitionRows, columns_of, partition_rows
 from mirror_lib.rows.origin import Provenance
-from mirror_lib.rows.transform import RemoteNames, needless
 from mirror_lib.rows.writer import _widened
 from tests.lab.arrow_rows import with_columns, without
 
@@ -133,26 +131,6 @@ def test_header_without_a_name_is_refused() -> None:
     headers = pa.array([[{"key": None, "value": b"v"}]], HEADERS)
     with pytest.raises(ValueError, match="without a name"):
         columns_of(with_columns(rows, headers=headers), None)
-
-
-@pytest.mark.parametrize(
-    "change, remotes, kept",
-    [
-        (RecordChange(), [("a", "x")], {"source_partition"}),
-        (RecordChange(select="*"), [("a", "x"), ("b", "y")], {"source_partition", "source_topic"}),
-        (RecordChange(where="true"), [("a", "x")], {"source_partition", "failure"}),
-        (RecordChange(select="*, null as key"), [("a", "x")], {"source_partition", "failure"}),
-        (RecordChange(provenance=False), [("a", "x")], {"source_partition"}),
-        (RecordChange(partitioner="key"), [("a", "x")], {"source_partition", *REMOTE}),
-        (RecordChange(transform="m:f"), [("a", "x")], {"source_partition", "source_topic", "failure"}),
-        (RecordChange(where="true", dead_letter_topic="dead"), [("a", "x")], {"source_partition", *REMOTE, "failure"}),
-    ],
-)
-def test_a_row_comes_with_what_a_task_cannot_tell_without_it(
-    change: RecordChange, remotes: List[Tuple[str, str]], kept: Set[str]
-) -> None:
-    gone = needless(change, RemoteNames(dict(remotes), {remote: 1 for _, remote in remotes}))
-    assert {"source_topic", "source_partition", "failure", *REMOTE} - set(gone) == kept
 
 
 def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:

@@ -24,10 +24,10 @@ RECORDS = b"r" * 600_000
 ANSWERS, THROTTLED_MS = 4, 500
 
 
-def whole_answer(number: int) -> bytes:
+def whole_answer(number: int, records: bytes = RECORDS) -> bytes:
     topic, part = FetchResponse.FetchableTopicResponse, FetchResponse.FetchableTopicResponse.PartitionData
     reported = part(partition_index=0, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=0,
-                aborted_transactions=None, preferred_read_replica=-1, records=RECORDS)  # fmt: skip
+                aborted_transactions=None, preferred_read_replica=-1, records=records)  # fmt: skip
     answer = FetchResponse(0, 0, 0, [topic(topic="orders", topic_id=None, partitions=[reported])])
     return framed(number, answer)
 
@@ -38,7 +38,7 @@ def framed(number: int, answer: FetchResponse) -> bytes:
 
 
 @contextmanager
-def connected() -> Iterator[Any]:
+def connected(timeout_ms: int = REQUEST_MS) -> Iterator[Any]:
     """A loop, a connection over it that is ready, and the other end."""
     loop, listener = BrokerLoop(slow_task_threshold_secs=0), socket.create_server(("127.0.0.1", 0))
     ours = socket.create_connection(listener.getsockname())
@@ -46,7 +46,7 @@ def connected() -> Iterator[Any]:
     listener.close()
     ours.setblocking(False)
     versions = BrokerVersionData(api_versions={1: (4, VERSION)})
-    connection = BrokerConnection(loop, node_id=1, broker_version_data=versions, request_timeout_ms=REQUEST_MS)
+    connection = BrokerConnection(loop, node_id=1, broker_version_data=versions, request_timeout_ms=timeout_ms)
     connection.throttle = Throttle()
     connection.connection_made(BulkTransport(loop, ours))
     connection._init_complete()

@@ -7,7 +7,7 @@ import struct
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 from hypothesis import given, settings
@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from mirror_lib.errors import ConfigError, RefusedError
 from mirror_lib.facts import ConsumerGroup, GroupMember, OffsetRange
 from mirror_lib.groups.mm2_format import PointSync
-from mirror_lib.kafka.log_reader import Entry, entries
-from mirror_lib.ledger.records import PartitionKey, Position
+from mirror_lib.ledger.records import Position
 from mirror_lib.takeover.origin import (
     Origin,
     connect_positions,
@@ -26,24 +25,12 @@ from mirror_lib.takeover.origin import (
     parse_origin,
     sync_histories,
 )
-from mirror_lib.takeover.verdicts import (
-    KNOWN,
-    NOTHING,
-    REFUSED,
-    TAKE_OVER,
-    Known,
-    PartitionTakeover,
-    Verdict,
-    decide,
-    decide_known,
-    moved,
-    takeover_lines,
-)
+from mirror_lib.takeover.verdicts import KNOWN, NOTHING, REFUSED, TAKE_OVER, Known, Verdict, decide, decide_known, moved
 from mirror_lib.takeover.walk import LONGEST_GAP, PartitionLogs, Unproven
-from mirror_lib.text import as_json
 from tests.lab.flows import flow_of
 from tests.lab.offset_sync import sync_bytes
-from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, fetched, marker
+from tests.unit.logs import LOG_APPEND_TIME, NOON, LogBatch, Rec, batch_of, marker
+from tests.unit.test_reconcile import from_offset, numbered
 
 ORDERS = ("orders", 0)
 
@@ -63,7 +50,9 @@ class Copied(PartitionLogs):
     pairs: List[Tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__init__(self.entries_of_source, self.entries_of_remote, self.first_of)
+        super().__init__(
+            lambda at, _: from_offset(self.source, at), lambda at: from_offset(self.remote, at), self.first_of
+        )
         records = [pair for batch in self.source for pair in batch.records]
         for start, until in self.attempts:
             reported: Optional[int] = None
@@ -81,47 +70,22 @@ class Copied(PartitionLogs):
     def end(self) -> int:
         return self.remote[-1].next if self.remote else 0
 
-    @property
-    def source_end(self) -> int:
-        return self.source[-1].next
-
-    def entries_of_source(self, offset: int, isolation: int) -> Iterator[Entry]:
-        return _entries(self.source, offset)
-
-    def entries_of_remote(self, offset: int) -> Iterator[Entry]:
-        return _entries(self.remote, offset)
-
     def first_of(self, timestamp: int) -> int:
         late = (at for batch in self.remote for at, rec in batch.records if rec.timestamp >= timestamp)
         return next(late, -1)
 
     def known(self, kept: Optional[int], **changes: object) -> Known:
-        start = self.remote[0].base if self.remote else 0
-        known = Known(
-            kept,
-            self.syncs,
-            OffsetRange(self.source[0].base, self.source_end),
-            OffsetRange(start, self.end),
-            self.end,
-            100,
-        )
-        return replace(known, **changes)  # type: ignore[arg-type]
+        source = OffsetRange(self.source[0].base, self.source[-1].next)
+        remote = OffsetRange(self.remote[0].base if self.remote else 0, self.end)
+        return replace(Known(kept, self.syncs, source, remote, self.end, 100), **changes)  # type: ignore[arg-type]
 
     def without_syncs(self) -> Copied:
         self.syncs = []
         return self
 
 
-def _entries(log: Sequence[LogBatch], offset: int) -> Iterator[Entry]:
-    return entries(fetched([batch for batch in log if batch.next > offset]))
-
-
-def numbered(count: int, stem: str = "v") -> List[Rec]:
-    return [Rec(b"%s %d" % (stem.encode(), n), b"k%d" % n) for n in range(count)]
-
-
-def source_of(count: int, base: int = 0) -> List[LogBatch]:
-    return [batch_of(base + n, [rec]) for n, rec in enumerate(numbered(count))]
+def source_of(count: int) -> List[LogBatch]:
+    return [batch_of(n, [rec]) for n, rec in enumerate(numbered(count))]
 
 
 def mapped(verdict: Verdict) -> Dict[int, int]:
@@ -215,15 +179,6 @@ def test_nothing_is_said_of_what_lies_before_a_hole_in_the_remote_log_and_compac
     assert compacted.walk(Position(0, 0), {100: [100]}).upstream_end == 200
 
 
-def test_gaps_in_the_source_and_markers_on_the_target_are_stepped_over() -> None:
-    source = source_of(10) + source_of(10, base=14)
-    case = Copied(source, [(0, 12), (12, 24)])
-    case.remote.append(marker(case.end))
-    verdict = decide(case.known(20), case)
-    assert_true(case, verdict)
-    assert verdict.resumes_at == Position(24, 21) and len(verdict.runs) == 2
-
-
 def test_record_without_a_timestamp_got_one_from_the_producer() -> None:
     source = [batch_of(0, [Rec(b"v", timestamp=-1)])]
     case = Copied(source, [(0, 1)])
@@ -251,11 +206,13 @@ def histories(draw: st.DrawFn, kinds: int = 0) -> Tuple[Copied, int]:
 
 
 @settings(max_examples=400)
-@given(histories(), st.booleans(), st.sampled_from([3, 20, 100]))
+@given(histories(), st.booleans(), st.booleans(), st.sampled_from([3, 20, 100]))
 def test_wherever_it_was_killed_nothing_is_lost_or_doubled(
-    given_case: Tuple[Copied, int], with_syncs: bool, compare: int
+    given_case: Tuple[Copied, int], with_syncs: bool, fenced: bool, compare: int
 ) -> None:
     case, kept = given_case
+    if fenced and case.remote:
+        case.remote.append(marker(case.end))
     if not with_syncs:
         case.without_syncs()
     position = kept if kept > case.source[0].base else None
@@ -427,10 +384,8 @@ def test_offset_syncs_are_read_in_the_order_in_which_they_were_written() -> None
 FLOW = flow_of("east", "west")
 
 
-def test_position_is_looked_for_where_each_tool_keeps_it() -> None:
+def test_group_of_the_workers_follows_from_where_the_tool_keeps_its_position() -> None:
     origins = [parse_origin(text) for text in ("mm2", "connect-topic=offsets", "group=mm1")]
-    places = ["mm2-offsets.east.internal", "offsets", "group mm1"]
-    assert [each.described(FLOW) for each in origins] == places
     assert [each.members_group(FLOW) for each in origins] == ["east-mm2", None, "mm1"]
     assert Origin(worker_group="workers").members_group(FLOW) == "workers"
 
@@ -451,16 +406,3 @@ def test_offset_syncs_are_looked_for_on_both_sides_and_under_the_names_of_all_ve
 def test_origin_that_names_nothing_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="write mm2, connect-topic=NAME or group=NAME"):
         parse_origin(text)
-
-
-def test_report_has_a_line_for_each_partition_and_the_same_as_json() -> None:
-    case = Copied(source_of(40), [(0, 20), (12, 31)])
-    verdicts = [decide(case.known(25), case), decide(case.known(36), case)]
-    decided = [
-        PartitionTakeover(PartitionKey("s", "r", "orders", number), "east.orders", "kept", 25, verdict)
-        for number, verdict in enumerate(verdicts)
-    ]
-    assert "1 refused, 1 take over" in takeover_lines(decided)[-1]
-    first, second = (each["verdict"] for each in json.loads(as_json(decided)))
-    assert (first["resumes_at"], first["compared"]) == ({"upstream_offset": 31, "downstream_offset": 39}, 31)
-    assert (second["action"], second["reason"]) == (REFUSED, verdicts[1].reason)

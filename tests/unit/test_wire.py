@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import socket
 import struct
 import uuid
 from contextlib import suppress
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
 from kafka.errors import InvalidReceiveError
@@ -18,13 +17,8 @@ from kafka.protocol.producer import ProduceRequest as KafkasProduceRequest
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetcher import BY_TOPIC_ID, KNOWS_NEAREST
 from mirror_lib.kafka.producer import ProduceRequest
-from mirror_lib.kafka.wire import (
-    BEGINNING_BYTES,
-    BrokerLoop,
-    BulkTransport,
-    FetchAnswer,
-    FrameProtocol,
-)
+from mirror_lib.kafka.wire import BEGINNING_BYTES, FetchAnswer, FrameProtocol
+from tests.unit.test_slow_answer import asked, connected, whole_answer
 
 DATA = b"r" * 300
 TOPIC_ID = uuid.UUID(int=0x1234567890ABCDEF)
@@ -117,7 +111,6 @@ def frame(number: int, content: bytes) -> bytes:
     return struct.pack(">ii", len(content) + 4, number) + content
 
 
-Line = Tuple[BrokerLoop, "Connection", socket.socket]
 SIZES = [0, 1, 40, BEGINNING_BYTES - 8, BEGINNING_BYTES - 7, BEGINNING_BYTES, 3, 300_000, 0, 2_000_000, 100, 1_900_000]
 
 
@@ -156,75 +149,30 @@ def test_an_answer_of_an_impossible_size_is_refused(size: int) -> None:
         read.receive_bytes(read.room()[:4])
 
 
-class Connection:
-    """What a transport needs of a connection."""
-
-    transport: BulkTransport
-
-    def __init__(self, answers: int) -> None:
-        self.parser = protocol(answers)
-        self.found: List[bytes] = []
-        self.lost: List[Any] = []
-
-    def data_received(self, data: memoryview) -> None:
-        self.found += [bytes(answer) for _, answer in self.parser.receive_bytes(data)]
-
-    def connection_lost(self, error: Any) -> None:
-        self.lost.append(error)
+def test_a_small_answer_is_heard_at_once_after_a_large_one() -> None:
+    with connected(30_000) as (loop, connection, theirs):
+        theirs.setblocking(False)
+        for number, size in enumerate((900_000, 1, 1), 1):
+            answered, left = asked(connection), memoryview(whole_answer(number, b"r" * size))
+            for _ in range(2000):
+                with suppress(BlockingIOError):
+                    left = left[theirs.send(left) :] if len(left) else left
+                loop.poll(timeout_ms=5)
+                if answered.is_done:
+                    break
+            (topic,) = answered.value.responses
+            assert len(topic.partitions[0].records) == size
 
 
-@pytest.fixture
-def line() -> Iterator[Line]:
-    """A loop, the connection that it reads for three answers, and the other end."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    ours = socket.create_connection(listener.getsockname())
-    theirs, _ = listener.accept()
-    listener.close()
-    ours.setblocking(False)
-    loop, connection = BrokerLoop(slow_task_threshold_secs=0), Connection(3)
-    connection.transport = BulkTransport(loop, ours)
-    connection.transport.set_protocol(connection)
-    connection.transport.resume_reading()
-    yield loop, connection, theirs
-    connection.transport.abort()
-    theirs.close()
-    loop.close()
-
-
-def test_a_small_answer_is_heard_at_once_after_a_large_one(line: Line) -> None:
-    loop, connection, theirs = line
-    theirs.setblocking(False)
-    for content in (frame(0, b"a" * 3_000_000), frame(1, b"b"), frame(2, b"c")):
-        before, left = len(connection.found), memoryview(content)
-        for _ in range(2000):
+def test_pieces_arrive_in_order_however_slowly_they_are_taken() -> None:
+    with connected(30_000) as (loop, connection, theirs):
+        sent = [(b"%d." % number) * (1 + 200 * number) for number in range(300)]
+        for each in sent:
+            connection.transport.write(each)
+        expected, found = b"".join(sent), bytearray()
+        theirs.setblocking(False)
+        while len(found) < len(expected):
+            loop.poll(timeout_ms=1)
             with suppress(BlockingIOError):
-                left = left[theirs.send(left) :] if len(left) else left
-            loop.poll(timeout_ms=5)
-            if len(connection.found) > before:
-                break
-        assert len(connection.found) == before + 1
-    assert [len(each) for each in connection.found] == [3_000_000, 1, 1]
-
-
-def test_pieces_arrive_in_order_however_slowly_they_are_taken(line: Line) -> None:
-    loop, connection, theirs = line
-    sent = [(b"%d." % number) * (1 + 200 * number) for number in range(300)]
-    for each in sent:
-        connection.transport.write(each)
-    expected, found = b"".join(sent), bytearray()
-    theirs.setblocking(False)
-    while len(found) < len(expected):
-        loop.poll(timeout_ms=1)
-        with suppress(BlockingIOError):
-            found += theirs.recv(100_000)
-    assert bytes(found) == expected
-
-
-def test_the_end_of_a_connection_is_reported(line: Line) -> None:
-    loop, connection, theirs = line
-    theirs.sendall(frame(0, b"last words"))
-    theirs.close()
-    for _ in range(5):
-        loop.poll(timeout_ms=50)
-    assert connection.found == [b"last words"]
-    assert "disconnected" in str(connection.lost[0])
+                found += theirs.recv(100_000)
+        assert bytes(found) == expected

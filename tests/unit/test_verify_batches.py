@@ -13,7 +13,7 @@ from mirror_lib.errors import BatchError
 from mirror_lib.facts import OffsetRange
 from mirror_lib.kafka.log_reader import LogEntries, entries
 from mirror_lib.kafka.record_batch import read_header
-from mirror_lib.verify.batches import Settled, compare_batches, pieces_of, settled
+from mirror_lib.verify.batches import Equal, Settled, compare_batches, pieces_of, settled
 from mirror_lib.verify.ranges import CopiedPartition, CopiedRange, copied_range, part_of
 from tests.unit.logs import LogBatch, Rec, batch_of, fetched, marker
 from tests.unit.offset_histories import Triple
@@ -143,6 +143,10 @@ def test_corrupt_batch_is_an_error() -> None:
     (piece,) = pieces_of(0, range_of(source, remote, runs), 10)
     with pytest.raises(BatchError):
         compare_batches(piece, reader(source, 0), damaged)
+
+
+def test_pieces_that_have_the_same_record_settle_nothing() -> None:
+    assert settled([Equal(0, 6, 0), Equal(5, 10, 0)], 10) == Settled(((0, 10),), 0)
 
 
 @given(LAYOUTS, st.data())

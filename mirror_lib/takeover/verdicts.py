@@ -41,6 +41,11 @@ class Known:
     stable_end: int
     compare: int
 
+    @property
+    def kept(self) -> int:
+        assert self.position is not None
+        return self.position
+
     @cached_property
     def held_syncs(self) -> List[Position]:
         """The offset syncs whose records both logs still have."""
@@ -118,13 +123,10 @@ def _without_reading(known: Known) -> Optional[Verdict]:
         return Verdict(
             REFUSED, f"the source's log ends at {source.end}, before the kept position {position}"
         )
-    if remote.log_start < remote.end:
-        return None
-    if position is None and remote.end == 0:
-        return Verdict(NOTHING, "never copied")
     if position is None:
-        return Verdict(REFUSED, "no position is kept, and the remote log's records have expired")
-    return _of_empty_remote(position, known)
+        unkept = "no position is kept; a run compares the whole remote log with the source, unless others share it"
+        return Verdict(REFUSED, unkept) if remote.end else Verdict(NOTHING, "never copied")
+    return _of_empty_remote(position, known) if remote.log_start == remote.end else None
 
 
 def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
@@ -143,9 +145,8 @@ def _of_empty_remote(next_offset: int, known: Known) -> Verdict:
 
 
 def _proven(known: Known, logs: PartitionLogs) -> Verdict:
-    found = _walked(known, logs)
-    kept = known.position
-    if kept is not None and kept > found.upstream_end:
+    found, kept = _walked(known, logs), known.kept
+    if kept > found.upstream_end:
         uncopied = logs.source_record(found.upstream_end)
         if uncopied is not None and uncopied.offset < kept:
             raise RefusedError(
@@ -156,9 +157,9 @@ def _proven(known: Known, logs: PartitionLogs) -> Verdict:
     return Verdict(
         TAKE_OVER,
         "",
-        Position(max(found.upstream_end, kept or 0), known.remote.end),
+        Position(max(found.upstream_end, kept), known.remote.end),
         found.runs,
-        tail=_behind(found.runs, kept or 0),
+        tail=_behind(found.runs, kept),
         doubled=found.doubled,
         older=found.runs[0].downstream_offset > known.remote.log_start,
     )
@@ -188,9 +189,7 @@ def anchors_of_syncs(known: Known) -> List[Position]:
     near as `compare` asks for, the nearest one before it; none if that is far away. MirrorMaker up to 3.4.0 wrote an
     offset sync only when the distance of both logs changed.
     """
-    kept = known.position
-    if kept is None:
-        return []
+    kept = known.kept
     usable = [sync for sync in known.held_syncs if sync.upstream_offset <= kept]
     near = [sync for sync in usable if sync.upstream_offset >= kept - known.compare]
     far = kept - _FARTHER * known.compare
@@ -199,14 +198,12 @@ def anchors_of_syncs(known: Known) -> List[Position]:
 
 def _searched(known: Known, logs: PartitionLogs) -> Proven:
     """Without syncs: find the source record of an older remote record, and compare from there on."""
-    if known.position is None:
-        return logs.walk(_first(known, logs), known.reported)
     failure: Optional[Unproven] = None
     earlier: Optional[CopiedBefore] = None
     for back in _distances(known):
         if failure is not None and back > known.compare:
             break  # what lies farther back would meet the same failure again
-        guesses = _guesses(known, known.position, logs, back)
+        guesses = _guesses(known, logs, back)
         try:
             if guesses:
                 return _farthest(known, logs, _one_of(guesses, known, logs))
@@ -263,26 +260,17 @@ def _one_of(guesses: Sequence[Position], known: Known, logs: PartitionLogs) -> P
     return found[0]
 
 
-def _guesses(known: Known, kept: int, logs: PartitionLogs, back: int) -> List[Position]:
+def _guesses(known: Known, logs: PartitionLogs, back: int) -> List[Position]:
     """Source offsets that may have the record `back` offsets before the end of the remote log."""
     copy = logs.remote_record(max(known.remote.log_start, known.remote.end - back))
     if copy is None:
         return []
     # Markers and gaps make the same records spread over more offsets on the source.
-    found = logs.originals(copy, max(known.source.log_start, kept - _FARTHER * back), kept + 1)
+    found = logs.originals(copy, max(known.source.log_start, known.kept - _FARTHER * back), known.kept + 1)
     if len(found) > MOST_ALIKE:
         places = f"could have been made from more than {MOST_ALIKE} places of the source"
         raise RefusedError(f"the record at offset {copy.offset} of the remote log {places}", code="MIR-342")
     return [Position(offset, copy.offset) for offset in found]
-
-
-def _first(known: Known, logs: PartitionLogs) -> Position:
-    """Without a stored position only a comparison of all records proves that none of the source is missing."""
-    copy = logs.remote_record(known.remote.log_start)
-    first = logs.source_record(known.source.log_start)
-    if known.remote.log_start > 0 or copy is None or first is None:
-        raise RefusedError("no position is kept, and one of the logs is not whole any more", code="MIR-342")
-    return Position(first.offset, copy.offset)
 
 
 def _behind(runs: Sequence[Run], upstream_offset: int) -> int:

@@ -15,8 +15,6 @@ from mirror_lib.config.document import (
     Entry,
     Errors,
     config_error,
-    entry_of,
-    follows,
     joined,
     place_of_named,
 )
@@ -61,11 +59,12 @@ _ROLES_IN_USE = {"source": ("consumer", "admin"), "target": ("producer", "admin"
 _OF_FLOW = [setting for setting in SETTINGS if setting.level == FLOW]
 
 
-def build_config(document: Document, keys: Keys, errors: Errors, written: Sequence[Entry]) -> MirrorConfig:
-    """`errors` were found already, and `written` are all entries. Raises one `ConfigError` that lists what is wrong."""
-    errors = Errors([*document.errors, *keys.errors, *errors])
-    wrong = [entry for entry in (entry_of(error, written) for error in errors) if entry is not None]
-    found = Errors()
+def build_config(document: Document, keys: Keys, errors: Errors) -> MirrorConfig:
+    """Raises one `ConfigError` that lists the wrong entries, those in `errors` among them; without one, what is wrong
+    with clusters and flows."""
+    found = Errors([*document.errors, *keys.errors, *errors])
+    if found:
+        raise joined(found, document.path)
     with found.kept():
         scopes = list(_enabled_scopes(document, keys))
         if not scopes:
@@ -76,13 +75,8 @@ def build_config(document: Document, keys: Keys, errors: Errors, written: Sequen
         pairs = _built(document, keys, beating, found)
         if not found:
             _check_source_groups(flows, document.path)
-    # What has no line of its own may follow from a key that is wrong, or from a line that could not be read.
-    for error in found:
-        alone = entry_of(error, written) is None
-        if not (alone and (document.errors or follows(error, wrong))):
-            errors.append(error)
-    if errors:
-        raise joined(errors, document.path)
+    if found:
+        raise joined(found, document.path)
     top = _top(document, keys)
     idle = [*keys.idle, *(sentence for scope in scopes for sentence in _overruled(keys, scope))]
     idle += _classless(document, keys, flows)

@@ -14,19 +14,8 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
-from mirror_lib.config.document import CONNECT, Document, Entry, config_error, last_of_each, read_properties
-from mirror_lib.config.model import MM2_TOPICS_EXCLUDE
-from mirror_lib.config.settings import (
-    BY_NAME,
-    CONVERTERS,
-    COPY,
-    EMIT_HEARTBEATS,
-    ENABLED,
-    OTHER_NAMES,
-    SOURCE_ALIAS,
-    TOPICS_EXCLUDE,
-    unused,
-)
+from mirror_lib.config.document import CONNECT, Document, Entry, config_error, last_of_each
+from mirror_lib.config.settings import BY_NAME, COPY, EMIT_HEARTBEATS, ENABLED, SOURCE_ALIAS, unused
 from mirror_lib.config.values import TOP, items
 
 SOURCE = "MirrorSourceConnector"
@@ -72,16 +61,6 @@ def connector_of_properties(found: Sequence[Entry]) -> Optional[Connector]:
     if CLASS not in entries or ("clusters" in entries and any("->" in key for key in entries)):
         return None
     return _connector(entries)
-
-
-def worker_of_properties(content: bytes, path: str) -> Tuple[Entry, ...]:
-    """The keys of a standalone worker's own file. Raises `ConfigError` where the file is something else."""
-    found = [] if path.lower().endswith((".yaml", ".yml")) else read_properties(content, path)
-    entries = last_of_each(found)
-    if _SERVERS not in entries or "clusters" in entries:
-        sentence = "several files go together only where each holds connectors or is their worker's; this one does not"
-        raise config_error(sentence, path)
-    return tuple(entries.values())
 
 
 def _parsed(content: bytes, path: str) -> Optional[yaml.Node]:
@@ -176,7 +155,7 @@ _READ_BY = (
     (("offset-syncs.topic.location", "topic.filter.class", "topics", "topic.blacklist"), (SOURCE, CHECKPOINT)),
 )
 _POLICY = ("replication.policy.class", "replication.policy.separator")
-_TOPICS = ("topics", "topics.exclude")
+_TOPICS = ("topics", "topic.blacklist")
 # What a missing connector switches off.
 _PARTS = {
     CHECKPOINT: ("emit.checkpoints.enabled", "sync.group.offsets.enabled"),
@@ -186,10 +165,8 @@ _PARTS = {
 Pair = Tuple[str, str]
 
 
-def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[Entry]], path: str) -> Document:
-    """All connectors as one document, with the files of `workers`; `path` names the files. Raises `ConfigError` where
-    they contradict one another.
-    """
+def join_connectors(connectors: Sequence[Connector], path: str) -> Document:
+    """All connectors as one document; `path` names their files. Raises `ConfigError` if they contradict each other."""
     others = [connector for connector in connectors if connector.kind == OTHER]
     if len(others) == len(connectors):
         sentence = f"{CLASS} {others[0].entries[CLASS].shown} is not MirrorMaker's; only {', '.join(KINDS)} are read"
@@ -211,12 +188,6 @@ def join_connectors(connectors: Sequence[Connector], workers: Sequence[Sequence[
     entries: List[Entry] = []
     for pair, given in pairs.items():
         entries += _entries_of_flow("->".join(pair), given, beats_alone, whole_file)
-    sources = [each for each in connectors if each.kind == SOURCE]
-    for entry in (entry for worker in workers for entry in worker):
-        # A worker's converter is for the connectors that have none of their own, its providers for all of them.
-        converts = entry.key in CONVERTERS and not all(entry.key in each.entries for each in sources)
-        counts = converts or entry.key.startswith("config.providers")
-        entries.append(entry if counts else replace(entry, ignored="it is the worker's"))
     for named in (connector.entries[CLASS] for connector in others):
         entries.append(replace(named, ignored=f"{named.shown} is not MirrorMaker's connector"))
     aliases = tuple(dict.fromkeys(alias for pair in pairs for alias in pair))
@@ -254,8 +225,8 @@ def _entries_of_flow(
                 taken.setdefault(bare.key, entry)
             elif not _reads(connector.kind, bare.key):
                 yield replace(entry, ignored=f"{connector.kind} does not read it")
-            elif connector.kind == CHECKPOINT and SOURCE in connectors and _current(bare) in _TOPICS:
-                if not _same_topics(connectors[SOURCE], entry, translates=switched.isdisjoint(_PARTS[CHECKPOINT])):
+            elif connector.kind == CHECKPOINT and SOURCE in connectors and bare.key.startswith(_TOPICS):
+                if entry.text.strip() != connectors[SOURCE].text(bare.key):
                     yield replace(entry, ignored="groups are translated on the topics that are copied")
             else:
                 _take(taken, entry)
@@ -288,29 +259,6 @@ def _policy_by_default(connector: Connector, connectors: Mapping[str, Connector]
     for key in _POLICY if connector.kind != HEARTBEAT else ():
         if key in given and key not in connector.entries:
             yield Entry("", key, BY_NAME[key].default, connector.place)
-
-
-def _same_topics(source: Connector, entry: Entry, translates: bool) -> bool:
-    """Whether the checkpoint connector's topics, in `entry`, are the source connector's. Groups are translated on the
-    source connector's, so it may have more; fewer cannot be had. Raises `ConfigError`."""
-    key = _current(entry)
-    given = next((each for each in source.entries.values() if _current(each) == key), None)
-    default = MM2_TOPICS_EXCLUDE if key == TOPICS_EXCLUDE else BY_NAME[key].default
-    theirs, ours = set(items(default if given is None else given.text)), set(items(entry.text))
-    more = ours == {default} if key == "topics" else ours <= theirs
-    if theirs != ours and not more and translates:
-        missing = f"not given in the {SOURCE}, where it is '{default}'"
-        instead = missing if given is None else f"{given.shown} at {given.place}"
-        raise config_error(
-            f"{entry.written} of the {CHECKPOINT} is {entry.shown}, and {instead}; groups are translated on the topics "
-            "that are copied, so give both the same",
-            entry.place,
-        )
-    return theirs == ours
-
-
-def _current(entry: Entry) -> str:
-    return OTHER_NAMES.get(entry.key, entry.key)
 
 
 def _reads(kind: str, key: str) -> bool:

@@ -109,17 +109,6 @@ def _line_of(error: ConfigError) -> Tuple[str, int]:
     return (path, int(line)) if line.isdigit() else (error.hint or "", 0)
 
 
-def entry_of(error: ConfigError, entries: Iterable[Entry]) -> Optional[Entry]:
-    """The entry that the error is about: it is at the error's place, and the error names its key."""
-    return next((each for each in entries if each.place == error.hint and each.key in error.message), None)
-
-
-def follows(error: ConfigError, wrong: Iterable[Entry]) -> bool:
-    """Whether the error may only follow from the entries in `wrong`, which were left out: it names a like key."""
-    words = {word.strip(":;,()'") for word in error.message.split()}
-    return any(nearest(word, [each.key, each.written], cutoff=0.8) for each in wrong for word in words)
-
-
 def nearest(key: str, names: Iterable[str], cutoff: float = 0.6) -> Optional[str]:
     """The name most like `key`, or `None` where none is alike (1 is equal, 0 has nothing in common)."""
     return next(iter(difflib.get_close_matches(key, list(names), n=1, cutoff=cutoff)), None)

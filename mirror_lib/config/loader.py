@@ -20,7 +20,6 @@ from mirror_lib.config.connect_reader import (
     connector_of_properties,
     join_connectors,
     read_connectors,
-    worker_of_properties,
 )
 from mirror_lib.config.document import Document, Entry, Errors, config_error, content_of, read_properties
 from mirror_lib.config.mm2_reader import read_mm2
@@ -150,7 +149,7 @@ def load(paths: Union[str, Sequence[str]], environ: Mapping[str, str] = os.envir
 def checked(document: Document, environ: Mapping[str, str]) -> MirrorConfig:
     """The configuration that a document comes to. Raises one `ConfigError` that lists every wrong entry."""
     resolved, errors = with_values(document, environ)
-    return build_config(resolved, Keys(resolved), errors, document.entries)
+    return build_config(resolved, Keys(resolved), errors)
 
 
 def read_document(paths: Union[str, Sequence[str]]) -> Document:
@@ -159,14 +158,13 @@ def read_document(paths: Union[str, Sequence[str]]) -> Document:
     for path, content in given.items():
         _refuse_resource(content, path)
     connectors = {path: _connectors(content, path) for path, content in given.items()}
-    if not any(connectors.values()):
-        if len(given) > 1:
-            sentence = "several files go together only where each holds connectors; this one does not"
-            raise config_error(sentence, next(iter(given)))
-        ((path, content),) = given.items()
-        return read_yaml(content, path) if path.lower().endswith(_YAML) else read_mm2(content, path)
-    workers = [worker_of_properties(given[path], path) for path, found in connectors.items() if not found]
-    return join_connectors([each for found in connectors.values() for each in found], workers, ", ".join(given))
+    other = next((path for path, found in connectors.items() if not found), None)
+    if other is None:
+        return join_connectors([each for found in connectors.values() for each in found], ", ".join(given))
+    if len(given) > 1:
+        sentence = "several files go together only where each holds connectors; leave out a worker's own file"
+        raise config_error(sentence, other)
+    return read_yaml(given[other], other) if other.lower().endswith(_YAML) else read_mm2(given[other], other)
 
 
 def _connectors(content: bytes, path: str) -> List[Connector]:

@@ -56,9 +56,10 @@ def warnings(config: MirrorConfig) -> str:
         ({}, {"topics": ".*"}),
         ({"topics": "a", "topics_exclude": "c,d"}, {"topics": "a", "topics_blacklist": "d"}),
         ({"topics": "a"}, {"topics": "b", "enabled": "false"}),
+        ({"topics": "a, c"}, {"topics": "a"}),
     ],
 )
-def test_a_checkpoint_connector_may_have_the_topics_that_are_copied_or_more(
+def test_groups_are_translated_on_the_topics_that_are_copied_whatever_the_checkpoint_connector_has(
     source: Config, checkpoint: Config, tmp_path: Path
 ) -> None:
     alone, both = connector("Source", **source), connector("Checkpoint", **checkpoint)
@@ -204,10 +205,6 @@ def test_one_login_may_have_other_blanks_in_each_connector(tmp_path: Path) -> No
         ([connector("Source"), connector("Source", topics="b")],
             "A->B has two of MirrorSourceConnector, the first at 0.json:2; join them"),
         ([connector("Source", state="a"), connector("Heartbeat", state="b")], "state is 'b', and 'a' at 0.json:8"),
-        ([connector("Source", topics="a,b"), connector("Checkpoint", topics="a")],
-            "A->B.topics of the MirrorCheckpointConnector is 'a', and 'a,b' at 0.json:8"),
-        ([connector("Source"), connector("Checkpoint", topics_exclude="private")],
-            "A->B.topics.exclude of the MirrorCheckpointConnector is 'private', and not given in the"),
         ([connector("Source", transforms="x")], "A->B.transforms cannot be honoured"),
         ([{**connector("Source"), "source.cluster.alias": ""}],
             "source.cluster.alias is blank, and remote topics would be called .orders"),
@@ -244,28 +241,13 @@ def test_json_is_read_as_json_and_not_as_yaml(tmp_path: Path) -> None:
     assert found == {key: text.strip() for key, text in values.items()}
 
 
-def test_a_workers_file_goes_with_its_connectors_and_its_converter_and_providers_count(tmp_path: Path) -> None:
-    worker, source = tmp_path / "connect-standalone.properties", connector("Source")
-    provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
-    lines = "bootstrap.servers = b:9092\nplugin.path = /p\nkey.converter = org.apache.kafka.connect.{}\n"
-    lines += f"config.providers = v\nconfig.providers.v.class = {provider}\n"
-    source["source.cluster.ssl.key.password"] = "${v:SECRET}"
-    files = [str(worker), str(tmp_path / "0.json")]
-
-    def loaded(converter: str, **more: str) -> MirrorConfig:
-        worker.write_text(lines.format(converter))
-        (tmp_path / "0.json").write_text(json.dumps({**source, **more}))
-        return load(files, {"SECRET": "pw"})
-
-    config = loaded("converters.ByteArrayConverter")
-    assert config.flows[0].source.properties["ssl.key.password"] == "pw" and "pw" not in repr(config)
-    assert "plugin.path: ignored: it is the worker's" in warnings(config)
-    with pytest.raises(ConfigError, match=r"key\.converter cannot be honoured"):
-        loaded("json.JsonConverter")
-    assert loaded("json.JsonConverter", **{"key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"})
-    (tmp_path / "mirror.yaml").write_text("clusters: {}")
-    with pytest.raises(ConfigError, match="several files go together only where each holds connectors"):
-        load([files[1], str(tmp_path / "mirror.yaml")], {})
+@pytest.mark.parametrize("other", ["connect-standalone.properties", "mirror.yaml"])
+def test_file_without_connectors_does_not_go_with_others(tmp_path: Path, other: str) -> None:
+    (tmp_path / "0.json").write_text(json.dumps(connector("Source")))
+    (tmp_path / other).write_text("bootstrap.servers: b")
+    with pytest.raises(ConfigError, match="several files go together only where each holds connectors") as found:
+        load([str(tmp_path / "0.json"), str(tmp_path / other)], {})
+    assert other in str(found.value)
 
 
 @pytest.mark.parametrize(

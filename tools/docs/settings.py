@@ -38,7 +38,7 @@ YAML maps may be nested: `consumer: {isolation.level: read_uncommitted}` is `con
 
 `mirror run source.json checkpoint.json heartbeat.json` reads MirrorMaker 2's connectors in every form of Connect's
 REST: the flat map, `{"name": …, "config": {…}}`, a list of these, or the answer of `GET /connectors?expand=info`. A
-standalone worker's `.properties` work too, also with the worker's own file, of which only the converters count.
+standalone connector's `.properties` work too, without the worker's own file.
 
 - Files with one `source.cluster.alias` and `target.cluster.alias` are one flow `A->B`. Without one of the connectors it
   copies nothing, translates no groups, or writes no heartbeats.

@@ -36,7 +36,7 @@ from mirror_lib.groups.job import run_translations
 from mirror_lib.groups.moves import PUT_BACK, GroupMover, plan_undo
 from mirror_lib.groups.position_formats import PositionInput, one_position, read_positions, render
 from mirror_lib.groups.positions import translate_positions
-from mirror_lib.groups.report import UNDONE, plan_lines, planned_offset, summary, undone_offset, would
+from mirror_lib.groups.report import UNDONE, plan_lines, planned_offset, summary, would
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
@@ -120,14 +120,8 @@ def groups_rollback_command(arguments: argparse.Namespace, config: MirrorConfig)
         for flow_name, move in table.of_run(arguments.run):
             by_side.setdefault((flow_name, move.cluster), []).append(move)
         if not by_side:
-            listed = (
-                f"{run.run_id} ({run.flow}, {counted(run.moves, 'offset commit')}, {run.last_at:%Y-%m-%d %H:%M}Z)"
-                for run in table.runs()[:5]
-            )
-            known = ", ".join(listed)
-            raise ConfigError(
-                f"run {arguments.run} committed no offset of a group; the last runs that did: {known or 'none'}"
-            )
+            hint = "docs/reference/tables.md has the query for the runs that did, at group_offsets"
+            raise ConfigError(f"run {arguments.run} committed no offset of a group", hint)
         for (flow_name, alias), moves in by_side.items():
             with KafkaCluster(named_cluster(config, alias)) as cluster:
                 runs.same_cluster(flow_name, alias, cluster.cluster_id())
@@ -153,7 +147,7 @@ def _roll_back(
         print_undo(arguments, run_id)
         reasons = GroupMover(table, flow_name, run_id, cluster).move(going, own_rows=True)
         outcomes = {key: PUT_BACK if why is None else f"refused: {why}" for key, why in reasons.items()}
-    rows = [undone_offset(replace(undo, done=outcomes.get(undo.undone.key, undo.done))) for undo in found]
+    rows = [each if each.move is None else replace(each, action=outcomes[each.move.key]) for each in found]
     runs = {"run_id": arguments.run, "undo_run_id": run_id}
     document = {"flow": flow_name, "cluster": cluster.alias, **runs, "positions": rows}
     end = _end(arguments, run_id, "puts these offsets back" if going else "")

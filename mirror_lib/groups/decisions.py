@@ -129,8 +129,8 @@ class Known:
     """The facts for decisions in addition to the survey: the maps, the rules, and `moves`, the last audit rows of
     `cluster`, which is written to.
 
-    `synced` has what MirrorMaker committed, `raced` what `GroupOffsetTable.lately` returns. `left_at` has, on the way
-    back, the offsets of the source from which groups were last translated.
+    `synced` has what MirrorMaker committed. `left_at` has, on the way back, the offsets of the source from which groups
+    were last translated.
     """
 
     maps: FlowMaps
@@ -139,7 +139,6 @@ class Known:
     direction: str = TO_DOWNSTREAM
     rules: TranslationRules = field(default_factory=TranslationRules)
     synced: AbstractSet[SyncedOffset] = frozenset()
-    raced: AbstractSet[Tuple[MoveKey, int]] = frozenset()
     left_at: Mapping[MoveKey, int] = field(default_factory=dict)
 
 
@@ -170,7 +169,6 @@ def _decision(
     present, last = found.present.get(group, {}).get(pair.there), known.moves.get(where)
     # A later commit of the same offset is not MirrorMaker's.
     synced = last is None and present is not None and (group, *pair.there, present) in known.synced
-    raced = present is not None and (where, present.offset) in known.raced
     facts = GroupPosition(
         position=position,
         direction=known.direction,
@@ -179,7 +177,7 @@ def _decision(
         present=present,
         group=found.groups.get(group),
         last=last,
-        by_mirror=synced or raced,
+        by_mirrormaker=synced,
         end=found.ends.get(pair.here),
         left_at=known.left_at.get(where),
     )

@@ -88,7 +88,6 @@ class FlowTranslation:
         self._checkpoints: Optional[CheckpointWriter] = None
         self._strangers: Set[Tuple[str, TopicPartition, Optional[CommittedOffset]]] = set()
         self._synced: Optional[AbstractSet[SyncedOffset]] = None
-        self._raced: AbstractSet[Tuple[MoveKey, int]] = frozenset()
         self._groups: Sequence[str] = ()
         self._unlisted: Sequence[str] = ()
         self._groups_listed_at: Optional[float] = None
@@ -167,7 +166,6 @@ class FlowTranslation:
             # Perhaps no consumer works there: another run of this product, or a command, moved the group. Or
             # MirrorMaker did, before this mirror took over.
             self._mover.read_last()
-            self._raced = self._moves.lately(self.flow.name, {each.group for each in others})
             if self._synced is None and (shared or any(each.translation.verdict == FOREIGN for each in decisions)):
                 self._synced = self._read_synced()
             decisions = self._decide(found, rules)
@@ -186,7 +184,6 @@ class FlowTranslation:
             self._direction,
             rules,
             self._synced or frozenset(),
-            self._raced,
             left,
         )
         return decide(found, known, self._ahead)

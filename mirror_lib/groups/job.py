@@ -30,12 +30,10 @@ from mirror_lib.errors import (
 )
 from mirror_lib.groups.flow import CycleReport, FlowTranslation, Triples, is_news, one_cycle
 from mirror_lib.kafka.admin import CheckClusters, clusters_of
-from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.state_files import drop_folder
 from mirror_lib.spark.errors import memory_hint
 from mirror_lib.supervisor import RESTART_SECONDS, SupervisedFlow, WatchedQuery, await_end
-from mirror_lib.threads import BackgroundCall
 
 log = logging.getLogger(__name__)
 
@@ -133,10 +131,6 @@ class TranslationRun(SupervisedFlow):
         return None
 
     def _once(self, translation: FlowTranslation) -> None:
-        if self._flow.sync_group_offsets_interval is not None:
-            # While the ledger is read. Its outcome is not read: the first offset commit needs the table, and would
-            # fail.
-            BackgroundCall(f"{self._flow.name} moves", GroupOffsetTable(self._spark, self._config.state).make)
         if self._copied is not None:
             translation.remember()
             self.checked.set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, TopicPartition
@@ -18,6 +18,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.group_offsets import GroupOffsetTable
 from mirror_lib.ledger.records import GroupOffset, MoveKey
+from mirror_lib.text import UNPRINTED
 
 log = logging.getLogger(__name__)
 
@@ -163,21 +164,26 @@ REFUSED = f"refused: {NO_ANSWER}"
 
 
 @dataclass(frozen=True)
-class Undo:
-    """What undoing a run does about a group and partition: `done` has the words; `move` is `None` if nothing is
-    done."""
+class UndoneOffset:
+    """Undoes a run for a group on one partition: its `present_offset`, and the one to restore (`back_to`), `None` if
+    the offset is deleted or nothing is done."""
 
-    undone: GroupOffset
-    present: Optional[int]
-    done: str
-    move: Optional[GroupOffset] = None
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    present_offset: Optional[int]
+    back_to: Optional[int]
+    action: str
+    # The commit that restores it; `None` if nothing is done.
+    move: Optional[GroupOffset] = field(default=None, metadata=UNPRINTED)
 
 
 def plan_undo(
     moves: Sequence[GroupOffset],
     present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     groups: Mapping[str, ConsumerGroup],
-) -> List[Undo]:
+) -> List[UndoneOffset]:
     """Decide for each group and partition of `moves`, the audit rows of one run on one cluster in order.
 
     The group returns to its offset before the first row, if it is at the offset that the last row committed or found.
@@ -199,18 +205,18 @@ def _undo(
     last: GroupOffset,
     present: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
     groups: Mapping[str, ConsumerGroup],
-) -> Undo:
+) -> UndoneOffset:
     if last.group not in present:
-        return Undo(last, None, REFUSED)
+        return UndoneOffset(*last.key, None, None, REFUSED)
     committed = present[last.group].get((last.topic, last.partition))
     at = None if committed is None else committed.offset
     group = groups.get(last.group)
     if at == first.previous_offset:
-        return Undo(last, at, "already there")
+        return UndoneOffset(*last.key, at, None, "already there")
     if at not in (last.new_offset, last.previous_offset):
-        return Undo(last, at, "another client or a later run committed since: left unchanged")
+        return UndoneOffset(*last.key, at, None, "another client or a later run committed since: left unchanged")
     if group is not None and group.has_members:
-        return Undo(last, at, "the group has members: left alone")
+        return UndoneOffset(*last.key, at, None, "the group has members: left alone")
     move = GroupOffset(
         cluster=last.cluster,
         group=last.group,
@@ -225,4 +231,4 @@ def _undo(
         verdict=PUT_BACK,
         action="rollback",
     )
-    return Undo(last, at, PUT_BACK, move)
+    return UndoneOffset(*last.key, at, move.new_offset, PUT_BACK, move)

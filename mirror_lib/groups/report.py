@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from dataclasses import dataclass
+from typing import List, Optional, Sequence
 
 from mirror_lib.groups.decisions import Decision, Outcome, verdict_counts
 from mirror_lib.groups.translation import BEFORE_FIRST
 from mirror_lib.ledger.records import NO_PARTITION
-from mirror_lib.text import NUMBER, UNPRINTED, Column, counted, table_lines
-
-if TYPE_CHECKING:
-    from mirror_lib.groups.moves import Undo
+from mirror_lib.text import NUMBER, Column, counted, table_lines
 
 
 def would(decision: Decision) -> str:
@@ -92,31 +89,11 @@ def summary(rows: Sequence[Outcome]) -> str:
     return f"{counted(len(rows), 'position')}: {listed}"
 
 
-@dataclass(frozen=True)
-class UndoneOffset:
-    """Undoes a run for a group on one partition: its `present_offset`, and the one to restore (`back_to`), `None` if
-    the offset is deleted or nothing is done."""
-
-    cluster: str
-    group: str
-    topic: str
-    partition: int
-    present_offset: Optional[int]
-    back_to: Optional[int]
-    action: str
-    changes: bool = field(default=False, metadata=UNPRINTED)
-
-
-def undone_offset(undo: Undo) -> UndoneOffset:
-    back = None if undo.move is None else undo.move.new_offset
-    return UndoneOffset(*undo.undone.key, undo.present, back, undo.done, undo.move is not None)
-
-
 UNDONE = (
     Column("Group", lambda row: row.group),
     Column("Topic", lambda row: row.topic),
     Column("Partition", lambda row: row.partition, NUMBER),
     Column("Present", lambda row: row.present_offset, NUMBER),
-    Column("Goes back to", lambda row: "none" if row.changes and row.back_to is None else row.back_to, NUMBER),
+    Column("Goes back to", lambda row: "none" if row.move is not None and row.back_to is None else row.back_to, NUMBER),
     Column("Action", lambda row: row.action),
 )

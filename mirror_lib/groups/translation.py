@@ -83,8 +83,8 @@ class GroupPosition:
     it has none), and the `group` itself (`None` if it does not exist).
 
     `last` is the last audit row of the group and partition. It is written before its commit, so after a crash or a
-    refusal the group is still at the row's former offset. `by_mirror`: MirrorMaker, or another run of the flow,
-    committed the present offset. `end` is the end of this side's log, read after `position`; `None` if it is unknown.
+    refusal the group is still at the row's former offset. `by_mirrormaker`: MirrorMaker committed the present offset.
+    `end` is the end of this side's log, read after `position`; `None` if it is unknown.
     `left_at`: on the way back, the offset on the source from which the mirror last translated the group."""
 
     position: CommittedOffset
@@ -94,7 +94,7 @@ class GroupPosition:
     present: Optional[CommittedOffset] = None
     group: Optional[ConsumerGroup] = None
     last: Optional[GroupOffset] = None
-    by_mirror: bool = False
+    by_mirrormaker: bool = False
     end: Optional[int] = None
     left_at: Optional[int] = None
 
@@ -231,7 +231,7 @@ def _client_there(at: GroupPosition, rules: TranslationRules) -> Optional[str]:
     if at.group.has_members:
         return ACTIVE
     ours = () if at.last is None else (at.last.new_offset, at.last.previous_offset)
-    if at.present is None or at.by_mirror or at.present.offset in (*ours, at.left_at):
+    if at.present is None or at.by_mirrormaker or at.present.offset in (*ours, at.left_at):
         return None
     if rules.shared:
         return ACTIVE

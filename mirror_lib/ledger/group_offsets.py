@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from operator import attrgetter
-from typing import Collection, Mapping, Sequence, Set, Tuple
+from typing import Mapping, Sequence, Tuple
 
-from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.ledger.compaction import Upkeep
 from mirror_lib.ledger.delta_table import StateTable, seconds_ago
-from mirror_lib.ledger.records import DAY_SECONDS, RACE_SECONDS, GroupOffset, GroupOffsetRun, MoveKey
+from mirror_lib.ledger.records import DAY_SECONDS, GroupOffset, MoveKey
 from mirror_lib.ledger.tables import GROUP_OFFSETS
 
 _WHERE = ("cluster", "group", "topic", "partition")
@@ -52,10 +51,6 @@ class GroupOffsetTable:
     def path(self) -> str:
         return self._table.path
 
-    def make(self) -> None:
-        """Create the empty table unless it exists: the first append is faster then."""
-        self._table.make()
-
     def append(self, flow: str, rows: Sequence[GroupOffset], *, run_id: str, append_number: int) -> None:
         """Add `rows` in one commit. `run_id` is new for every run, `append_number` counts 0, 1, 2… in it for each flow,
         also the appends that failed. Call it before the offset commits.
@@ -73,18 +68,6 @@ class GroupOffsetTable:
         moves = [GroupOffset(*(row[name] for name in _WHERE), **row["last"].asDict()) for row in found]
         return {move.key: move for move in moves}
 
-    def lately(self, flow: str, groups: Collection[str]) -> Set[Tuple[MoveKey, int]]:
-        """The offsets that `groups` were to get in the last `RACE_SECONDS` of each partition's rows. Two runs of a flow
-        may have decided at once; one of them committed, and the row of the other may be the last."""
-
-        def query(rows: DataFrame) -> DataFrame:
-            last_at = F.max("at").over(Window.partitionBy(*_WHERE))
-            asked = rows.where((F.col("flow") == flow) & F.col("group").isin(*groups)).withColumn("last_at", last_at)
-            recent = asked.where(f"new_offset is not null and at >= last_at - INTERVAL {RACE_SECONDS} SECONDS")
-            return recent.select(*_WHERE, "new_offset").distinct()
-
-        return {(tuple(row[:-1]), row["new_offset"]) for row in self._table.collected(query)}
-
     def of_run(self, run_id: str) -> Sequence[Tuple[str, GroupOffset]]:
         """Flow and row of everything that the run wrote: by flow, then in the order of writing."""
 
@@ -94,17 +77,6 @@ class GroupOffsetTable:
 
         return tuple((row["flow"], GroupOffset(*row[1:])) for row in self._table.collected(query))
 
-    def runs(self) -> Sequence[GroupOffsetRun]:
-        """Newest first."""
-
-        def query(rows: DataFrame) -> DataFrame:
-            # A number, because a collected timestamp is in this machine's time zone, without an offset.
-            at = F.expr("unix_micros(at)")
-            facts = (F.min(at).alias("first_at"), F.max(at).alias("last_at"), F.count("*").alias("moves"))
-            return rows.groupBy("run_id", "flow").agg(*facts).orderBy(F.desc("last_at"), "flow")
-
-        return tuple(_run(row) for row in self._table.collected(query))
-
 
 def _last_moves(rows: DataFrame) -> DataFrame:
     """Reduces in two steps, since a clock that was set back must not change the order within a run."""
@@ -113,8 +85,3 @@ def _last_moves(rows: DataFrame) -> DataFrame:
     last_of_run = rows.groupBy(*_WHERE, "run_id").agg(in_run)
     over_runs = F.max(F.struct("last.at", "last.append_number", "last.move")).alias("last")
     return last_of_run.groupBy(*_WHERE).agg(over_runs).select(*_WHERE, F.col("last.move").alias("last"))
-
-
-def _run(row: Row) -> GroupOffsetRun:
-    first, last = (datetime.fromtimestamp(row[name] / 1e6, timezone.utc) for name in ("first_at", "last_at"))
-    return GroupOffsetRun(row["run_id"], row["flow"], first, last, row["moves"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, ClassVar, FrozenSet, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
@@ -271,17 +270,6 @@ class GroupOffset:
 
 
 @dataclass(frozen=True)
-class GroupOffsetRun:
-    """One run's offset commits in one flow: their number, and the times of the first and the last (UTC)."""
-
-    run_id: str
-    flow: str
-    first_at: datetime
-    last_at: datetime
-    moves: int
-
-
-@dataclass(frozen=True)
 class Verification:
     """The result of one comparison of a flow, as in the table `events`.
 
@@ -302,8 +290,6 @@ SIGN_SECONDS = 180.0
 # A run without an end row counts as killed after this time without a sign of life: three are missing.
 DEAD_SECONDS = 600.0
 DAY_SECONDS = 86400.0
-# Longer than a run takes from a group's decision to its commit, and than the clocks of two drivers differ.
-RACE_SECONDS = 60
 
 
 @dataclass(frozen=True)

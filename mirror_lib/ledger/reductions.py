@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from datetime import datetime
+from typing import Any, Dict, List, Sequence, Tuple
 
-from mirror_lib.ledger.records import RACE_SECONDS
 from mirror_lib.ledger.tables import PARTITION_KEY
 
 # What `last_positions` and `last_ranges` need of `offset_syncs`.
@@ -13,7 +12,7 @@ POSITION_COLUMNS = (
     *("source_topic_id", "remote_topic_id", "source_topic", "partition", "upstream_offset", "downstream_offset"),
     *("record_count", "committed_at", "remote_partition", "upstream_until"),
 )
-# What `recent_moves` needs of `group_offsets`.
+# What `last_moves` needs of `group_offsets`.
 MOVE_COLUMNS = (
     *("cluster", "group", "topic", "partition", "action", "verdict", "at"),
     *("append_number", "previous_offset", "new_offset", "from_offset"),
@@ -24,14 +23,9 @@ def last_rows(table: Any, keys: Sequence[str], *order: str) -> Any:
     """The rows of each combination of `keys` that are last by the columns `order`."""
     for name in order:
         last = table.group_by(list(keys)).aggregate([(name, "max")])
-        table = _joined(table, last, [*keys, name], [*keys, f"{name}_max"])
+        # With threads pyarrow 11 holds the GIL until its pool is done, and a read of a table in the pool wants the GIL.
+        table = table.join(last, [*keys, name], [*keys, f"{name}_max"], join_type="inner", use_threads=False)
     return table
-
-
-def _joined(table: Any, other: Any, keys: Sequence[str], other_keys: Optional[Sequence[str]] = None) -> Any:
-    """The rows of both tables with the same keys."""
-    # With threads pyarrow 11 holds the GIL until its pool is done, and a read of a table in the pool wants the GIL.
-    return table.join(other, keys, other_keys, join_type="inner", use_threads=False)
 
 
 def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int, Any]]:
@@ -58,15 +52,9 @@ def last_positions(table: Any) -> Dict[Tuple[str, str, str, int], Tuple[int, int
     }
 
 
-def recent_moves(table: Any) -> List[Dict[str, Any]]:
-    """The last offset commit and the last rollback of each cluster, group, topic and partition, and the rows in the
-    RACE_SECONDS before each."""
-    import pyarrow.compute as pc
-
-    place = list(MOVE_COLUMNS[:5])
-    table = _joined(table, table.group_by(place).aggregate([("at", "max")]), place)
-    since = pc.subtract(table["at_max"], timedelta(seconds=RACE_SECONDS))
-    return list(table.filter(pc.greater_equal(table["at"], since)).select(MOVE_COLUMNS).to_pylist())
+def last_moves(table: Any) -> List[Dict[str, Any]]:
+    """The last offset commit and the last rollback of each cluster, group, topic and partition."""
+    return list(last_rows(table, MOVE_COLUMNS[:5], "at", "append_number").select(MOVE_COLUMNS).to_pylist())
 
 
 def last_commits(table: Any) -> List[Dict[str, Any]]:

@@ -16,7 +16,7 @@ from mirror_lib.groups.translation import FOREIGN, TO_DOWNSTREAM, TranslationRul
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.events import EVENT_COLUMNS, incomplete
 from mirror_lib.ledger.intervals import Numbers
-from mirror_lib.ledger.records import RACE_SECONDS, TAKEN_OVER, GroupOffset, MoveKey, PartitionKey
+from mirror_lib.ledger.records import TAKEN_OVER, GroupOffset, MoveKey, PartitionKey
 from mirror_lib.ledger.table_reader import TableReader
 
 _PARTITION_KEY = tuple(PartitionKey.__dataclass_fields__)
@@ -41,7 +41,7 @@ def group_decisions(
     maps = FlowMaps(_triples(ledger, keys), incomplete(reader.rows("events", EVENT_COLUMNS, flow.name, [TAKEN_OVER])))
     pass_markers(maps, needed_offsets(maps, found, TO_DOWNSTREAM), flow.target)
     rules = TranslationRules(simple_groups=flow.groups_simple, shared=flow.shared_remote_topics)
-    known = Known(maps, _last(moves), flow.target.alias, rules=rules, raced=raced(moves))
+    known = Known(maps, _last(moves), flow.target.alias, rules=rules)
     decisions = decide(found, known, PositionsAhead())
     if rules.shared or any(each.translation.verdict == FOREIGN for each in decisions):
         decisions = decide(found, replace(known, synced=synced_offsets(flow)), PositionsAhead())
@@ -74,12 +74,3 @@ def _last(moves: Sequence[Mapping[str, Any]]) -> Mapping[MoveKey, GroupOffset]:
         before, now, here = row["previous_offset"], row["new_offset"], row["from_offset"]
         last[place] = GroupOffset(*place, before, "", now, "", "", here, row["verdict"], row["action"])
     return last
-
-
-def raced(moves: Sequence[Mapping[str, Any]]) -> AbstractSet[Tuple[MoveKey, int]]:
-    """As `GroupOffsetTable.lately`. The times of `moves` are Unix seconds."""
-    by_place: Dict[MoveKey, List[Mapping[str, Any]]] = {}
-    for row in moves:
-        by_place.setdefault((row["cluster"], row["group"], row["topic"], row["partition"]), []).append(row)
-    since = {place: max(row["at"] for row in own) - RACE_SECONDS for place, own in by_place.items()}
-    return {(place, row["new_offset"]) for place, own in by_place.items() for row in own if row["at"] >= since[place]}

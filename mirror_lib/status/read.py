@@ -27,9 +27,9 @@ from mirror_lib.ledger.records import CUTOVER_STEP, VERIFIED
 from mirror_lib.ledger.reductions import (
     MOVE_COLUMNS,
     POSITION_COLUMNS,
+    last_moves,
     last_positions,
     last_ranges,
-    recent_moves,
     records_since,
 )
 from mirror_lib.ledger.table_reader import STEPS, TableReader
@@ -191,9 +191,9 @@ def last_run(reader: TableReader, flow: ReplicationFlow) -> Optional[RunStatus]:
 
 
 def moves_of(reader: TableReader, flow: ReplicationFlow) -> Moves:
-    """What `recent_moves` returns of the flow. Raises `StateError`."""
+    """What `last_moves` returns of the flow. Raises `StateError`."""
     table = reader.arrow("group_offsets", MOVE_COLUMNS, flow.name)
-    return [] if table is None else timed(recent_moves(table))
+    return [] if table is None else timed(last_moves(table))
 
 
 def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:

@@ -9,15 +9,14 @@ from typing import Any, Dict, List, Tuple
 import pyarrow as pa
 import pytest
 
-from mirror_lib.ledger.records import RACE_SECONDS
-from mirror_lib.ledger.reductions import MOVE_COLUMNS, POSITION_COLUMNS, last_positions, recent_moves
+from mirror_lib.ledger.reductions import MOVE_COLUMNS, POSITION_COLUMNS, last_moves, last_positions
 from mirror_lib.ledger.tables import PARTITION_KEY
 
 AT = datetime(2026, 11, 1, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_recent_moves_are_the_last_of_each_position_and_those_a_minute_before(seed: int) -> None:
+def test_last_moves_are_the_last_of_each_position(seed: int) -> None:
     choose = random.Random(seed)
     rows: List[Dict[str, Any]] = []
     for number in range(300):
@@ -32,13 +31,9 @@ def test_recent_moves_are_the_last_of_each_position_and_those_a_minute_before(se
     def numbers(found: List[Dict[str, Any]]) -> List[int]:
         return sorted(row["append_number"] for row in found)
 
-    last: Dict[Tuple[Any, ...], datetime] = {}
-    for row in rows:
-        last[place_of(row)] = max(row["at"], last.get(place_of(row), row["at"]))
-    wanted = [row for row in rows if row["at"] >= last[place_of(row)] - timedelta(seconds=RACE_SECONDS)]
-    found = recent_moves(pa.Table.from_pylist(rows))
-    assert numbers(found) == numbers(wanted) and len(found) < len(rows)
-    assert all(row in rows for row in found)
+    last = {place_of(row): row for row in sorted(rows, key=lambda row: (row["at"], row["append_number"]))}
+    found = last_moves(pa.Table.from_pylist(rows))
+    assert numbers(found) == numbers(list(last.values())) and all(row in rows for row in found)
 
 
 @pytest.mark.parametrize("seed", range(5))

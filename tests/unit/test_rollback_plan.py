@@ -8,7 +8,7 @@ from typing import Dict, List, Optional
 import pytest
 
 from mirror_lib.facts import CommittedOffset, ConsumerGroup, GroupMember
-from mirror_lib.groups.moves import REFUSED, Undo, plan_undo
+from mirror_lib.groups.moves import REFUSED, UndoneOffset, plan_undo
 from mirror_lib.ledger.records import GroupOffset
 
 ORDERS = ("A.orders", 0)
@@ -20,15 +20,15 @@ def move(previous: Optional[int], new: Optional[int], group: str = "billing", be
     return GroupOffset("B", group, *ORDERS, previous, before, new, "now", "orders", 99, "exact", "commit")
 
 
-def undo(moves: List[GroupOffset], present: Optional[int], group: Optional[ConsumerGroup] = EMPTY) -> Undo:
+def undo(moves: List[GroupOffset], present: Optional[int], group: Optional[ConsumerGroup] = EMPTY) -> UndoneOffset:
     at = {} if present is None else {ORDERS: CommittedOffset(present, "now")}
     groups: Dict[str, ConsumerGroup] = {} if group is None else {"billing": group}
     (found,) = plan_undo(moves, {"billing": at}, groups)
     return found
 
 
-def goes_back_to(found: Undo) -> object:
-    return found.done if found.move is None else (found.move.new_offset, found.move.metadata)
+def goes_back_to(found: UndoneOffset) -> object:
+    return found.action if found.move is None else (found.move.new_offset, found.move.metadata)
 
 
 CHANGED = "another client or a later run committed since: left unchanged"
@@ -62,7 +62,7 @@ def test_group_goes_back_to_where_it_was_unless_another_client_committed(
 def test_group_whose_offset_cannot_be_read_is_refused() -> None:
     for before in (None, 5):
         (found,) = plan_undo([move(before, 10)], {}, {})
-        assert (found.move, found.done) == (None, REFUSED) and found.done.startswith("refused: ")
+        assert (found.move, found.action) == (None, REFUSED) and found.action.startswith("refused: ")
 
 
 def test_group_with_members_is_left_alone() -> None:

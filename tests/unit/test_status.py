@@ -30,7 +30,6 @@ from mirror_lib.status.facts import (
     runs_of,
     unsized,
 )
-from mirror_lib.status.groups import raced
 from mirror_lib.status.render import status_lines
 from mirror_lib.text import document_of, without_logins
 from mirror_lib.topics.matchless import Matchless
@@ -303,12 +302,3 @@ def test_login_in_the_address_of_the_state_folder_is_not_shown(tmp_path: Path) -
         reader.rows("runs", ("run_id",), "A->B")
     assert "SECRET" not in str(found.value) and "KEY" not in str(found.value)
     assert without_logins("abfss://box@account.dfs.core.windows.net/s") == "abfss://box@account.dfs.core.windows.net/s"
-
-
-def test_offsets_of_runs_that_decided_at_once_are_those_of_the_last_minute_of_each_position() -> None:
-    """Their times are Unix seconds, as `moves_of` returns them."""
-    places = [{"cluster": "B", "group": "billing", "topic": "A.orders", "partition": number} for number in range(2)]
-    at = [(places[0], 10, 900.0), (places[0], 20, 950.0), (places[0], 30, 1000.0), (places[1], 5, 900.0)]
-    moves = [{**place, "new_offset": offset, "at": seconds} for place, offset, seconds in at]
-    first, second = (("B", "billing", "A.orders", number) for number in range(2))
-    assert raced(moves) == {(first, 20), (first, 30), (second, 5)}

@@ -169,9 +169,9 @@ DECISIONS: Dict[str, Any] = {
     "where it was translated from": (decided(at(104, 51, group=SIMPLE, left_at=51)), RIGHT),
     "not where it was translated from": (decided(at(104, 51, group=SIMPLE, left_at=50)), f"{FOREIGN}: 54m"),
     "its first offset": (decided(at(104, group=SIMPLE)), RIGHT),
-    "MirrorMaker put it there": (decided(at(104, 51, group=SIMPLE, by_mirror=True)), RIGHT),
-    "MirrorMaker did, and it has members": (decided(at(104, 51, group=LIVE, by_mirror=True)), f"{ACTIVE}: 54m"),
-    "MirrorMaker did, on a shared topic": (decided(at(104, 51, group=SIMPLE, by_mirror=True), SHARED), RIGHT),
+    "MirrorMaker put it there": (decided(at(104, 51, group=SIMPLE, by_mirrormaker=True)), RIGHT),
+    "MirrorMaker did, and it has members": (decided(at(104, 51, group=LIVE, by_mirrormaker=True)), f"{ACTIVE}: 54m"),
+    "MirrorMaker did, on a shared topic": (decided(at(104, 51, group=SIMPLE, by_mirrormaker=True), SHARED), RIGHT),
     "another flow may have, on a shared topic": (decided(at(104, 51, group=EMPTY), SHARED), f"{ACTIVE}: 54m"),
     "where we put it on a shared topic": (decided(at(104, 51, group=EMPTY, last=MOVED), SHARED), RIGHT),
     "included on a shared topic": (

@@ -13,7 +13,8 @@ from mirror_lib.cutover.failover import Failover
 from mirror_lib.cutover.gates import Readiness
 from mirror_lib.doctor.checks import Check
 from mirror_lib.groups.flow import CycleReport
-from mirror_lib.groups.report import PlannedOffset, UndoneOffset
+from mirror_lib.groups.moves import UndoneOffset
+from mirror_lib.groups.report import PlannedOffset
 from mirror_lib.ledger.records import CutoverStep
 from mirror_lib.ledger.runs import OpenRun
 from mirror_lib.metrics import FlowMetrics

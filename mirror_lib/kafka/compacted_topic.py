@@ -20,9 +20,9 @@ from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import NewTopic, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.admin_client import ANSWER_SECONDS, log_client
-from mirror_lib.kafka.connection import Disconnected, LogClient, is_retriable, name_of
+from mirror_lib.kafka.connection import LogClient, is_retriable
 from mirror_lib.kafka.fencing import idempotent_producer
-from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, log_ends
+from mirror_lib.kafka.fetcher import READ_COMMITTED, READ_UNCOMMITTED, required_ends
 from mirror_lib.kafka.log_reader import LogEntries
 from mirror_lib.kafka.producer import PRODUCE_TIMEOUT_MS, ProduceRequest
 from mirror_lib.kafka.record_batch import Producer, Record, decode_bytes, encode_varint, next_sequence
@@ -159,9 +159,7 @@ class InternalTopic:
         """
 
         def read(client: LogClient) -> Sequence[Record]:
-            end = log_ends(client, [self._place]).get(self._place)
-            if end is None:
-                raise Disconnected(f"{client.alias}: {name_of(self._place)} has no leader")
+            end = required_ends(client, [self._place])[self._place]
             time.sleep(seconds)
             return list(_records(client, self._place, end, READ_UNCOMMITTED))
 

@@ -25,8 +25,8 @@ from mirror_lib.kafka.fetcher import (
     fetch_request,
     fetched,
     is_throttled_empty,
-    list_offsets_request,
     local_start,
+    required_ends,
 )
 from mirror_lib.kafka.record_batch import CONTROL, TRANSACTIONAL, BatchHeader, split_entries
 from mirror_lib.kafka.reencoder import last_offset
@@ -156,7 +156,7 @@ class LogEntries(Iterator[Entry]):
         if found is None:
             raise Disconnected(f"{client.alias}: {name}: {error_name(answer.error_code)}")
         if found.error_code == OFFSET_OUT_OF_RANGE:
-            self._move_to_log_start(node, name)
+            self._move_to_log_start(name)
             return self._ask(max_wait_ms)
         if is_retriable(found.error_code):
             raise Disconnected(f"{client.alias}: {name}: {error_name(found.error_code)}")
@@ -167,17 +167,14 @@ class LogEntries(Iterator[Entry]):
             )
         return found
 
-    def _move_to_log_start(self, node: int, name: str) -> None:
-        request = list_offsets_request([self._partition], EARLIEST, self._isolation)
-        answer = self._client.call(node, request).topics[0].partitions[0]
-        if answer.error_code:
-            raise Disconnected(f"{self._client.alias}: {name}: {error_name(answer.error_code)}")
-        if answer.offset <= self._position:
+    def _move_to_log_start(self, name: str) -> None:
+        start = required_ends(self._client, [self._partition], self._isolation, EARLIEST)[self._partition]
+        if start <= self._position:
             raise LostTail(
                 f"{self._client.alias}: the log of {name} ends before offset {self._position}, which was acknowledged",
                 "the next start copies the lost records again",
             )
-        self.start = self._position = answer.offset
+        self.start = self._position = start
         self.expired = True
 
 

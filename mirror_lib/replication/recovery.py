@@ -5,13 +5,11 @@ The records found are compared with the source and counted as if they had just b
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Callable, Collection, FrozenSet, Iterator, Mapping, Optional, Sequence
+from typing import Callable, FrozenSet, Iterator, Optional, Sequence
 
 from mirror_lib.errors import RefusedError
-from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
-from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, log_ends
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, Fetched, required_ends
 from mirror_lib.kafka.log_reader import Entry, LogEntries, entries, glances
 from mirror_lib.ledger.intervals import Runs
 from mirror_lib.ledger.records import COPIED_AGAIN, Position
@@ -80,8 +78,7 @@ class Recovery:
         found, name = copy.recovered, name_of(copy.remote)
         written = Records(_counted(own_entries(up_to(remote, end, name), own), copy), copy.downstream)
         start = Position(copy.acknowledged, copy.downstream)
-        ours, lost = Records(source, copy.acknowledged), partial(self._lost, copy)
-        for match in reconcile(ours, written, name, start, lambda: source.end, lost):
+        for match in reconcile(Records(source, copy.acknowledged), written, name, start, lambda: source.end):
             copy.recover(*match)
         if copy.recovered == found and remote.expired and not (copy.task.shared and self._nothing_to_copy(copy)):
             self._pass_expired(remote, copy)
@@ -102,11 +99,6 @@ class Recovery:
             hint = "set on.data.loss: continue to resume after them, and to copy the records of such an attempt again"
             raise RefusedError(_expired(remote, copy), hint, code="MIR-315")
         copy.lose(copy.acknowledged, -1, f"{_expired(remote, copy)}; that is copied again", COPIED_AGAIN)
-
-    def _lost(self, copy: PartitionCopy, on_at: int, reason: str) -> None:
-        if not self._passes_loss:
-            raise RefusedError(reason, loss_hint(copy.source[0]), code="MIR-310")
-        copy.lose(on_at, on_at, reason)
 
     def _settle(self, copy: PartitionCopy, source: LogEntries, own: Own, end: int) -> None:
         """Move `copy` to the start of the source's log, from an offset that the source no longer has."""
@@ -149,21 +141,6 @@ def _unchanged(copy: PartitionCopy) -> Callable[[], None]:
         copy.recovered, copy.recovered_bytes = counted
 
     return take_back
-
-
-def required_ends(
-    client: LogClient, partitions: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED
-) -> Mapping[TopicPartition, int]:
-    """The ends of logs as reported by their leaders. Raises `Disconnected` if a leader does not report it.
-
-    Request them after the fence and before reading the logs, for `up_to`: records that others append later do not
-    count.
-    """
-    ends = log_ends(client, partitions, isolation)
-    for each in partitions:
-        if each not in ends:
-            raise Disconnected(f"{client.alias}: {name_of(each)} does not tell the end of its log")
-    return ends
 
 
 def up_to(log: LogEntries, end: int, name: str) -> Iterator[Entry]:

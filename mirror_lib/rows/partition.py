@@ -14,7 +14,7 @@ from typing import Any, Deque, Dict, Iterator, List, Mapping, NamedTuple, Option
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
-from mirror_lib.kafka.fetcher import READ_UNCOMMITTED
+from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, required_ends
 from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail
 from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence
 from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge, build_batches, cut, read_records
@@ -22,7 +22,7 @@ from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.messages import PartitionReport
 from mirror_lib.replication.partition import RemotePartition
-from mirror_lib.replication.recovery import required_ends, up_to
+from mirror_lib.replication.recovery import up_to
 from mirror_lib.rows.columns import RowColumns
 from mirror_lib.rows.origin import ORIGIN_HEADER, Provenance, origin_of, same_topic
 

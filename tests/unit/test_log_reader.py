@@ -18,7 +18,6 @@ from mirror_lib.replication.reconcile import Records, reconcile
 from tests.unit.leader import PARTITION, Leader, fetch_answer
 from tests.unit.logs import Rec, batch_of, marker
 from tests.unit.test_legacy import Row, message, wrapper
-from tests.unit.test_reconcile import refuse_lost
 
 END = 6
 LOG = [batch_of(0, [Rec(b"a")] * 3), batch_of(3, [Rec(b"b")] * 3)]
@@ -98,6 +97,6 @@ def test_what_a_killed_attempt_wrote_of_old_messages_is_found() -> None:
     remote = entries_of({4: batch_of(0, copied[:5]).raw(), 6: batch_of(5, copied[5:]).raw(), 7: marker(7).raw()})
     source = entries_of(OLD)
     logs = Records(source, 0), Records(remote, 0)
-    found = reconcile(*logs, "A.orders-0", Position(0, 0), lambda: source.end, refuse_lost)
+    found = reconcile(*logs, "A.orders-0", Position(0, 0), lambda: source.end)
     assert sum(match.record_count for match in found) == len(ROWS)
     assert remote.end == len(ROWS) + 1

@@ -78,7 +78,7 @@ def from_offset(batches: Sequence[LogBatch], offset: int) -> Iterator[Entry]:
 def reconciled(case: Interrupted) -> List[Run]:
     source, remote = (Records(from_offset(log, at), at) for log, at in zip((case.source, case.remote), case.start))
     end = case.source[-1].next
-    return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: end, refuse_lost))
+    return list(reconcile(source, remote, "A.orders-0", Position(*case.start), lambda: end))
 
 
 @pytest.mark.parametrize("written", [[], [marker(7)]])
@@ -90,11 +90,7 @@ def test_source_is_not_asked_where_the_remote_log_has_nothing_to_compare(written
         yield
 
     remote = Records(from_offset(written, 7), 7)
-    assert list(reconcile(Records(asked(), 5), remote, "A.orders-0", Position(5, 7), lambda: 1 // 0, refuse_lost)) == []
-
-
-def refuse_lost(_: int, reason: str) -> None:
-    raise RefusedError(reason)
+    assert list(reconcile(Records(asked(), 5), remote, "A.orders-0", Position(5, 7), lambda: 1 // 0)) == []
 
 
 def resumes_at(case: Interrupted, matches: Sequence[Run]) -> int:
@@ -338,7 +334,9 @@ def keyed(*words: str) -> List[Rec]:
         # An old tombstone that left the remote log explains what it took with it.
         ("last=old gone=v gone= last=new", [1, 2, 3], [3], 4, [Run(3, 3, 1)]),
         # A tombstone was cleaned before it was copied.
-        ("gone=v kept=v gone= kept=w", [1, 3], [0], 1, "of 1 keys that the remote log has, the first at offset 0"),
+        ("gone=v kept=v gone= kept=w", [1, 3], [0], 1, "MIR-313"),
+        # The copy at offset 0 equals a later record that was not copied, and its key got another value in between.
+        ("1=v 1=w 1=v 2=a 2=b", [2, 4], [0, 1], 2, "MIR-314"),
         # The copy at offset 1 equals a later record that was not copied. Between the two are records that were not
         # copied either: of other keys, a value whose tombstone was copied, or a tombstone, which may be gone.
         ("1=x 1=a 1=y 1=y 1=y 1=y 1=y 2=a 1=a", [7, 8], [1], 2, "MIR-314"),

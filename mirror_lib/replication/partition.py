@@ -194,7 +194,8 @@ class RemotePartition(ABC):
 
     def drain_then_stop(self, reason: str, from_offset: int, until_offset: int = -1, fails: bool = False) -> None:
         """Stop once all records before `from_offset` are acknowledged: skipping one record must not skip others."""
-        self._final = partial(self.stop, reason, from_offset, until_offset, fails=fails)
+        if self._final is None:  # else it stops before that record
+            self._final = partial(self.stop, reason, from_offset, until_offset, fails=fails)
         self._stop_if_drained()
 
     def _stop_if_drained(self) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirror_lib.facts import TopicPartition
-from mirror_lib.kafka.record_batch import SMALL, SMALL_VARINTS, Record, encode_varint
+from mirror_lib.kafka.record_batch import SMALL, SMALL_VARINTS, encode_varint
 from mirror_lib.kafka.reencoder import RECORD_OVERHEAD, runs_of
 from mirror_lib.rows.origin import ID_LENGTH, ORIGIN_HEADER, Provenance
 
@@ -53,11 +53,6 @@ class RowColumns:
     def newest(self) -> int:
         return int(pc.max(self.timestamps).as_py())
 
-    @property
-    def widest(self) -> int:
-        """The most bytes that the largest row needs."""
-        return int(pc.max(self.sizes).as_py() or 0) + RECORD_OVERHEAD
-
     def part(self, start: int, end: int) -> RowColumns:
         """The rows from number `start` to before `end`."""
         if start == 0 and end == len(self):
@@ -84,14 +79,10 @@ class RowColumns:
         whole = self.last - self.first + 1 == len(self)
         return ((self.first, len(self)),) if whole else runs_of(_numbers(self.offsets).tolist())
 
-    def records(self) -> List[Record]:
-        """The rows as records, one by one."""
-        bodies = pc.binary_join_element_wise(*self.pieces, _BETWEEN)
-        columns = (column.to_pylist() for column in (self.offsets, self.timestamps, bodies))
-        return [tuple.__new__(Record, (*row, 0)) for row in zip(*columns)]
-
     def cut(self, most_bytes: int) -> Iterator[RowColumns]:
-        """Split into parts of at most `most_bytes` plain bytes, or of one row; the same as `reencode.cut`."""
+        """Split into parts of at most `most_bytes` plain bytes, or of one row; the same as `reencoder.cut`."""
+        if not len(self):
+            return
         ends = _numbers(pc.cumulative_sum(pc.add(self.sizes, RECORD_OVERHEAD)))
         start = done = 0
         while start < len(self):

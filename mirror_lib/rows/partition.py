@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Deque, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.connection import Disconnected, LogClient, name_of
 from mirror_lib.kafka.fetcher import READ_UNCOMMITTED, required_ends
 from mirror_lib.kafka.log_reader import Entry, LogEntries, LostTail
-from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, Record, new_batch, next_sequence
-from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge, build_batches, cut, read_records
+from mirror_lib.kafka.record_batch import HEADER_SIZE, Producer, new_batch, next_sequence
+from mirror_lib.kafka.reencoder import Outgoing, RecordTooLarge, read_records
 from mirror_lib.ledger.intervals import Run, Runs
 from mirror_lib.ledger.records import OFFSETS_SKIPPED, Incident
 from mirror_lib.replication.messages import PartitionReport
@@ -210,12 +210,17 @@ class RowPartition(RemotePartition):
         order. A failure stops a lane of one source partition after the rows before it, unless failures are skipped."""
         if self.ends:
             return
-        begin, end = self._ranges[source]
-        try:
-            self._check_order(source, rows)
-        except RefusedError as error:
-            self.refuse(error.message, code=error.code)
+        bad = rows.out_of_order(self._taken.get(source, -1))
+        if bad is not None:
+            self.refuse(
+                f"{name_of(source)} at offset {bad}: the flow gives more than one record of it for "
+                f"{name_of(self.remote)}, or out of order; let `transform` keep the order, and make one of each",
+                code="MIR-318",
+            )
             return
+        if len(rows):
+            self._taken[source] = rows.last
+        begin, end = self._ranges[source]
         rows = rows.within(max(begin, self._highest.get(source, -1) + 1), end)
         failed = [each for each in failures if begin <= each[0] < end]
         if failed and not self._skips:
@@ -226,63 +231,32 @@ class RowPartition(RemotePartition):
         self.incidents += [Incident(OFFSETS_SKIPPED, *source, at, at + 1, reason) for at, reason in failed]
         self._append(source, rows)
 
-    def _check_order(self, source: TopicPartition, rows: RowColumns) -> None:
-        bad = rows.out_of_order(self._taken.get(source, -1))
-        if bad is not None:
-            raise RefusedError(
-                f"{name_of(source)} at offset {bad}: the flow gives more than one record of it for "
-                f"{name_of(self.remote)}, or out of order; let `transform` keep the order, and make one of each",
-                code="MIR-318",
-            )
-        if len(rows):
-            self._taken[source] = rows.last
-
     def _append(self, source: TopicPartition, rows: RowColumns) -> None:
+        """Queue the rows in batches, up to the first row that is too large."""
         if not len(rows):
             return
-        if rows.first < self.task.isolate_until or rows.widest > self._batch_bytes:
-            self._append_one_by_one(source, rows.records())
-            return
-        for piece in rows.cut(BATCH_BYTES):
-            for part in piece.cut(self._batch_bytes):
-                self._put_rows(source, part)
-
-    def _put_rows(self, source: TopicPartition, rows: RowColumns) -> None:
-        """Queue one batch, with the same bytes as `build_batches` would make."""
-        producer, count, newest = self._appends_as(), len(rows), rows.newest
-        oldest, payload = rows.timestamps[0].as_py(), rows.payload()
-        pieces = new_batch(
-            NO_CODEC, count, oldest, newest, producer.producer_id, producer.epoch, self._next_sequence, payload
-        )
-        self._put_of(source, Outgoing(pieces, count, rows.runs(), rows.last + 1, newest))
-
-    def _append_one_by_one(self, source: TopicPartition, records: List[Record]) -> None:
-        """Queue row by row, if one may be too large, or must be sent alone."""
-        alone = sum(record.offset < self.task.isolate_until for record in records)
-        for piece in [[record] for record in records[:alone]] + cut(records[alone:], BATCH_BYTES):
-            try:
-                self._put_records(source, piece)
-            except RecordTooLarge as error:
+        alone = len(rows.within(0, self.task.isolate_until)) if rows.first < self.task.isolate_until else 0
+        batches = [rows.part(number, number + 1) for number in range(alone)]
+        for piece in rows.part(alone, len(rows)).cut(BATCH_BYTES):
+            batches += piece.cut(self._batch_bytes)
+        for batch in batches:
+            outgoing = self._encoded(batch)
+            if outgoing.size > self.task.max_message_bytes:  # a row of its own
                 self.source = source
-                self._put_records(source, [record for record in piece if record.offset < error.upstream_offset])
-                self.drain_then_stop(str(error), error.upstream_offset, error.upstream_offset + 1)
+                error = RecordTooLarge(batch.first, outgoing.size, self.task.max_message_bytes)
+                self.drain_then_stop(str(error), batch.first, batch.first + 1)
                 return
+            self._next_sequence = next_sequence(self._next_sequence, outgoing.record_count)
+            self._sources.append(source)
+            self.put(outgoing)
 
-    def _put_records(self, source: TopicPartition, records: Sequence[Record]) -> None:
-        """Queue these records, or none of them if one is too large (`RecordTooLarge`)."""
-        producer, limit = self._appends_as(), self.task.max_message_bytes
-        ids = (producer.producer_id, producer.epoch, self._next_sequence)
-        for outgoing in build_batches(records, NO_CODEC, *ids, limit):
-            self._put_of(source, outgoing)
-
-    def _put_of(self, source: TopicPartition, outgoing: Outgoing) -> None:
-        self._next_sequence = next_sequence(self._next_sequence, outgoing.record_count)
-        self._sources.append(source)
-        self.put(outgoing)
-
-    def _appends_as(self) -> Producer:
-        assert self.producer is not None
-        return self.producer
+    def _encoded(self, rows: RowColumns) -> Outgoing:
+        """One batch, with the same bytes as `build_batches` would make."""
+        producer, count, newest, payload = self.producer, len(rows), rows.newest, rows.payload()
+        assert producer is not None
+        ids, oldest = (producer.producer_id, producer.epoch, self._next_sequence), rows.timestamps[0].as_py()
+        pieces = new_batch(NO_CODEC, count, oldest, newest, *ids, payload)
+        return Outgoing(pieces, count, rows.runs(), rows.last + 1, newest)
 
     def _accepted(self, outgoing: Outgoing, base_offset: int) -> None:
         source = self._sources.popleft()

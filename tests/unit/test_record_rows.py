@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Tuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL
+from mirror_lib.kafka.record_batch import HEADER_SIZE, SMALL, Record
 from mirror_lib.kafka.reencoder import build_batches, cut
-from mirror_lib.rows.columns import REMOTE, PartitionRows, columns_of, partition_rows
+from mirror_lib.rows.columns import BYTES, REMOTE, PartitionRows, RowColumns, columns_of, partition_rows
 from mirror_lib.rows.origin import Provenance
 from mirror_lib.rows.writer import _widened
 from tests.lab.arrow_rows import with_columns, without
@@ -61,10 +62,15 @@ def rows_of(
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
 
+def records_of(rows: RowColumns) -> List[Record]:
+    bodies = pc.binary_join_element_wise(*rows.pieces, pa.scalar(b"", BYTES))
+    return list(map(Record, *(column.to_pylist() for column in (rows.offsets, rows.timestamps, bodies))))
+
+
 def read_back(stretch: PartitionRows) -> List[Tuple[int, Content]]:
     """What kafka-python finds in the batches, with the upstream offsets that were given for them."""
     found: List[Tuple[int, Content]] = []
-    for built in build_batches(stretch.rows.records(), 0, 7, 1, 0, 1 << 20):
+    for built in build_batches(records_of(stretch.rows), 0, 7, 1, 0, 1 << 20):
         offsets = (start + i for start, count in built.runs for i in range(count))
         for batch in MemoryRecords(whole(built.pieces)):
             assert batch.validate_crc()
@@ -98,7 +104,7 @@ def test_whole_columns_make_the_bytes_that_single_records_make(
     rows = rows_of([("a", 0, "x", 0)] * len(contents), contents)
     offsets = pa.array([5 + n * (1 + gap) for n in range(len(contents))], pa.int64())
     found = columns_of(with_columns(rows, source_offset=offsets), None)
-    wanted = cut(found.records(), room)
+    wanted = cut(records_of(found), room)
     parts = list(found.cut(room))
     assert [(part.payload(), part.runs(), part.newest) for part in parts] == [
         (whole(plain.pieces)[HEADER_SIZE:], plain.runs, max(record.timestamp for record in piece))
@@ -113,7 +119,7 @@ def test_row_that_failed_is_a_record_only_where_the_dead_letter_topic_gives_it_a
     rows, reasons = with_columns(rows, failure=failure), [(1, "not a number"), (3, "too long")]
     places = pa.array(["x", None, "x", None], pa.string()), pa.array([0, None, 0, None], pa.int32())
     (found,) = partition_rows(with_columns(rows, remote_topic=places[0], remote_partition=places[1]), None)
-    assert ([record.offset for record in found.rows.records()], found.failures) == ([0, 2], reasons)
+    assert ([record.offset for record in records_of(found.rows)], found.failures) == ([0, 2], reasons)
     (without_places,) = partition_rows(without(rows, REMOTE), None)
     assert (without_places.remote, without_places.failures, len(without_places.rows)) == (None, reasons, 2)
     (dead,) = partition_rows(with_columns(rows.slice(1, 1), remote_topic=pa.array(["dead"], pa.string())), None)
@@ -139,8 +145,8 @@ def test_rows_of_few_columns_are_told_apart_as_those_of_all() -> None:
     few = without(rows, (*REMOTE, "source_topic", "failure"))
     whole = list(partition_rows(rows, None))
     reported = list(partition_rows(_widened(few, "a"), None))
-    assert [(each.source, each.remote, each.rows.records()) for each in reported] == [
-        (each.source, None, each.rows.records()) for each in whole
+    assert [(each.source, each.remote, records_of(each.rows)) for each in reported] == [
+        (each.source, None, records_of(each.rows)) for each in whole
     ]
 
 
@@ -161,12 +167,12 @@ def test_size_of_a_row_counts_the_header_with_its_origin() -> None:
     rows = rows_of([("a", 0, "x", 0)] * 3, [(1, b"k", b"v" * n, (("h", None),)) for n in range(3)])
     for provenance in (None, PROVENANCE):
         found = columns_of(rows, provenance)
-        assert found.sizes.to_pylist() == [len(record.body) for record in found.records()]
+        assert found.sizes.to_pylist() == [len(record.body) for record in records_of(found)]
 
 
 def test_a_batch_of_more_records_than_two_bytes_count_is_numbered_on() -> None:
     count = 2 * SMALL
     rows = rows_of([("a", 0, "x", 0)] * count, [(n * 5, None, b"", ()) for n in range(count)])
     found = columns_of(rows, None)
-    (plain,) = build_batches(found.records(), 0, 7, 1, 0, 1 << 30)
+    (plain,) = build_batches(records_of(found), 0, 7, 1, 0, 1 << 30)
     assert found.payload() == whole(plain.pieces)[HEADER_SIZE:]

@@ -35,7 +35,6 @@ from mirror_lib.replication.start_rules import (
     remote_log,
     rule_of,
     source_log,
-    topic_ids,
     unproven,
 )
 
@@ -222,7 +221,6 @@ class Found:
             Rows.SOME if known is not None or recreated else Rows.OTHER if relatives else Rows.NONE,
             remote_log(self.target, known, flow.shared_remote_topics),
             source_log(self.source, known, recreated),
-            topic_ids(key.source_topic_id, key.remote_topic_id),
             begins_at(flow, self.begin is not None),
         )
 

@@ -30,8 +30,7 @@ class RemoteLog(Enum):
 
     EMPTY = "empty"
     WHOLE = "whole"
-    PART = "expired in part"
-    EXPIRED = "expired"
+    EXPIRED = "expired, all or in part"
     SHORTER = "ends before the ledger's position"
 
 
@@ -39,18 +38,9 @@ class SourceLog(Enum):
     """The log of the source partition."""
 
     EMPTY = "without a record"
-    WHOLE = "whole"
-    TRIMMED = "expired in part"
+    RECORDS = "with records"
     RECREATED = "of a re-created topic"
     SHORTER = "ends before the ledger's position"
-
-
-class Ids(Enum):
-    """Which of the two topics has a topic id; brokers have them from Kafka 2.8 on (KIP-516)."""
-
-    BOTH = "both"
-    ONE = "one"
-    NONE = "none"
 
 
 class Begins(Enum):
@@ -68,7 +58,6 @@ class Writer(Enum):
     NONE = "none"
     RUNNING = "may still run"
     ENDED = "has ended"
-    MIRROR = "another mirror"
 
 
 class Action(Enum):
@@ -88,7 +77,6 @@ class Case:
     rows: Rows
     remote: RemoteLog
     source: SourceLog
-    ids: Ids
     begins: Begins
     writer: Writer = Writer.NONE
 
@@ -141,13 +129,7 @@ RULES: Tuple[Rule, ...] = (
         "The ledger has the upstream offset that belongs to the present end of the remote log.",
         {"rows": (Rows.SOME,), "remote": (RemoteLog.SHORTER,)},
     ),
-    Rule(
-        Action.RESUME,
-        "MIR-313",
-        "Both logs have the same last recorded record, or one of them no longer has it.",
-        {"rows": (Rows.SOME,), "ids": (Ids.ONE, Ids.NONE)},
-    ),
-    Rule(Action.RESUME, "MIR-313", "Both topics have the ids that the ledger recorded.", {"rows": (Rows.SOME,)}),
+    Rule(Action.RESUME, "MIR-313", "Both topics are those that the ledger recorded.", {"rows": (Rows.SOME,)}),
     Rule(Action.BEGIN, "", "The remote log never held a record.", {"remote": (RemoteLog.EMPTY,)}),
     Rule(
         Action.COMPARE,
@@ -165,7 +147,7 @@ RULES: Tuple[Rule, ...] = (
         Action.STOP,
         UNPROVEN,
         "A remote log without its first records does not show which records were copied.",
-        {"remote": (RemoteLog.PART, RemoteLog.EXPIRED)},
+        {"remote": (RemoteLog.EXPIRED,)},
     ),
     Rule(
         Action.STOP,
@@ -192,9 +174,7 @@ def remote_log(log: OffsetRange, known: Optional[Position], shared: bool) -> Rem
         return RemoteLog.SHORTER
     if not log.end or (shared and known is None):
         return RemoteLog.EMPTY
-    if not log.log_start:
-        return RemoteLog.WHOLE
-    return RemoteLog.PART if log.log_start < log.end else RemoteLog.EXPIRED
+    return RemoteLog.EXPIRED if log.log_start else RemoteLog.WHOLE
 
 
 def source_log(log: OffsetRange, known: Optional[Position], recreated: bool) -> SourceLog:
@@ -203,15 +183,7 @@ def source_log(log: OffsetRange, known: Optional[Position], recreated: bool) -> 
         return SourceLog.RECREATED
     if known is not None and known.upstream_offset > log.end:
         return SourceLog.SHORTER
-    if log.log_start == log.end:
-        return SourceLog.EMPTY
-    return SourceLog.TRIMMED if log.log_start else SourceLog.WHOLE
-
-
-def topic_ids(source_topic_id: str, remote_topic_id: str) -> Ids:
-    """Which of the topics has an id."""
-    found = bool(source_topic_id) + bool(remote_topic_id)
-    return (Ids.NONE, Ids.ONE, Ids.BOTH)[found]
+    return SourceLog.EMPTY if log.log_start == log.end else SourceLog.RECORDS
 
 
 def begins_at(flow: ReplicationFlow, found: bool) -> Begins:

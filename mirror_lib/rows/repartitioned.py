@@ -21,17 +21,7 @@ from mirror_lib.replication.flow import FlowContext
 from mirror_lib.replication.flow_state import Lag, unlisted
 from mirror_lib.replication.messages import CopiedPartition, Stop
 from mirror_lib.replication.reconcile import left_the_log
-from mirror_lib.replication.start_rules import (
-    Action,
-    Case,
-    Ids,
-    Rows,
-    SourceLog,
-    begins_at,
-    remote_log,
-    rule_of,
-    unproven,
-)
+from mirror_lib.replication.start_rules import Action, Case, Rows, SourceLog, begins_at, remote_log, rule_of, unproven
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.partition import LaneReport, LaneTask, Ranges
 from mirror_lib.rows.writer import RowsReport
@@ -219,10 +209,8 @@ class RepartitioningMirror(RowMirror):
                 raise ClusterError(what, "check that the partition has a leader")
         shared = flow.shared_remote_topics
         for (topic, number), log in reported.items():
-            rule = rule_of(
-                Case(Rows.NONE, remote_log(log, None, shared), SourceLog.WHOLE, Ids.BOTH, begins_at(flow, True))
-            )
-            if rule.action is Action.STOP:
+            case = Case(Rows.NONE, remote_log(log, None, shared), SourceLog.RECORDS, begins_at(flow, True))
+            if rule_of(case).action is Action.STOP:
                 reason = f"{flow.name}: {unproven(topic, topic, number, log, self._journal.folder)}"
                 raise RefusedError(reason, code="MIR-329")
         return {

@@ -25,7 +25,6 @@ from mirror_lib.replication.start_rules import (
     Action,
     Begins,
     Case,
-    Ids,
     RemoteLog,
     Rows,
     SourceLog,
@@ -39,7 +38,7 @@ from mirror_lib.status.read import Ledger
 from mirror_lib.topics.plan import CopiedTopic
 from tests.lab.flows import flow_of
 
-CASES = [Case(*each) for each in itertools.product(Rows, RemoteLog, SourceLog, Ids, Begins, Writer)]
+CASES = [Case(*each) for each in itertools.product(Rows, RemoteLog, SourceLog, Begins, Writer)]
 
 
 def expected(case: Case) -> Tuple[Action, str]:

@@ -13,10 +13,10 @@ At its start a run decides for each partition where the copy resumes. The first 
 fits everything. A comparison reads both logs record by record. If they differ, the partition stops with the row's code.
 
 - **Ledger:** the rows of the partition. They are *of a deleted remote topic* if the remote topic has another id now.
-- **Remote log:** *empty* never held a record, *expired* held some and has none now. A remote topic that several
+- **Remote log:** *empty* never held a record, *expired* has lost its first records, or all. A remote topic that several
   flows share counts as empty for a flow without rows.
-- **Topic ids:** brokers have them from Kafka 2.8 on. Where one is missing, the run compares the last recorded record on
-  both logs, if both have it. If they differ, the topic was re-created.
+- **Re-created topics** have other topic ids. Brokers have ids from Kafka 2.8 on. Where one is missing, the run compares
+  the last recorded record on both logs, if both have it. If they differ, the topic was re-created.
 - **Start:** `start.position`, else `consumer.auto.offset.reset`. The offset metadata of `commit.source.group` counts as
   a row of the ledger.
 
@@ -28,7 +28,6 @@ _COLUMNS = (
     ("rows", "Ledger"),
     ("remote", "Remote log"),
     ("source", "Source log"),
-    ("ids", "Topic ids"),
     ("begins", "Start"),
     ("writer", "Other tool"),
 )

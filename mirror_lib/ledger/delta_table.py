@@ -116,15 +116,6 @@ def _refused_for_another(error: Exception) -> bool:
     return "concurrent" in " ".join((type(error).__name__, *messages_of(error))).lower()
 
 
-def names_flow(spark: SparkSession, state: str, table: str, flow: str) -> bool:
-    """Whether a table of another release, in the folder `table`, has rows of `flow`. Raises StateError."""
-    of_table, session = StateTable(spark, state, TableSchema(table, "", ())), own_session(spark)
-    with of_table.explained("read"):
-        if not DeltaTable.isDeltaTable(session, of_table.path):
-            return False
-        return bool(session.read.format("delta").load(of_table.path).where(F.col("flow") == flow).take(1))
-
-
 # Spark reads larger tables in parts, and in several tasks.
 LARGE_TABLE = 64 * 1024 * 1024
 UNREADABLE = (

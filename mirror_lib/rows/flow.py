@@ -1,4 +1,4 @@
-"""Chooses the mirror of a row flow: records keep their partitions or not. Refuses state of older releases."""
+"""Chooses the mirror of a row flow: records keep their partitions or not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Iterable, List, Mapping, Optional
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
-from mirror_lib.ledger.delta_table import names_flow
-from mirror_lib.ledger.records import RangePositions, TopicPair
+from mirror_lib.ledger.records import TopicPair
 from mirror_lib.replication.copy_ranges import refuse_other_mode
 from mirror_lib.replication.flow import FlowContext
 from mirror_lib.rows.kept import KeptMirror
@@ -32,17 +31,6 @@ def pairs_of(
     ]
 
 
-def refuse_row_passes(flow: ReplicationFlow, has_row_passes: bool, ranges: RangePositions) -> None:
-    """Raise `RefusedError` if an earlier release copied the flow, whose progress is in the table `row_passes`."""
-    if has_row_passes and not ranges.pairs:
-        raise RefusedError(
-            f"{flow.name}: its progress is in the table row_passes, which an earlier release wrote and this one does "
-            "not read: nothing is copied",
-            "give the mirror another `name` and `state`, and the flow an empty remote topic, to copy all again",
-            code="MIR-324",
-        )
-
-
 def row_mirror(context: FlowContext) -> RowMirror:
     """The mirror of a flow, after a check of both clusters. Raises `RefusedError` if it is impossible, or would copy
     records twice."""
@@ -55,12 +43,10 @@ def row_mirror(context: FlowContext) -> RowMirror:
 
 
 def refuse_other_partitioning(context: FlowContext) -> None:
-    """Raise `RefusedError` if a topic of the flow was copied in the other partitioning mode, or if an earlier release
-    recorded its progress in another table. Call it before topics are created or grown: a remote topic with
-    repartitioned records must not grow."""
+    """Raise `RefusedError` if a topic of the flow was copied in the other partitioning mode. Call it before topics are
+    created or grown: a remote topic with repartitioned records must not grow."""
     config, flow, journal = context.config, context.flow, context.journal
     ranges = journal.range_positions()
-    refuse_row_passes(flow, names_flow(context.spark, config.state, "row_passes", flow.name), ranges)
     kept = journal.positions() if flow.repartitions else {}
     if kept or (ranges.pairs and not flow.repartitions):
         pairs = pairs_of(flow, config.flows, context.source.topics(), context.target.topics())

@@ -166,15 +166,3 @@ def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_
     flow.settings.pop("max.bytes.per.second")
     assert flow.run(spark).error is None
     assert_placed_once_and_in_order(flow)
-
-
-@pytest.mark.long
-def test_state_folder_of_a_release_that_kept_passes_is_refused_by_name(spark: SparkSession, flow: OneFlow) -> None:
-    rows = spark.createDataFrame([("source->target", 0)], "flow string, pass bigint")
-    rows.write.format("delta").save(str(flow.state / "row_passes"))
-    error = flow.run(spark).error
-    assert isinstance(error, RefusedError) and "row_passes" in str(error)
-    assert flow.copies() == 0
-    # It is no other flow's.
-    spark.sql(f"update delta.`{flow.state / 'row_passes'}` set flow = 'a->b'")
-    assert flow.run(spark).error is None

@@ -32,7 +32,7 @@ from mirror_lib.replication.start_rules import (
     rule_of,
     unlike,
 )
-from mirror_lib.rows.flow import pairs_of, refuse_row_passes
+from mirror_lib.rows.flow import pairs_of
 from mirror_lib.rows.repartitioned import beginnings, refuse_new_remote_topics
 from mirror_lib.status.read import Ledger
 from mirror_lib.topics.plan import CopiedTopic
@@ -216,14 +216,6 @@ def test_topic_resumes_as_it_began() -> None:
     start(KEYED, [], PLACED)
     start(KEYED, KEPT, PLACED)
     assert pairs_of(KEYED, [KEYED], {"orders": TopicDescription("orders", "s1", 2)}, {}) == []
-
-
-def test_flow_whose_progress_an_earlier_release_kept_elsewhere_is_refused_until_the_ledger_has_ranges_of_it() -> None:
-    with pytest.raises(RefusedError, match="row_passes") as refused:
-        refuse_row_passes(KEYED, True, RangePositions())
-    assert "another `name` and `state`, and the flow an empty remote topic" in str(refused.value)
-    refuse_row_passes(KEYED, False, RangePositions())
-    refuse_row_passes(KEYED, True, PLACED)
 
 
 ZERO = ("orders", 0)

@@ -131,10 +131,10 @@ class FetchTurns:
 
     def __init__(self, stored: Callable[[TopicPartition], bool]) -> None:
         self._stored = stored
-        self._alone: Set[TopicPartition] = set()
-        # Nodes whose last request was for a partition in tiered storage, and the order of these partitions' requests.
+        # In the order of their requests.
+        self._alone: Dict[TopicPartition, None] = {}
+        # Nodes whose last request was for a partition in tiered storage.
         self._owe_the_rest: Set[int] = set()
-        self._turns: Dict[TopicPartition, int] = {}
         # Partitions that got data lately, with the number of responses without data after which they count as idle:
         # IDLE_ANSWERS for one that got data in the last response to a request for it.
         self._busy: Dict[TopicPartition, int] = {}
@@ -146,13 +146,17 @@ class FetchTurns:
         partitions of the node may need data soon. `in_session`: the broker itself puts a partition that got data last,
         and after `rest_ms` all partitions are to be looked at.
         """
-        lonely = {each for each in self._alone if each in wanted}
-        stored = {each for each in lonely if self._stored(each)}
+        lonely = [each for each in self._alone if each in wanted]
+        stored = [each for each in lonely if self._stored(each)]
         if stored and (len(stored) == len(wanted) or node not in self._owe_the_rest):
-            return self._of_stored(node, stored, wanted)
+            # One alone: a broker reads from tiered storage for as long as the request may wait.
+            first = stored[0]
+            self._alone[first] = self._alone.pop(first)
+            self._owe_the_rest.add(node)
+            return Turn({first: wanted[first]}, MAX_WAIT_MS)
         self._owe_the_rest.discard(node)
-        if lonely - stored:
-            first = min(lonely - stored)
+        if len(lonely) > len(stored):
+            first = next(each for each in lonely if each not in stored)
             return Turn({first: wanted[first]}, 0)
         max_wait_ms = BRIEF_WAIT_MS if brief else MAX_WAIT_MS
         if in_session and not stored:
@@ -164,18 +168,12 @@ class FetchTurns:
         rest = sorted((each for each in wanted if each not in stored), key=served.__contains__)
         return Turn({each: wanted[each] for each in rest}, max_wait_ms)
 
-    def _of_stored(self, node: int, stored: Iterable[TopicPartition], wanted: Mapping[TopicPartition, int]) -> Turn:
-        """One partition alone: a broker reads from tiered storage for as long as the request may wait."""
-        first = min(stored, key=lambda each: (self._turns.get(each, 0), each))
-        self._turns[first] = max(self._turns.values(), default=0) + 1
-        self._owe_the_rest.add(node)
-        return Turn({first: wanted[first]}, MAX_WAIT_MS)
-
     def answered(
         self, asked: Collection[TopicPartition], served: Collection[TopicPartition], alone: Set[TopicPartition]
     ) -> None:
         """Record a response: of the `asked` partitions, `served` got data, and `alone` need a request of their own."""
-        self._alone = {each for each in self._alone if each not in asked} | alone
+        kept = [each for each in self._alone if each not in asked]
+        self._alone = dict.fromkeys([*kept, *sorted(alone)])
         waited = {each: left - (each in asked) for each, left in self._busy.items()}
         self._busy = {each: left for each, left in waited.items() if left}
         self._busy.update(dict.fromkeys(served, IDLE_ANSWERS))
@@ -440,21 +438,18 @@ def is_throttled_empty(answer: FetchAnswer) -> bool:
 
 
 class Fetchable(Protocol):
-    """A partition that may want more data."""
+    """A partition that is `hungry` if it wants data now, or `full` if it will as soon as some of its data is appended.
+    """
 
-    @property
-    def source(self) -> TopicPartition:
-        """(topic, partition)."""
+    source: TopicPartition
 
     @property
     def fetch_position(self) -> int:
         """The next offset to ask for."""
 
-    def hungry(self) -> bool:
-        """True if it wants data now."""
+    def hungry(self) -> bool: ...
 
-    def full(self) -> bool:
-        """True if it will want data as soon as some of its buffered data is appended."""
+    def full(self) -> bool: ...
 
 
 class _Question(NamedTuple):

@@ -75,9 +75,7 @@ PRODUCE_TIMEOUT_MS = 30_000
 class Appendable(Protocol):
     """A partition with batches to append, in order."""
 
-    @property
-    def remote(self) -> TopicPartition:
-        """(remote topic, partition)."""
+    remote: TopicPartition
 
     def ready_bytes(self) -> int:
         """Size of the next batch; 0 if there is none, or if it must wait for an acknowledgement."""

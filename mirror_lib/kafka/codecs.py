@@ -72,14 +72,6 @@ def decompress_all(codec: int, payloads: Sequence[bytes], limit: int = MAX_DECOM
     return b"".join(parts)
 
 
-def fix_lz4_header(data: Buffer) -> bytes:
-    """A frame of Java's clients or brokers with its header's checksum corrected; another frame unchanged.
-
-    In messages of magic 0 they compute it over the frame's magic too (KAFKA-3160)."""
-    frame, size = bytes(data), len(_LZ4_HEADER)
-    return _LZ4_HEADER + frame[size:] if frame[: size - 1] == _LZ4_HEADER[:-1] else frame
-
-
 def _of(table: Dict[int, Packer], codec: int) -> Packer:
     if codec not in table:
         raise BatchError(f"compression codec {codec} is not known", hint="upgrade: a newer Kafka may have added it")

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from mirror_lib.errors import BatchError
-from mirror_lib.kafka.codecs import LZ4, compress, decompress, decompress_all, fix_lz4_header
+from mirror_lib.kafka.codecs import compress, decompress, decompress_all
 from mirror_lib.kafka.record_batch import (
     CODEC,
     HEADER_SIZE,
@@ -63,10 +63,7 @@ def read_messages(entry: Buffer) -> List[Record]:
     codec = outer.attributes & CODEC
     if not codec:
         return [_record(outer, outer.offset, outer.timestamp)]
-    packed = outer.value or b""
-    if codec == LZ4 and outer.magic == 0:
-        packed = fix_lz4_header(packed)
-    payload = decompress(codec, packed)
+    payload = decompress(codec, outer.value or b"")
     entries = list(split_batches(payload))
     if not entries or sum(map(len, entries)) != len(payload):
         raise BatchError(f"the compressed message at offset {outer.offset} is corrupt: its content is truncated")

@@ -93,14 +93,6 @@ def test_log_append_time_is_of_the_wrapper_or_of_a_plain_message() -> None:
     assert [each.timestamp for each in read(message(5, 1, 0x08, (4_242, b"k", b"v")))] == [4_242]
 
 
-def test_lz4_of_magic_0_with_the_old_header_checksum_is_read() -> None:
-    packed = bytearray(compress(3, inner_of([0, 1, 2], 0)))
-    packed[6] ^= 0x55
-    assert len(read(message(2, 0, 3, (0, None, bytes(packed))))) == 3
-    with pytest.raises(BatchError, match="cannot be unpacked"):
-        read(message(2, 1, 3, (0, None, bytes(packed))))
-
-
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_flipped_bit_is_refused_with_the_offset(magic: int) -> None:
     source = bytearray(message(31, magic, 0, (1_000, b"key", b"value")))

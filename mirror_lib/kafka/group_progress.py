@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Dict, Mapping
+from contextlib import ExitStack
+from typing import Dict, Generator, Iterable, Mapping
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, RefusedError, cause_of
 from mirror_lib.facts import CommittedOffset, TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.log_lines import of_this_flow
 from mirror_lib.text import some
+from mirror_lib.threads import Repeating, running
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +31,10 @@ class GroupProgress:
 
     def __init__(self, source: KafkaCluster, flow: ReplicationFlow) -> None:
         self._source, self._flow, self._group = source, flow, flow.commit_source_group
-        self._closing = threading.Event()
+        self._running = ExitStack()
         self._offering = threading.Lock()
         self._offered: Dict[TopicPartition, CommittedOffset] = {}
         self._warning = ""
-        self._thread = threading.Thread(target=of_this_flow(self._run), name=f"group {self._group}", daemon=True)
 
     def __enter__(self) -> GroupProgress:
         alias, group = self._source.alias, self._group
@@ -49,24 +49,25 @@ class GroupProgress:
                 "stop them, after a kill wait for their session timeout; or name another commit.source.group",
                 code="MIR-301",
             )
-        self._thread.start()
+        self._running.enter_context(running([Repeating(f"group {group}", self._commits())], CLOSING_SECONDS))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._closing.set()
-        self._thread.join(CLOSING_SECONDS)
+        self._running.close()
 
     def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Schedule offsets for the next commits. They must be in the ledger."""
         with self._offering:
             self._offered.update(offsets)
 
-    def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Do not commit these offered offsets: this process no longer copies their partitions."""
+    def offers(self, partition: TopicPartition) -> bool:
+        return partition in self._offered
+
+    def withdraw(self, partitions: Iterable[TopicPartition]) -> None:
+        """Do not commit offered offsets of these partitions: this process no longer copies them."""
         with self._offering:
-            for each, at in offsets.items():
-                if self._offered.get(each) == at:
-                    del self._offered[each]
+            for each in partitions:
+                self._offered.pop(each, None)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit at once. Raises `ClusterError` if an offset is not committed."""
@@ -75,10 +76,13 @@ class GroupProgress:
         if refused:
             raise ClusterError(refused)
 
-    def _run(self) -> None:
-        while not self._closing.wait(self._flow.commit_source_group_interval):
+    def _commits(self) -> Generator[float, None, None]:
+        try:
+            while True:
+                yield self._flow.commit_source_group_interval
+                self._commit()
+        finally:
             self._commit()
-        self._commit()
 
     def _commit(self) -> None:
         with self._offering:

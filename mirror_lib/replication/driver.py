@@ -153,10 +153,9 @@ class FlowDriver:
         """Drop the state of partitions that are no longer copied, but their positions."""
         gone = [key for key in self.state.copied if key not in partitions]
         if self._group is not None:
-            offered = {self.state.copied[key].source: self.state.of(key).offered for key in gone}
-            self._group.withdraw({source: at for source, at in offered.items() if at is not None})
+            self._group.withdraw([self.state.copied[key].source for key in gone])
         for key in gone:
-            self.state.change(key, range=None, stop=None, alike=False, offered=None)
+            self.state.change(key, range=None, stop=None, alike=False)
 
     def _ranges(self, partitions: Partitions) -> List[Range]:
         of = self.state.of
@@ -263,7 +262,7 @@ class FlowDriver:
         """
         if self._group is None:
             return
-        new = [each for each in ranges if each.refused is None and self.state.of(each.key).offered is None]
+        new = [each for each in ranges if each.refused is None and not self._group.offers(each.source)]
         anchored = self._offers(partitions, {each.key: each.start for each in new if each.anchor})
         if anchored:
             self._group.commit(anchored)
@@ -271,8 +270,7 @@ class FlowDriver:
 
     def _offers(self, partitions: Partitions, positions: Mapping[PartitionKey, Position]) -> Offsets:
         """What the group gets for these positions, which must be in the ledger."""
-        offers: Dict[TopicPartition, CommittedOffset] = {}
-        for key, at in positions.items():
-            offers[partitions[key].source] = offer = noted(partitions[key].remote_topic, key.remote_topic_id, at)
-            self.state.change(key, offered=offer)
-        return offers
+        return {
+            partitions[key].source: noted(partitions[key].remote_topic, key.remote_topic_id, at)
+            for key, at in positions.items()
+        }

@@ -12,7 +12,7 @@ from typing import Collection, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import ClusterError, FencedError
-from mirror_lib.facts import CommittedOffset, TopicPartition
+from mirror_lib.facts import TopicPartition
 from mirror_lib.ledger.records import (
     DATA_LOST,
     OFFSETS_SKIPPED,
@@ -53,7 +53,7 @@ class PartitionState:
 
     `source_end` is the end of the source's log by the last answer. `served` is the cycle in which it last got records.
     Records before the upstream offset `isolate_until` are written one by one. `noted_at` is the offset of its last
-    stop that was reported to the operator. `offered` is what its source's group was last offered.
+    stop that was reported to the operator.
     """
 
     position: Optional[Position] = None
@@ -66,7 +66,6 @@ class PartitionState:
     served: int = 0
     isolate_until: int = -1
     noted_at: Optional[int] = None
-    offered: Optional[CommittedOffset] = None
 
     @property
     def ahead(self) -> Range:

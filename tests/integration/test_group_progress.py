@@ -42,7 +42,7 @@ def test_what_was_taken_back_of_a_deleted_topic_is_not_committed_with_the_rest(l
             progress.commit({(gone, 0): CommittedOffset(5), (kept, 0): CommittedOffset(1)})
             assert committed(lab) == {0: 1}
             lab.source.delete_topic(gone)
-            progress.withdraw({(gone, 0): CommittedOffset(5)})
+            progress.withdraw([(gone, 0)])
             progress.offer({(kept, 0): CommittedOffset(7)})
             until(lambda: committed(lab) == {0: 7})
             progress.offer({(kept, 0): CommittedOffset(8)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Dict, List, Mapping, Optional, Sequence, cast
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, cast
 
 import pytest
 
@@ -126,14 +126,17 @@ class Group(GroupProgress):
 
     def __init__(self) -> None:
         self.reported: List[str] = []
+        self._offered: Dict[TopicPartition, CommittedOffset] = {}
 
     def offer(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._offered.update(offsets)
         self.reported += [f"offer {each}" for each in _shown(offsets)]
 
-    def withdraw(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        self.reported += [f"withdraw {each}" for each in _shown(offsets)]
+    def withdraw(self, partitions: Iterable[TopicPartition]) -> None:
+        self.reported += [f"withdraw {each}" for each in _shown({each: self._offered.pop(each) for each in partitions})]
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._offered.update(offsets)
         self.reported += [f"commit {each}" for each in _shown(offsets)]
 
 

@@ -10,29 +10,13 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Optional, Tuple
-
-from kafka.cluster import collect_hosts
+from typing import Optional
 
 ANSWER_SECONDS = 2.0
 _CORRELATION_ID = struct.pack(">i", 0x6D697272)
 # Size, API key, version, correlation id, and no client id.
 _API_VERSIONS = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION_ID, -1)
-
-
-def accepts_connections(bootstrap_servers: str) -> bool:
-    """Whether one of these `host:port` accepts a connection within two seconds."""
-    places = [(host, port) for host, port, _ in collect_hosts(bootstrap_servers)]
-    with ThreadPoolExecutor(len(places), thread_name_prefix="listener") as pool:
-        return any(pool.map(_accepts, places))
-
-
-def _accepts(place: Tuple[str, int]) -> bool:
-    with suppress(OSError), socket.create_connection(place, ANSWER_SECONDS):
-        return True
-    return False
 
 
 def mismatch(host: str, port: int, by_tls: bool) -> Optional[str]:

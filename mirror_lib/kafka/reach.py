@@ -7,7 +7,10 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Iterable, List, Mapping, Sequence, Tuple
+
+from kafka.cluster import collect_hosts
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, LoginError
@@ -16,7 +19,7 @@ from mirror_lib.kafka.admin_client import log_client
 log = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 15.0
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS, SOON_SECONDS = 5.0, 2.0
 AT_ONCE = 32
 
 # How long a server has to refuse a login before a client that does not try other servers is given its address.
@@ -68,16 +71,23 @@ def _refuses(server: ClusterConfig) -> bool:
         return False  # Java's client tries the next server by itself
 
 
-def unreachable(addresses: Iterable[Address]) -> List[Tuple[Address, str]]:
-    """The addresses that accept no TCP connection, each with the reason."""
+def accepts_connections(bootstrap_servers: str) -> bool:
+    """Whether one of these `host:port` accepts a connection soon."""
+    addresses = {(host, port) for host, port, _ in collect_hosts(bootstrap_servers)}
+    return len(unreachable(addresses, SOON_SECONDS)) < len(addresses)
+
+
+def unreachable(addresses: Iterable[Address], seconds: float = CONNECT_SECONDS) -> List[Tuple[Address, str]]:
+    """The addresses that accept no TCP connection within `seconds`, each with the reason."""
     wanted = sorted(set(addresses))
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return [(each, why) for each, why in zip(wanted, threads.map(_refusal, wanted)) if why]
+        reasons = threads.map(partial(_refusal, seconds), wanted)
+        return [(each, why) for each, why in zip(wanted, reasons) if why]
 
 
-def _refusal(address: Address) -> str:
+def _refusal(seconds: float, address: Address) -> str:
     try:
-        socket.create_connection(address, CONNECT_SECONDS).close()
+        socket.create_connection(address, seconds).close()
         return ""
     except OSError as error:
         return error.strerror or str(error) or type(error).__name__

@@ -20,8 +20,8 @@ from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.translation import EXACT, WAYS_OUT, is_ahead
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.connection import name_of
-from mirror_lib.kafka.listener import accepts_connections
 from mirror_lib.kafka.offsets import first_records
+from mirror_lib.kafka.reach import accepts_connections
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
 from mirror_lib.ledger.records import CUTOVER_STEP, VERIFIED
 from mirror_lib.ledger.reductions import (

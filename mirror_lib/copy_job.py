@@ -37,13 +37,12 @@ from mirror_lib.metrics import FlowMetrics
 from mirror_lib.replication.flow import FlowContext, FlowMirror, Mirror, Watcher
 from mirror_lib.replication.journal import NO_BATCH, STOPPED, BatchRef, Journal
 from mirror_lib.replication.messages import Stop
-from mirror_lib.replication.query import batch_ends, start_query, start_rows_query
+from mirror_lib.replication.query import InputRows, batch_ends, start_query, start_rows_query
 from mirror_lib.replication.stage import most_slots, warm_workers
 from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, refuse_stalled, tail_tasks
 from mirror_lib.replication.totals import FlowOutcome, Totals
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
 from mirror_lib.rows.mirror import Reading, RowMirror
-from mirror_lib.spark.input_rows import InputRows
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unforeseen
 from mirror_lib.takeover.signs import Tables, WriterCheck

@@ -78,7 +78,7 @@ PRIVATE_BECAUSE: Dict[str, Tuple[Tuple[str, ...], str]] = {
         "the check that refuses a session without a JVM; newSession() forgets settings that were made at run time; "
         "Spark has no setting by which its JVM ignores SIGTERM",
     ),
-    "spark.input_rows": (("_jsq",), "PySpark has no public call that counts input rows of a streaming query"),
+    "replication.query": (("_jsq",), "PySpark has no public call that counts input rows of a streaming query"),
     "spark.errors": (("_jsc", "_active_spark_context"), "PySpark has no public call for a context that ended in Java"),
     "ledger.state_files": (
         ("_jvm", "_jsc"),

@@ -9,7 +9,8 @@ measurements. For a flow that changes records the query's rows are what is writt
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping
+import logging
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,8 @@ from mirror_lib.topics.filters import subscribe_pattern
 if TYPE_CHECKING:
     # Not at run time: Spark 3.3 has no such module.
     from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
 
 CopyBatch = Callable[[str, int], None]
 CopyRows = Callable[[DataFrame, str, int], None]
@@ -140,3 +143,39 @@ def source_options(flow: ReplicationFlow, spark_version: str) -> Dict[str, str]:
         "failOnDataLoss": "false",
         "groupIdPrefix": f"mirror-{flow.source.alias}-{flow.target.alias}",
     }
+
+
+class InputRows:
+    """The input rows of a flow's streaming query, `numInputRows` in progress events, in Spark's UI, and in the charts
+    of a notebook. Spark reads it off the plan of the micro-batch when `foreachBatch` has returned. The batch engine asks
+    Spark for no row, so Spark itself would count none. A Spark without the private parts in use shows less.
+
+    Spark counts the rows of each task that succeeded once. Only tasks before a shuffle whose output was lost count
+    twice."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._able = True
+
+    def add(self, query_id: str, records: int) -> None:
+        """Count `records` in the current micro-batch of that query, of which Spark itself reads no row."""
+        if records:
+            self._of(query_id, lambda metric: metric.add(records))
+
+    def count(self, query_id: str) -> Optional[int]:
+        """How many rows all actions have read in the current micro-batch of that query; `None` if unknown."""
+        found = self._of(query_id, lambda metric: metric.value())
+        return None if found is None else int(found)
+
+    def _of(self, query_id: str, use: Callable[[Any], Any]) -> Any:
+        if not self._able:
+            return None
+        try:
+            query: Any = self._spark.streams.get(query_id)
+            leaves = query._jsq.streamingQuery().lastExecution().executedPlan().collectLeaves()
+            return use(leaves.apply(0).metrics().apply("numOutputRows"))
+        except Exception as error:  # py4j has several classes, and a fork of Spark may raise another
+            self._able = False
+            lacks = "this Spark shows no input rows and counts no filtered records"
+            log.warning("%s, copying is unaffected: %s", lacks, cause_of(error))
+            return None

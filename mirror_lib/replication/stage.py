@@ -6,12 +6,12 @@ import pickle
 import sys
 import uuid
 from dataclasses import replace
-from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Sequence, Tuple
 from zipimport import zipimporter
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport, only_news, with_unmoved
@@ -20,8 +20,12 @@ from mirror_lib.spark.jobs import Shipped, named, shipped
 from mirror_lib.threads import BackgroundCall
 
 REPORT_DDL = "report binary"
+# The fields of a plan that travel with the function only: a broadcast is stored on disks.
+LOGINS = ("source_options", "target_options")
 # Without a limit of executors there is no limit of slots.
 MANY = 2**31 - 1
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def task_slots(spark: SparkSession) -> int:
@@ -42,22 +46,35 @@ def most_slots(spark: SparkSession) -> int:
     return max(now, min(MANY, executors * max(1, cores)))
 
 
+def collected(
+    spark: SparkSession,
+    flow: str,
+    rows: Callable[[], DataFrame],
+    plans: Sequence[Any],
+    task: Callable[[Shipped[Any]], Task],
+) -> List[Any]:
+    """The reports of a stage over `rows`, whose tasks run the function that `task` makes of `plans`, and return what
+    `reported` gives. The function adds the logins of `Shipped.secret` to a plan: they are the same in all plans.
+
+    Raises `ClusterError` with the task's message if one keeps failing, and `SparkEndedError`.
+    """
+    secret = {name: getattr(plans[0], name) for name in LOGINS}
+    bare = tuple(replace(plan, **dict.fromkeys(LOGINS, {})) for plan in plans)
+    try:
+        with shipped(spark, bare, secret) as held:
+            return [pickle.loads(row.report) for row in rows().mapInArrow(task(held), REPORT_DDL).collect()]
+    except Exception as error:
+        raise stage_error(flow, spark, error) from error
+
+
 def run_tasks(spark: SparkSession, plans: Sequence[TaskPlan]) -> List[TaskReport]:
-    """Run every plan as a Spark task, in parallel as the cluster's cores allow. Raises `ClusterError` with the task's
-    message if one keeps failing, and `SparkEndedError`."""
+    """Run every plan as a Spark task, in parallel as the cluster's cores allow. Raises the errors of `collected`."""
     if not plans:
         return []
     # Row i of the range is plan i. A plan travels with its task, so executors never need the driver's state.
-    first = plans[0]  # these fields are the same in all plans
-    secret = {name: getattr(first, name) for name in ("source_options", "target_options")}
-    bare = tuple(replace(plan, source_options={}, target_options={}) for plan in plans)
-    try:
-        with shipped(spark, bare, secret) as held:
-            rows = spark.range(0, len(plans), 1, len(plans)).mapInArrow(_copier(held), REPORT_DDL).collect()
-    except Exception as error:
-        raise stage_error(plans[0].flow, spark, error) from error
-    by_task = {plan.task: plan for plan in plans}
-    return [with_unmoved(report, by_task[report.task]) for report in (pickle.loads(row.report) for row in rows)]
+    count, by_task = len(plans), {plan.task: plan for plan in plans}
+    found = collected(spark, plans[0].flow, lambda: spark.range(0, count, 1, count), plans, _copier)
+    return [with_unmoved(report, by_task[report.task]) for report in found]
 
 
 class CancellableStage(BackgroundCall[List[TaskReport]]):
@@ -80,7 +97,7 @@ class CancellableStage(BackgroundCall[List[TaskReport]]):
         self._spark.sparkContext.cancelJobGroup(self._group)
 
 
-def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _copier(plans: Shipped[Tuple[TaskPlan, ...]]) -> Task:
     def copy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         attempt = context.attemptNumber() if context is not None else 0

@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.utils import IllegalArgumentException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
-from mirror_lib.spark.input_rows import InputRows
+from mirror_lib.replication.query import InputRows
 from mirror_lib.spark.jobs import named
 from mirror_lib.topics.filters import first_match
 from tests.lab.one_flow import NewFlow

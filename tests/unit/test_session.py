@@ -140,11 +140,11 @@ def test_secrets_are_not_in_what_spark_ships_of_a_plan(monkeypatch: pytest.Monke
         remote, source = ("A.orders", number), ("orders", number)
         lanes[(remote, source)] = LaneTask(remote, source, f"m.A->B.A.orders.{number}", 0, 1 << 20)
     of_rows = RowsPlan("A->B", None, {}, {}, lanes, "A", "B", LOGIN, LOGIN)
-    for plan, module, run in (
-        (batches, stage, lambda: stage.run_tasks(spark, [batches])),
-        (of_rows, rows_stage, lambda: rows_stage.append_rows(rows, of_rows)),
+    for plan, run in (
+        (batches, lambda: stage.run_tasks(spark, [batches])),
+        (of_rows, lambda: rows_stage.append_rows(rows, of_rows)),
     ):
-        found = shipped_by(run, module, monkeypatch)
+        found = shipped_by(run, stage, monkeypatch)
         assert len(found) > SMALL_BYTES and CANARY.encode() not in found
         assert CANARY.encode() in pickle.dumps(plan)
 

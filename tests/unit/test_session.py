@@ -16,7 +16,7 @@ import py4j.java_gateway
 import pytest
 from py4j.version import __version__ as version
 
-from mirror_lib.errors import EXIT_REFUSED, EXIT_USAGE, ConfigError, RefusedError
+from mirror_lib.errors import EXIT_REFUSED, RefusedError
 from mirror_lib.kafka.java_keystore import py4j_jar
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.table_reader import local_folder, local_refusal
@@ -28,7 +28,7 @@ from mirror_lib.rows import stage as rows_stage
 from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
 from mirror_lib.spark.jobs import SMALL_BYTES
-from mirror_lib.spark.session import SETTINGS, refuse_settings, refuse_working_folder, silence_traces
+from mirror_lib.spark.session import SETTINGS, refuse_settings, silence_traces
 from tests.unit.logs import task_of
 
 
@@ -41,15 +41,6 @@ def test_speculation_is_refused_however_it_is_spelt(value: str) -> None:
     for accepted in ({}, {"spark.speculation": "false"}):
         session.conf = accepted
         refuse_settings(session)
-
-
-def test_working_folder_is_refused_where_spark_cannot_have_its_folder_in_it(tmp_path: Path) -> None:
-    refuse_working_folder("4.0.0", str(tmp_path))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=str(tmp_path / "file")) as refused:
-        refuse_working_folder("4.0.0", str(tmp_path / "file"))
-    assert refused.value.exit_code == EXIT_USAGE
-    refuse_working_folder("4.1.0", str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,6 @@ JAVA_REFUSED = "AuthenticationException"
 # How often a flow without records to read checks whether it has some now.
 CHECK_SECONDS = 1.0
 
-# How long a store may be unavailable. Then a flow ends, and the operator must act.
-PATIENCE_SECONDS = 600.0
-
 
 class FlowRun(SupervisedFlow):
     """One flow of the job, from its first check of the clusters to its outcome."""
@@ -104,8 +101,6 @@ class FlowRun(SupervisedFlow):
         self._group: Optional[GroupProgress] = None
         self._journal: Optional[Journal] = None
         self._has_rows = False  # whether this process has read or written rows of the flow
-        # When the first of the consecutive attempts that failed at the state folder failed, by the monotonic clock.
-        self._away_since: Optional[float] = None
         self._note = self._matchless = ""
         self._waiting: Tuple[str, ...] = ()
         self._run_begun: Optional[Tuple[Journal, MirrorRun]] = None  # the run whose end is not recorded
@@ -115,20 +110,10 @@ class FlowRun(SupervisedFlow):
         if self._ends:
             return ()
         # A folder that this process has never used is more likely damaged, or a wrong one.
-        away = 0.0 if self._away_since is None else time.monotonic() - self._away_since
-        return (ClusterError, StateError) if self._has_rows and away < PATIENCE_SECONDS else (ClusterError,)
+        return (ClusterError, StateError) if self._used() else (ClusterError,)
 
-    def _attempt(self) -> Optional[MirrorError]:
-        began, self._journal = time.monotonic(), None
-        error, ended = super()._attempt(), time.monotonic()
-        wrote = self._journal is not None and self._journal.wrote
-        self._has_rows = self._has_rows or wrote
-        # An attempt that wrote, or lasted long, had a store.
-        if self._away_since is None or wrote or ended - began > PATIENCE_SECONDS:
-            self._away_since = ended
-        if not isinstance(error, StateError):
-            self._away_since = None
-        return error
+    def _used(self) -> bool:
+        return self._has_rows or (self._journal is not None and self._journal.wrote)
 
     def _over(self, error: Optional[MirrorError]) -> None:
         totals = self._totals
@@ -148,6 +133,7 @@ class FlowRun(SupervisedFlow):
 
     def _mirror(self, source: KafkaCluster, target: KafkaCluster) -> Optional[MirrorError]:
         flow = runnable(self._flow, target.missing_for_fence())
+        self._has_rows = self._used()
         journal = self._journal = Journal(
             self._spark, self._config.state, flow.name, uuid.uuid4().hex, self._config.history_days
         )

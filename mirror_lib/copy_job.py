@@ -42,7 +42,7 @@ from mirror_lib.replication.stage import most_slots, warm_workers
 from mirror_lib.replication.tail import TAIL_TRIGGER, TOPICS_SECONDS, Every, refuse_stalled, tail_tasks
 from mirror_lib.replication.totals import FlowOutcome, Totals
 from mirror_lib.rows.flow import refuse_other_partitioning, row_mirror
-from mirror_lib.rows.mirror import Reading, RowMirror
+from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.spark.session import cloned
 from mirror_lib.supervisor import SupervisedFlow, WatchedQuery, await_end, unforeseen
 from mirror_lib.takeover.signs import Tables, WriterCheck
@@ -265,10 +265,10 @@ class FlowRun(SupervisedFlow):
         whole = number = 0
         while not self._stop.is_set():
             with self._busy:
-                reading = mirror.begin()
-            going = reading is not None and (mirror.behind() or not self._ends)
-            if reading is not None and going:
-                whole += self._await_rows(mirror, reading, f"{checkpoint}-{number}")
+                starts = mirror.begin()
+            going = bool(starts) and (mirror.behind() or not self._ends)
+            if going:
+                whole += self._await_rows(mirror, starts, f"{checkpoint}-{number}")
                 number += 1
             if self._stop.is_set():
                 break
@@ -279,7 +279,7 @@ class FlowRun(SupervisedFlow):
             if not going:
                 self._stop.wait(CHECK_SECONDS)
 
-    def _await_rows(self, mirror: RowMirror, reading: Reading, checkpoint: str) -> bool:
+    def _await_rows(self, mirror: RowMirror, starts: Mapping[TopicPartition, int], checkpoint: str) -> bool:
         """Run one query; whether it ended by itself."""
         spark, flow, folder = cloned(self._spark, {}), self._flow, self._folder(checkpoint)
         looks, over, input_rows = Every(TOPICS_SECONDS), [], InputRows(spark)
@@ -289,8 +289,8 @@ class FlowRun(SupervisedFlow):
             mirror.copy_rows(rows, BatchRef(query_id, batch_id), ends, lambda: input_rows.count(query_id))
 
         def start(guarded: Callable[..., None]) -> StreamingQuery:
-            starts, most = reading.starts, reading.most_offsets
-            return start_rows_query(spark, flow, starts, most, folder, self._config.trigger, mirror.filtered, guarded)
+            most, trigger = mirror.most_offsets, self._config.trigger
+            return start_rows_query(spark, flow, starts, most, folder, trigger, mirror.filtered, guarded)
 
         def outdated() -> bool:
             if looks.due() and self._busy.acquire(blocking=False):  # not during a micro-batch

@@ -13,7 +13,7 @@ import threading
 import time
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -131,15 +131,9 @@ RETRY_SECONDS = 0.5
 AT_LEAST_ONCE = "%s: without provenance what an interrupted attempt has written is written again"
 
 
-class Reading(NamedTuple):
-    """What a query must read: the start of each source partition, and the most offsets of a micro-batch."""
-
-    starts: Mapping[TopicPartition, int]
-    most_offsets: int
-
-
 class RowMirror(Mirror):
-    """Copies one row flow. Construction also raises `ConfigError` and `RefusedError`."""
+    """Copies one row flow. Construction also raises `ConfigError` and `RefusedError`. `most_offsets` are the most that a
+    micro-batch of the present query may have."""
 
     def __init__(self, context: FlowContext) -> None:
         flow = context.flow
@@ -160,24 +154,22 @@ class RowMirror(Mirror):
         # The partitions of the query.
         self._partitions: Partitions = {}
         self._begun_at = time.monotonic()
-        self._most_offsets = 0
+        self.most_offsets = 0
         self._cycles = 0
         if not self._change.provenance:
             log.warning(AT_LEAST_ONCE, flow.name)
 
-    def begin(self) -> Optional[Reading]:
-        """Read both clusters and decide where each partition resumes. Returns what the flow's query must read, or
-        `None` if every partition is stopped. All prerequisites of the copy are then in the ledger."""
+    def begin(self) -> Mapping[TopicPartition, int]:
+        """Read both clusters and decide where each partition resumes. Returns the start of each partition that the
+        flow's query must read; none if all are stopped. All prerequisites of the copy are then in the ledger."""
         self._journal.batch = NO_BATCH
         self._partitions = self._refreshed()
         self._begun_at = time.monotonic()
         self._look_up_counts()
         starts = self._begin()
-        if not starts:
-            return None
         self._read_to = dict(starts)
-        self._most_offsets = self._quota.offsets()
-        return Reading(starts, self._most_offsets)
+        self.most_offsets = self._quota.offsets()
+        return starts
 
     def filtered(self, rows: DataFrame) -> DataFrame:
         """The `rows` read by the query that reach `copy_rows`: those that `where` accepts.
@@ -191,7 +183,7 @@ class RowMirror(Mirror):
 
     def outdated(self) -> bool:
         """Whether the query no longer reads what it should, so that it must be restarted."""
-        if self._quota.resize(self._most_offsets):
+        if self._quota.resize(self.most_offsets):
             return True
         if self._left_out() and time.monotonic() - self._begun_at > LEFT_OUT_SECONDS:
             return True

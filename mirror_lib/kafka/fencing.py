@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from kafka.errors import for_code
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
@@ -20,7 +20,7 @@ from mirror_lib.errors import ClusterError, FencedError
 from mirror_lib.kafka.connection import TRANSACTION_KEY, Disconnected, LogClient, error_name, is_retriable
 from mirror_lib.kafka.record_batch import Producer
 
-CONCURRENT_TRANSACTIONS = 51
+OK, CONCURRENT_TRANSACTIONS = 0, 51
 # Error code of a partition that was not attempted because another partition failed; that one has the reason.
 OPERATION_NOT_ATTEMPTED = 55
 FENCED = (47, 90)  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
@@ -114,8 +114,9 @@ def _marked(ask: _SideBySide, lanes: Sequence[Lane]) -> Dict[str, Producer]:
     held = {each.transactional_id: each.held for each in lanes if each.held is not None}
     marked = {each.transactional_id: each.partitions for each in lanes}
     requests = {name: _add_partitions_request(name, held[name], partitions) for name, partitions in marked.items()}
-    for name, answer in ask(requests, _worst_partition_error).items():
-        _refuse_partitions(answer, name)
+    for name, answer in ask(requests, lambda answer: next((code for code, _ in _failed(answer)), OK)).items():
+        for code, partition in _failed(answer):
+            refuse(code, f"{name}, {partition}")
     _abort(ask, held)
     # The coordinator returns CONCURRENT_TRANSACTIONS until the markers are in the logs; only then is a lane fenced. The
     # request contains the epoch of those markers. So if two processes fence at once, the later one gets an error: a new
@@ -137,7 +138,7 @@ def _lasting(ask: _SideBySide, producers: Dict[str, Producer]) -> Dict[str, Prod
         producers = {**producers, **ask.producers(last)}
 
 
-def _init_request(transactional_id: str, held: Optional[Producer]) -> Any:
+def _init_request(transactional_id: Optional[str], held: Optional[Producer] = None) -> Any:
     """The request for a new epoch; with `held`, the coordinator grants it to the current producer only (KIP-360)."""
     return InitProducerIdRequest(
         transactional_id=transactional_id,
@@ -160,23 +161,14 @@ def _add_partitions_request(transactional_id: str, producer: Producer, partition
     )
 
 
-def _refuse_partitions(answer: Any, transactional_id: str) -> None:
-    """Raises what `fence` raises if the response to `_add_partitions_request` contains an error."""
-    for topic in answer.results_by_topic_v3_and_below:
-        for result in topic.results_by_partition:
-            if result.partition_error_code != OPERATION_NOT_ATTEMPTED:
-                refuse(result.partition_error_code, f"{transactional_id}, {topic.name}-{result.partition_index}")
-
-
-def _worst_partition_error(answer: Any) -> int:
-    """The error code that caused the failure of an `_add_partitions_request`; 0 if it succeeded."""
-    codes: List[int] = [
-        result.partition_error_code
+def _failed(answer: Any) -> List[Tuple[int, str]]:
+    """The error codes that caused the failure of an `_add_partitions_request`, with the partition of each."""
+    return [
+        (result.partition_error_code, f"{topic.name}-{result.partition_index}")
         for topic in answer.results_by_topic_v3_and_below
         for result in topic.results_by_partition
-        if result.partition_error_code
+        if result.partition_error_code not in (OK, OPERATION_NOT_ATTEMPTED)
     ]
-    return next((code for code in codes if code != OPERATION_NOT_ATTEMPTED), 0)
 
 
 def _abort_request(transactional_id: str, producer: Producer) -> Any:
@@ -192,16 +184,9 @@ def _abort_request(transactional_id: str, producer: Producer) -> Any:
 
 def idempotent_producer(client: LogClient, deadline: float) -> Producer:
     """A producer id without a transactional id (`at-least-once`): brokers drop retries, but do not fence zombies."""
-    request = InitProducerIdRequest(
-        transactional_id=None,
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-        producer_id=-1,
-        producer_epoch=-1,
-        max_version=4,
-    )
 
     def attempt() -> Producer:
-        answer = client.call(None, request)
+        answer = client.call(None, _init_request(None))
         if answer.error_code:
             raise for_code(answer.error_code)
         return Producer(answer.producer_id, answer.producer_epoch)

@@ -264,14 +264,14 @@ def log_ends(
 
 
 def required_ends(
-    client: LogClient, partitions: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED, timestamp: int = LATEST
+    client: LogClient, places: Collection[TopicPartition], isolation: int = READ_UNCOMMITTED, timestamp: int = LATEST
 ) -> Mapping[TopicPartition, int]:
-    """`log_ends` of all `partitions`. Raises `Disconnected` if a leader does not report it, too.
+    """`log_ends` of all `places`. Raises `Disconnected` if a leader does not report it, too.
 
     Request the ends after the fence and before reading the logs: records that others append later do not count.
     """
-    ends, asked = log_ends(client, partitions, isolation, timestamp), "end" if timestamp == LATEST else "start"
-    for each in partitions:
+    ends, asked = log_ends(client, places, isolation, timestamp), "end" if timestamp == LATEST else "start"
+    for each in places:
         if each not in ends:
             raise Disconnected(f"{client.alias}: {name_of(each)} does not tell the {asked} of its log")
     return ends

@@ -147,8 +147,8 @@ def source_options(flow: ReplicationFlow, spark_version: str) -> Dict[str, str]:
 
 class InputRows:
     """The input rows of a flow's streaming query, `numInputRows` in progress events, in Spark's UI, and in the charts
-    of a notebook. Spark reads it off the plan of the micro-batch when `foreachBatch` has returned. The batch engine asks
-    Spark for no row, so Spark itself would count none. A Spark without the private parts in use shows less.
+    of a notebook. Spark reads it off the plan of the micro-batch when `foreachBatch` has returned. The batch engine
+    asks Spark for no row, so Spark itself would count none. A Spark without the private parts in use shows less.
 
     Spark counts the rows of each task that succeeded once. Only tasks before a shuffle whose output was lost count
     twice."""

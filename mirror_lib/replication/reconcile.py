@@ -82,8 +82,8 @@ SourceEnd = Callable[[], int]
 
 
 class Cleaned:
-    """Pairs copies with the records of `source` from `position` on, in order, also where cleaners removed some of either.
-    `end` is the end of the source's log, once all of it was read; `name` is the remote partition's.
+    """Pairs copies with the records of `source` from `position` on, in order, also where cleaners removed some of
+    either. `end` gives the end of the source's log, once all of it was read; `name` is the remote partition's.
 
     The remote log has copies of the source's records in the source's order, and each copy took one offset. A cleaner
     keeps offsets, and removes a record only if its key has a later one. So it never removes a record and leaves an
@@ -244,7 +244,7 @@ class Cleaned:
         return record
 
     def _holes(self, index: int) -> int:
-        """The number of empty offsets before the record ahead at `index`; before the end of the log if there is none."""
+        """The number of empty offsets before the record ahead at `index`; without one, before the end of the log."""
         if index < len(self._ahead):
             return self._ahead[index][0] - self._next - index
         return self._end() - self._source.not_data - self._next - len(self._ahead)

@@ -132,8 +132,8 @@ AT_LEAST_ONCE = "%s: without provenance what an interrupted attempt has written 
 
 
 class RowMirror(Mirror):
-    """Copies one row flow. Construction also raises `ConfigError` and `RefusedError`. `most_offsets` are the most that a
-    micro-batch of the present query may have."""
+    """Copies one row flow. Construction also raises `ConfigError` and `RefusedError`. A micro-batch of the present
+    query has at most `most_offsets`."""
 
     def __init__(self, context: FlowContext) -> None:
         flow = context.flow

@@ -59,7 +59,7 @@ def collected(
     Raises `ClusterError` with the task's message if one keeps failing, and `SparkEndedError`.
     """
     secret = {name: getattr(plans[0], name) for name in LOGINS}
-    bare = tuple(replace(plan, **dict.fromkeys(LOGINS, {})) for plan in plans)
+    bare = tuple(replace(plan, **{name: {} for name in LOGINS}) for plan in plans)
     try:
         with shipped(spark, bare, secret) as held:
             return [pickle.loads(row.report) for row in rows().mapInArrow(task(held), REPORT_DDL).collect()]

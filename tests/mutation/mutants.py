@@ -1,7 +1,7 @@
 """Single changes of a module's source that its tests should notice, and a run of these tests against one change.
 
-A mutant is never written into the checkout: its tests run in a process of their own that imports the module from a
-file elsewhere (`tests.mutation.mutated_import`).
+A mutant is never written into the checkout: its tests run in a process of their own, in a folder of links to the
+checkout in which that one module is another file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import ast
 import copy
 import os
 import random
+import resource
 import subprocess
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Type
+from typing import Dict, Iterator, List, Sequence, Tuple, Type
 
 from tests.lab.checkout import ROOT
 
@@ -36,6 +38,7 @@ EXTREMES = {"min": "max", "max": "min"}
 # An endless loop is ended after so many seconds of CPU, which counts as noticed. A busy machine does not shorten it.
 CPU_SECONDS = 40
 WALL_SECONDS = 900
+MEMORY = 4 << 30
 
 KILLED, SURVIVED = "killed", "survived"
 # pytest's exit codes: all passed; tests failed; interrupted, as by a module that cannot be imported.
@@ -132,24 +135,40 @@ def chosen(mutants: Sequence[Mutant], count: int, seed: int) -> List[Mutant]:
     return picked[:count]
 
 
-def outcome(path: str, text: Optional[str], tests: Sequence[str], folder: Path) -> str:
-    """`killed` or `survived`: what the test files report of the module at `path`, with that text or as it is.
+def linked(path: str, text: str, folder: Path) -> Path:
+    """A folder of links to the checkout, in which the module at `path` has that text."""
+    made = there = folder / uuid.uuid4().hex
+    here = ROOT
+    for part in Path(path).parts:
+        there.mkdir()
+        for each in here.iterdir():
+            if each.name != part and not each.name.startswith("."):
+                (there / each.name).symlink_to(each)
+        here, there = here / part, there / part
+    there.write_text(text, encoding="utf-8")
+    return made
+
+
+def _limit() -> None:
+    """What an endless loop may use."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def outcome(path: str, text: str, tests: Sequence[str], folder: Path) -> str:
+    """`killed` or `survived`: what the test files report of the module at `path` with that text.
 
     RuntimeError where pytest found no tests or could not start, which says nothing about the module.
     """
     own = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     own.pop("LONG_SHARD", None)  # which tests notice a fault does not depend on the part that runs now
-    if text is not None:
-        file = folder / "mutant.py"
-        file.write_text(text, encoding="utf-8")
-        module = path[: -len(".py")].replace("/", ".")
-        own.update(MUTANT_MODULE=module, MUTANT_FILE=str(file), MUTANT_CPU_SECONDS=str(CPU_SECONDS))
-    options = ["-q", "-x", "-W", "ignore", "--hypothesis-seed=0", "-p", "tests.mutation.mutated_import"]
+    own.pop("PYTHONPATH", None)
     try:
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *tests],
-            cwd=ROOT,
+            [sys.executable, "-m", "pytest", "-q", "-x", "-W", "ignore", "--hypothesis-seed=0", *tests],
+            cwd=linked(path, text, folder),
             env=own,
+            preexec_fn=_limit,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

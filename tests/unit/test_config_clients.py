@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
-from kafka import KafkaAdminClient
-from kafka.net.manager import KafkaConnectionManager
 
 from mirror_lib.config.client_options import kafka_python_options, spark_kafka_options
 from mirror_lib.config.security import KerberosLogin, Store, TlsSettings, login_risks
@@ -55,19 +53,6 @@ TICKET = 'com.sun.security.auth.module.Krb5LoginModule required useTicketCache=t
 def test_properties_become_these_options(props: Dict[str, str], options: Dict[str, Any]) -> None:
     found = kafka_python_options(props)
     assert {name: found.get(name) for name in options} == options
-
-
-def test_kafka_pythons_clients_know_every_option() -> None:
-    jaas = sasl("SCRAM-SHA-512", SCRAM)
-    stores = {"ssl.truststore.location": "/x.jks", "ssl.keystore.location": "/x.jks", "ssl.keystore.password": "x"}
-    waits = ("request.timeout.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "metadata.max.age.ms")
-    every = {**jaas, **stores, "ssl.key.password": "x", "client.id": "me", **dict.fromkeys(waits, "1")}
-    line = KERBEROS.replace('"/x"', '"/x" serviceName="kafka" principal="me"')
-    kerberos = {**sasl("GSSAPI", line), "connections.max.idle.ms": "1"}
-    for props in (every, kerberos):
-        options = set(kafka_python_options(props)) - {"tls"} | {"ssl_context"}
-        assert options <= set(KafkaAdminClient.DEFAULT_CONFIG)
-        assert options <= set(KafkaConnectionManager.DEFAULT_CONFIG)
 
 
 def tls(**props: str) -> TlsSettings:
@@ -126,14 +111,12 @@ def test_suites_are_for_sparks_client_and_a_warning_says_where_to_limit_the_othe
         ({**SSL, "ssl.protocol": "TLSv1.1"}, "must allow TLSv1.2 or TLSv1.3"),
         ({**SSL, "ssl.engine.factory.class": "com.example.Mine"}, "names a Java class"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "EXTERNAL"}, "EXTERNAL cannot be used here"),
-        ({"security.protocol": "SASL_SSL"}, "(or a file with a KafkaClient section"),
         (sasl("GSSAPI", f"KafkaClient {{ {KERBEROS} }};"), "leave out KafkaClient and the braces"),
         (sasl("GSSAPI", KERBEROS), "GSSAPI has no service name"),
         ({**sasl("GSSAPI", KERBEROS), "sasl.kerberos.service.name": "kafka"}, "has a keyTab and no principal"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "PLAIN needs sasl.jaas.config"),
         (sasl("PLAIN", SCRAM), "needs PlainLoginModule"),
         (sasl("SCRAM-SHA-256", SCRAM.replace("password", "pass")), "sasl.jaas.config cannot be read"),
-        (sasl("SCRAM-SHA-256", SCRAM[:-1]), "sasl.jaas.config cannot be read"),
         (sasl("SCRAM-SHA-256", SCRAM.replace(' username="u"', ' username="u" tokenauth="true"')), "delegation tokens"),
         ({"request.timeout.ms": "soon"}, "request.timeout.ms must be a whole number"),
     ],

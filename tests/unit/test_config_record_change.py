@@ -11,13 +11,6 @@ from mirror_lib.config.model import KEEP, REFUSE
 from mirror_lib.config.record_change import KEY, RecordChange
 from tests.unit.configs import FLOW, IN_YAML, MM2, YAML, read, refusal
 
-CONNECTOR = """\
-{"connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
- "source.cluster.alias": "A", "target.cluster.alias": "B",
- "source.cluster.bootstrap.servers": "a:9092",
- "target.cluster.bootstrap.servers": "b:9092",
- "%s": "x"}
-"""
 FILTER = RecordChange(where="true")
 BARE = RecordChange(where="true", provenance=False)
 RENAMED = RecordChange(rename=(("orders", "b"), ("c-(.*)", "e.$1")))
@@ -27,21 +20,16 @@ RENAMED = RecordChange(rename=(("orders", "b"), ("c-(.*)", "e.$1")))
     ("lines", "expected"),
     [
         # Whole batches, unless records are changed.
-        ("    engine: batches\n", None),
         ("    partitioner: source\n    provenance: on\n    where: ''\n", None),
         ("    engine: records\n", RecordChange()),
-        ("    where: value is not null\n", RecordChange(where="value is not null")),
         ("    select: '*, sha2(key, 256) as key'\n", RecordChange(select="*, sha2(key, 256) as key")),
-        ("    select: ['*', null as value]\n", RecordChange(select="*, null as value")),
         ("    transform: house.rules:mask\n", RecordChange(transform="house.rules:mask")),
-        ("    rename: [a -> b]\n", RecordChange(rename=(("a", "b"),))),
         ("    rename: {orders: b, c-(.*): e.$1}\n", RENAMED),
         ("    rename: [orders -> b, c-(.*) -> e.$1]\n", RENAMED),
         ("    partitioner: key\n", RecordChange(partitioner=KEY)),
         ("    dead.letter.topic: dead\n", RecordChange(dead_letter_topic="dead")),
         ("    provenance: off\n", RecordChange(provenance=False)),
         ("    where: 'true'\n", FILTER),
-        ("    where: 'true'\n    provenance: on\n", FILTER),
         *((f"    where: 'true'\n    provenance: {written}\n", BARE) for written in ("off", "false", "OFF", "'off'")),
         # For all flows, and otherwise for one.
         ("partitioner: key\n", RecordChange(partitioner=KEY)),
@@ -62,7 +50,6 @@ def test_keys_that_change_records_take_the_other_engine(
         ("max.bytes.per.second.topics", "`max.bytes.per.second` limits a flow"),
         ("batch.max.bytes", "`batch.max.seconds` ends a cycle"),
         ("report.port", "the driver opens no port"),
-        ("copy.window", "SIGTERM ends it"),
         ("copy.window.timezone", "SIGTERM ends it"),
         ("transform.deterministic", "what places a record may not be declared non-deterministic"),
     ],
@@ -70,8 +57,7 @@ def test_keys_that_change_records_take_the_other_engine(
 def test_key_of_an_earlier_release_is_refused_with_what_took_its_place(
     tmp_path: Path, key: str, way_out: str
 ) -> None:
-    in_yaml, properties = IN_YAML + f"    {key}: true\n", FLOW + f"A->B.{key} = x\n"
-    for name, line, text in ((YAML, 6, in_yaml), (MM2, 5, properties), ("source.json", 5, CONNECTOR % key)):
+    for name, line, text in ((YAML, 6, f"{IN_YAML}    {key}: true\n"), (MM2, 5, f"{FLOW}A->B.{key} = x\n")):
         said = refusal(tmp_path, text, name)
         assert said.startswith(f"A->B.{key} cannot be honoured: ") and way_out in said
         assert said.endswith(f"; take it out ({name}:{line})")
@@ -80,8 +66,6 @@ def test_key_of_an_earlier_release_is_refused_with_what_took_its_place(
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        ("emit.offset-syncs.enabled", "the table `offset_syncs`"),
-        ("offset-syncs.topic.replication.factor", "the table `offset_syncs`"),
         ("offset.lag.max", "the table `offset_syncs`"),
         ("offset.storage.topic", "there is no Connect worker"),
     ],
@@ -113,13 +97,11 @@ def test_properties_say_the_same_and_keep_sql_as_it_stands(tmp_path: Path) -> No
     ("rules", "refused"),
     [
         (["a -> b"], ""),
-        ([r"orders\.eu -> o"], ""),
         (["orders-(.*) -> sales-$1", "(.*) -> eu.$1"], ""),
         (["(.*)-(eu|us) -> $1-$2"], ""),
         (["v1[.](.*)[.](.*) -> eu.$1.$2.copy"], ""),
         # `a-bc` and `ab-c` would be one; `a-b.c` and `c.a-b` would be.
         (["(.*)-(.*) -> $1$2"], "item 1 brings (.*)-(.*) together with other topics in $1$2"),
-        (["(.*)-(.*) -> $2.$1"], "item 1 brings (.*)-(.*) together with other topics in $2.$1"),
         (["(.*)-(eu|us) -> $1"], "item 1 brings (.*)-(eu|us) together with other topics in $1"),
         (["((a|b)c) -> $1"], "item 1 brings ((a|b)c) together with other topics in $1"),
         (["a -> x", "b -> x"], "item 2 brings b together with other topics in x"),
@@ -143,22 +125,12 @@ def test_rename_that_may_bring_topics_together_or_spread_one_is_refused_without_
             assert read(tmp_path, text, name).flows[0].change is not None
 
 
-@pytest.mark.parametrize(
-    ("topic", "name"),
-    [
-        ("orders-eu", "sales-eu"),
-        ("orders-", "sales-"),
-        ("my-orders-eu", None),
-        ("audit", "audit.eu"),
-        ("eu-billing", "billing.eu"),
-        ("unknown", None),
-    ],
-)
-def test_the_first_pattern_that_matches_the_whole_name_gives_the_remote_topic(topic: str, name: Optional[str]) -> None:
+def test_the_first_pattern_that_matches_the_whole_name_gives_the_remote_topic() -> None:
     rules = RecordChange(
         rename=(("orders-(.*)", "sales-$1"), ("audit", "audit.eu"), (r"(\w+)-(\w+)", r"\2.\1"), ("audi(.)", "x$1"))
     )
-    assert rules.renamed(topic) == name
+    wanted = {"orders-": "sales-", "my-orders-eu": None, "audit": "audit.eu", "eu-billing": "billing.eu"}
+    assert {topic: rules.renamed(topic) for topic in wanted} == wanted
 
 
 def test_heartbeats_are_excluded_from_changed_flows_and_named_mirrors_unless_asked_for(tmp_path: Path) -> None:

@@ -25,9 +25,7 @@ PROVIDERS = "config.providers = s, f, d\n" + "".join(
         # A file is UTF-8, as for Kafka.
         ("${file:FOLDER/secrets.properties:password}", "Grüße-密-é"),
         ("${s:PART}", "2"),
-        ("${s::PART}", "2"),
         ("${f:FOLDER/secrets.properties:jaas}", "one-two"),
-        ("${d:FOLDER:token}", "three\n"),
         # No references.
         ("a${b}$c", "a${b}$c"),
     ],
@@ -84,10 +82,7 @@ SASL = "A.security.protocol = SASL_SSL\n"
             (MM2, f"{FLOW}{lines}\n")
             for lines in (
                 f"A->B.tasks.max = ${{env:SECRET}}\nx = {CANARY}",
-                "A->B.tasks.max = ${env:SECRET}",
-                "A->B.topics = ${env:SECRET}",
                 "A.bootstrap.servers = ${env:SECRET}",
-                "trigger = ${env:SECRET}",
                 "state = ok\nsync.group.offsets.interval.ms = ${env:SECRET}",
                 f"{SASL}A.sasl.jaas.config = {CANARY}\nA.sasl.mechanism = PLAIN",
                 f"{SASL}A.sasl.jaas.config = {JAAS[:-1]}\nA.sasl.mechanism = PLAIN",

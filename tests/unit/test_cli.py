@@ -9,7 +9,6 @@ import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, List
 
 import pyspark
 import pytest
@@ -20,30 +19,15 @@ from mirror_lib.commands.output import chosen_flows, json_words, wants_screen
 from mirror_lib.config.loader import load
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.checkout import ROOT
-from tests.unit.configs import FLOW
+from tests.unit.configs import FLOW, IN_YAML
 from tools.docs.cli import commands
-
-TWO_FLOWS = """\
-clusters:
-  A: {bootstrap.servers: "127.0.0.1:1"}
-  B: {bootstrap.servers: "127.0.0.1:2"}
-flows:
-  A->B: {topics: [orders]}
-  B->A: {topics: [orders]}
-"""
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
     path = tmp_path / "mirror.yaml"
-    path.write_text(TWO_FLOWS)
+    path.write_text(IN_YAML.replace("a:9092", "127.0.0.1:1").replace("b:9092", "127.0.0.1:2") + "  B->A:\n")
     return str(path)
-
-
-def ended(arguments: List[str]) -> Any:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    return end.value.code
 
 
 def test_help_and_version_need_neither_spark_nor_kafka() -> None:
@@ -100,7 +84,7 @@ def test_flows_are_chosen_by_name_or_target_and_unknown_ones_named_with_the_know
 
 
 def test_wrong_configuration_ends_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "mirror.yaml").write_text(TWO_FLOWS.replace("topics:", "topcis:", 1))
+    (tmp_path / "mirror.yaml").write_text(IN_YAML + "    topcis: orders\n")
     for name, words in (("none.yaml", "the file cannot be read"), ("mirror.yaml", "topcis is not a setting")):
         assert main(["run", str(tmp_path / name)]) == 2
         reported = capsys.readouterr().err

@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from mirror_lib import cli, wheel_task
-from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.spark.java import packages
 from tests.lab.checkout import ROOT
+from tests.unit.configs import YAML, read
 
 DEPLOY = ROOT / "conf" / "deploy"
 # What a platform brings itself, or shows its own page for.
@@ -97,8 +97,7 @@ def test_databricks_installs_the_packages_of_the_wheels_extra() -> None:
 def loaded(text: str, folder: Path) -> MirrorConfig:
     """The configuration with a login for each reference of it."""
     line = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";'
-    (folder / "mirror.yaml").write_text(text)
-    return load(str(folder / "mirror.yaml"), dict.fromkeys(references(text), line))
+    return read(folder, text, YAML, dict.fromkeys(references(text), line))
 
 
 def references(text: str) -> List[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Dict, List, Sequence
+from typing import List, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from mirror_lib.errors import BatchError
 from mirror_lib.kafka.fetcher import Fetched
@@ -35,6 +34,7 @@ from tests.unit.logs import (
     task_of,
     whole,
 )
+from tests.unit.test_legacy import ROWS, inner_of, wrapper
 
 PRODUCER = Producer(4711, 3)
 
@@ -67,27 +67,6 @@ def test_whole_batch_keeps_its_bytes_and_gets_our_producer() -> None:
     assert not re_encoded(out) and whole(out.pieces)[61:] == source.raw()[61:]
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 3, 17)
     assert (out.runs, out.next_upstream, out.record_count) == (((100, 50),), 150, 50)
-
-
-@pytest.mark.parametrize(
-    ("why", "batch", "task"),
-    [
-        ("compaction left a gap", batch_of(0, numbered(50)).without([7]), {}),
-        ("the broker set the time", batch_of(0, numbered(50), attributes=LOG_APPEND_TIME), {}),
-        ("larger than the remote topic takes", batch_of(0, numbered(50, size=100)), {"max_message_bytes": 3000}),
-        ("too few records to travel alone", batch_of(0, numbered(JOIN_BELOW_RECORDS - 1)), {}),
-        ("sent one by one to find a refused record", batch_of(0, numbered(50)), {"isolate_until": 50}),
-    ],
-)
-def test_batch_is_rebuilt_where_the_fast_path_is_closed(why: str, batch: LogBatch, task: Dict[str, int]) -> None:
-    out = encode(fetched([batch]), 0, 0, **task)
-    assert all(re_encoded(each) for each in out), why
-    brokers_time = max(rec.timestamp for _, rec in batch.records)
-    assert copied(out) == [
-        rec._replace(timestamp=brokers_time) if batch.attributes else rec for _, rec in batch.records
-    ]
-    assert upstream(out) == [offset for offset, _ in batch.records]
-    assert not any(read_header(whole(each.pieces)).log_append_time for each in out)
 
 
 @pytest.mark.parametrize(("codec", "size"), [(0, JOIN_BELOW_BYTES), (4, JOIN_BELOW_COMPRESSED_BYTES)])
@@ -150,22 +129,15 @@ def test_transactions_of_few_records_travel_together_across_their_markers() -> N
     assert not read_header(whole(out.pieces)).attributes & TRANSACTIONAL
 
 
-@pytest.mark.parametrize("codec", [0, 1])
-def test_magic_1_messages_become_batches_of_today(codec: int) -> None:
-    builder = LegacyRecordBatchBuilder(1, codec, 1 << 20)
-    for n in range(5):
-        builder.append(n, NOON + n, None if n == 2 else b"k%d" % n, None if n == 3 else b"v%d" % n)
-    data = bytearray(builder.build())
-    if codec:
-        data[:8] = struct.pack(">q", 44)  # the wrapper has the offset of its last message
+INNER = inner_of([0, 1, 2], 1)
+
+
+@pytest.mark.parametrize(("data", "first"), [(INNER, 0), (wrapper(42, 1, 1, INNER), 40)], ids=["plain", "wrapped"])
+def test_magic_1_messages_become_batches_of_today(data: bytes, first: int) -> None:
     encoder = Encoder(task_of(), PRODUCER, 0, 0)
-    out = list(encoder.encode(Fetched(0, 100, (), bytes(data))))
-    first = 40 if codec else 0
-    assert upstream(out) == list(range(first, first + 5))
-    assert encoder.position == first + 5
-    assert copied(out) == [
-        Rec(None if n == 3 else b"v%d" % n, None if n == 2 else b"k%d" % n, NOON + n) for n in range(5)
-    ]
+    out = list(encoder.encode(Fetched(0, 100, (), data)))
+    assert (upstream(out), encoder.position) == ([first, first + 1, first + 2], first + 3)
+    assert copied(out) == [Rec(value, key, timestamp) for timestamp, key, value in ROWS]
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -199,7 +171,7 @@ def logs(draw: st.DrawFn) -> List[LogBatch]:
             )
             for i in range(count)
         ]
-        batch = batch_of(offset, recs, draw(st.integers(0, 4)))
+        batch = batch_of(offset, recs, draw(st.integers(0, 4)), draw(st.sampled_from([0, 0, 0, LOG_APPEND_TIME])))
         batches.append(batch.without(draw(st.sets(st.integers(offset, offset + count - 1), max_size=3))))
         offset, number = offset + count, number + count
     return batches
@@ -213,14 +185,19 @@ def test_every_record_from_the_position_on_is_there_once_in_order(batches: List[
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(batches)), max_size=3))), len(batches)]
     encoder = Encoder(task_of(max_message_bytes=limit), PRODUCER, position, 0)
     out = [each for a, b in zip(cuts, cuts[1:]) for each in encoder.encode(fetched(batches[a:b]))]
-    records = [(offset, rec) for batch in batches for offset, rec in batch.records if offset >= position]
+    records = [
+        (offset, rec._replace(timestamp=batch.latest) if batch.attributes else rec)
+        for batch in batches
+        for offset, rec in batch.records
+        if offset >= position
+    ]
     assert upstream(out) == [offset for offset, _ in records]
     assert copied(out) == [rec for _, rec in records]
     assert encoder.position == max(position, batches[-1].next)
     sequence = 0
     for each in out:
         header = read_header(whole(each.pieces))
-        assert each.size <= limit and header.contiguous
+        assert each.size <= limit and header.contiguous and not header.log_append_time
         assert (header.base_sequence, header.record_count) == (sequence, each.record_count)
         assert each.next_upstream > each.runs[-1][0]
         sequence += each.record_count
@@ -229,6 +206,7 @@ def test_every_record_from_the_position_on_is_there_once_in_order(batches: List[
         batch.base
         for batch in batches
         if batch.base >= position
+        and not batch.attributes
         and len(batch.records) == batch.next - batch.base >= JOIN_BELOW_RECORDS
         and len(batch.raw()) <= limit
     }

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import pytest
 from kafka.future import Future
@@ -198,10 +198,8 @@ PARTITIONS = SESSION_FROM_PARTITIONS + 20
 SESSION_ID = 7
 
 
-class Broker:
-    """Stands for a `LogClient` of one broker that keeps a fetch session as KIP-227 says, and answers at once."""
-
-    alias = "source"
+class Broker(Leader):
+    """Keeps a fetch session as KIP-227 says, and answers at once."""
 
     def __init__(self, chance: random.Random, tiered: bool) -> None:
         self._chance = chance
@@ -209,12 +207,6 @@ class Broker:
         self.session: Dict[TopicPartition, int] = {}
         self.asked: Dict[TopicPartition, int] = {}  # by the last request
         self.ends: Dict[TopicPartition, int] = {}
-
-    def leader(self, partition: TopicPartition) -> int:
-        return 1
-
-    def topic_ids(self, topics: object) -> Mapping[str, Any]:
-        return {}
 
     def call(self, node: int, request: Any) -> Any:
         part = SimpleNamespace(error_code=0, offset=self._local_start)

@@ -10,7 +10,7 @@ import pytest
 from mirror_lib.config.values import SIZE
 from mirror_lib.kafka.fetch_quota import FETCH_BYTES, FetchQuota, RateQuota
 from mirror_lib.replication.messages import TaskPlan, nothing_copied
-from mirror_lib.replication.task_plans import FlowRate, rate_limited
+from mirror_lib.replication.task_plans import FlowRate
 
 MB = 1_000_000
 
@@ -51,11 +51,6 @@ def test_tasks_have_equal_shares_of_the_rate_and_of_one_saved_second() -> None:
     clock.now += 60
     shares = [each.rate for each in rate.shared(plans(4))]
     assert [(each.rate, each.balance) for each in shares if each] == [(2.5 * MB, 2.5 * MB)] * 4
-
-
-def test_status_names_the_rate_that_delayed_a_cycle() -> None:
-    assert rate_limited(5 * MB, 1.5, 2.0) == "rate-limited to 5.0 MB/s"
-    assert rate_limited(5 * MB, 0.1, 2.0) is None is rate_limited(None, 0.0, 0.0)
 
 
 class Stages:
@@ -130,56 +125,31 @@ def test_batch_larger_than_a_second_of_the_rate_is_paid_for_by_the_next_stages()
     assert len(stages.arrivals) == 2
 
 
-class Log:
-    """A source that answers at once: as much as it may, but one whole batch at least."""
-
-    def __init__(self, quota: FetchQuota, batch: int = 16_000) -> None:
-        self.quota, self.batch = quota, batch
-        self.brought = 0
-
-    def ask(self, brokers: int = 1) -> int:
-        """Bytes that came for one request; 0 where the quota held it back."""
-        granted = self.quota.grant(brokers)
-        if not granted:
-            return 0
-        came = granted // self.batch * self.batch or self.batch
-        self.quota.settle(granted, came)
-        self.brought += came
-        return came
-
-
 def quota_of(clock: Clock, rate: float, balance: float = 0.0, retried: bool = False) -> FetchQuota:
     return FetchQuota(RateQuota(rate, balance), retried, clock)
 
 
-def run(clock: Clock, log: Log, seconds: float, step: float = 0.01) -> None:
-    until = clock.now + seconds
-    while clock.now < until:
-        while log.ask():
-            pass
-        clock.now += step
-
-
 def test_attempt_after_a_failed_one_has_nothing_saved_up_but_owes_what_was_owed() -> None:
-    assert Log(quota_of(Clock(), MB, balance=MB)).ask() > 0
-    assert Log(quota_of(Clock(), MB, balance=MB, retried=True)).ask() == 0
+    assert quota_of(Clock(), MB, balance=MB).grant(1) > 0
+    assert quota_of(Clock(), MB, balance=MB, retried=True).grant(1) == 0
     clock = Clock()
-    log = Log(quota_of(clock, MB, balance=-2.0 * MB, retried=True))
-    run(clock, log, 2)
-    assert log.brought == 0
+    owing = quota_of(clock, MB, balance=-2.0 * MB, retried=True)
+    clock.now += 2
+    assert owing.grant(1) == 0
 
 
 def test_broker_that_has_nothing_does_not_keep_the_rate_from_another() -> None:
     clock = Clock()
-    quota = quota_of(clock, MB)
+    quota, brought = quota_of(clock, MB), 0
     clock.now += 10
     assert quota.grant(2)  # asked, and not answered
-    log = Log(quota)
-    until = clock.now + 10
-    while clock.now < until:
-        log.ask(brokers=2)
+    for _ in range(200):
+        granted = quota.grant(2)
+        if granted:
+            quota.settle(granted, granted)
+            brought += granted
         clock.now += 0.05
-    assert log.brought >= 9 * MB
+    assert brought >= 9 * MB
 
 
 def test_request_over_a_broken_connection_reserves_nothing_and_without_a_rate_answers_have_their_full_size() -> None:
@@ -195,7 +165,11 @@ def test_request_over_a_broken_connection_reserves_nothing_and_without_a_rate_an
 
 def test_quota_reports_how_long_it_delayed_the_task_and_what_is_left() -> None:
     clock = Clock()
-    log = Log(quota_of(clock, 100_000))
-    run(clock, log, 10)
-    assert 8 < log.quota.held_seconds() < 10.1
-    assert log.quota.balance() == pytest.approx(10 * 100_000 - log.brought)
+    quota = quota_of(clock, 100_000)
+    assert not quota.grant(1)
+    clock.now += 10
+    quota.settle(quota.grant(1), 500_000)  # one batch of them
+    assert (quota.held_seconds(), quota.balance()) == (10, -400_000)
+    assert not quota.grant(1)
+    clock.now += 2
+    assert quota.held_seconds() == 12

@@ -4,53 +4,22 @@ from __future__ import annotations
 
 import random
 from array import array
-from typing import Dict, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror_lib.errors import StateError
-from mirror_lib.ledger.intervals import PartitionMap, Run
+from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.runs_by_partition import KEY, NUMBERS, joined, runs_by_key
-from tests.unit.offset_histories import History, histories
+from tests.unit.offset_histories import histories
 
 Row = Tuple[int, int, int, int]
 
 
-def table(*batches: Sequence[Row]) -> pa.Table:
-    parts = [
-        pa.table({name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate((KEY, *NUMBERS))})
-        for rows in batches
-    ]
-    return pa.concat_tables(parts)
-
-
-def runs(rows: pa.Table) -> Dict[int, List[Run]]:
-    return {key: list(PartitionMap.of_flat(flat)) for key, flat in runs_by_key(rows).items()}
-
-
-def test_number_that_is_missing_is_named() -> None:
-    rows = table([(1, 0, 0, 1)]).set_column(2, "downstream_offset", pa.array([None], pa.int64()))
-
-    with pytest.raises(ValueError, match="a row has no downstream_offset"):
-        runs_by_key(rows)
-
-
-@given(st.lists(histories(), min_size=1, max_size=3), st.randoms(use_true_random=False), st.integers(0, 2))
-def test_maps_are_those_of_the_rows_themselves(found: List[History], chance: random.Random, disorder: int) -> None:
-    rows = [(key, *row) for key, history in enumerate(found) for row in history.rows]
-    if disorder == 1:
-        chance.shuffle(rows)
-    elif disorder:
-        rows = rows + rows[len(rows) // 2 :]
-    cut = chance.randrange(len(rows) + 1)
-    merged = runs_by_key(table(rows[:cut], rows[cut:]))
-    for key, history in enumerate(found):
-        if history.rows:
-            assert PartitionMap.of_flat(merged[key]) == PartitionMap.of(history.rows)
-        assert key in merged or not history.rows
+def table(rows: Sequence[Row]) -> pa.Table:
+    return pa.table({name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate((KEY, *NUMBERS))})
 
 
 NUMBER = st.integers(0, 30)
@@ -62,7 +31,7 @@ NUMBER = st.integers(0, 30)
     st.lists(NUMBER, max_size=3).map(sorted),
     st.randoms(use_true_random=False),
 )
-def test_stretches_of_upstream_offsets_joined_one_by_one_are_as_good_as_the_rows_themselves(
+def test_maps_of_rows_and_of_stretches_joined_one_by_one_are_those_of_the_rows_themselves(
     rows: List[Row], bounds: List[int], chance: random.Random
 ) -> None:
     chance.shuffle(rows)

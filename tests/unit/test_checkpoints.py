@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.groups.mm2_format import Checkpoint, encode_checkpoint
@@ -47,22 +43,3 @@ def test_checkpoint_is_emitted_when_it_says_something_new(now: Checkpoint, emitt
     new = new_checkpoints(last, [now])
     assert list(new.values()) == ([now] if emitted else [])
     assert new_checkpoints({**last, **new}, [now]) == {}
-
-
-def emitted(last: Dict[Tuple[str, str, int], Checkpoint], wanted: List[Checkpoint]) -> List[Checkpoint]:
-    found: List[Checkpoint] = []
-    for each in wanted:
-        new = new_checkpoints(last, [each])
-        last.update(new)
-        found += new.values()
-    return found
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))), st.integers(0, 9))
-def test_restart_from_the_topics_checkpoints_emits_what_one_run_would(
-    positions: List[Tuple[int, int]], cut: int
-) -> None:
-    wanted = [checkpoint(*position) for position in positions]
-    first = emitted({}, wanted[:cut])
-    second = emitted(last_checkpoints(dict(map(encode_checkpoint, first))), wanted[cut:])
-    assert [*first, *second] == emitted({}, wanted)

@@ -15,7 +15,7 @@ from mirror_lib.config.record_change import RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.service import RETRY_SECONDS, Duty, pause_after, read_once, refuse_other_clusters
 from mirror_lib.control.sync import Synced, sync_topic_configs
-from mirror_lib.errors import ClusterError, ConfigError, RefusedError
+from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import TopicConfigEntry, TopicDescription
 from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.threads import running
@@ -35,13 +35,11 @@ def pairs(config: MirrorConfig) -> List[str]:
     ("text", "expected"),
     [
         ("", ["B->A"]),
-        ("B->A.enabled = false\n", ["B->A"]),
         ("A->B.emit.heartbeats.enabled = false\n", ["B->A"]),
         ("B->A.emit.heartbeats.enabled = false\n", []),
         ("emit.heartbeats.enabled = false\n", []),
         ("B->A.enabled = true\n", []),
         ("B->A.enabled = false\nB->A.emit.heartbeats.enabled = true\n", ["B->A"]),
-        ("B->A.enabled = false\nemit.heartbeats.enabled = true\n", ["B->A"]),
         # In YAML only where the file asks for them, and only to clusters that are copied from.
         (THREE + "  A->B: {}\n", []),
         (THREE + "  A->B: {}\n" + BACK, ["B->A"]),
@@ -192,25 +190,3 @@ def test_files_of_mirrormaker_leave_out_internal_names_as_up_to_3_9_and_say_so(t
     assert why_skipped(name, flow) == r"excluded by `.*[\-\.]internal`"
     (flow,) = read(tmp_path, IN_YAML, YAML).flows
     assert why_skipped(name, flow) is None
-
-
-@pytest.mark.parametrize(
-    ("line", "ignored"),
-    [
-        ("A->B.key.converter = org.apache.kafka.connect.converters.ByteArrayConverter", 0),
-        ("value.converter = org.apache.kafka.connect.json.JsonConverter", None),
-        ("B.header.converter = org.apache.kafka.connect.storage.SimpleHeaderConverter", None),
-        ("value.converter.schemas.enable = false", 1),
-        ("forwarding.admin.class = org.apache.kafka.clients.admin.ForwardingAdmin", 0),
-        ("A->B.forwarding.admin.class = com.example.CentralAdmin", None),
-    ],
-)
-def test_class_that_would_change_records_or_make_topics_is_refused_unless_it_changes_nothing(
-    tmp_path: Path, line: str, ignored: Optional[int]
-) -> None:
-    if ignored is not None:
-        warnings = read(tmp_path, f"{FLOW}{line}\n").warnings
-        assert [line.partition(" ")[0] in each for each in warnings] == [True] * ignored
-    else:
-        with pytest.raises(ConfigError, match="cannot be honoured"):
-            read(tmp_path, f"{FLOW}{line}\n")

@@ -10,32 +10,25 @@ from typing import Any, Callable, Dict, Optional
 
 import pytest
 
-from mirror_lib.config.loader import load
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.control.topic_acls import acl_changes
 from mirror_lib.errors import ConfigError, CustomClassError
 from mirror_lib.facts import LITERAL, PREFIXED, AclBinding, TopicConfigEntry, TopicDescription
 from mirror_lib.groups.survey import group_names
-from mirror_lib.topics.filters import (
-    group_filter_for,
-    subscribe_pattern,
-)
+from mirror_lib.topics.filters import subscribe_pattern
 from mirror_lib.topics.plan import TopicFacts, TopicPlan, plan_topics
 from mirror_lib.topics.policy import DefaultReplicationPolicy
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW, IN_YAML, YAML, read, refusal
 
 Flows = Callable[..., ReplicationFlow]
-EXAMPLE = ROOT / "conf" / "examples" / "custom" / "mirror.yaml"
 
 CLASSES = """\
 from mirror_lib.topics.policy import DefaultReplicationPolicy
 
-
 class Plain(DefaultReplicationPolicy):
     def __init__(self, flow, properties):
         super().__init__(flow.separator)
-
 
 class Moody(Plain):
     def format_remote_topic(self, alias, topic):
@@ -43,16 +36,13 @@ class Moody(Plain):
             raise KeyError("no name for b")
         return {"c": None, "d": "not legal", "e": "__consumer_offsets"}.get(topic, alias + "." + topic)
 
-
 class Narrow(Plain):
     def format_remote_topic(self, alias, topic):
         return {"orders": "team.orders"}[topic]
 
-
 class Splitting(Plain):
     def is_internal_topic(self, topic):
         return topic.split(".")[1] == "internal"
-
 
 class Greedy(Plain):
     def is_internal_topic(self, topic):
@@ -60,7 +50,6 @@ class Greedy(Plain):
 
     def is_mm2_internal_topic(self, topic):
         return False
-
 
 class YesOrNo:
     def __init__(self, flow, properties):
@@ -71,7 +60,6 @@ class YesOrNo:
             raise ValueError("cannot say")
         return name != "good"
 
-
 class Only:
     def __init__(self, flow, properties):
         self.only = properties["only"]
@@ -79,15 +67,9 @@ class Only:
     def why_not(self, name):
         return None if name == self.only else "not " + self.only
 
-
 class Unwilling:
     def __init__(self, flow, properties):
         raise OSError("no such table")
-
-
-class Wrong:
-    pass
-
 
 class Numbers:
     def __init__(self, flow, properties):
@@ -151,9 +133,6 @@ def test_no_acl_is_deleted_while_the_policy_fails_on_a_topic_that_the_flow_selec
         assert changes.delete == (() if skipped.unnamed else (ours,))
 
 
-# --- loading -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
@@ -162,10 +141,7 @@ def test_no_acl_is_deleted_while_the_policy_fails_on_a_topic_that_the_flow_selec
         ("mine:Missing", "has no class Missing"),
         ("mine:Numbers", "has no method format_remote_topic, topic_source"),
         ("mine:Unwilling", "cannot be made, it is called as Unwilling(flow, properties): OSError: no such table"),
-        ("mine:Wrong", "it is called as Wrong(flow, properties): TypeError"),
         ("com.example.Policy", "names a Java class, and Java cannot run here"),
-        ("com.example.Policy", "or a Python class of your own, written module:Class"),
-        ("mine:", "is no class"),
     ],
 )
 def test_a_class_that_cannot_be_used_is_refused_in_one_sentence_with_its_line(
@@ -198,9 +174,6 @@ def test_a_plan_for_executors_is_read_where_the_class_is_not_installed(flow_with
     code = "import sys, pickle; flow, plan = pickle.load(sys.stdin.buffer); print(plan.copied[0].remote_topic)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, input=shipped, capture_output=True)
     assert done.stdout == b"A.a\n", done.stderr
-
-
-# --- what a class answers ----------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_a_class_cannot_name_or_judge_is_blocked_and_the_others_are_copied(flow_with: Flows) -> None:
@@ -254,29 +227,3 @@ def test_search_for_cycles_ends_where_a_policy_names_no_upstream_topic() -> None
         assert Forgetful().is_cycle(topic, "source", "target") is cycle
 
 
-# --- the example -------------------------------------------------------------------------------------------------
-
-
-def test_the_example_names_and_chooses_as_its_comments_say() -> None:
-    flow = load(str(EXAMPLE), {}).flows[0]
-    names = ("sales.orders", "billing.bills", "hr.people", "sales.a.replica", "sales.x.from-backup", "heartbeats")
-    own = {"retention.ms": "1", "cleanup.policy": "compact", "min.insync.replicas": "2"}
-    configs = {key: TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False) for key, value in own.items()}
-    topics = {name: TopicDescription(name, "", 1) for name in names}
-    plan = plan_topics(flow, TopicFacts(topics, {}, source_configs={"sales.orders": configs}))
-    assert {each.source.name: each.remote_topic for each in plan.copied} == {
-        "billing.bills": "billing.bills.from-primary",
-        "heartbeats": "heartbeats.from-primary",
-        "sales.orders": "sales.orders.from-primary",
-    }
-    assert {each.name: each.reason for each in plan.skipped} == {
-        "hr.people": "hr is not a team of ours (house_rules:TeamTopics)",
-        "sales.a.replica": r"excluded by `.*\.replica` (house_rules:TeamTopics)",
-        "sales.x.from-backup": "would be copied back to backup: cycle",
-    }
-    created = plan.copied[-1].create
-    assert created is not None
-    assert "cleanup.policy" in created.configs and not {"retention.ms", "min.insync.replicas"} & created.configs.keys()
-    assert [group_filter_for(flow).why_not(group) for group in ("sales-app", "hr-app")] == [
-        None, "of another team (house_rules:TeamGroups)",
-    ]  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any, List
 import pytest
 
 from mirror_lib.config.model import MirrorConfig
-from mirror_lib.cutover.failover import Failover, failover_lines
 from mirror_lib.cutover.flow import Cutover, Options
 from mirror_lib.cutover.gates import fastest
 from mirror_lib.cutover.steps import (
@@ -25,7 +24,6 @@ from mirror_lib.cutover.steps import (
     VERIFY,
     Ends,
     Quiet,
-    budget_line,
     ends_text,
     is_complete,
     last_cutover,
@@ -137,13 +135,3 @@ def test_time_of_a_cutover_is_told_from_the_fastest_copy_not_from_what_producers
     signs = (Sign(0.0, 0, 0), Sign(10.0, 50_000, 0), Sign(70.0, 50_060, 0))
     caught_up = RunStatus("run", 0.0, 70.0, 70.0, None, None, None, 1.0, signs=signs)
     assert fastest([caught_up]) == 5000.0 and fastest([]) is None
-
-
-def test_failover_shows_how_the_last_run_and_the_last_verification_failed() -> None:
-    found = Failover("A->B", 0.0, None, None, (), (), problems=("the last verification found: differs",))
-    assert "  ! the last verification found: differs" in failover_lines(found)
-
-
-def test_time_of_a_cutover_is_estimated_from_the_rate_if_it_has_one() -> None:
-    assert budget_line(1000, 100.0, 10.0, 5000).startswith("time: about 90 s: 10 s of silence, 10 s to copy")
-    assert "unknown rate" in budget_line(1000, None, 10.0, 5000)

@@ -6,13 +6,7 @@ from typing import FrozenSet, Optional
 
 import pytest
 
-from mirror_lib.doctor.checks import (
-    BLOCKING,
-    OK,
-    WARNING,
-    collisions,
-    missing_operations,
-)
+from mirror_lib.doctor.checks import BLOCKING, OK, WARNING, collisions, missing_operations
 
 READ = frozenset({"READ", "DESCRIBE"})
 
@@ -20,11 +14,9 @@ READ = frozenset({"READ", "DESCRIBE"})
 @pytest.mark.parametrize(
     ("granted", "level", "said"),
     [
-        (READ | {"DESCRIBE_CONFIGS"}, OK, "granted on 1 topic"),
         (READ | {"ALTER_CONFIGS"}, OK, "granted on 1 topic"),
         (frozenset({"ALL"}), OK, "granted on 1 topic"),
         (READ, BLOCKING, "DescribeConfigs is not granted on 1 of 1 topics: orders"),
-        (frozenset({"DESCRIBE_CONFIGS"}), BLOCKING, "Read is not granted on 1 of 1 topics: orders"),
         (None, WARNING, "do not report"),
     ],
 )

@@ -9,14 +9,7 @@ from typing import Dict
 import pytest
 
 from mirror_lib.errors import ConfigError
-from mirror_lib.spark.java import (
-    COLLECTOR,
-    SPARK_LINES,
-    connector_settings,
-    java_settings,
-    packages,
-    require_java,
-)
+from mirror_lib.spark.java import COLLECTOR, SPARK_LINES, connector_settings, java_settings, packages, require_java
 from tests.compat.spark_lines import LINES
 from tests.lab.checkout import ROOT
 
@@ -72,13 +65,10 @@ def test_class_archive_is_used_with_the_class_path_of_its_creation(tmp_path: Pat
 @pytest.mark.parametrize(
     ("file", "text", "environ", "ours"),
     [
-        ("", "", {}, True),
         ("", "", {"JDK_JAVA_OPTIONS": "-XX:-UseGCOverheadLimit"}, True),
         ("", "", {"JAVA_TOOL_OPTIONS": "-Xss4m -XX:+UseG1GC"}, False),
-        ("spark-env.sh", "# -XX:+UseG1GC\n", {}, True),
+        ("spark-env.sh", "# für alle: -XX:+UseG1GC\n", {}, True),
         ("spark-env.sh", 'export SPARK_SUBMIT_OPTS="-XX:+UseG1GC"\n', {}, False),
-        ("spark-env.sh", "# für alle", {}, True),
-        ("java-opts", "-XX:+UseSerialGC", {}, False),
         ("spark-defaults.conf", "spark.driver.defaultJavaOptions=-Xss4m -XX:+UseZGC\n", {}, False),
     ],
 )

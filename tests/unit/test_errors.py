@@ -40,29 +40,16 @@ ValueError: found behind Java's stack
 RAISED = "mirror_lib.errors.ClusterError: A->B: B: no broker answers (check the brokers' logs)"
 SENTENCE = "A->B: B: no broker answers (check the brokers' logs)"
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3: "
-LOADING = """\
-Traceback (most recent call last):
-  File "/opt/spark/python/pyspark/worker.py", line 1983, in main
-pyspark.serializers.SerializationError: Caused by Traceback (most recent call last):
-  File "/opt/spark/python/pyspark/serializers.py", line 437, in loads
-    return cloudpickle.loads(obj, encoding=encoding)
-ModuleNotFoundError: No module named 'cramjam'
-
-"""
 
 
 @pytest.mark.parametrize(
     ("text", "reported"),
     [
-        pytest.param(BEGINS + TRACE % RAISED, SENTENCE, id="without Java's stack"),
         pytest.param(BEGINS + TRACE % RAISED + "\n\nJVM stacktrace:\norg.apache" + JAVA, SENTENCE, id="Spark 3.5, 4.0"),
         pytest.param(f"{ABORTED}api.python.PythonException: {TRACE % RAISED}{JAVA}", SENTENCE, id="a job's words"),
-        pytest.param(BEGINS + LOADING, "ModuleNotFoundError: No module named 'cramjam'", id="a missing module"),
         pytest.param(BEGINS + TRACE % "pyarrow.lib.ArrowInvalid: no: such", "ArrowInvalid: no: such", id="a library's"),
         pytest.param(BEGINS + TRACE % "tests.x.<locals>.Boom", "Boom", id="nothing said"),
-        pytest.param(BEGINS + TRACE % "mirror_lib.errors.BatchError", "BatchError", id="nothing said by one of ours"),
         pytest.param(BEGINS + TRACE % "OSError: first\nsecond line", "OSError: first", id="many lines"),
-        pytest.param("plain\nand more", "plain", id="no trace"),
     ],
 )
 def test_error_of_an_executor_is_reported_with_the_message_that_was_raised_there(text: str, reported: str) -> None:

@@ -1,21 +1,19 @@
-"""Pages are what their generators write, and the page of MirrorMaker's keys is complete and true."""
+"""Pages are what their generators write, and the page of MirrorMaker's keys is true."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Dict, FrozenSet, Sequence
+from typing import Callable, Dict
 
 import pytest
 
-from mirror_lib.config.client_names import CLIENT_PROPERTIES
 from mirror_lib.config.settings import BY_NAME
 from mirror_lib.groups import translation
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW, read, refusal
 from tools.docs import cli, json_documents, parity, settings, starts, tables
 from tools.docs.parity import key_row, mirrormakers_keys
-from tools.docs.pictures import FOLDER, pictures
-from tools.kafka_names import CLIENTS, LIST, MODULE, module_of, names_by_class
+from tools.kafka_names import LIST, MODULE, module_of
 
 # By the file, its text; the page of tables keeps what it does not generate.
 WRITTEN: Dict[str, Callable[[str], str]] = {
@@ -36,11 +34,6 @@ def test_generated_file_is_up_to_date(name: str) -> None:
     assert text == WRITTEN[name](text), "make the file again, see tools/docs and tools/kafka_names.py"
 
 
-def test_pictures_are_what_is_drawn() -> None:
-    drawn = pictures()
-    assert {name: (FOLDER / name).read_text(encoding="utf-8") for name in drawn} == drawn
-
-
 def test_every_verdict_of_groups_is_on_their_page() -> None:
     text = (ROOT / "docs" / "run" / "consumer-groups.md").read_text(encoding="utf-8")
     named = {value for name, value in vars(translation).items() if name.isupper() and isinstance(value, str)}
@@ -48,22 +41,6 @@ def test_every_verdict_of_groups_is_on_their_page() -> None:
     others = {"COMMIT", "TO_DOWNSTREAM", "TO_UPSTREAM", "BEFORE", "BEYOND", "END", *reasons}
     verdicts = sorted(named - {getattr(translation, name) for name in others})
     assert [each for each in verdicts if f"| `{each}` |" not in text] == []
-
-
-def kafkas_keys() -> Dict[str, FrozenSet[str]]:
-    """Key names by the ConfigDef that has them; without the clients'."""
-    return {title: names for title, names in names_by_class(LIST.read_text("utf-8")).items() if title not in CLIENTS}
-
-
-def has_row(key: str, rows: Sequence[str]) -> bool:
-    return any(key == row or (row.endswith("*") and key.startswith(row[:-1])) for row in rows)
-
-
-@pytest.mark.parametrize("title", kafkas_keys())
-def test_every_key_of_mirrormaker_has_a_row(title: str) -> None:
-    # Of a worker's own keys, the ones of its clients are what any client has.
-    of_clients = CLIENT_PROPERTIES if title == "DistributedConfig" else frozenset()
-    assert [key for key in sorted(kafkas_keys()[title] - of_clients) if not has_row(key, ROWS)] == []
 
 
 # Read by the reader of connectors, or what every file needs.

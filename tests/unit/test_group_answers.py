@@ -9,7 +9,6 @@ import pytest
 from kafka.errors import (
     CoordinatorNotAvailableError,
     GroupAuthorizationFailedError,
-    KafkaConnectionError,
     KafkaError,
 )
 from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
@@ -22,7 +21,6 @@ from mirror_lib.kafka.groups import (
     committed,
     described,
     is_consumer_group,
-    reason,
 )
 
 AWAY, DENIED = CoordinatorNotAvailableError(), GroupAuthorizationFailedError()
@@ -75,11 +73,6 @@ def test_assignment_of_another_protocol_stays_as_it_is() -> None:
     assert isinstance(reader, ConsumerGroup) and reader.members == (GroupMember("/h"),)
 
 
-def test_an_absent_group_is_none_in_every_version_of_the_answer() -> None:
-    assert described(described_group(group_state="Dead")) is None
-    assert described(described_group(group_state="Dead", error_code=69)) is None
-
-
 def test_offsets_of_a_group_are_those_that_exist_and_may_be_read() -> None:
     rows = [(0, 5, None, 0), (1, -1, "", 0), (2, 0, "text", 0), (3, -1, "", 29)]
     assert committed(fetched_group(rows)) == {("t", 0): CommittedOffset(5, ""), ("t", 2): CommittedOffset(0, "text")}
@@ -91,12 +84,6 @@ def test_group_that_may_not_be_read_is_not_one_without_offsets() -> None:
     assert committed(fetched_group([], error_code=69)) == {}, "an absent group"
     for code in (30, 16, 24):
         assert isinstance(committed(fetched_group([], error_code=code)), KafkaError)
-
-
-def test_a_refusal_says_what_it_means_with_kafkas_name() -> None:
-    assert reason(25, "Read") == "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
-    assert reason(29, "Read") == "TOPIC_AUTHORIZATION_FAILED: not allowed: grant Read on the topic to this principal"
-    assert reason(KafkaConnectionError("socket disconnected"), "Read").count("socket disconnected") == 1
 
 
 def described_group(**fields: Any) -> Any:

@@ -6,11 +6,7 @@ from array import array
 from dataclasses import replace
 from typing import Any, Dict, List, Optional, Tuple
 
-import pytest
-
-from mirror_lib.config.record_change import KEY as BY_KEY
-from mirror_lib.config.record_change import RecordChange
-from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange, TopicDescription
+from mirror_lib.facts import CommittedOffset, ConsumerGroup, OffsetRange
 from mirror_lib.groups.decisions import (
     NO_ANSWER,
     Decision,
@@ -22,11 +18,9 @@ from mirror_lib.groups.decisions import (
     not_moved,
 )
 from mirror_lib.groups.map import FlowMaps
-from mirror_lib.groups.report import plan_lines, planned_offset, summary, would
-from mirror_lib.groups.survey import Pair, Survey, pairs_of
-from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
+from mirror_lib.groups.report import plan_lines, planned_offset, would
+from mirror_lib.groups.survey import Pair, Survey
 from mirror_lib.ledger.records import GroupOffset, PartitionKey
-from tests.unit.test_plan import flow
 
 HERE, THERE = ("orders", 0), ("A.orders", 0)
 KEY = PartitionKey("u1", "u2", "orders", 0)
@@ -88,11 +82,6 @@ def test_plan_says_where_metadata_is_dropped_or_was() -> None:
     grown: Dict[str, Any] = {"ends": {HERE: 120}}
     dropped = decided(**grown)
     assert dropped.move("B").metadata == "" and planned_offset(Outcome(dropped, would(dropped))).metadata_dropped
-    before = replace(dropped, translation=replace(dropped.translation, verdict="before first copied record"))
-    (_, line) = plan_lines([planned_offset(Outcome(before, ""))])
-    assert line.endswith("earlier records are not copied, metadata dropped")
-    header, line = plan_lines([planned_offset(Outcome(dropped, would(dropped)))])
-    assert header.split()[-1] == "REMARK" and line.endswith("metadata dropped")
     grown["groups"] = {"billing": EMPTY}
     for metadata, lost in (("", True), ("m", False)):
         there = decided(present={"billing": {THERE: CommittedOffset(90, metadata)}}, **grown)
@@ -117,35 +106,3 @@ def test_group_that_mirrormaker_synced_is_moved_and_one_that_committed_for_itsel
     again = replace(FOUND, present={"billing": {THERE: CommittedOffset(60, "m")}}, groups={"billing": simple})
     (later,) = decide(again, Known(MAPS, moved_on, "B", synced=synced), PositionsAhead())
     assert later.translation.verdict == "committed by another client"
-
-
-@pytest.mark.parametrize(
-    ("direction", "here", "there"),
-    [(TO_DOWNSTREAM, "orders", "primary.orders"), (TO_UPSTREAM, "primary.orders", "orders")],
-)
-def test_group_of_a_repartitioning_flow_is_reported_with_what_to_do_and_not_moved(
-    direction: str, here: str, there: str
-) -> None:
-    """Also where it is on a partition that the other topic does not have, and where it has an offset there."""
-    source, target = {"orders": TopicDescription("orders", "s", 2)}, {
-        "primary.orders": TopicDescription("primary.orders", "r", 5)
-    }
-    keyed = flow(change=RecordChange(partitioner=BY_KEY))
-    pairs = pairs_of(keyed, [keyed], source, target, direction)
-    assert sorted(pairs) == [(here, n) for n in range(2 if direction == TO_DOWNSTREAM else 5)]
-    positions = {at: CommittedOffset(40, "m") for at in pairs}
-    found = Survey(pairs, {"billing": positions}, {"billing": {(there, 0): CommittedOffset(3)}}, {"billing": EMPTY}, {})
-    decisions = decide(found, Known(FlowMaps({}), {}, "B", direction), PositionsAhead())
-    assert {each.translation.verdict for each in decisions} == {"repartitioned"}
-    assert shown(decisions[1])[:2] == ["40", there] and shown(decisions[1])[-2:] == ["repartitioned", "none"]
-    row = planned_offset(Outcome(decisions[1], "none"))
-    assert (row.to_topic, row.to_partition, row.to_offset) == (there, None, None)
-    (sentence,) = not_moved(decisions)
-    assert "--to-datetime" in sentence and "groups.exclude" in sentence
-
-
-def test_summary_counts_positions_by_verdict() -> None:
-    ahead = decided(positions={"billing": {HERE: CommittedOffset(121)}})
-    moves = [Outcome(each, would(each)) for each in (decided(), ahead, decided())]
-    assert (summary(moves), summary(moves[:1])) == ("3 positions: 2 exact, 1 held", "1 position: 1 exact")
-    assert planned_offset(moves[1]).verdict == "held: ahead of the ledger by 1"

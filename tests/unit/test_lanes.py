@@ -65,12 +65,10 @@ def test_each_lane_has_one_task_and_no_task_far_more_than_it_must(loads: Dict[in
     assert max(sums) <= sum(loads.values()) / tasks + max(loads.values())
 
 
-def test_hot_lanes_have_a_task_each_and_lanes_without_an_end_are_spread() -> None:
+def test_hot_lanes_have_a_task_each() -> None:
     for lanes in ((2, 4), (1, 2), (0, 32)):
         task_of = tasks_of({**dict.fromkeys(range(LANES), 1000), **dict.fromkeys(lanes, 500 * MANY)}, 2)
         assert {task_of[lane] for lane in lanes} == {0, 1}
-    task_of = tasks_of({lane: 2**63 - lane for lane in range(LANES)}, 4)
-    assert sorted(list(task_of.values()).count(task) for task in range(4)) == [16] * 4
 
 
 class Table(Journal):

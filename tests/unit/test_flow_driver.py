@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 import pytest
 
@@ -62,14 +62,20 @@ class Group:
 
     def __init__(self) -> None:
         self.got: List[str] = []
+        self._offered: Set[TopicPartition] = set()
 
     def __getattr__(self, how: str) -> Any:
         def get(offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+            self._offered.update(offsets)
             self.got += [f"{how} {topic}-{n} {at.offset} {at.metadata}" for (topic, n), at in offsets.items()]
 
         return get
 
-    def withdraw(self, partitions: Iterable[TopicPartition]) -> None:
+    def offers(self, partition: TopicPartition) -> bool:
+        return partition in self._offered
+
+    def withdraw(self, partitions: Sequence[TopicPartition]) -> None:
+        self._offered.difference_update(partitions)
         self.got += [f"withdraw {topic}-{n}" for topic, n in partitions]
 
 

@@ -17,9 +17,8 @@ import pytest
 from mirror_lib.kafka.fetcher import MAX_WAIT_MS
 from mirror_lib.replication.messages import NO_END
 from tests.lab.brokers import KafkaBroker
-from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, until
-from tests.lab.one_lane import LaneProcess, standing_still, task_plans
-from tests.lab.quotas import quota
+from tests.lab.one_flow import NewFlow, until
+from tests.lab.one_lane import LaneProcess, task_plans
 
 pytestmark = pytest.mark.long
 
@@ -51,22 +50,3 @@ def test_records_of_a_topic_that_was_created_again_are_taken_for_the_next_ones_o
         lane.end()
     assert flow.copies() == (400 if known else 600)
     assert ("was deleted and created again" in str(part.stopped)) == known
-
-
-def test_partition_is_copied_whole_whose_broker_holds_answers_back_for_a_quota(
-    pair: List[KafkaBroker], new_flow: NewFlow, tmp_path: Path
-) -> None:
-    flow = new_flow("quota", source=pair[0], target=pair[1], partitions=1)
-    flow.written = 48  # more than is fetched before the lane stands still
-    large = (b"%02d" % number + b"x" * 900_000 for number in range(flow.written))
-    flow.source.write(flow.topic, *large, batch_num_messages=1)
-    flow.create_remote_topic()
-    (plan,) = task_plans(flow)
-    with standing_still(plan, tmp_path, *ABOUT_TO_WRITE) as wake:
-        with quota(flow.source, None, "request_percentage", 0.0001):
-            lane = wake()
-            time.sleep(4.5)  # a broker holds an answer back for a second at most
-            assert flow.copies() < flow.written
-        report = lane.report()
-    assert [part.stopped for part in report.partitions] == [None]
-    assert flow.differences() == []

@@ -83,34 +83,6 @@ def test_zombie_of_a_lane_that_does_not_fence_behind_old_records_doubles_them(fl
     assert "which is a duplicate of" in flow.differences()[0]
 
 
-def test_pass_over_young_records_needs_no_fence_of_its_own(new_flow: NewFlow) -> None:
-    now = int(time.time() * 1000)
-    flow = new_flow("young", first_timestamp=now, records=EARLY, remote=True)
-    (plan,) = task_plans(flow)
-    first = copy_lanes(plan, 0)
-    flow.fill(LATE)
-    second = next_pass(plan, first, flow.written)
-    assert second.producers == first.producers
-    # One marker, that of the lane's first fence.
-    assert [part.downstream_offset for part in second.partitions] == [flow.written + 1] * flow.partitions
-    assert flow.differences() == []
-
-
-def test_next_pass_goes_on_behind_the_marker_also_where_the_target_forgot_before_it(
-    flow: OneFlow, plan: TaskPlan
-) -> None:
-    with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
-        until(lambda: forgotten(flow))
-        first = wake().report()
-    flow.fill(LATE)
-    second = next_pass(plan, first, flow.written)
-    assert {part.sequence for part in first.partitions} == {0}
-    assert second.recovered == 0 and not any(part.stopped for part in second.partitions)
-    # The fence of the start, and one behind the records of each pass.
-    assert [part.downstream_offset for part in second.partitions] == [flow.written + 3] * flow.partitions
-    assert flow.differences() == []
-
-
 def test_lane_that_was_taken_over_before_it_fences_again_tells_what_it_wrote(flow: OneFlow, plan: TaskPlan) -> None:
     with standing_still(plan, flow.directory, REFRESH, "before", 1) as wake:
         other = copy_lanes(plan, 1)

@@ -1,4 +1,4 @@
-"""State that is lost or behind, and drivers that meet or are asked to stop: the copy is exact after the next run."""
+"""Checkpoints that are lost, other clusters under an alias, and a run that is asked to stop while a lane hangs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, List
+from typing import TYPE_CHECKING, List
 
 import pytest
 
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import RefusedError, VanishedError
+from mirror_lib.errors import RefusedError
 from mirror_lib.facts import readable
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.crash import CrashPoint, mirror
@@ -20,7 +20,6 @@ from tests.lab.readers import read_if_there
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 WRITTEN_BESIDE = ("heartbeats", "source.checkpoints.internal")
 
@@ -32,47 +31,11 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("state", records=400)
 
 
-def checkpoint(flow: OneFlow) -> None:
+def test_copy_is_exact_after_state_was_lost(spark: SparkSession, flow: OneFlow) -> None:
+    """Spark's checkpoints; `test_whose_records` has a ledger that is lost."""
+    flow.copy(spark)
     shutil.rmtree(flow.state / "checkpoints")
-
-
-def ledger_table(flow: OneFlow) -> None:
-    shutil.rmtree(flow.state / "offset_syncs")
-
-
-def everything(flow: OneFlow) -> None:
-    shutil.rmtree(flow.state)
-
-
-Lose = Callable[[OneFlow], None]
-
-
-@pytest.mark.parametrize("lose", [checkpoint, ledger_table])
-def test_copy_is_exact_after_state_was_lost(spark: SparkSession, flow: OneFlow, lose: Lose) -> None:
-    flow.copy(spark)
     flow.fill(200)
-    flow.copy(spark)
-    lose(flow)
-    flow.fill(200)
-    flow.copy(spark, exact=True)
-
-
-@pytest.mark.parametrize("lose", [ledger_table, everything])
-def test_run_whose_state_is_deleted_ends_by_name_and_makes_no_other(
-    spark: SparkSession, flow: OneFlow, lose: Lose
-) -> None:
-    """A run that created its ledger again had a part of one, and called what was missing there equal."""
-    flow.trigger = "1 second"
-    with flow.running(spark) as ended:
-        until(flow.all_copied)
-        until(lambda: any((flow.state / "offset_syncs" / "_delta_log").glob("*.json")))
-        until(lambda: sum(row[3] for row in flow.ledger(spark)) == flow.everything)
-        lose(flow)
-        flow.fill(200)
-        until(lambda: bool(ended))
-    assert isinstance(ended[0].error, VanishedError)
-    assert not (flow.state / "offset_syncs").exists()
-    flow.trigger = "availableNow"
     flow.copy(spark, exact=True)
 
 

@@ -6,7 +6,6 @@ Without the fence the same scene doubles records; that is tested too, or the oth
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Tuple
 
 import pytest
@@ -16,7 +15,6 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication import copier
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan
-from tests.lab.brokers import clusters
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow
 from tests.lab.one_lane import next_pass, next_plan, standing_still, task_plans, up_to
 from tests.lab.stops import stop_of
@@ -37,12 +35,9 @@ def plan(flow: OneFlow) -> TaskPlan:
     return only
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
-def test_zombie_is_refused_once_its_successor_has_copied_whatever_its_tasks_max(
-    flow: OneFlow, plan: TaskPlan, tasks: int
-) -> None:
+def test_zombie_is_refused_once_its_successor_has_copied_whatever_its_tasks_max(flow: OneFlow, plan: TaskPlan) -> None:
     with standing_still(plan, flow.directory, *ABOUT_TO_WRITE) as wake:
-        successors = [copy_lanes(each, 1) for each in task_plans(flow, tasks=tasks)]
+        successors = [copy_lanes(each, 1) for each in task_plans(flow, tasks=2)]
         zombie = wake().report()
     assert zombie.fenced and not any(report.fenced for report in successors)
     assert sum(report.recovered for report in successors) > 0
@@ -104,54 +99,12 @@ def test_two_lanes_that_fence_at_once_never_both_write(flow: OneFlow, plan: Task
     assert flow.differences() == []
 
 
-def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(flow: OneFlow, plan: TaskPlan) -> None:
+def test_driver_that_lost_a_lane_does_not_take_it_back_for_a_new_partition(plan: TaskPlan) -> None:
     ours = replace(plan, tasks=plan.tasks[:2])
     before = copy_lanes(ours, 0)
     assert not copy_lanes(ours, 1).fenced  # another driver, which takes the lane over
     after = copy_lanes(replace(next_plan(ours, before, EARLY), tasks=plan.tasks), 0)
     assert after.fenced and not after.records
-
-
-@pytest.mark.parametrize("retried", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_of_two_drivers_with_other_tasks_max_the_one_that_fenced_last_goes_on_also_by_a_retried_task(
-    flow: OneFlow, retried: bool
-) -> None:
-    (waiting,) = task_plans(flow)  # planned by a driver that has not used its lanes yet, unless a task is retried
-    before = copy_lanes(waiting, 0) if retried else None
-    plans = task_plans(flow, tasks=2)
-    first = [copy_lanes(plan, 0) for plan in plans]
-    flow.fill(LATE)
-    last = copy_lanes(next_plan(waiting, before, flow.written) if before else up_to(waiting, END), int(retried))
-    second = [next_pass(*each, flow.written) for each in zip(plans, first)]
-    assert not last.fenced and all(report.fenced for report in second)
-    assert flow.differences() == []
-
-
-@pytest.mark.long
-def test_zombie_that_lost_its_connections_does_not_take_the_lane_back(new_flow: NewFlow, tmp_path: Path) -> None:
-    with clusters(["source", "target-that-restarts"], tmp_path) as (source, target):
-        flow = new_flow("zombie", source=source, target=target, records=EARLY, remote=True)
-        (old,) = task_plans(flow)
-        with standing_still(up_to(old, END), flow.directory, *ABOUT_TO_WRITE) as wake:
-            plans = task_plans(flow, tasks=2)
-            first = [copy_lanes(plan, 0) for plan in plans]
-            flow.fill(LATE)
-            target.kill()
-            target.restart()
-            zombie = wake().report()
-            second = [next_pass(*each, flow.written) for each in zip(plans, first)]
-        assert zombie.fenced and not any(report.fenced for report in second)
-        assert flow.differences() == []
-
-
-def test_sequences_go_on_past_the_largest_number(flow: OneFlow) -> None:
-    (plan,) = task_plans(flow, exactly_once=False)
-    (producer,) = copy_lanes(replace(plan, tasks=plan.tasks[:1]), 0).producers.values()
-    # To a partition that never saw this producer the broker takes any first sequence.
-    tasks = tuple(replace(task, sequence=2**31 - 50) for task in plan.tasks[1:])
-    report = copy_lanes(replace(plan, producers={task.lane: producer for task in tasks}, tasks=tasks), 0)
-    assert [part.sequence for part in report.partitions] == [EARLY - 50] * len(tasks)
-    assert flow.differences() == []
 
 
 def test_partition_that_stays_refused_gets_no_marker(

@@ -11,7 +11,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.replication import flow as engine
 from tests.integration.conftest import Command
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.group_lab import commit
@@ -118,25 +117,3 @@ def test_source_partitions_beside_one_without_a_leader_are_copied(
         until(lambda: flow.copies() == 20 * flow.partitions, 120)
     assert [end.error for end in ends] == [None]
     assert [printed_by(*each)[0] for each in (["verify", "--complete"], ["status"])] == [0, 0]
-
-
-def test_running_flow_copies_what_had_no_leader_once_it_has_one_though_nothing_new_comes(
-    target: KafkaBroker,
-    second: KafkaBroker,
-    spark: SparkSession,
-    new_flow: NewFlow,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(engine, "LEFT_OUT_SECONDS", 2.0)
-    flow = new_flow("quiet", target=target, trigger="1 second", records=20)
-    leaders = leaders_of(target, flow.remote_topic, [[2]] * 3)
-    second.kill()
-    until(lambda: leaders() == [-1] * 3)
-    with flow.running(spark) as ends:
-        # At the start, in the first batch, and at the next check.
-        until(lambda: caplog.text.count(f"{flow.topic}-2: one of its clusters answers with no offsets of it") >= 3, 120)
-        second.restart()
-        until(lambda: leaders() == [2] * 3)
-        until(flow.all_copied)
-    assert [end.error for end in ends] == [None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import pytest
 from kafka.protocol.producer import InitProducerIdRequest
@@ -12,14 +12,8 @@ from kafka.protocol.producer import InitProducerIdRequest
 from mirror_lib.errors import FencedError
 from mirror_lib.kafka.connection import Disconnected, LogClient, Network
 from mirror_lib.kafka.fencing import AnswerLost, Lane, fence, refresh
-from mirror_lib.rows.writer import RowWriter
 from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.one_flow import NewFlow
-from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.long
 
@@ -87,29 +81,3 @@ def test_lane_that_lost_an_answer_goes_on_unless_its_coordinator_died_or_another
     assert fence(client, [free], soon())[LANE].epoch > epoch(lane)
     with pytest.raises(FencedError):
         refresh(client, [lane], soon())
-
-
-def test_task_of_rows_takes_the_lanes_of_a_lost_answer_over_anew(
-    target: KafkaBroker, new_flow: NewFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flow = new_flow("lost", target=target, settings={"engine": "records"}, records=60, remote=True)
-    plan = replace(plan_of(flow, 20), epoch_kept_seconds=1e12)
-    first = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
-    # Its records are old, so that it fences again behind them; that answer is lost.
-    plan = replace(next_plan(plan, lanes_of([first]), 40), epoch_kept_seconds=3600.0)
-
-    def cut(*given: Any) -> Cut:
-        client = Cut(*given)
-        client.meanwhile = lambda: again(target)
-        return client
-
-    with monkeypatch.context() as patched:
-        patched.setattr("mirror_lib.rows.writer.LogClient", cut)
-        second = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
-    lanes = lanes_of([second])
-    assert not second.fenced
-    assert [(lane.producer, lane.part.sequence) for lane in lanes] == [(None, None)] * 3
-    plan = next_plan(plan, lanes, 60)
-    third = RowWriter(plan, 0, False).run(arrow_of(rows_of(flow, spark, plan)))
-    assert not (third.fenced or third.broken)
-    assert flow.differences() == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional
 
 import pytest
 
@@ -21,15 +21,13 @@ from mirror_lib.kafka.fetcher import (
     fetched,
     log_ends,
 )
-from mirror_lib.kafka.log_reader import GLANCE_BYTES, LogEntries, glances
 from mirror_lib.replication.copier import copy_lanes
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import NewFlow, until
 from tests.lab.one_lane import next_plan, task_plans
 
 pytestmark = pytest.mark.long
-
-EMPTY, SMALL, LARGE, ALL_READ, LOST, LONG = range(6)
 
 
 @pytest.fixture
@@ -40,36 +38,6 @@ def client(source_cluster: KafkaBroker) -> Iterator[LogClient]:
     yield client
     client.close()
     network.close()
-
-
-def batches(entries: LogEntries) -> Tuple[List[bytes], int]:
-    """All that the log holds, and where it ends."""
-    return [bytes(raw) for raw, _, _ in entries], entries.end
-
-
-def test_a_glance_at_many_logs_hides_nothing(
-    source_cluster: KafkaBroker, topic_name: Callable[[str], str], client: LogClient
-) -> None:
-    topic = source_cluster.create_topic(topic_name("glance"), 6)
-    sizes: Dict[int, List[int]] = {SMALL: [100], LARGE: [2 * GLANCE_BYTES], ALL_READ: [100], LOST: [100]}
-    sizes[LONG] = [GLANCE_BYTES // 3] * 20
-    for number, values in sizes.items():
-        source_cluster.write(topic, *(b"v" * size for size in values), partition=number, batch_num_messages=1)
-    positions: Dict[TopicPartition, int] = {(topic, number): 0 for number in range(6)}
-    client.refresh_leaders(positions, time.monotonic() + 30)
-    positions.update({(topic, ALL_READ): 1, (topic, LOST): 5})
-
-    seen = glances(client, positions, READ_UNCOMMITTED)
-
-    # The others are asked alone: for one there was no room, and one has no such offset.
-    assert set(seen) == set(positions) - {(topic, LARGE), (topic, LOST)}
-    found = {}
-    for partition in seen:
-        start = positions[partition]
-        alone = batches(LogEntries(client, partition, start, READ_UNCOMMITTED))
-        assert batches(LogEntries(client, partition, start, READ_UNCOMMITTED, seen[partition])) == alone
-        found[partition[1]] = len(alone[0])
-    assert found == {EMPTY: 0, SMALL: 1, ALL_READ: 0, LONG: 20}
 
 
 class Asking:
@@ -93,7 +61,7 @@ class Asking:
 
 
 def test_a_session_names_and_tells_only_what_is_new_and_starts_again_when_it_is_forgotten(
-    source_cluster: KafkaBroker, topic_name: Callable[[str], str], client: LogClient
+    source_cluster: KafkaBroker, topic_name: Names, client: LogClient
 ) -> None:
     count = SESSION_FROM_PARTITIONS + 1
     topic = source_cluster.create_topic(topic_name("session"), count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Tuple
 
@@ -13,9 +13,10 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.sync import Synced, sync_topic_configs
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.replication.copier import copy_lanes
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.one_flow import OneFlow, until
-from tests.lab.one_lane import LaneProcess, task_plans
+from tests.lab.one_lane import task_plans
 from tests.lab.readers import differences, read_topic
 from tests.lab.tiered import AT_ONCE, SlowStore, first_local_offset
 
@@ -56,7 +57,7 @@ def tiered_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
 
 
 def test_what_a_killed_life_wrote_is_found_though_tiered_storage_does_not_give_it_yet(
-    tiered_clusters: Clusters, topic_name: Callable[[str], str], tmp_path: Path
+    tiered_clusters: Clusters, topic_name: Names, tmp_path: Path
 ) -> None:
     source, target, store = tiered_clusters
     flow = TieredFlow(source, target, topic_name("written"), tmp_path)
@@ -78,7 +79,7 @@ def test_what_a_killed_life_wrote_is_found_though_tiered_storage_does_not_give_i
 
 
 def test_topic_in_tiered_storage_is_copied_to_a_cluster_without_it(
-    tiered_clusters: Clusters, target_cluster: KafkaBroker, topic_name: Callable[[str], str], tmp_path: Path,
+    tiered_clusters: Clusters, target_cluster: KafkaBroker, topic_name: Names, tmp_path: Path,
     spark: SparkSession,
 ) -> None:  # fmt: skip
     source, _, _ = tiered_clusters
@@ -94,31 +95,3 @@ def test_topic_in_tiered_storage_is_copied_to_a_cluster_without_it(
     ) as there:
         mirrored = ReplicationFlow(ClusterConfig("source", {}), ClusterConfig("target", {}), topics=(flow.topic,))
         assert sync_topic_configs(mirrored, (mirrored,), here, there) == Synced()
-
-
-def test_partition_that_waits_for_tiered_storage_holds_up_no_other(
-    tiered_clusters: Clusters, topic_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    source, target, store = tiered_clusters
-    waiting = TieredFlow(source, target, topic_name("waiting"), tmp_path)
-    waiting.tiered(source, waiting.topic, lambda: waiting.fill(500))
-    other = OneFlow(source, target, topic_name("other"), tmp_path, partitions=1)
-    other.written = 30  # more than one answer has room for
-    large = (b"%02d" % number + b"x" * 900_000 for number in range(other.written))
-    source.write(other.topic, *large, batch_num_messages=1)
-    for flow in (waiting, other):
-        flow.create_remote_topic()
-    (plan,), (more,) = task_plans(waiting), task_plans(other)
-    ids = {**plan.transactional_ids, **more.transactional_ids}
-    whole = replace(plan, tasks=(*plan.tasks, *more.tasks), transactional_ids=ids)
-    with store.slow():
-        lane = LaneProcess(whole, tmp_path)
-        try:
-            until(lambda: other.copies() == other.written, 120)
-        except AssertionError:
-            lane.end()
-            raise
-        assert waiting.copies() == 0
-    assert [part.stopped for part in lane.report().partitions] == [None, None]
-    assert waiting.copies() == waiting.written
-    assert waiting.differences() == other.differences() == []

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Dict, List, Sequence, cast
 
-import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from mirror_lib.errors import StateError
 from mirror_lib.groups.moves import GroupMover
@@ -23,7 +22,6 @@ from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import GroupOffset, Incident, LedgerRow, MirrorRun, PartitionKey
 from mirror_lib.ledger.runs import RunTable
-from mirror_lib.ledger.runs_by_partition import bigint_columns
 from tests.lab.checkout import ROOT
 from tests.unit.offset_histories import Triple
 
@@ -188,32 +186,6 @@ def random_rows(seed: int) -> List[Triple]:
     rows += choose.sample(rows, 10)
     choose.shuffle(rows)
     return rows
-
-
-@pytest.mark.long
-def test_rows_of_a_large_partition_come_to_the_driver_in_parts_and_are_joined(
-    spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Of three each touches the one before it, and every fifth is a position: the cuts meet them all.
-    many = [(32 * (i // 3) + 10 * (i % 3), 10 * i, 10 * (i % 5 > 0)) for i in range(10_000)]
-    random.Random(7).shuffle(many)
-    keys = {KEY: many, **{replace(KEY, partition=number): random_rows(number) for number in (1, 2)}}
-    table = ledger(spark, state, [row for key, rows in keys.items() for row in ledger_rows(rows, key)])
-    whole, asked = table.triples(FLOW), []
-
-    def seen(rows: DataFrame) -> pa.Table:
-        found = bigint_columns(rows)
-        asked.append(found.num_rows)
-        return found
-
-    monkeypatch.setattr("mirror_lib.ledger.runs_by_partition.bigint_columns", seen)
-    monkeypatch.setattr("mirror_lib.ledger.runs_by_partition.ROWS_AT_ONCE", 1000)
-    found = table.triples(FLOW)
-    assert found[KEY] == whole[KEY]
-    assert {key: PartitionMap.of_flat(flat) for key, flat in found.items()} == {
-        key: PartitionMap.of(rows) for key, rows in keys.items()
-    }
-    assert max(asked) < 1500 and sum(asked) == sum(map(len, keys.values()))
 
 
 def sql_of_the_docs(state: str) -> List[str]:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Iterator
 
 import pytest
 from confluent_kafka import ShareConsumer, TopicPartition
 from kafka import KafkaAdminClient
-from kafka.admin import ACLOperation, ResourceType
 from kafka.protocol.consumer import JoinGroupRequest
 
 from mirror_lib.config.model import ClusterConfig
-from mirror_lib.errors import ClusterError
 from mirror_lib.facts import CommittedOffset, NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.integration.conftest import Names
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker
 from tests.lab.group_lab import CLASSIC, KIP_848, commit, committed, member
-from tests.lab.guarded import allow, guarded_cluster, login
 from tests.lab.one_flow import until
 
 IN_USE = "UNKNOWN_MEMBER_ID: the group has members, so it is in use on this cluster"
@@ -171,62 +167,6 @@ def test_a_partition_that_the_broker_refuses_does_not_stop_the_others(target: Ka
         ("nowhere", 0): "UNKNOWN_TOPIC_OR_PARTITION",
     }
     assert target.committed_offsets([topic]) == {topic: {(topic, 1): CommittedOffset(2)}}
-
-
-def test_many_groups_are_read_completely(target: KafkaCluster, target_cluster: KafkaBroker, topic: str) -> None:
-    groups = [f"{topic}-{number}" for number in range(30)]
-    for number, group in enumerate(groups):
-        target.commit_offsets(group, {(topic, number % 3): CommittedOffset(number)})
-    expected = {group: {(topic, n % 3): CommittedOffset(n)} for n, group in enumerate(groups)}
-    with connect(target_cluster) as stranger:
-        assert stranger.committed_offsets([*groups, groups[0]]) == expected
-        assert stranger.describe_groups(groups).keys() == expected.keys()
-
-
-@pytest.mark.long
-def test_a_coordinator_that_restarts_is_waited_for_and_one_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    with clusters(["backup"], tmp_path) as (broker,):
-        topic = broker.create_topic("orders", 3)
-        with connect(broker) as cluster:
-            cluster.commit_offsets("billing", {(topic, 0): CommittedOffset(1)})
-            broker.kill()
-            broker.start(wait=False)
-            assert cluster.committed_offsets(["billing"]) == {"billing": {(topic, 0): CommittedOffset(1)}}
-            assert cluster.group_names() == ["billing"]
-            assert cluster.commit_offsets("billing", {(topic, 0): CommittedOffset(2)}) == {(topic, 0): None}
-        broker.wait_ready()
-        with connect(broker, answer_seconds=2) as cluster:
-            cluster.committed_offsets(["billing"])
-            broker.kill()
-            orders: List[Callable[[], object]] = [
-                cluster.group_names,
-                lambda: cluster.describe_groups(["billing"]),
-                lambda: cluster.committed_offsets(["billing"]),
-                lambda: cluster.commit_offsets("billing", {(topic, 0): CommittedOffset(3)}),
-                lambda: cluster.delete_offsets("billing", [(topic, 0)]),
-            ]
-            for order in orders:
-                with pytest.raises(ClusterError, match=r"^backup: cannot .*check that the brokers are up"):
-                    order()
-
-
-@pytest.mark.long
-def test_a_missing_right_on_one_group_is_told_and_the_other_groups_come(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with guarded_cluster(tmp_path) as broker, login(broker, "admin") as admin, login(broker, "mirror") as mirror:
-        admin.create_topics([NewTopic("orders", 1, 1)])
-        offsets = {("orders", 0): CommittedOffset(1)}
-        for group in ("open", "closed"):
-            admin.commit_offsets(group, offsets)
-        allow(broker, "orders", ACLOperation.DESCRIBE)
-        allow(broker, "open", ACLOperation.DESCRIBE, ResourceType.GROUP)
-        until(lambda: bool(mirror.committed_offsets(["open"]).get("open")))
-        assert mirror.group_names() == ["open"]
-        assert mirror.committed_offsets(["open", "closed"]) == {"open": offsets}
-        assert list(mirror.describe_groups(["open", "closed"])) == ["open"]
-        assert "closed (GROUP_AUTHORIZATION_FAILED" in caplog.text
-        assert "grant Read on the group" in (mirror.commit_offsets("open", offsets)["orders", 0] or "")
 
 
 def test_offsets_of_a_transaction_count_when_it_is_committed(

@@ -3,7 +3,6 @@ there any more holds up nothing else."""
 
 from __future__ import annotations
 
-import signal
 from typing import Dict
 
 import pytest
@@ -14,8 +13,7 @@ from mirror_lib.facts import CommittedOffset
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.group_progress import GroupProgress
 from tests.integration.conftest import Ground, Names
-from tests.lab.crash import mirror
-from tests.lab.flow_lab import FlowLab, values
+from tests.lab.flow_lab import FlowLab
 from tests.lab.group_lab import member, offsets
 from tests.lab.one_flow import until
 
@@ -51,42 +49,3 @@ def test_what_was_taken_back_of_a_deleted_topic_is_not_committed_with_the_rest(l
             with pytest.raises(RefusedError) as refused, GroupProgress(source, flow):
                 pass
             assert refused.value.code == "MIR-301"
-
-
-@pytest.mark.long
-def test_flow_goes_on_committing_its_progress_when_one_of_its_topics_is_deleted(lab: FlowLab) -> None:
-    lab.settings.update({"commit.source.group": lab.name, "commit.source.group.interval.seconds": 2})
-    lab.trigger = "1 seconds"
-    lab.write("kept", values(50))
-    lab.write("gone", values(50))
-    with lab.running() as outcomes:
-        until(lambda: committed(lab).get(0) == 50)
-        lab.write("gone", values(50, "more"))
-        until(lambda: len(lab.remote_values("gone")) == 100)
-        lab.source.delete_topic(f"{lab.name}.gone")
-        for number in range(2, 5):
-            lab.write("kept", values(50, f"part {number}"))
-            until(lambda count=50 * number: committed(lab).get(0) == count)  # type: ignore[misc]
-    assert [each.error for each in outcomes] == [None]
-    assert lab.differences("kept") == []
-
-
-@pytest.mark.long
-def test_standby_copies_and_commits_progress_when_the_other_process_is_killed(lab: FlowLab) -> None:
-    lab.settings.update({"commit.source.group": lab.name, "commit.source.group.interval.seconds": 1})
-    lab.trigger = "1 seconds"
-    lab.write("kept", values(50))
-    with mirror("run", lab.config) as first:
-        until(lambda: committed(lab).get(0) == 50, 90)
-        with mirror("run", lab.config, "--if-running", "wait") as second:
-            assert second.process.stdout is not None
-            assert any(str(first.pid) in line for line in second.process.stdout)
-            lab.write("kept", values(500, "more"))
-            until(lambda: len(lab.remote_values("kept")) > 50)
-            first.kill()
-            first.process.wait()
-            lab.write("kept", values(50, "last"))
-            until(lambda: committed(lab).get(0) == 600, 90)
-            second.process.send_signal(signal.SIGTERM)
-            assert second.wait(60) == 0
-    assert lab.differences("kept") == []

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Tuple
 
 import pytest
-from kafka.protocol.consumer import OffsetCommitRequest
 from pyspark.sql import SparkSession
 
 from mirror_lib.groups.moves import MOVED_MEANWHILE
 from mirror_lib.groups.translation import TO_DOWNSTREAM, TO_UPSTREAM
-from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.connection import Disconnected
 from mirror_lib.ledger.event_tables import EventTable
 from tests.integration.conftest import Names
 from tests.lab import dataset
@@ -134,25 +131,6 @@ def test_offsets_taken_over_as_they_are_would_fail_the_same_check(topic: str, ha
 
 
 @pytest.mark.long
-def test_group_ahead_of_the_mirror_is_held_and_put_where_it_was_as_soon_as_that_is_mirrored(lab: GroupLab) -> None:
-    group, topic = ordered(lab, 50), lab.topic("orders")
-    lab.copy()
-    lab.write("orders", values(30, "second"))
-    first = of_topic(read_on(lab.source, group, [topic]), topic)
-    key = (group, "orders", 0)
-    with lab.translation() as life:
-        assert lab.passed(life)[key] == "held: ahead of the ledger by 30"
-        assert lab.at_target(group, "orders") == {} and lab.moves() == []
-        lab.copy()
-        lab.write("orders", values(40, "third"))
-        read_on(lab.source, group, [topic])
-        life.reread()
-        assert lab.passed(life)[key] == "exact"
-    lab.copy()
-    assert union_faults(lab.read("orders"), first, lab.rest_of(group, "orders")) == []
-
-
-@pytest.mark.long
 def test_group_whose_records_the_target_no_longer_has_starts_at_what_is_left_and_the_loss_is_told(
     lab: GroupLab,
 ) -> None:
@@ -232,41 +210,6 @@ def test_group_that_lives_or_has_moved_since_the_decision_is_refused_and_the_oth
     stands = {group: lab.at_target(group, "orders")[0][0] for group in done}
     assert stands == {worked: place[65], same: place[40], idle: place[40]}
     assert lab.at_target(late, "orders") == {}
-
-
-class CutLine(KafkaCluster):
-    """A connection whose line is cut behind the first commit that the coordinator carries out."""
-
-    meanwhile: Optional[Callable[[], object]] = None
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._sent = self._client.exchange
-        self._client.exchange = self._cut  # type: ignore[method-assign]
-
-    def _cut(self, requests: Sequence[Tuple[Optional[int], Any]]) -> List[Any]:
-        answers = self._sent(requests)
-        if self.meanwhile is None or not any(isinstance(request, OffsetCommitRequest) for _, request in requests):
-            return answers
-        happens, self.meanwhile = self.meanwhile, None
-        happens()
-        return [Disconnected("the line is cut") for _ in requests]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("goes_on", [True, False])
-def test_move_whose_answer_is_lost_is_not_made_again_under_a_group_that_went_on(
-    goes_on: bool, mirrored: Mirrored, topic_name: Names
-) -> None:
-    lab, place = mirrored
-    group = topic_name("unanswered")
-    commit(lab.source, group, lab.topic("orders"), 10)
-    with lab.translation(target_seen_by=CutLine) as life:
-        decisions = [each for each in life.decide(life.survey()) if each.group == group]
-        life._there.meanwhile = lambda: read_on(lab.target, group, [lab.remote("orders")], 25) if goes_on else None
-        (outcome,) = life.execute(decisions)
-    expected = (f"refused: {MOVED_MEANWHILE}", place[35]) if goes_on else ("committed", place[10])
-    assert (outcome.done, lab.at_target(group, "orders")[0][0]) == expected
 
 
 # --- fail-back ---------------------------------------------------------------------------------------------------

@@ -9,15 +9,14 @@ from typing import Callable, Dict, List
 
 import pytest
 
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
-from tests.lab.crash import CrashPoint, driver, run_mirror
+from tests.lab.crash import CrashPoint, driver
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import commit, member, offsets
-from tests.lab.java_producer import produce_by_java
 from tests.lab.mm1_lab import Mm1Lab
-from tests.lab.one_flow import NewFlow, until
+from tests.lab.one_flow import until
 from tests.lab.readers import read_topic
 
 EXAMPLES = ROOT / "conf" / "examples" / "mm1"
@@ -25,7 +24,7 @@ Write = Callable[..., None]
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> Mm1Lab:
+def lab(ground: Ground, topic_name: Names) -> Mm1Lab:
     topic = ground[0].create_topic(topic_name("mm1"), 2, retention_ms="-1")
     return Mm1Lab(*ground, f"group-{topic}", topic)
 
@@ -140,50 +139,3 @@ def test_published_command_copies_what_its_guide_says(
     for name in topics:
         copied = read_topic(lab.target, words[name])
         assert [record.value for record in copied[0].values()] == values(20)
-
-
-SOURCE_PARTITIONS, REMOTE_PARTITIONS = 3, 5
-
-
-@pytest.mark.long
-def test_file_with_keys_goes_on_where_the_group_stood_beside_other_writers_and_over_a_kill(
-    ground: Ground, new_flow: NewFlow
-) -> None:
-    """With other partition counts, each record where MirrorMaker 1 would have put it."""
-    flow = new_flow("mm1-keyed")
-    flow.target.create_topic(flow.topic, REMOTE_PARTITIONS, retention_ms="-1")
-    flow.fill(2000)
-    group = f"{flow.topic}-mirrormaker"
-    starts = [30, 0, 700]
-    for number, offset in enumerate(starts):
-        commit(flow.source, group, flow.topic, offset, number)
-    flow.target.write(flow.topic, *[b"theirs"] * 10)
-    flow.settings = {
-        "replication.policy.class": "IdentityReplicationPolicy",
-        "partitioner": "key",
-        "start.position": f"group {group}",
-        "shared.remote.topics": "true",
-    }
-    crash = CrashPoint("mirror_lib.kafka.producer:_produce_request", "after", 2, flow.directory / "died", "kill driver")
-    assert run_mirror(flow.config, crash=crash) == -9
-    assert crash.reached
-    flow.target.write(flow.topic, *[b"theirs"] * 10)
-    assert flow.run(ground[2]).error is None
-    source, remote = flow.original(), read_topic(flow.target, flow.topic)
-    probe = flow.target.create_topic(f"{flow.topic}-placed", REMOTE_PARTITIONS)
-    keys = sorted({(each.key or b"").decode() for log in source.values() for each in log.values() if each.key})
-    produce_by_java(flow.target, probe, keys)
-    places = {each.key: number for number, log in read_topic(flow.target, probe).items() for each in log.values()}
-    wanted: Dict[int, List[str]] = {}
-    for number, log in source.items():
-        for offset, record in log.items():
-            if offset >= starts[number]:
-                place = number % REMOTE_PARTITIONS if record.key is None else places[record.key]
-                wanted.setdefault(place, []).append(f"{flow.topic}/{number}/{offset}")
-    for place, log in remote.items():
-        reported = [dict(each.headers).get("mirror.origin") for each in log.values()]
-        ours = [(each or b"").decode().split("/", 1)[1].rpartition("/")[0] for each in reported if each is not None]
-        assert len(ours) == len(set(ours)) and set(ours) == set(wanted.get(place, []))
-        for number in range(SOURCE_PARTITIONS):
-            found = [int(each.rpartition("/")[2]) for each in ours if f"/{number}/" in each]
-            assert found == sorted(found)

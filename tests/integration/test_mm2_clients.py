@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,14 +13,13 @@ from pyspark.sql import SparkSession
 from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
+from tests.integration.conftest import Names
 from tests.lab import dataset
 from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
 from tests.lab.checkout import ROOT
-from tests.lab.flow_lab import values
-from tests.lab.group_lab import commit, commit_with_note, committed, read_on
+from tests.lab.group_lab import commit_with_note, committed, read_on
 from tests.lab.job_lab import CHECKPOINTS, JobLab
 from tests.lab.jvm import kafka_archive, quick_options
-from tests.lab.readers import read_topic
 
 pytestmark = pytest.mark.long
 
@@ -38,7 +37,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[KafkaBroker
 
 
 @pytest.fixture
-def lab(chain: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Callable[[str], str]) -> JobLab:
+def lab(chain: List[KafkaBroker], spark: SparkSession, tmp_path: Path, topic_name: Names) -> JobLab:
     source, target, _ = chain
     return JobLab(source, target, spark, tmp_path, topic_name("mm2"))
 
@@ -49,15 +48,6 @@ def java(*arguments: str) -> List[List[str]]:
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
-
-
-def formatted(broker: KafkaBroker, topic: str, formatter: str) -> List[str]:
-    """The whole topic as Kafka's console consumer prints it with MirrorMaker's formatter."""
-    count = len(read_topic(broker, topic)[0])
-    options = f"--bootstrap-server {broker.bootstrap} --topic {topic} --from-beginning --max-messages {count}"
-    formatter = f"org.apache.kafka.connect.mirror.formatters.{formatter}"
-    lines = java("org.apache.kafka.tools.consumer.ConsoleConsumer", *options.split(), "--formatter", formatter)
-    return ["\t".join(line) for line in lines]
 
 
 def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
@@ -162,49 +152,3 @@ def offsets_told(answers: Sequence[List[str]]) -> List[Answers]:
 
 def committed_by(broker: KafkaBroker, groups: Sequence[str], partitions: Mapping[str, int]) -> Answers:
     return {(group, *at): found for group in groups for at, found in committed(broker, group, partitions).items()}
-
-
-def test_formatters_print_checkpoints_and_heartbeats_and_the_source_is_only_read(
-    lab: JobLab, chain: List[KafkaBroker]
-) -> None:
-    beat("source->target", chain)
-    lab.create("orders")
-    lab.write("orders", values(30))
-    before = set(lab.source.topics)
-    lab.copy()
-    commit_with_note(lab.source, lab.name, lab.topic("orders"), 12, "note")
-    lab.pass_once()
-    assert set(lab.source.topics) - {"__consumer_offsets"} == before - {"__consumer_offsets"}
-    (checkpoint,) = lab.checkpoints()
-    lines = formatted(lab.target, CHECKPOINTS, "CheckpointFormatter")
-    assert [line for line in lines if lab.name in line] == [
-        f"Checkpoint{{consumerGroupId={lab.name}, topicPartition={lab.remote('orders')}-0, upstreamOffset=12,"
-        f" downstreamOffset={checkpoint.downstream_offset}, metadata=note}}"
-    ]
-    (*_, heartbeat) = read_topic(lab.target, "heartbeats")[0].values()
-    timestamp = int.from_bytes((heartbeat.value or b"")[2:], "big")
-    assert formatted(lab.target, "heartbeats", "HeartbeatFormatter")[-1] == (
-        f"Heartbeat{{sourceClusterAlias=source, targetClusterAlias=target, timestamp={timestamp}}}"
-    )
-
-
-def test_checkpoints_begin_with_a_record_rise_over_restarts_and_fall_only_where_a_group_was_reset(lab: JobLab) -> None:
-    commit(lab.source, lab.name, lab.create("orders"), 0)
-    lab.copy()
-    report = lab.pass_once()
-    assert (report.checkpoints, report.verdicts, lab.checkpoints()) == (0, {"held": 1}, [])
-    lab.write("orders", values(60))
-    lab.copy()
-    assert lab.pass_once().checkpoints == 1
-    reported = [0]
-    for offset in (10, 40, 25, 50):
-        commit(lab.source, lab.name, lab.topic("orders"), offset)
-        assert (lab.pass_once().checkpoints, lab.pass_once().checkpoints) == (1, 0)
-        reported.append(offset)
-        assert [each.upstream_offset for each in lab.checkpoints()] == reported
-    assert lab.done(lab.name) == 50
-    lab.settings["emit.checkpoints.enabled"] = "false"
-    commit(lab.source, lab.name, lab.topic("orders"), 55)
-    assert lab.pass_once().checkpoints == 0
-    assert [each.upstream_offset for each in lab.checkpoints()] == reported
-

@@ -14,28 +14,24 @@ from typing import Callable, Dict, Iterator, List, Mapping, Set, Tuple
 import pytest
 from pyspark.sql import SparkSession
 
-from mirror_lib.cli import main
 from mirror_lib.config.loader import load
-from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow
-from mirror_lib.replication.copy_ranges import read_metadata
 from mirror_lib.topics.remote_topics import plan_flow
+from tests.integration.conftest import Command
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import GroupLab, commit
 from tests.lab.mirrormaker import MirrorMaker
 from tests.lab.readers import read_topic
-from tests.lab.takeover_lab import NAME, Takeover, busy, made, records, write_one
+from tests.lab.takeover_lab import NAME, Takeover, busy, made, records
 
 # As one would say it of a Connect cluster; only the name is that of MirrorMaker's own.
 AS_CONNECT = "connect-topic=mm2-offsets.source.internal"
-# Topics without a writer while MirrorMaker runs.
-STILL = ("idle", "foreign", "emptied")
 # Groups whose offsets MirrorMaker commits on the target.
 SYNCED, OTHER = f"{NAME} synced", f"{NAME} synced once"
 
@@ -56,11 +52,9 @@ def living(
     """A MirrorMaker in its second life; the first one was killed while it wrote."""
     source, target = pair
     lab = made(pair, spark, tmp_path_factory.mktemp("left"), ".*")
-    stems = {"orders": 2, "control": 2, "idle": 1, "foreign": 1, "emptied": 1}
-    for stem, partitions in stems.items():
+    for stem, partitions in {"orders": 2, "control": 2, "idle": 1}.items():
         lab.create(stem, partitions)
-    for stem in STILL:
-        lab.write(stem, values(300))
+    lab.write("idle", values(300))
     dataset.transactions(source, rounds=4, each=20)[1].abort()
     for group in (SYNCED, OTHER):
         commit(source, group, lab.topic("idle"), 250)
@@ -88,10 +82,10 @@ def living(
 
 
 def write_behind_positions(here: Living) -> None:
-    """Start it, and return soon after it kept positions, while it writes on. What is still is then copied once."""
+    """Start it, and return soon after it kept positions, while it writes on. `idle` is then copied once."""
     here.mirrormaker.start()
-    still = [(here.lab.topic(stem), 0) for stem in STILL]
-    here.mirrormaker.wait_until(lambda: set(still) <= set(kept_positions(here.lab)), "keeping the first positions")
+    idle = (here.lab.topic("idle"), 0)
+    here.mirrormaker.wait_until(lambda: idle in kept_positions(here.lab), "keeping the first positions")
     grown(here.mirrormaker, lambda: kept_sum(here.lab), "keeping positions")
 
 
@@ -163,7 +157,7 @@ def test_mirrormaker_that_runs_is_not_taken_over(living: Living) -> None:
 
 
 def test_run_beside_mirrormaker_is_refused_before_it_writes(
-    living: Living, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    living: Living, tmp_path: Path, command: Command
 ) -> None:
     lab = made((living.lab.source, living.lab.target), living.lab.spark, tmp_path / "beside", "beside")
     lab.settings.update({"emit.heartbeats.enabled": "true", "sync.group.offsets.enabled": "true"})
@@ -173,14 +167,11 @@ def test_run_beside_mirrormaker_is_refused_before_it_writes(
     assert before_its_first_record.error is not None and before_its_first_record.error.code == "MIR-340"
     with busy(lab.source, [lab.topic("beside")]):
         grown(living.mirrormaker, lambda: sum(map(len, lab.read_remote("beside").values())), "copying a new topic")
-        code, error = main(["run", str(lab.config), "--once"]), capsys.readouterr().err
-        assert twice(lab) == 0
-        assert (code, "MIR-340" in error) == (3, True), error
-        assert main(["plan", str(lab.config)]) == 3
-        assert "MIR-340" in capsys.readouterr().err
-        assert main(["doctor", str(lab.config), "--no-spark", "--json"]) == 1
-        found = map(json.loads, capsys.readouterr().out.splitlines())
-        assert [each["error"] for each in found if each["level"] == "blocking"] == ["MIR-340"]
+        for refused in (command("run", lab.config, "--once"), command("plan", lab.config)):
+            assert refused.code == 3 and "MIR-340" in refused.err
+        doctor = command("doctor", lab.config, "--no-spark", "--json")
+        assert [each["error"] for each in doctor.documents if each["level"] == "blocking"] == ["MIR-340"]
+        assert doctor.code == 1
         lab.trigger = "1 second"
         (outcome,) = lab.run_all()
         assert outcome.error is not None and outcome.error.code == "MIR-340", "a continuous run ends as well"
@@ -211,7 +202,7 @@ def test_topic_of_a_refused_run_is_copied_once_after_the_take_over(left: GroupLa
 
 
 def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(
-    left: GroupLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    left: GroupLab, tmp_path: Path, command: Command
 ) -> None:
     lab = made((left.source, left.target), left.spark, tmp_path / "taken", "orders", "idle")
     lab.settings["topics"] = json.dumps([lab.topic("orders"), lab.topic("idle"), "transactions"])
@@ -259,9 +250,7 @@ def test_everything_it_wrote_is_found_and_the_rest_is_copied_once(
     unread = [r for offset, r in source_log.items() if offset >= kept[lab.topic("orders"), 0] - 5]
     assert rest == unread
     lab.settings["heartbeats.replication.enabled"] = "false"  # a MirrorMaker that was killed doubles them too
-    capsys.readouterr()
-    main(["verify", str(lab.config), "--json"])
-    compared = json.loads(capsys.readouterr().out)["topics"]
+    compared = command("verify", lab.config, "--json").documents[0]["topics"]
     assert not any(each["difference"] for topic in compared for each in topic["partitions"]), "what was compared"
 
 
@@ -288,58 +277,4 @@ def believe_kept_positions(lab: GroupLab) -> None:
     OffsetSyncTable(lab.spark, config.state).append(flow.name, rows, run_id="control", query_id="", batch_id=-1)
 
 
-@pytest.mark.long
-def test_what_cannot_be_believed_is_refused_and_the_others_go_on(
-    left: GroupLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lab = made((left.source, left.target), left.spark, tmp_path / "refused", "foreign", "emptied", "idle")
-    lab.write_to(lab.target, lab.remote("foreign"), [b"a stranger's"])
-    lab.target.delete_topic(lab.remote("emptied"))
-    lab.target.create_topic(lab.remote("emptied"))
-    origin = ["--from", AS_CONNECT, "--connector", "MirrorSourceConnector", "--worker-group", "source-mm2"]
-    assert main(["takeover", str(lab.config), "--execute", *origin]) == 3
-    printed = capsys.readouterr().out.splitlines()
-    reported = {line.split()[0].replace(f"{NAME}.", ""): line for line in printed if NAME in line}
-    assert reported["idle"].endswith("  take over")
-    assert "refused: the record at offset 300 of the remote log is not the source's next one" in reported["foreign"]
-    assert "refused: the remote log is empty" in reported["emptied"]
-    *_, counts, written = printed
-    assert counts == "3 partitions: 2 refused, 1 take over" and "1 partition: mirror run" in written
-    again = {"foreign-0": "refused", "emptied-0": "refused", "idle-0": "already in the ledger"}
-    assert Takeover(lab).actions() == again
-
-
 # --- a MirrorMaker 1 ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_group_of_a_mirrormaker_1_is_taken_over(pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path) -> None:
-    lab = made(pair, spark, tmp_path, "mm1.same", "mm1.other")
-    lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
-    group = "mirrormaker-1"
-    for stem, run in (("mm1.same", 1), ("mm1.other", 20)):
-        lab.create(stem, 2)
-        lab.target.create_topic(lab.topic(stem), 2)
-        for number, value in enumerate(values(60)):
-            write_one(lab.source, lab.topic(stem), number, value, number % 2)
-        # It wrote seven records of each partition behind what it committed.
-        for number, value in enumerate(values(60)[:54]):
-            write_one(lab.target, lab.topic(stem), number, value, number // run % 2)
-        for number in (0, 1):
-            commit(lab.source, group, lab.topic(stem), 20, number)
-    lab.settings.update({"start.position": f"group {group}", "commit.source.group": group})
-    taken = Takeover(lab, origin=f"group={group}", execute=True)
-    # A process with another ledger would go by the group alone.
-    with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": lab.source.bootstrap})) as source:
-        reported = source.committed_offsets([group])[group][lab.topic("mm1.same"), 0]
-    note = read_metadata(reported.metadata)
-    assert note is not None and (reported.offset, note.downstream_offset) == (27, 27)
-    assert taken.actions() == {
-        **{f"mm1.same-{number}": "take over" for number in (0, 1)},
-        **{f"mm1.other-{number}": "refused" for number in (0, 1)},
-    }
-    assert [taken.by_partition["mm1.same", number].verdict.tail for number in (0, 1)] == [7, 7]
-    lab.settings["topics"] = json.dumps([lab.topic("mm1.same")])
-    lab.copy()
-    ours, copies = (read_topic(broker, lab.topic("mm1.same")) for broker in pair)
-    assert [records(ours[n]) for n in (0, 1)] == [records(copies[n]) for n in (0, 1)]

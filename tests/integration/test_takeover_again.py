@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Dict, Iterator, List
 
 import pytest
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.loader import load
-from mirror_lib.kafka.admin import KafkaCluster, clusters_of
-from mirror_lib.takeover.flow import FlowTakeover
-from mirror_lib.takeover.origin import parse_origin
-from mirror_lib.takeover.verdicts import Verdict
+from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.crash import CrashPoint, driver
 from tests.lab.flow_lab import values
@@ -152,36 +149,3 @@ def test_take_over_that_died_is_made_again(
     lab.copy()
     ours, copies = (read_topic(broker, topic) for broker in pair)
     assert records(copies[0]) == records(ours[0])
-
-
-def test_broker_that_restarts_while_logs_are_compared_costs_no_partition_its_take_over(
-    pair: List[KafkaBroker], spark: SparkSession, tmp_path: Path
-) -> None:
-    lab = made(pair, spark, tmp_path, "restarted")
-    lab.settings["replication.policy.class"] = "IdentityReplicationPolicy"
-    topic, group = lab.create("restarted", 3), "mirrormaker-2"
-    lab.target.create_topic(topic, 3)
-    for number, value in enumerate(values(60)):
-        for broker in pair:
-            write_one(broker, topic, number, value, number % 3)
-    for partition in range(3):
-        commit(lab.source, group, topic, 20, partition)
-
-    class Restarting(FlowTakeover):
-        restarted = False
-
-        def _decide(self, *known: Any) -> Verdict:
-            if not self.restarted:
-                self.restarted = True
-                lab.target.stop()
-                lab.target.restart()
-            return super()._decide(*known)
-
-    config = load(str(lab.config))
-    with clusters_of(config.flows[0]) as (source, target):
-        takeover = Restarting(
-            config, config.flows[0], spark, source, target, parse_origin(f"group={group}", None, None), 1000
-        )
-        found = takeover.examine()
-    assert takeover.restarted
-    assert [each.verdict.action for each in found] == ["take over"] * 3

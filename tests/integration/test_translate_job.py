@@ -13,24 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from mirror_lib.cli import main
 from mirror_lib.ledger import offset_syncs
 from mirror_lib.ledger.compaction import LedgerCompaction
 from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
 from mirror_lib.ledger.tables import OFFSET_SYNCS
+from tests.integration.conftest import Command, Ground, Names
 from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
-from tests.lab.crash import CrashPoint, driver
+from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
 from tests.lab.group_lab import commit
 from tests.lab.job_lab import JobLab
 from tests.lab.jvm import quick_spark
 from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import stopped_process, until
-from tests.lab.takeover_lab import Takeover
 
 if TYPE_CHECKING:
     from mirror_lib.ledger.intervals import Numbers
@@ -40,15 +39,11 @@ MakeLab = Callable[..., JobLab]
 
 
 @pytest.fixture
-def make_lab(
-    source_cluster: KafkaBroker,
-    target_cluster: KafkaBroker,
-    spark: SparkSession,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-) -> MakeLab:
+def make_lab(ground: Ground, topic_name: Names) -> MakeLab:
+    source, target_cluster, spark, folder = ground
+
     def make(target: KafkaBroker = target_cluster) -> JobLab:
-        return JobLab(source_cluster, target, spark, tmp_path, topic_name("job"))
+        return JobLab(source, target, spark, folder, topic_name("job"))
 
     return make
 
@@ -112,33 +107,6 @@ def test_compaction_of_the_ledger_meanwhile_is_no_reason_to_start_again(
             at(lab, lab.name, committed)
             until(lambda wanted=committed: lab.done(lab.name) == wanted)  # type: ignore[misc]
     assert errors == [] and "starts again" not in caplog.text
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ledger", [True, False], ids=["ledger of another topic", "no ledger yet"])
-def test_take_over_beside_the_job_holds_the_groups_whose_records_it_did_not_compare(lab: JobLab, ledger: bool) -> None:
-    lab.settings["refresh.groups.interval.seconds"] = 600  # so it is the stream that brings it
-    topic, kept = lab.topic("orders"), f"mm1-{lab.name}"
-    if ledger:
-        lab.create("others")
-        lab.write("others", values(5))
-        lab.copy(topics=f'["{lab.topic("others")}"]')
-        lab.settings["topics"] = f'["{lab.name}[.].*"]'
-    lab.target.create_topic(lab.remote("orders"), 1)
-    lab.write_to(lab.target, lab.remote("orders"), values(100))  # what another tool copied
-    commit(lab.source, kept, topic, 100)
-    early, late = f"{lab.name}-early", f"{lab.name}-late"
-    at(lab, early, 10)
-    at(lab, late, 90)
-    with lab.translating() as errors:
-        if ledger:
-            until(lambda: len(lab.reports) > 0)
-        Takeover(lab, compare=20, origin=f"group={kept}", execute=True)
-        until(lambda: lab.done(late) == 90)
-        at(lab, late, 95)
-        until(lambda: lab.done(late) == 95)
-    assert errors == []
-    assert lab.done(early) is None
 
 
 @pytest.mark.long
@@ -307,7 +275,7 @@ def test_submitted_job_ends_within_thirty_seconds_of_sigterm_though_the_target_h
 def test_mirror_run_once_moves_a_group_that_was_ahead_when_it_began(lab: JobLab, tmp_path: Path) -> None:
     at(lab, lab.name, 100)
     after_the_copy = CrashPoint("mirror_lib.copy_job:run_flows", "after", 1, tmp_path / "here", "stop")
-    with driver(["-m", "mirror_lib.cli", "run", str(lab.config), "--once"], after_the_copy) as running:
+    with mirror("run", lab.config, "--once", crash=after_the_copy) as running:
         pid = stopped_process(tmp_path / "here", 120)
         lab.write("orders", values(50))
         at(lab, lab.name, 150)
@@ -321,16 +289,15 @@ def test_mirror_run_once_moves_a_group_that_was_ahead_when_it_began(lab: JobLab,
 
 
 def test_mirror_run_follows_groups_alongside_the_copy_and_status_shows_it_and_its_death(
-    lab: JobLab, capsys: pytest.CaptureFixture[str]
+    lab: JobLab, command: Command
 ) -> None:
     def status() -> Dict[str, Any]:
-        capsys.readouterr()
-        code = main(["status", str(lab.config), "--json"])
-        return {**json.loads(capsys.readouterr().out.splitlines()[-1]), "code": code}
+        done = command("status", lab.config, "--json")
+        return {**done.documents[-1], "code": done.code}
 
     lab.trigger = "1 second"
     at(lab, lab.name, 10)
-    with driver(["-m", "mirror_lib.cli", "run", str(lab.config)]) as running:
+    with mirror("run", lab.config) as running:
         until(lambda: lab.done(lab.name) == 10, 120)
         lab.write("orders", values(50))
         at(lab, lab.name, 150)

@@ -7,7 +7,7 @@ import copy
 import shutil
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List
 
 import pytest
 
@@ -15,7 +15,7 @@ from mirror_lib.cli import main
 from mirror_lib.errors import EXIT_OK
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
-from tests.lab.damage import CASES, commits, cut, damage, go_back
+from tests.lab.damage import CASES, cut, damage
 from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow, until
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # A task has written its rows, and its driver does not know.
 ROWS_WRITTEN = ("mirror_lib.rows.writer:RowWriter.run", "after", 1)
-# The ledger has a micro-batch that Spark's checkpoint does not call done.
-RECORDED = ("mirror_lib.ledger.offset_syncs:OffsetSyncTable.append", "after", 1)
 
 
 @pytest.fixture
@@ -32,9 +30,9 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("damaged")
 
 
-def kill(flow: OneFlow, point: Optional[Tuple[str, str, int]] = None) -> None:
-    """A run that dies at the point, else while it writes."""
-    point = point or (ROWS_WRITTEN if "engine" in flow.settings else ABOUT_TO_WRITE)
+def kill(flow: OneFlow) -> None:
+    """A run that dies while it writes."""
+    point = ROWS_WRITTEN if "engine" in flow.settings else ABOUT_TO_WRITE
     crash = CrashPoint(*point, flow.directory / uuid.uuid4().hex, "kill driver")
     flow.fill(200)
     assert run_mirror(flow.config, crash=crash) == -9 and crash.reached
@@ -191,18 +189,3 @@ def test_checkpoint_of_spark_that_is_ahead_of_the_ledger_hides_no_record(flow: O
     flow.trigger = "1 second"
     with flow.running(spark):
         until(flow.all_copied, 40)
-
-
-@pytest.mark.long
-def test_checkpoint_of_a_killed_run_whose_start_is_not_recorded_costs_no_record(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    flow.settings = ROWS
-    flow.fill(150)
-    flow.copy(spark)
-    before = len(commits(flow.state / "runs"))
-    kill(flow, RECORDED)
-    go_back(len(commits(flow.state / "runs")) - before)(flow.state / "runs")
-    flow.fill(50)
-    flow.copy(spark)
-    assert_once(flow, spark)

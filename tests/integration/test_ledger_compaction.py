@@ -9,7 +9,7 @@ import uuid
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 from delta.tables import DeltaTable
@@ -18,29 +18,15 @@ from pyspark.sql import functions as F
 
 from mirror_lib.errors import StateError
 from mirror_lib.ledger.compaction import Choice, LedgerCompaction
-from mirror_lib.ledger.delta_table import StateTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import STREAM, OffsetSyncTable
 from mirror_lib.ledger.records import LedgerRow, LogPosition, PartitionKey, Position, RangePositions, TopicPair
-from mirror_lib.ledger.tables import OFFSET_SYNCS
-from mirror_lib.spark.session import active, cloned
-from tests.lab.crash import driver
-from tests.lab.one_flow import until
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
 
 REPEATS = version("delta-spark").startswith("2.3.")
 FLOW = "primary'->\\backup"
 OTHER = "other->flow"
-# As if the rows were many: a file for each partition, so that there is a middle to die in.
-MERGE = """
-import sys
-from dataclasses import replace
-from mirror_lib.spark.session import open_session
-from mirror_lib.ledger.compaction import ROWS_TO_A_FILE, LedgerCompaction
-compaction = LedgerCompaction(open_session("merge"), *sys.argv[1:])
-compaction.merge(replace(compaction.due(2), rows=200 * ROWS_TO_A_FILE))
-"""
 
 
 class Ledger:
@@ -185,42 +171,6 @@ def test_a_stream_without_its_options_fails_at_a_compaction(
             query.processAllAvailable()
 
 
-def most_tasks(spark: SparkSession, act: Callable[[], object]) -> int:
-    """Of a stage that `act` runs, in a thread of its own as the upkeep is."""
-    tracker = spark.sparkContext.statusTracker()
-    before = set(tracker.getJobIdsForGroup(None))
-    thread = threading.Thread(target=act)
-    thread.start()
-    thread.join()
-    jobs = [tracker.getJobInfo(number) for number in set(tracker.getJobIdsForGroup(None)) - before]
-    stages = [tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds]
-    return max((stage.numTasks for stage in stages if stage is not None), default=0)
-
-
-@pytest.mark.parametrize("ours", [True, False])
-def test_look_at_the_files_takes_a_few_tasks_in_whatever_thread(
-    ledger: Ledger, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, ours: bool
-) -> None:
-    """Delta computes a table's files with 50 tasks by default, for which a commit waits on a machine of two slots; it
-    goes by the settings of the thread's active session. Not `ours` is the negative control."""
-    jvm: Any = spark._jvm
-    ledger.append_tens(3)
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    if not ours:
-        monkeypatch.setattr("mirror_lib.ledger.delta_table.active", lambda session: contextlib.nullcontext())
-    table = StateTable(spark, str(Path(ledger.table.path).parent), OFFSET_SYNCS)
-
-    def look() -> None:
-        with active(cloned(spark, {"spark.databricks.delta.snapshotPartitions": "50"})):
-            assert not table.merge_files(4)
-
-    assert (most_tasks(spark, look) < 20) == ours
-    if ours:
-        ledger.merge()
-        assert 0 < most_tasks(spark, table.drop_replaced_files) < 20
-        assert ledger.table.positions(FLOW)
-
-
 def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) -> None:
     for number in range(4):
         ledger.append(row(0, 10 * number, 10 * number, 10), row(1, 20 * number, 10 * number, 10))
@@ -244,25 +194,6 @@ def test_two_that_merge_and_one_that_writes_and_cuts_do_no_harm(ledger: Ledger) 
     assert ledger.runs() == [(0, 0, 50)]
     assert ledger.table.positions(FLOW) == {key(0): Position(50, 50), key(1): Position(25, 15)}
     assert all("oncurrent" in str(error) for error in refused)
-
-
-@pytest.mark.long
-def test_killed_in_the_middle_of_merging_the_old_rows_are_there_and_the_next_merges(ledger: Ledger) -> None:
-    for number in range(2):
-        ledger.append(*(row(each, 10 * number, 10 * number, 10) for each in range(200)))
-    before, files = ledger.facts(), set(ledger.rows().inputFiles())
-    folder = Path(ledger.table.path)
-
-    with driver(["-c", MERGE, str(folder.parent), FLOW]) as merging:
-        until(lambda: len(list(folder.glob("*.parquet"))) > len(files) or merging.process.poll() is not None, 180)
-        merging.end()
-
-    assert len(list(folder.glob("*.parquet"))) > len(files) == 2
-    assert set(ledger.rows().inputFiles()) == files
-    assert ledger.facts() == before
-    ledger.merge()
-    assert ledger.facts() == before
-    assert ledger.rows().count() == 200
 
 
 def range_rows(number: int) -> List[LedgerRow]:

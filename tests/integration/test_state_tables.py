@@ -1,16 +1,13 @@
-"""The Delta tables under `state:` on real Spark and Delta: appends, positions, voiding, a million rows."""
+"""The Delta tables under `state:` on real Spark and Delta: appends, positions, voiding, runs."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +16,11 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple, cast
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from mirror_lib.config.client_options import RUNTIME
-from mirror_lib.errors import RefusedError, VanishedError
+from mirror_lib.errors import VanishedError
 from mirror_lib.facts import PREFIXED, AclBinding
 from mirror_lib.ledger import compaction, delta_table
 from mirror_lib.ledger import state_files as folders
@@ -31,12 +28,11 @@ from mirror_lib.ledger.delta_table import StateTable, own_session
 from mirror_lib.ledger.event_tables import TopicAclTable
 from mirror_lib.ledger.intervals import PartitionMap
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
-from mirror_lib.ledger.records import LedgerRow, LedgerRuns, MirrorRun, PartitionKey, Position, Progress
+from mirror_lib.ledger.records import LedgerRow, MirrorRun, PartitionKey, Position, Progress
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.ledger.state_files import drop_folder, why_not_writable
 from mirror_lib.ledger.tables import OFFSET_SYNCS
 from mirror_lib.replication import journal as signs
-from mirror_lib.spark.jobs import local_rows
 from tests.lab.one_flow import until
 
 pytestmark = pytest.mark.usefixtures("compiled_statements")
@@ -133,20 +129,6 @@ def test_positions_are_the_ends_of_what_ends_last_downstream_for_each_flow_topic
     assert ledger.runs(new) == [(0, 500, 3)]
 
 
-def test_last_row_counts_that_a_process_with_a_slower_clock_wrote(
-    spark: SparkSession, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The source lost copied records, and the copy goes back to its end: later records would be passed over."""
-    with monkeypatch.context() as patched:
-        patched.setattr(delta_table, "now_micros", lambda: time.time_ns() // 1000 + 3600 * 10**6)
-        Ledger(spark, state).append(row(0, 0, 100))
-    later = Ledger(spark, state)
-    assert later.table.positions(FLOW) == {KEY: Position(100, 100)}
-    for upstream in (50, 40):
-        later.append(row(upstream, 100, 0))
-        assert Ledger(spark, state).table.positions(FLOW) == {KEY: Position(upstream, 100)}
-
-
 def protocol(folder: Path) -> Dict[str, object]:
     """What a reader and a writer of the table have to know, from the table's first commit."""
     first = folder / "_delta_log" / f"{0:020d}.json"
@@ -220,27 +202,6 @@ def test_a_table_is_seen_that_was_looked_for_before_its_first_commit(spark: Spar
     assert OffsetSyncTable(spark, str(state)).positions(FLOW) == {KEY: Position(10, 10)}
 
 
-@pytest.mark.long
-def test_a_pass_that_kept_every_tenth_record_is_written_in_one_commit(ledger: Ledger, spark: SparkSession) -> None:
-    gaps = 200_000
-    flat = {number: array("q", (n for i in range(gaps) for n in (10 * i + number, i, 1))) for number in range(2)}
-    runs = [LedgerRuns(row(0, 0, 0, partition=number), own.tobytes()) for number, own in flat.items()]
-    idle, lying = row(40, 30, 0, partition=2), os.listdir(str(spark.sparkContext._temp_dir))
-    ledger.table.append(FLOW, [idle], runs, run_id=ledger.run_id, query_id="query", batch_id=7)
-
-    # Spark keeps a file of a large closure until the driver ends.
-    assert os.listdir(str(spark.sparkContext._temp_dir)) == lying
-    assert ledger.table.triples(FLOW) == {
-        **{each.key: flat[each.key.partition] for each in runs},
-        idle.key: array("q", (40, 30, 0)),
-    }
-    rows = spark.read.format("delta").load(ledger.table.path)
-    assert rows.where("batch_id = 7 AND query_id = 'query' AND committed_at > now() - INTERVAL 1 HOUR").count() == (
-        rows.count()
-    )
-    assert rows.select("run_id").distinct().collect() == [Row(run_id=ledger.run_id)]
-
-
 def test_runs_come_merged_and_in_order_and_a_lost_tail_starts_at_the_first_record_that_is_gone(ledger: Ledger) -> None:
     ledger.append(row(15, 12, 2), row(0, 1, 5))
     ledger.append(row(17, 14, 3), row(5, 6, 5))
@@ -285,15 +246,6 @@ def test_two_drivers_that_begin_with_a_partition_begin_at_one_place(spark: Spark
     assert standing[KEY] == begun[100][KEY]
     assert [standing[row(0, 0, 0, partition).key] for partition in ledgers] == [Position(7, 3)] * 2
     assert standing[other.key] == Position(5, 5)
-
-
-def test_a_table_of_someone_else_is_refused_with_its_path(spark: SparkSession, ledger: Ledger) -> None:
-    spark.range(3).write.format("delta").save(ledger.table.path)
-
-    for refused in (lambda: ledger.append(row(0, 0, 1)), lambda: ledger.table.positions(FLOW)):
-        with pytest.raises(RefusedError, match=r"offset_syncs .* the columns id"):
-            refused()
-    assert spark.read.format("delta").load(ledger.table.path).count() == 3
 
 
 def test_a_run_is_a_row_at_its_start_and_one_at_its_end_and_files_of_many_runs_are_merged(
@@ -391,40 +343,6 @@ def test_table_that_was_used_and_is_gone_is_not_created_again(
     assert not Path(state).exists()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("days", "kept"), [(30, [1, 3, 5]), (40, [1, 3, 4, 5])])
-def test_one_sign_of_life_an_hour_is_kept_for_so_many_days(
-    spark: SparkSession, state: str, days: int, kept: List[int]
-) -> None:
-    table = RunTable(spark, state)
-    ages = {1: "2 hours", 2: "2 hours + interval 30 minutes", 3: "29 days", 4: "31 days", 5: "0 hours"}
-    for records in ages:
-        table.alive(RUN, Progress(records, 0, lag_records=7, lag_seconds=1.5, filtered=2))
-    delta = DeltaTable.forPath(spark, f"{state}/runs")
-    for records, age in ages.items():
-        # One minute past a full hour, but for the second.
-        at = f"date_trunc('hour', at) + interval 1 minute - interval {age}"
-        delta.update(f"records = {records}", {"at": F.expr(at)})
-    table.drop_old_signs(FLOW, days)
-    assert sorted(row.records for row in delta.toDF().collect()) == kept
-    assert {(row.lag_records, row.lag_seconds, row.filtered) for row in delta.toDF().collect()} == {(7, 1.5, 2)}
-
-
-def test_run_is_written_down_though_another_driver_makes_the_table_at_that_moment(
-    spark: SparkSession, state: str
-) -> None:
-    ours, theirs = (replace(RUN, run_id=name) for name in ("ours", "theirs"))
-    RunTable(spark, f"{state}/example").started(theirs)
-    example = spark.read.format("delta").load(f"{state}/example/runs")
-    made = spark.createDataFrame(example.collect(), example.schema).write.format("delta").mode("append")
-    with ThreadPoolExecutor() as another_driver:
-        making = another_driver.submit(made.save, f"{state}/runs")
-        RunTable(spark, state).started(ours)
-    found = {row.run_id for row in spark.read.format("delta").load(f"{state}/runs").collect()}
-    # Where it was the other one that Delta refused, it has to try again; here it does not.
-    assert found == {"ours"} | ({"theirs"} if making.exception() is None else set())
-
-
 def test_flow_knows_the_acls_that_it_created_and_did_not_give_up(spark: SparkSession, state: str) -> None:
     table = TopicAclTable(spark, state)
     kept, given_up, back = (AclBinding(name, PREFIXED, "User:a", "*", "READ", "ALLOW") for name in ("A.", "A.b", "A.c"))
@@ -436,14 +354,6 @@ def test_flow_knows_the_acls_that_it_created_and_did_not_give_up(spark: SparkSes
     table.created("backup->primary", [given_up])
 
     assert table.made(FLOW) == {kept, back}
-
-
-@pytest.mark.parametrize("row", [("one",), ("one", "two", "three")])
-def test_row_with_another_number_of_values_than_its_table_has_columns_is_refused(
-    spark: SparkSession, row: Tuple[str, ...]
-) -> None:
-    with pytest.raises(ValueError, match="values for the columns first, second"):
-        local_rows(spark, [("first", "string"), ("second", "string")], [("one", "two"), row])
 
 
 SIDE_BY_SIDE = """

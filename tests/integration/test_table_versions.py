@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from mirror_lib.ledger.event_tables import EventTable
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
 from mirror_lib.ledger.records import VERIFIED, CutoverStep, LeftOut, PartitionKey
 from mirror_lib.ledger.table_reader import TableReader
-from mirror_lib.ledger.tables import EVENTS, OFFSET_SYNCS, RUNS, Column, TableSchema
+from mirror_lib.ledger.tables import Column, TableSchema
 
 pytestmark = pytest.mark.long
 
@@ -69,14 +68,6 @@ def test_older_table_is_read_as_it_is_and_migrated_by_the_first_write_which_refu
     assert commits(state) == written
 
 
-def test_two_flows_of_a_driver_that_begin_at_once_migrate_it_once(spark: SparkSession, state: str) -> None:
-    tables = [StateTable(spark, state, SECOND) for _ in range(4)]
-    assert [notes(table) for table in tables] == [[("A->B", None)]] * 4  # each has seen the older columns
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: tables[number].append(given((f"B{number}->A", "new"))), range(4)))
-    assert len(notes(tables[0])) == 5 and commits(state) == 1 + 1 + 4
-
-
 @pytest.mark.parametrize("columns", [FIRST.columns[1:], (*FIRST.columns, Column("mine", "string", "by hand"))])
 def test_table_that_no_release_wrote_is_refused_by_the_names_of_its_columns(
     spark: SparkSession, tmp_path: Path, columns: Tuple[Column, ...]
@@ -86,18 +77,6 @@ def test_table_that_no_release_wrote_is_refused_by_the_names_of_its_columns(
     with pytest.raises(RefusedError, match="mine" if len(columns) > 2 else "flow") as refused:
         StateTable(spark, str(tmp_path), FIRST).rows()
     assert refused.value.exit_code == EXIT_REFUSED
-
-
-@pytest.mark.parametrize("schema", [OFFSET_SYNCS, EVENTS, RUNS], ids=lambda schema: schema.name)
-def test_each_column_of_a_new_table_carries_the_version_that_added_it(
-    spark: SparkSession, tmp_path: Path, schema: TableSchema
-) -> None:
-    StateTable(spark, str(tmp_path), schema).make()
-    (first, *_) = sorted((tmp_path / schema.name / "_delta_log").glob("*.json"))
-    documents = [json.loads(line) for line in first.read_text().splitlines()]
-    (metadata,) = [each["metaData"] for each in documents if "metaData" in each]
-    found = {each["name"]: each["metadata"]["mirror.since"] for each in json.loads(metadata["schemaString"])["fields"]}
-    assert found == {column.name: column.since for column in schema.columns}
 
 
 FLOW = "A->B"

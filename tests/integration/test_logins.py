@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, Sequence
 
@@ -14,7 +13,6 @@ from mirror_lib.config.loader import load
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError, ConfigError, LoginError
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.admin_client import log_client
 from tests.lab.flow_lab import Servers, small_config
 from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import until
@@ -132,13 +130,6 @@ def test_continuous_flow_with_a_wrong_password_ends_instead_of_trying_until_the_
         until(lambda: bool(ends))
     (error,) = ends
     assert isinstance(error, LoginError) and "the broker refused the login: " in str(error)
-
-
-def test_a_lane_says_so_as_well(broker: SecuredBroker) -> None:
-    config = ClusterConfig("A", broker.sasl("source", password="nope"))
-    refused = "cannot log in to the cluster A at .*: the broker refused the login: "
-    with pytest.raises(ClusterError, match=refused), log_client(config, "consumer", time.monotonic() + 20):
-        pass
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator
@@ -17,8 +16,6 @@ from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import LoginError
 from mirror_lib.facts import NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
-from mirror_lib.kafka.admin_client import log_client
-from mirror_lib.kafka.reach import accepting
 from tests.integration.conftest import Ground
 from tests.lab.flow_lab import QUIET
 from tests.lab.guarded import PLAIN_LOGIN, GuardedBroker, allow, client_settings, guarded_cluster, login_config
@@ -26,9 +23,6 @@ from tests.lab.readers import read_topic
 from tests.lab.second_broker import second_broker
 
 pytestmark = pytest.mark.long
-
-# Each client draws a server at random: with one chance in two to be refused, so many calls would not all succeed.
-CALLS = 8
 
 
 @dataclass
@@ -55,28 +49,12 @@ def half_closed(lab_directory: Path) -> Iterator[HalfClosed]:
             yield HalfClosed(first, second)
 
 
-def test_broker_that_refuses_the_login_is_not_used_while_another_takes_it(half_closed: HalfClosed) -> None:
-    config = ClusterConfig("A", half_closed.properties())
-    for _ in range(CALLS):
-        with KafkaCluster(config, 20) as cluster:
-            assert cluster.cluster_id() == half_closed.open.cluster_id
-            cluster.topics()
-        with log_client(config, "consumer", time.monotonic() + 20) as client:
-            client.refresh_leaders([("orders", 0)], time.monotonic() + 20)
-
-
 def test_login_that_no_server_takes_is_still_refused(half_closed: HalfClosed) -> None:
     with pytest.raises(LoginError):
         KafkaCluster(ClusterConfig("A", half_closed.properties(half_closed.closed)), 20)
     wrong = {key: value.replace("mirror-secret", "nope") for key, value in half_closed.properties().items()}
     with pytest.raises(LoginError):
         KafkaCluster(ClusterConfig("A", wrong), 20)
-
-
-def test_spark_is_given_the_servers_that_take_the_login(half_closed: HalfClosed) -> None:
-    closed, both = half_closed.properties(half_closed.closed), half_closed.properties()
-    assert accepting(ClusterConfig("A", both)) == half_closed.properties(half_closed.open)
-    assert accepting(ClusterConfig("A", closed)) == closed
 
 
 def test_run_copies_though_one_server_refuses_the_login(half_closed: HalfClosed, ground: Ground) -> None:

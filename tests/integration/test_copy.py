@@ -11,7 +11,6 @@ from tests.integration.conftest import Command, Ground, Names
 from tests.lab import dataset
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import NOON, FlowLab, values
-from tests.lab.one_flow import until
 from tests.lab.readers import differences, read_topic, without_origins
 
 Hard = Tuple[FlowLab, dataset.OpenTransaction]
@@ -52,8 +51,7 @@ def fill(source: KafkaBroker, target: KafkaBroker) -> dataset.OpenTransaction:
 def hard_cases(shared_ground: Ground) -> Iterator[Hard]:
     """The data set, copied in one run while a transaction is open."""
     transaction = fill(*shared_ground[:2])
-    made = FlowLab(*shared_ground, "hard-cases")
-    made.settings["topics"] = list(HARD)
+    made = FlowLab(*shared_ground, "hard-cases", {"topics": list(HARD)})
     made.copy()
     yield made, transaction
 
@@ -68,20 +66,12 @@ def through_rows(hard_cases: Hard, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("topic", HARD)
-def test_copy_through_rows_is_an_exact_copy_of(
-    topic: str, hard_cases: Hard, through_rows: str
-) -> None:
-    made, _ = hard_cases
-    source = read_topic(made.source, topic, "read_committed")
-    assert differences(source, without_origins(read_topic(made.target, through_rows + topic))) == []
-
-
-@pytest.mark.parametrize("topic", HARD)
-def test_remote_log_is_an_exact_copy_of(topic: str, hard_cases: Hard) -> None:
+def test_remote_log_is_an_exact_copy_of(topic: str, hard_cases: Hard, through_rows: str) -> None:
     made, _ = hard_cases
     source = read_topic(made.source, topic, "read_committed")
     remote = read_topic(made.target, f"source.{topic}")
     assert differences(source, remote) == []
+    assert differences(source, without_origins(read_topic(made.target, through_rows + topic))) == []
     count = sum(map(len, remote.values()))
     assert count == HARD[topic] or (HARD[topic] is None and count > 100)
 
@@ -183,21 +173,6 @@ def test_refused_record_stops_its_partition_and_is_left_out_alone_where_asked(la
     assert ends[lab.remote("empty"), 0] == 0
     assert lab.copy().records == 0 and lab.remote_ends() == ends
     assert len(lab.incidents()) == 6
-
-
-@pytest.mark.long
-def test_record_that_only_the_sources_new_limit_admits_is_copied_in_the_same_run(lab: FlowLab) -> None:
-    lab.create("wide", max_message_bytes="2000")
-    lab.create("fine")
-    lab.write("wide", values(30))
-    lab.trigger = "1 seconds"
-    with lab.running():
-        until(lambda: len(lab.remote_values("wide")) == 30)
-        dataset.set_configs(lab.source, f"{lab.name}.wide", {"max.message.bytes": "100000"})
-        lab.write("wide", [b"x" * 5000, *values(30, "later")])
-        lab.write("fine", values(60))
-        until(lambda: len(lab.remote_values("wide")) == 61 and len(lab.remote_values("fine")) == 60)
-    assert lab.differences("wide") == [] and lab.incidents() == []
 
 
 @pytest.mark.long

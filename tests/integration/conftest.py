@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # These take longest. Begun last, one of them would keep a single worker busy when the others have nothing left.
 FIRST = ("test_verify.py", "test_copy.py", "test_takeover.py", "test_groups_move.py")
 
+
 class Done(NamedTuple):
     """A command that has ended."""
 

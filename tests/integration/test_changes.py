@@ -314,23 +314,3 @@ def test_all_steps_are_one_stage_without_a_shuffle_by_the_same_plan_in_each_micr
     first, later = (changed(rows, change, NAMES, again) for again in (False, True))
     assert first.sameSemantics(later)
     assert not first.sameSemantics(changed(rows, RecordChange(where="value is not null"), NAMES))
-
-
-LATER_RULES = """
-stops = []
-
-def stops_later(rows):
-    stops.append(1)
-    return rows if len(stops) < 3 else rows.limit(3)
-"""
-
-
-@pytest.mark.long
-def test_a_function_that_loses_records_only_later_is_refused_then(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "later_rules.py").write_text(LATER_RULES, encoding="utf-8")
-    places = {"transform": f"{tmp_path / 'mirror.yaml'}:7"}
-    change = RecordChange(transform="later_rules:stops_later", places=places)
-    for again in (False, True):
-        changed(no_rows(spark), change, NAMES, again)
-    with pytest.raises(ConfigError, match="stops after so many rows, which loses records"):
-        changed(no_rows(spark), change, NAMES, again=True)

@@ -11,7 +11,6 @@ from typing import ContextManager, List, Optional
 import pytest
 
 from mirror_lib.ledger.event_tables import EventTable
-from mirror_lib.ledger.runs import RunTable
 from tests.integration.conftest import Command, Done, Ground, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, mirror
@@ -228,17 +227,3 @@ def test_cutover_that_was_killed_goes_on_with_the_step_that_is_not_recorded_as_d
     assert lab.over().code == 0
     assert steps(lab)[before] == f"{again[0]} started" and steps(lab)[-1] == "check done"
     assert read(lab.target, group, lab.remote("orders"), 50 + len(late)) == [*values(100)[50:], *late]
-
-
-@pytest.mark.long
-def test_run_that_is_under_way_is_not_ended_unasked(lab: CutoverLab) -> None:
-    lab.create("orders")
-    lab.write("orders", values(10))
-    lab.trigger = "1 second"
-    with mirror("run", lab.config) as running:
-        runs = RunTable(lab.spark, str(lab.directory / "state"))
-        until(lambda: bool(runs.open_runs(["source->target"])))
-        refused = lab.over()
-        assert refused.code == 3 and str(running.pid) in refused.err
-        lab.write("orders", [b"later"])
-        until(lambda: len(lab.remote_values("orders")) == 11)

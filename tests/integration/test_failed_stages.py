@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, List
 
 import pytest
@@ -16,19 +15,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-WITHOUT_CRAMJAM = """\
-import re
-import sys
-
-
-class Lacking:
-    def find_spec(self, name, path=None, target=None):
-        if name == "cramjam":
-            raise ModuleNotFoundError("No module named 'cramjam'", name=name)
-
-
-sys.meta_path.insert(0, Lacking())
-"""
 HOUSE = """\
 from pyspark.sql import functions as F
 
@@ -48,9 +34,9 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("failed", records=50)
 
 
-def errors(flow: OneFlow, python: str = sys.executable) -> List[str]:
-    """What a run that fails, with `python` on its executors, says at its end."""
-    with mirror("run", flow.config, PYSPARK_PYTHON=python) as run:
+def errors(flow: OneFlow) -> List[str]:
+    """What a run that fails prints at its end."""
+    with mirror("run", flow.config) as run:
         assert run.wait() == 1, run.output
     # Java writes to the same stream, perhaps without ending its line.
     found = [re.search(r"error: MIR-\d+: (source->target.*)", line) for line in run.output.splitlines()]
@@ -62,17 +48,6 @@ def outcomes(flow: OneFlow, spark: SparkSession) -> List[str]:
     runs = spark.read.format("delta").load(str(flow.state / "runs")).where("kind = 'ended'").orderBy("at")
     found = [re.fullmatch(r"MIR-\d{3}: (.*)", row["outcome"], re.DOTALL) for row in runs.collect()]
     return [each.group(1) for each in found if each]
-
-
-def test_executor_without_a_package_is_told_by_the_name_of_that_package(flow: OneFlow, spark: SparkSession) -> None:
-    (flow.directory / "sitecustomize.py").write_text(WITHOUT_CRAMJAM)
-    python = flow.directory / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{flow.directory}:$PYTHONPATH" exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    reported = "source->target: ModuleNotFoundError: No module named 'cramjam' (the executors' logs have the trace)"
-    assert errors(flow, str(python)) == [reported]
-    assert outcomes(flow, spark) == [reported]
-    flow.copy(spark, exact=True)
 
 
 @pytest.mark.parametrize("placing", [False, True], ids=["partitions are kept", "repartitioned"])

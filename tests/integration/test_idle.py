@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import pytest
@@ -16,10 +17,10 @@ from mirror_lib.ledger.records import MirrorRun
 from mirror_lib.ledger.runs import RunTable
 from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
 from tests.lab.brokers import KafkaBroker
-from tests.lab.crash import CrashPoint, mirror, run_mirror
+from tests.lab.crash import mirror
 from tests.lab.dataset import set_configs
 from tests.lab.group_lab import commit
-from tests.lab.one_flow import ABOUT_TO_WRITE, NewFlow, OneFlow
+from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.readers import read_topic
 
 if TYPE_CHECKING:
@@ -108,34 +109,9 @@ def test_all_that_a_run_would_do_starts_spark(flow: OneFlow, spark: SparkSession
     assert has_work(flow), "the topic is another one"
 
 
-@pytest.mark.long
-def test_run_after_a_killed_one_starts_spark(flow: OneFlow, spark: SparkSession) -> None:
-    """Whether it copied all only a fence and a look at the remote log can show."""
-    copy(flow, spark)
-    crash = CrashPoint(*ABOUT_TO_WRITE, flow.directory / "crash", "kill driver")
-    flow.fill(200)
-    assert run_mirror(flow.config, crash=crash) == -9 and crash.reached
-    assert has_work(flow)
-    copy(flow, spark)
-    assert flow.differences() == []
-
-
-def test_session_and_platform_decide_whether_spark_may_be_left_out(
+def test_session_platform_and_file_decide_whether_spark_may_be_left_out_but_no_end_of_a_transaction(
     flow: OneFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy(flow, spark)
-    config = load(str(flow.config))
-    assert not may_do_without_spark(config, {}), "this process has a session"
-    monkeypatch.delitem(sys.modules, "pyspark.sql")
-    assert may_do_without_spark(config, {})
-    assert not may_do_without_spark(config, {"CONTAINER_ID": "container_1"})
-    assert not may_do_without_spark(config, {"DATABRICKS_RUNTIME_VERSION": "16.4"})
-    flow.settings, path = {}, flow.config
-    path.write_text(path.read_text() + "spark.when.idle: true\n")
-    assert not may_do_without_spark(load(str(path)), {})
-
-
-def test_end_of_a_transaction_is_no_record_to_copy(flow: OneFlow, spark: SparkSession) -> None:
     producer = flow.source.producer(transactional_id=flow.topic)
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -149,3 +125,9 @@ def test_end_of_a_transaction_is_no_record_to_copy(flow: OneFlow, spark: SparkSe
     config = load(str(flow.config))
     assert [len(each.waiting) for each in idle_outcomes(config, config.flows)] == [1]
     producer.abort_transaction(30)
+    assert not may_do_without_spark(config, {}), "this process has a session"
+    monkeypatch.delitem(sys.modules, "pyspark.sql")
+    assert may_do_without_spark(config, {})
+    for environment in ({"CONTAINER_ID": "container_1"}, {"DATABRICKS_RUNTIME_VERSION": "16.4"}):
+        assert not may_do_without_spark(config, environment)
+    assert not may_do_without_spark(replace(config, spark_when_idle=True), {})

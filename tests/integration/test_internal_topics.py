@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Dict, Iterator
 
 import pytest
@@ -14,8 +13,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.kafka.compacted_topic import InternalTopic
 from mirror_lib.kafka.offsets import first_records
 from tests.integration.conftest import Names
-from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.readers import read_topic
+from tests.lab.brokers import KafkaBroker
 
 CODECS = pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 
@@ -109,33 +107,6 @@ def test_a_topic_that_is_not_there_is_empty_and_is_not_created_by_looking(
         assert topic.latest() == {}
         topic.append([(b"key", b"value")])
         assert topic.latest() == {b"key": b"value"}
-
-
-@pytest.mark.long
-def test_a_cluster_that_stops_answering_is_an_error_and_never_an_empty_topic(tmp_path: Path) -> None:
-    with clusters(["backup"], tmp_path) as (broker,):
-        config = ClusterConfig("backup", {"bootstrap.servers": broker.bootstrap})
-        name = broker.create_topic("A.checkpoints.internal", cleanup_policy="compact")
-        with InternalTopic(config, name, 1, answer_seconds=3) as topic:
-            topic.append([(b"key", b"1")])
-            broker.kill()
-            with pytest.raises(ClusterError):
-                topic.latest()
-            with pytest.raises(ClusterError, match=f"cannot write {name}"):
-                topic.append([(b"key", b"2")])
-            broker.restart()
-            assert topic.latest() == {b"key": b"1"}
-            topic.append([(b"key", b"3")])
-            assert topic.latest() == {b"key": b"3"}
-        with InternalTopic(config, name, 1) as topic:
-            topic.append([(b"key", b"4")])
-            broker.kill()
-            broker.start(wait=False)
-            topic.append([(b"other", b"5"), (b"key", b"6")])
-            assert [record.value for record in read_topic(broker, name)[0].values()] == [b"1", b"3", b"4", b"5", b"6"]
-        broker.kill()
-        with pytest.raises(ClusterError, match="cannot reach the cluster backup"):
-            InternalTopic(config, name, 1, answer_seconds=1).latest()
 
 
 def test_an_offset_without_a_record_has_no_time_and_one_that_expired_has_that_of_the_first_left(

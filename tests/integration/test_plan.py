@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any, Iterator, List
 
 import pytest
 
-from mirror_lib.cli import main
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
+from tests.integration.conftest import Command, Names
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
 from tests.lab.group_lab import commit
@@ -54,7 +54,7 @@ class Mirrored:
 
 @pytest.fixture
 def mirrored(
-    source_cluster: KafkaBroker, target_cluster: KafkaBroker, tmp_path: Path, topic_name: Callable[[str], str]
+    source_cluster: KafkaBroker, target_cluster: KafkaBroker, tmp_path: Path, topic_name: Names
 ) -> Mirrored:
     made = Mirrored(source_cluster, target_cluster, tmp_path, topic_name("team").replace("-", ""))
     topic = source_cluster.create_topic(f"{made.team}.orders", 1, retention_ms="99999999999", segment_ms="7000000")
@@ -63,21 +63,14 @@ def mirrored(
     return made
 
 
-@pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command that must succeed; its standard output."""
-
-    def run(*arguments: str) -> str:
-        capsys.readouterr()
-        assert main(list(arguments)) == 0
-        return capsys.readouterr().out
-
-    return run
-
-
-def test_plan_changes_nothing_and_after_a_run_nothing_is_left(
-    mirrored: Mirrored, shown: Callable[..., str]
+def test_plan_changes_nothing_after_a_run_nothing_is_left_and_it_is_refused_where_a_run_would_be(
+    mirrored: Mirrored, command: Command
 ) -> None:
+    def shown(*words: str) -> str:
+        done = command(*words)
+        assert done.code == 0, done.err
+        return done.out
+
     topic, group, config = f"{mirrored.team}.orders", f"{mirrored.team}-app", mirrored.config
     remote, checkpoints = f"{topic}.from-{mirrored.alias}", f"{mirrored.alias}.checkpoints.internal"
     before = mirrored.everything()
@@ -96,37 +89,18 @@ def test_plan_changes_nothing_and_after_a_run_nothing_is_left(
     copied = read_topic(mirrored.target, remote)
     assert differences(read_topic(mirrored.source, topic), copied) == []
     *_, target = mirrored.everything()[3:]
-    assert target[group] == {(remote, 0): target[group][(remote, 0)]} and target[group][(remote, 0)].offset == 8
+    assert {place: each.offset for place, each in target[group].items()} == {(remote, 0): 8}
     assert json.loads(shown("plan", config, "--json"))["changes"] == {}
     lines = shown("plan", config).splitlines()
-    assert lines[-1] == f"{mirrored.alias}->backup: nothing would change; it copies 1 topic"
     assert f"     {group}" in lines and not [line for line in lines if line.startswith(("  +", "  ~", "  -"))]
     assert checkpoints in shown("plan", config, "--all")
 
-
-def test_plan_is_refused_where_a_run_would_be(mirrored: Mirrored, capsys: pytest.CaptureFixture[str]) -> None:
-    """By what the state folder recorded: another cluster under the same alias, and another partitioning mode."""
-    path = Path(mirrored.config)
-    copied, here, there = path.read_text(), mirrored.source.bootstrap, mirrored.target.bootstrap
-    assert main(["run", mirrored.config, "--once"]) == main(["plan", mirrored.config]) == 0
+    # By what the state folder recorded: another cluster under the same alias, and another partitioning mode.
+    path, here, there = Path(config), mirrored.source.bootstrap, mirrored.target.bootstrap
+    copied = path.read_text()
     swapped = copied.replace(here, "elsewhere").replace(there, here).replace("elsewhere", there)
     repartitioned = copied.replace(QUIET, f"{QUIET}    partitioner: key\n")
     for changed, code in ((swapped, "MIR-304"), (repartitioned, "MIR-317")):
         path.write_text(changed)
-        capsys.readouterr()
-        assert main(["plan", mirrored.config]) == 3
-        assert code in capsys.readouterr().err
-
-
-def test_rule_on_topics_and_groups_that_do_not_exist_is_named(mirrored: Mirrored, shown: Callable[..., str]) -> None:
-    config, team, flow = mirrored.config, mirrored.team, f"{mirrored.alias}->backup"
-    reason = f"hr is not a team of ours (house_rules:TeamTopics) (topic.filter.class, {config}:11)"
-    absent = f"; {mirrored.alias} has no such topic now"
-    assert shown("plan", config, "--topic", "hr.people") == f"{flow}: topic hr.people: not copied: {reason}{absent}\n"
-    nobody = json.loads(shown("plan", config, "--group", f"{team}-absent", "--json"))
-    assert (nobody["exists"], nobody["taken"], nobody["key"]) == (False, False, "")
-    assert nobody["verdict"] == "not translated: no committed offset on a topic that is copied"
-    other = json.loads(shown("plan", config, "--group", "hr-app", "--json"))
-    assert (other["key"], other["verdict"]) == (
-        "group.filter.class", "not translated: of another team (house_rules:TeamGroups)",
-    )  # fmt: skip
+        refused = command("plan", config)
+        assert refused.code == 3 and code in refused.err

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.cli import main
 from mirror_lib.errors import RefusedError
+from tests.integration.conftest import Command
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.flow_lab import NOON
 from tests.lab.one_flow import NewFlow, OneFlow
@@ -26,9 +25,7 @@ RECORDS = 3000
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("rows", settings={"engine": "records"})
-    flow.fill(RECORDS)
-    return flow
+    return new_flow("rows", settings={"engine": "records"}, records=RECORDS)
 
 
 FAILS_WITHOUT_VALUE = {"select": "\"*, if(value is null, raise_error('no value'), value) as value\""}
@@ -52,21 +49,9 @@ def without_value(flow: OneFlow) -> List[Tuple[str, str]]:
     return sorted((str(n), str(at)) for n, log in flow.original().items() for at, r in log.items() if r.value is None)
 
 
-@pytest.mark.long
-def test_run_whose_worker_is_killed_goes_on_and_its_copy_is_exact(spark: SparkSession, flow: OneFlow) -> None:
-    crash = CrashPoint(*MID_TASK, flow.directory / "died")
-    assert run_mirror(flow.config, crash=crash) == 0
-    assert crash.reached
-    assert flow.copies() == RECORDS * flow.partitions
-    flow.fill(200)
-    assert flow.run(spark).error is None
-    flow.assert_exact(spark)
-    assert flow.false_origins() == []
-
-
 @pytest.mark.parametrize("worker_killed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_filtered_records_are_counted_once_whatever_is_killed(
-    spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str], worker_killed: bool
+    spark: SparkSession, flow: OneFlow, command: Command, worker_killed: bool
 ) -> None:
     """A marker of a transaction is no record. What a killed run did not commit, the next one counts."""
     flow.settings["where"] = "length(value) > 0"
@@ -77,12 +62,11 @@ def test_filtered_records_are_counted_once_whatever_is_killed(
         producer.produce(flow.topic, value, partition=0, timestamp=NOON)
         producer.commit_transaction(30)
     crash = CrashPoint(*MID_TASK, flow.directory / "died")
-    assert (run_mirror(flow.config, crash=crash) if worker_killed else main(["run", str(flow.config), "--once"])) == 0
+    assert (run_mirror(flow.config, crash=crash) if worker_killed else command("run", flow.config, "--once").code) == 0
     assert crash.reached == worker_killed
-    capsys.readouterr()
     before = sum(not value for value in values_of(flow))
-    main(["status", str(flow.config), "--json"])
-    assert json.loads(capsys.readouterr().out)["run"]["filtered"] == before
+    (status,) = command("status", flow.config, "--json").documents
+    assert status["run"]["filtered"] == before
     flow.fill(200)
     assert run_mirror(flow.config, crash=CrashPoint(ENGINE, "after", 1, flow.directory / "died again")) == -9
     values = values_of(flow)
@@ -99,17 +83,9 @@ def test_values_that_differ_each_time_are_copied_once_whatever_is_killed(
     flow.settings["provenance"] = "on" if provenance else "off"
     assert run_mirror(flow.config, crash=CrashPoint(ENGINE, "after", 1, flow.directory / "died")) == -9
     assert flow.copies() == RECORDS * flow.partitions
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert flow.copies() == (1 if provenance else 2) * RECORDS * flow.partitions
     assert not provenance or flow.false_origins() == []
-
-
-@pytest.mark.long
-def test_place_that_differs_each_time_is_refused(spark: SparkSession, flow: OneFlow) -> None:
-    flow.settings.update({"partitioner": "key", "select": "\"*, cast(rand() as string) as key\""})
-    error = flow.run(spark).error
-    assert isinstance(error, RefusedError) and "rand()" in str(error)
-    assert flow.copies() == 0
 
 
 def test_remote_topic_with_records_of_somebody_else_is_refused(spark: SparkSession, flow: OneFlow) -> None:
@@ -126,7 +102,7 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     crash = CrashPoint(ENGINE, "after", 1, flow.directory / "died")
     assert run_mirror(flow.config, crash=crash) == -9
     assert origins(letters_of(flow)) == without_value(flow)
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     kept = {n: [each for each in log.values() if each.value is not None] for n, log in flow.original().items()}
     assert {n: list(log.values()) for n, log in flow.remote().items()} == kept
     dead_letters = letters_of(flow)
@@ -134,7 +110,7 @@ def test_record_that_cannot_be_changed_is_a_dead_letter_once(spark: SparkSession
     assert all(each.value is None and each.headers[-2][0] == "mirror.error" for each in dead_letters)
     # What is in the ledger is not read again: neither is it by a run that finds more of them.
     flow.fill(50)
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert origins(letters_of(flow)) == without_value(flow)
 
 
@@ -147,9 +123,9 @@ def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_t
     # The rest has to be read, under ids that are written down before anything is appended.
     crash = CrashPoint(*MID_TASK, flow.directory / "died", "kill driver")
     assert run_mirror(flow.config, crash=crash) == -9
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     flow.fill(100)
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     every = [record for log in flow.original().values() for record in log.values()]
     copies = [record for log in flow.remote().values() for record in log.values()]
     assert set(copies) == set(every)
@@ -157,12 +133,13 @@ def test_flow_without_a_fence_copies_all_into_a_remote_topic_that_others_write_t
 
 @pytest.mark.long
 def test_verify_tells_what_was_left_out_because_it_could_not_be_changed(
-    spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, flow: OneFlow, command: Command
 ) -> None:
     flow.settings.update({**FAILS_WITHOUT_VALUE, "on.error": "skip"})
-    assert flow.run(spark).error is None
-    assert main(["verify", str(flow.config), "--json"]) == 0
-    (topic,) = json.loads(capsys.readouterr().out)["topics"]
+    flow.copy(spark)
+    verified = command("verify", flow.config, "--json")
+    (topic,) = verified.documents[0]["topics"]
+    assert verified.code == 0
     missing = {n: [at for at, each in log.items() if each.value is None] for n, log in flow.original().items()}
     skipped = {each["partition"]: each["left_out"] for each in topic["partitions"]}
     assert {n: each["offsets"] for n, each in skipped.items()} == {n: len(missing[n]) for n in missing}

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import pytest
 from confluent_kafka import Producer
 
-from mirror_lib.cli import main
 from mirror_lib.config.loader import load
-from mirror_lib.copy_job import run_flows
 from mirror_lib.errors import RefusedError
 from mirror_lib.groups.position_formats import TopicPosition
 from mirror_lib.groups.positions import translate_positions
-from mirror_lib.metrics import FlowMetrics
+from tests.integration.conftest import Command
 from tests.lab.brokers import KafkaBroker
 from tests.lab.crash import CrashPoint, run_mirror
 from tests.lab.group_lab import commit, committed
@@ -76,11 +72,11 @@ def test_keyed_copy_is_exact_after_its_driver_died_in_a_task_and_after_its_ledge
     assert run_mirror(flow.config, crash=crash) == -9
     assert crash.reached
     flow.fill(100)
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert_placed_once_and_in_order(flow)
     shutil.rmtree(flow.state)
     flow.fill(100)
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert_placed_once_and_in_order(flow)
 
 
@@ -89,10 +85,10 @@ def test_keyed_flow_that_begins_at_latest_copies_what_comes_and_refuses_a_topic_
     spark: SparkSession, flow: OneFlow
 ) -> None:
     flow.settings["consumer.auto.offset.reset"] = "latest"
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert flow.copies() == 0
     flow.fill(50)
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert flow.copies() == 50 * flow.partitions
     flow.create_source_anew(200)
     error = flow.run(spark).error
@@ -101,33 +97,19 @@ def test_keyed_flow_that_begins_at_latest_copies_what_comes_and_refuses_a_topic_
 
 
 @pytest.mark.long
-def test_micro_batches_say_how_much_is_left(spark: SparkSession, flow: OneFlow) -> None:
-    seen: List[FlowMetrics] = []
-    config = load(str(flow.config))
-    (outcome,) = run_flows(config, config.flows, spark, seen.append, threading.Event())
-    assert outcome.error is None
-    copied = 0
-    for each in seen:
-        copied += each.records
-        assert copied + each.behind_records == RECORDS * flow.partitions
-        assert each.waiting == ("copying" if each.behind_records else "waiting for records")
-    assert (seen[-1].records, seen[-1].waiting) == (0, "waiting for records")  # the run's last look found nothing
-
-
-@pytest.mark.long
 def test_group_is_told_to_start_by_time_and_moved_by_no_command(
-    spark: SparkSession, flow: OneFlow, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, flow: OneFlow, command: Command
 ) -> None:
     flow.settings["sync.group.offsets.enabled"] = "true"
     group, config, places = f"{flow.topic}-readers", str(flow.config), range(flow.partitions)
     for number in places:
         commit(flow.source, group, flow.topic, 10 * number, number)
 
-    def said(*arguments: str) -> Tuple[int, Dict[str, Any]]:
-        code = main([*arguments, "--json"])
-        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+    def said(*words: str) -> Tuple[int, Dict[str, Any]]:
+        done = command(*words, "--json")
+        return done.code, done.documents[-1]
 
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     code, plan = said("groups", "plan", config, "--group", group)
     rows = [(each["offset"], each["to_offset"], each["verdict"]) for each in plan["positions"]]
     assert (code, rows) == (0, [(10 * number, None, "repartitioned") for number in places])
@@ -142,9 +124,8 @@ def test_group_is_told_to_start_by_time_and_moved_by_no_command(
     (gate,) = [each for each in ready["gates"] if each["code"] == "groups"]
     assert (gate["level"], gate["detail"]) == ("blocking", "repartitioned") and "--leave-groups" in gate["remedy"]
     quick = ("--quiet-seconds", "1", "--wait-seconds", "20")
-    assert main(["cutover", "run", config, *quick, "--execute"]) == 3
-    refused = capsys.readouterr().err
-    assert "MIR-335" in refused and "--leave-groups" in refused and "--to-datetime" in refused
+    refused = command("cutover", "run", config, *quick, "--execute")
+    assert refused.code == 3 and "MIR-335" in refused.err and "--to-datetime" in refused.err
     assert said("failover", config)[1]["repartitioned"] is True
     answers = translate_positions(spark, load(config), load(config).flows[0], [TopicPosition(flow.topic, 0, 10)])
     assert [(each.remote_offset, each.verdict) for each in answers] == [(None, "repartitioned")]
@@ -164,5 +145,5 @@ def test_micro_batches_smaller_than_that_of_a_dead_driver_are_exact_whatever_is_
     flow.settings["max.bytes.per.second"] = 200_000
     assert run_mirror(flow.config, crash=CrashPoint(settled, "after", 3, flow.directory / "second")) == -9
     flow.settings.pop("max.bytes.per.second")
-    assert flow.run(spark).error is None
+    flow.copy(spark)
     assert_placed_once_and_in_order(flow)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any, Callable, Iterator, List
+from typing import Any, Iterator, List
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -12,10 +12,10 @@ from mirror_lib.errors import RefusedError
 from mirror_lib.facts import NewTopic, OffsetRange, readable
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.topics.remote_topics import _refuses_tiers, apply_plan, plan_flow
+from tests.integration.conftest import Names
 from tests.lab.brokers import KafkaBroker
 
 NO_LIMIT = "9223372036854775807"
-Names = Callable[[str], str]
 
 
 def connect(alias: str, broker: KafkaBroker) -> KafkaCluster:
@@ -140,64 +140,10 @@ def test_a_refused_remote_topic_is_skipped_with_the_brokers_reason_and_the_other
     ]
 
 
-def test_a_replication_factor_that_one_broker_cannot_hold_is_blocked_as_the_broker_would_refuse_it(
-    source: KafkaCluster, target: KafkaCluster, topic_name: Names
-) -> None:
-    name = topic_name("orders")
-    source.create_topics([NewTopic(name, 1, 1)])
-    plan = plan_flow(flow(name, replication_factor=2), source, target)
-    assert "replication.factor 2: backup has 1 broker;" in plan.blocked[0].reason
-    refused = target.create_topics([NewTopic(f"primary.{name}", 1, 2)])
-    assert (refused[f"primary.{name}"] or "").startswith("INVALID_REPLICATION_FACTOR")
-    # -1 leaves it to the broker.
-    assert apply_plan(plan_flow(flow(name, replication_factor=-1), source, target), target).blocked == ()
-
-
 def test_an_identity_flow_onto_the_same_cluster_is_refused(source: KafkaCluster, topic_name: Names) -> None:
     source.create_topics([NewTopic(topic_name("orders"), 1, 1)])
     with pytest.raises(RefusedError, match="same cluster"):
         plan_flow(flow(".*", replication_policy=IDENTITY_POLICY), source, source)
-
-
-def test_a_recreated_topic_has_another_id(target: KafkaCluster, target_cluster: KafkaBroker, topic_name: Names) -> None:
-    name = topic_name("orders")
-    target.create_topics([NewTopic(name, 1, 1)])
-    first = target.topics()[name].topic_id
-    target_cluster.delete_topic(name)
-    target.create_topics([NewTopic(name, 1, 1)])
-    assert target.topics()[name].topic_id not in ("", first)
-
-
-def test_single_configs_are_set_and_deleted_and_the_others_stay(target: KafkaCluster, topic_name: Names) -> None:
-    # The broker's own setting shows where the topic's is deleted: the lab's brokers keep records for ever.
-    name = topic_name("orders")
-    target.create_topics([NewTopic(name, 1, 1, {"retention.ms": "1000", "segment.ms": "2000"})])
-    assert target.alter_topic_configs({name: {"retention.ms": None, "max.message.bytes": "3000"}}) == {name: None}
-    found = readable(target.topic_configs([name], ["retention.ms", "segment.ms", "max.message.bytes"]))[name]
-    assert {key: (entry.value, entry.is_default) for key, entry in found.items()} == {
-        "retention.ms": ("-1", False), "segment.ms": ("2000", False), "max.message.bytes": ("3000", False),
-    }  # fmt: skip
-    assert "Not a number" in (target.alter_topic_configs({name: {"segment.ms": "soon"}})[name] or "")
-
-
-def test_the_end_is_before_an_open_transaction_for_read_committed_only(
-    source: KafkaCluster, source_cluster: KafkaBroker, topic_name: Names
-) -> None:
-    name = topic_name("orders")
-    source.create_topics([NewTopic(name, 2, 1)])
-    assert write(source_cluster.bootstrap, name, timestamp=1) == ""
-    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "transactional.id": name})
-    producer.init_transactions(20)
-    producer.begin_transaction()
-    producer.produce(name, b"not yet", partition=0)
-    producer.flush(20)
-    both = [(name, 0), (name, 1)]
-    assert source.offsets(both, "read_committed") == {(name, 0): OffsetRange(0, 1), (name, 1): OffsetRange(0, 0)}
-    assert source.offsets(both, "read_uncommitted") == {(name, 0): OffsetRange(0, 2), (name, 1): OffsetRange(0, 0)}
-    producer.abort_transaction(20)
-    # The marker is written shortly after the coordinator has promised it.
-    while source.offsets(both[:1], "read_committed") != {(name, 0): OffsetRange(0, 3)}:
-        time.sleep(0.05)
 
 
 def test_offsets_of_unknown_partitions_are_left_out_and_named(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Iterator, List
 
 import pytest
 
 from mirror_lib.cli import main
 from mirror_lib.report.page import page as rendered
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.chromium import CHROMIUM, Page, chromium
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.sample_report import ATTACKS, flow_report, hostile_report, mirror_report
@@ -32,7 +32,7 @@ def column(browser: Page, place: int, noun: str = "topic") -> List[str]:
 
 
 def test_report_of_a_real_run(
-    ground: Ground, topic_name: Callable[[str], str], browser: Page, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ground: Ground, topic_name: Names, browser: Page, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab = FlowLab(*ground, topic_name("report"))
     for number in range(12):

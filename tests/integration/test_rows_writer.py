@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Sequence, Union
+from typing import TYPE_CHECKING, Dict, Iterator, List
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
-from mirror_lib.kafka.connection import Disconnected
-from mirror_lib.kafka.fetcher import log_ends
 from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.stage import append_rows
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport, RowWriter
+from tests.integration.conftest import Names
 from tests.lab.arrow_rows import with_columns
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.readers import lies, origin_of, read_topic
-from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of, syncs_of, with_lanes
-from tests.lab.stops import stop_of
+from tests.lab.row_plans import arrow_of, lanes_of, next_plan, plan_of, rows_of, syncs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,10 +27,7 @@ EARLY = "offset < 100"
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("rows", settings={"engine": "records"})
-    flow.fill(RECORDS)
-    flow.create_remote_topic()
-    return flow
+    return new_flow("rows", settings={"engine": "records"}, records=RECORDS, remote=True)
 
 
 def attempt(flow: OneFlow, spark: SparkSession, plan: RowsPlan, retried: bool = False, **change: str) -> RowsReport:
@@ -74,14 +67,6 @@ def test_what_an_interrupted_attempt_wrote_is_found_and_without_origins_written_
     assert flow.copies() == 2 * 3 * RECORDS
 
 
-def test_rows_that_are_left_out_are_gaps(flow: OneFlow, spark: SparkSession) -> None:
-    lanes = lanes_of([attempt(flow, spark, plan_of(flow, RECORDS), where="offset % 3 = 1")])
-    assert [(lane.part.records, lane.part.position) for lane in lanes] == [(RECORDS // 3, RECORDS)] * 3
-    kept = {n: [record for at, record in log.items() if at % 3 == 1] for n, log in flow.original().items()}
-    assert {n: list(log.values()) for n, log in flow.remote().items()} == kept
-    assert lies(syncs_of(lanes), flow.original(), flow.remote()) == []
-
-
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_task_whose_driver_was_overtaken_is_refused(flow: OneFlow, spark: SparkSession, exactly_once: bool) -> None:
     plan = plan_of(flow, RECORDS, exactly_once)
@@ -98,90 +83,9 @@ def test_task_whose_driver_was_overtaken_is_refused(flow: OneFlow, spark: SparkS
     assert (flow.differences() == []) == exactly_once
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "by"), [("source_offset", 1000), ("source_partition", 7)])
-def test_rows_that_say_another_origin_than_theirs_are_told_and_not_lost(
-    flow: OneFlow, spark: SparkSession, name: str, by: int
-) -> None:
-    plan = plan_of(flow, RECORDS)
-    (rows,) = arrow_of(rows_of(flow, spark, plan, where="partition = 0"), RECORDS)
-    other = [cell + by for cell in rows.column(name).to_pylist()]
-    report = RowWriter(plan, 0, False).run([changed_cells(rows, **{name: other})])
-    (reported,) = report.failed
-    assert reported[0][0] == flow.topic and not report.lanes
-    assert flow.copies() == 0
-
-
-@pytest.mark.long
-def test_topic_that_was_created_anew_is_another_one_by_its_id_and_by_its_origins(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    shared = with_lanes(plan_of(flow, RECORDS, source_ids={flow.topic: flow.source_topic_id()}), shared=True)
-    attempt(flow, spark, shared)
-    flow.create_source_anew(RECORDS)
-    assert attempt(flow, spark, shared).broken and flow.copies() == 3 * RECORDS
-    lanes = lanes_of([attempt(flow, spark, with_lanes(plan_of(flow, RECORDS), shared=True))])
-    assert [(lane.part.recovered, lane.part.records) for lane in lanes] == [(0, RECORDS)] * 3
-    alone = attempt(flow, spark, plan_of(flow, RECORDS))
-    assert len(stopped(alone)) == 3 and all(stop_of(lane.part).refused for lane in alone.lanes)
-
-
-@pytest.mark.long
-def test_records_of_all_sizes_are_copied(flow: OneFlow, spark: SparkSession) -> None:
-    producer = Producer({"bootstrap.servers": flow.source.bootstrap, "log_level": 0})
-    trace: Dict[str, Union[str, bytes, None]] = {"n": None, "trace": os.urandom(900_000)}
-    for partition in range(flow.partitions):
-        producer.produce(flow.topic, b"", b"0", partition, headers=trace)
-        producer.produce(flow.topic, os.urandom(900_000), b"1", partition)
-    assert producer.flush(30) == 0
-    flow.written += 2
-    flow.fill(100)
-    plan = plan_of(flow, flow.written)
-    lanes = lanes_of(append_rows(rows_of(flow, spark, plan).coalesce(2), plan))
-    assert sum(lane.part.records for lane in lanes) == 3 * flow.written
-    assert flow.differences() == [] and flow.false_origins() == []
-
-
-@pytest.mark.long
-def test_line_that_breaks_behind_a_fence_is_no_takeover(
-    flow: OneFlow, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = plan_of(flow, 50)
-    plan = with_lanes(next_plan(plan, lanes_of([attempt(flow, spark, plan)]), RECORDS), sequence=None)
-    breaks = [Disconnected("the line is cut")]
-
-    def required_ends(*given: Any) -> Any:
-        if breaks:
-            raise breaks.pop()
-        return log_ends(*given)
-
-    monkeypatch.setattr("mirror_lib.rows.partition.required_ends", required_ends)
-    broken = attempt(flow, spark, plan)
-    assert broken.broken and not broken.fenced
-    known = {(lane.remote, lane.source): lane.producer for lane in broken.lanes}
-    lanes = {key: replace(lane, producer=known.get(key, lane.producer)) for key, lane in plan.lanes.items()}
-    whole = attempt(flow, spark, replace(plan, lanes=lanes))
-    assert not (whole.broken or whole.fenced)
-    assert flow.differences() == []
-
-
-@pytest.mark.long
-def test_lane_is_fenced_again_behind_old_records_and_goes_on(flow: OneFlow, spark: SparkSession) -> None:
-    plan = plan_of(flow, 50)
-    first = lanes_of([attempt(flow, spark, plan)])
-    young = lanes_of([attempt(flow, spark, replace(next_plan(plan, first, 100), epoch_kept_seconds=1e12))])
-    old = lanes_of([attempt(flow, spark, next_plan(plan, young, 150))])
-    # The records are of 2023: a marker with the present time keeps the lane's epoch known.
-    assert [lane.part.downstream_offset for lane in young] == [one.part.downstream_offset + 50 for one in first]
-    assert [lane.part.downstream_offset for lane in old] == [one.part.downstream_offset + 51 for one in young]
-    last = lanes_of([attempt(flow, spark, next_plan(plan, old, RECORDS))])
-    assert [lane.part.records for lane in last] == [150] * 3
-    assert flow.differences() == []
-
-
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_dead_letters_of_several_partitions_lie_in_one_once_each(
-    flow: OneFlow, spark: SparkSession, topic_name: Callable[[str], str], exactly_once: bool
+    flow: OneFlow, spark: SparkSession, topic_name: Names, exactly_once: bool
 ) -> None:
     """Also where no lane has a transactional id: two producers that a broker takes for one would lose records."""
     dead = (flow.target.create_topic(topic_name("dead"), 1, retention_ms="-1"), 0)
@@ -208,9 +112,6 @@ def in_dead_letters(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
     bad = [failure is not None for failure in rows.column("failure").to_pylist()]
     topics = [topic if each else name for each, name in zip(bad, rows.column("remote_topic").to_pylist())]
     numbers = [0 if each else number for each, number in zip(bad, rows.column("remote_partition").to_pylist())]
-    return changed_cells(rows, remote_topic=topics, remote_partition=numbers)
-
-
-def changed_cells(rows: pa.RecordBatch, **columns: Sequence[Any]) -> pa.RecordBatch:
+    columns = {"remote_topic": topics, "remote_partition": numbers}
     given = {name: pa.array(cells, rows.schema.field(name).type) for name, cells in columns.items()}
     return with_columns(rows, **given)

@@ -19,9 +19,7 @@ HEADING = "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME 
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("seen", trigger="1 second")
-    flow.fill(1_000)
-    return flow
+    return new_flow("seen", trigger="1 second", records=1_000)
 
 
 def table_of(running: Terminal) -> List[str]:

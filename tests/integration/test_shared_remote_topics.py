@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import Callable, Dict, FrozenSet
+from typing import Dict, FrozenSet
 
 import pytest
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import TaskPlan, TaskReport
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.one_flow import NewFlow, OneFlow
 from tests.lab.one_lane import next_plan, task_plans
@@ -27,10 +27,7 @@ Ids = Dict[int, FrozenSet[int]]
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("shared")
-    flow.fill(RECORDS)
-    flow.create_remote_topic()
-    return flow
+    return new_flow("shared", records=RECORDS, remote=True)
 
 
 def first_plan(flow: OneFlow, exactly_once: bool = True) -> TaskPlan:
@@ -83,7 +80,7 @@ def test_records_of_a_dead_life_whose_ids_are_not_known_would_be_doubled(flow: O
 
 
 def test_flow_that_lost_its_ledger_knows_its_own_records_by_the_ids_it_wrote_down(
-    ground: Ground, topic_name: Callable[[str], str]
+    ground: Ground, topic_name: Names
 ) -> None:
     # Without transactional ids each life is given other producer ids.
     lab = FlowLab(*ground, topic_name("shared"), {"shared.remote.topics": "true", "delivery": "at-least-once"})
@@ -98,7 +95,7 @@ def test_flow_that_lost_its_ledger_knows_its_own_records_by_the_ids_it_wrote_dow
 
 
 def test_flow_whose_place_has_left_the_remote_topic_is_told_how_to_go_on_and_does(
-    ground: Ground, topic_name: Callable[[str], str]
+    ground: Ground, topic_name: Names
 ) -> None:
     lab = FlowLab(*ground, topic_name("shared"), {"shared.remote.topics": "true"})
     lab.create("orders")
@@ -116,19 +113,3 @@ def test_flow_whose_place_has_left_the_remote_topic_is_told_how_to_go_on_and_doe
     assert [row for row in lab.incidents() if row[0] == "copied again"] == [("copied again", "orders", 0, 50, -1)]
     lab.write("orders", values(5, "last"))
     assert lab.copy(on_data_loss="fail").records == 5
-
-
-def test_place_that_has_left_the_remote_topic_is_no_matter_where_the_source_has_nothing_more(flow: OneFlow) -> None:
-    plan = first_plan(flow)
-    begun = copy_lanes(plan, 0)
-    known = replace(plan, known_ids=ids(begun))
-    done = copy_lanes(next_plan(known, begun, flow.written), 0)
-    for part in done.partitions:
-        flow.target.write(flow.remote_topic, b"of another flow", partition=part.partition)
-        flow.target.expire(flow.remote_topic, {part.partition: part.downstream_offset + 1})
-    stands = next_plan(known, done, flow.written)
-    anew = replace(stands, producers={}, tasks=tuple(replace(task, sequence=None) for task in stands.tasks))
-    looked = copy_lanes(anew, 0)
-    assert [part.stopped for part in looked.partitions] == [None] * flow.partitions
-    flow.fill(50)
-    assert copy_lanes(next_plan(anew, looked, flow.written), 0).records == flow.copies() == 50 * flow.partitions

@@ -23,9 +23,7 @@ SECONDS = 240.0
 
 @pytest.fixture
 def flow(new_flow: NewFlow) -> OneFlow:
-    flow = new_flow("slots", settings={"tasks.max": 2}, trigger="1 second")
-    flow.fill(100)
-    return flow
+    return new_flow("slots", settings={"tasks.max": 2}, trigger="1 second", records=100)
 
 
 def progress(flow: OneFlow) -> List[Dict[str, object]]:

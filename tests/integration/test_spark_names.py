@@ -1,4 +1,4 @@
-"""What Spark shows of the mirror and prints: names of its jobs, input rows, patterns as Java reads them, no noise."""
+"""What Spark shows of the mirror and prints: names of its jobs, input rows, patterns as Java reads them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Set, cast
+from typing import TYPE_CHECKING, Any, List, Set
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.utils import IllegalArgumentException  # type: ignore[attr-defined]  # Spark 3.3 has no pyspark.errors
 
-from mirror_lib.replication.query import InputRows
-from mirror_lib.spark.jobs import named
 from mirror_lib.topics.filters import first_match
 from tests.lab.one_flow import NewFlow
 from tests.lab.submitted import submit
@@ -32,22 +30,9 @@ def jobs(spark: SparkSession) -> Set[str]:
 
 
 def test_jobs_of_a_run_say_what_they_are_for(spark: SparkSession, new_flow: NewFlow) -> None:
-    flow = new_flow("jobs")
-    flow.fill(50)
-    assert flow.run(spark).error is None
+    flow = new_flow("jobs", records=50)
+    flow.copy(spark)
     assert {"warm-up", "source->target: copy, cycle 1", "source->target: ledger"} <= jobs(spark)
-
-
-def test_name_ends_with_its_block_and_the_outer_one_may_stay(spark: SparkSession) -> None:
-    before = spark.sparkContext.getLocalProperty("spark.job.description")
-    with named(spark, "A->B: outer"):
-        with named(spark, "inner", again=False):
-            assert spark.sparkContext.getLocalProperty("spark.job.description") == "A->B: outer"
-        with named(spark, "A->B: inner"):
-            spark.range(3).collect()
-        assert spark.sparkContext.getLocalProperty("spark.job.description") == "A->B: outer"
-    assert spark.sparkContext.getLocalProperty("spark.job.description") == before
-    assert "A->B: inner" in jobs(spark)
 
 
 @pytest.mark.parametrize("pattern", [*ALIKE, "a|b"])
@@ -76,8 +61,7 @@ def input_rows(folder: Path) -> List[int]:
 
 @pytest.mark.long
 def test_log_of_events_has_the_copied_records_as_input_rows(spark: SparkSession, new_flow: NewFlow) -> None:
-    flow = new_flow("input")
-    flow.fill(200)
+    flow = new_flow("input", records=200)
     events = flow.directory / "events"
     events.mkdir()
     logged = {"enabled": "true", "compress": "false", "dir": events.as_uri()}
@@ -86,20 +70,6 @@ def test_log_of_events_has_the_copied_records_as_input_rows(spark: SparkSession,
     assert ended.code == 0, ended.text
     flow.assert_exact(spark)
     assert sum(input_rows(events)) == flow.everything
-
-
-def test_spark_that_lacks_the_private_parts_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    class Fork:
-        @property
-        def streams(self) -> object:
-            raise RuntimeError("StreamExecution has no lastExecution")
-
-    rows = InputRows(cast("SparkSession", Fork()))
-    rows.add("query", 1)
-    rows.add("query", 1)
-    (warned,) = caplog.records
-    assert warned.levelname == "WARNING" and "lastExecution" in warned.getMessage()
-    assert rows.count("query") is None
 
 
 PROGRAM = """\

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 import pytest
 
-from tests.integration.conftest import Ground
+from tests.integration.conftest import Ground, Names
 from tests.lab.flow_lab import FlowLab, values
 from tests.lab.group_lab import commit
 
@@ -14,7 +14,7 @@ AT_20 = "2023-11-14T22:13:20.020Z"  # the time of record 20 of a lab's topic
 
 
 @pytest.fixture
-def lab(ground: Ground, topic_name: Callable[[str], str]) -> FlowLab:
+def lab(ground: Ground, topic_name: Names) -> FlowLab:
     made = FlowLab(*ground, topic_name("starts"))
     made.create("orders", 2, retention_ms="-1")
     for partition in (0, 1):

@@ -609,13 +609,6 @@ def nothing(_: CopiedTopic) -> List[LedgerRow]:
     return []
 
 
-def grown_later(topic: CopiedTopic) -> List[LedgerRow]:
-    """All of it was copied while the remote topic had one partition."""
-    names, ids = (topic.source.name, topic.remote_topic), (topic.source.topic_id, topic.remote_topic_id)
-    begun = [LedgerRow(*names, n, *ids, 0, 0, 10, 0, end, 16) for n, end in ((0, 10), (1, 6))]
-    return [LedgerRow(*names, -1, *ids, 0, 0, 0, 0, 0, 0), *begun]
-
-
 FIRST_LOST, LAST_LOST = offset_of(LOG0[0]), offset_of(ALL[0][-1])
 PLACED: Mapping[str, Case] = {
     "placed-equal": placed(LOG0, LOG1, records=16),
@@ -697,21 +690,6 @@ def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_know
     assert wrong(lab.verify(PLACED_UNKNOWN, by_key), PLACED_UNKNOWN) == {}
     lost = lab.verify({"placed-unknown": PLACED_UNKNOWN["placed-unknown"]}, by_key, shared_remote_topics=True)
     assert verdicts(lost, "placed-unknown") == ["not compared"]
-
-
-@pytest.mark.long
-def test_remote_topic_that_grew_is_compared_wherever_its_records_lie(lab: Lab) -> None:
-    case = placed([*TEN, *MORE[:-1], MORE[0]], [], rows=grown_later)
-    lab.plant({"placed-grown": case})
-    (copied,) = lab.copied({"placed-grown": case})
-    lab.append([replace(grown_later(copied)[0], remote_partition=1)])  # in a later commit
-
-    (topic,) = lab.verify({"placed-grown": case}, RecordChange(partitioner=KEY)).topics
-
-    place = partition_of_key(MORE[-1].key, 0, 2)
-    wanted = {(place, "lost", 5), (0, "doubled", 0)} if place else {(0, "lost", 5)}
-    assert {(d.partition, d.kind, d.upstream_offset) for d in topic.differences} == wanted
-    assert any("the remote topic grew" in sentence for sentence in unknown(topic))
 
 
 RANDOM = [replace(each, value=b"random") for each in TEN]

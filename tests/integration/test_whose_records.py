@@ -67,18 +67,3 @@ def test_logs_prove_where_a_run_without_its_state_resumes_or_stop_it(flow: OneFl
     flow.fill(20)
     assert flow.code(spark) == ""
     assert flow.differences_after({0: 150, 1: 150}) == []
-
-
-@pytest.mark.long
-def test_re_created_topic_is_refused_with_the_partitions_that_the_old_one_lacked(
-    flow: OneFlow, spark: SparkSession
-) -> None:
-    flow.fill(40)
-    assert flow.code(spark) == ""
-    flow.source.delete_topic(flow.topic)
-    flow.source.create_topic(flow.topic, 3, retention_ms="-1")
-    flow.partitions, flow.written = 3, 0
-    flow.fill(60)
-    copied = flow.copies()
-    assert flow.code(spark) == "MIR-316"
-    assert flow.copies() == copied

@@ -97,9 +97,9 @@ def test_plan_changes_nothing_after_a_run_nothing_is_left_and_it_is_refused_wher
 
     # By what the state folder recorded: another cluster under the same alias, and another partitioning mode.
     path, here, there = Path(config), mirrored.source.bootstrap, mirrored.target.bootstrap
-    copied = path.read_text()
-    swapped = copied.replace(here, "elsewhere").replace(there, here).replace("elsewhere", there)
-    repartitioned = copied.replace(QUIET, f"{QUIET}    partitioner: key\n")
+    text = path.read_text()
+    swapped = text.replace(here, "elsewhere").replace(there, here).replace("elsewhere", there)
+    repartitioned = text.replace(QUIET, f"{QUIET}    partitioner: key\n")
     for changed, code in ((swapped, "MIR-304"), (repartitioned, "MIR-317")):
         path.write_text(changed)
         refused = command("plan", config)

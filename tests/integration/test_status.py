@@ -72,8 +72,8 @@ def test_status_of_a_flow_before_and_after_its_runs(lab: FlowLab, command: Comma
     doctor = command("doctor", lab.config, "--no-spark", "--json").documents
     assert [each["level"] for each in doctor if each["code"] == "retention"] == ["warning"]
     # No Spark is started.
-    command = [sys.executable, "-X", "importtime", "-m", "mirror_lib.cli", "status", str(lab.config)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    python = [sys.executable, "-X", "importtime", "-m", "mirror_lib.cli", "status", str(lab.config)]
+    done = subprocess.run(python, capture_output=True, text=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert (done.returncode, done.stdout.count("\n") > 1) == (1, True)
     assert "pyspark" not in loaded and "deltalake" in loaded

@@ -93,7 +93,7 @@ soak: setup ## random faults under load for HOURS=1 (SEED=), then the verdict ov
 	@$(PY) -m tests.faults.soak
 
 bench: setup ## records/s on this machine, beside a Java loop
-	@ROUNDS=1 ENGINES="mirror loop" CASES="bytes100 bytes1000 json.zstd" RESULTS=.cache/bench/quick.json $(PY) -m tests.bench.mm2
+	@ROUNDS=1 ENGINES="mirror loop" CASES="bytes100 bytes1000 json.zstd" $(PY) -m tests.bench.mm2
 
 bench-mm2: setup ## the same topics through this mirror, MirrorMaker 2 and a Java loop: ROUNDS=, CASES=, ENGINES=, BIG=1
 	@$(PY) -m tests.bench.mm2

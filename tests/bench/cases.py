@@ -44,12 +44,10 @@ class Case:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether a part of the records is left out."""
         return self.change is not None and self.change.one_in > 1
 
     @property
     def copied(self) -> int:
-        """How many of the records are to be on the target."""
         return self.records if self.change is None else self.records // self.change.one_in
 
 

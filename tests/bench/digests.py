@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from types import TracebackType
-from typing import Dict, List, Optional, Type
+from typing import Dict, List
 
 from tests.bench.changes import AS_IT_IS
 from tests.bench.engines import CLASSES
@@ -29,9 +28,7 @@ class Reader:
         )
         return self
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
 
@@ -43,13 +40,8 @@ class Reader:
         answer = self._process.stdout.readline().strip()
         if answer.startswith("error") or self._process.poll() is not None:
             raise LabError(f"{topic} could not be read: {answer[:300]}")
-        return parsed(answer)
-
-
-def parsed(answer: str) -> Digests:
-    """`0:3:ab 2:1:cd`, as the reader writes it."""
-    pairs = (word.split(":", 1) for word in answer.split())
-    return {int(partition): rest for partition, rest in pairs}
+        pairs = (word.split(":", 1) for word in answer.split())  # `0:3:ab 2:1:cd`
+        return {int(partition): rest for partition, rest in pairs}
 
 
 def records(digests: Digests) -> int:

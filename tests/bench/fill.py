@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 from confluent_kafka import Producer
 
@@ -12,6 +12,7 @@ from tests.bench.cases import Case
 from tests.bench.changes import ONE_IN, PLACED, PLACED_HEADER, SEEN, SELECT_ALL
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
+from tests.lab.dataset import produce
 
 # Large batches, as a busy topic has them; a fetch holds many.
 PRODUCER = {"linger.ms": 50, "batch.size": 131_072, "queue.buffering.max.messages": 500_000}
@@ -20,7 +21,6 @@ TRANSACTION_RECORDS = 5000
 
 
 def fill(broker: KafkaBroker, case: Case) -> None:
-    """Create the case's topic and write its records."""
     broker.create_topic(case.name, case.partitions)
     writer = _Writer(broker, case)
     if case.aborted:
@@ -28,13 +28,6 @@ def fill(broker: KafkaBroker, case: Case) -> None:
     else:
         writer.records(0, case.records)
     writer.flush()
-
-
-def partition_of(case: Case, number: int) -> int:
-    """Turn by turn; of ten records a hot first partition gets the most."""
-    if not case.hot:
-        return number % case.partitions
-    return 0 if number % 10 < 10 * case.hot else 1 + number // 10 % (case.partitions - 1)
 
 
 class _Writer:
@@ -49,25 +42,17 @@ class _Writer:
         self._producer = Producer(settings)
 
     def records(self, first: int, last: int) -> None:
-        """Records `first` to `last`, exclusive."""
         case, producer = self._case, self._producer
-        headers = HEADERS if case.keys_and_headers else []
+        fixed = HEADERS if case.keys_and_headers else []
         for number in range(first, last):
             key = b"customer-%07d" % (number % 9_999_991) if case.keys_and_headers else None
-            while True:
-                try:
-                    partition = partition_of(case, number)
-                    producer.produce(
-                        case.name,
-                        self._value(number),
-                        key,
-                        partition,
-                        on_delivery=self._delivered,
-                        headers=[*headers, *self._marks(number)],
-                    )
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+            partition = number % case.partitions
+            if case.hot:  # of ten records the first partition gets the most
+                partition = 0 if number % 10 < 10 * case.hot else 1 + number // 10 % (case.partitions - 1)
+            # For a filter that cannot look into a value.
+            headers = [*fixed, (PLACED_HEADER, b"")] if case.is_filtered and self._is_placed(number) else fixed
+            done = self._delivered
+            produce(producer, case.name, self._value(number), key, partition, on_delivery=done, headers=headers)
             if not number % 1000:
                 producer.poll(0)
 
@@ -92,10 +77,6 @@ class _Writer:
     def _delivered(self, error: Any, _: Any) -> None:
         if error is not None:
             self._failed.append(str(error))
-
-    def _marks(self, number: int) -> List[Tuple[str, bytes]]:
-        """The header for a filter that cannot look into a value."""
-        return [(PLACED_HEADER, b"")] if self._case.is_filtered and self._is_placed(number) else []
 
     def _is_placed(self, number: int) -> bool:
         """One in ten of each partition's records, where they come turn by turn: every task has some to write."""

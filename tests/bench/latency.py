@@ -7,7 +7,6 @@ record. What was not copied exactly once ends the benchmark.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -15,21 +14,19 @@ import tempfile
 import time
 from array import array
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Callable, ContextManager, List, Mapping, Sequence
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from mirror_lib.text import aligned, grouped
-from tests.bench.engines import BROKER_JVM, MIRRORMAKER_JVM, launched, submit_environment
-from tests.bench.processes import SessionMeter
+from tests.bench.engines import BROKER_JVM, config_of, job, mirrormaker, tuned_properties
 from tests.bench.scale import BROKERS, PARTITIONS_OF_A_TOPIC, create
 from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
-from tests.lab.checkout import CACHE, ROOT, LabError
-from tests.lab.flow_lab import write_config
-from tests.lab.mirrormaker import MirrorMaker
+from tests.lab.checkout import CACHE, ROOT, LabError, ended
+from tests.lab.processes import SessionMeter
+from tests.lab.readers import consumer_of
 
 PARTITIONS = 4
-TASKS = 2
 RECORD_BYTES = 200
 # Before anything is counted, so that Java has compiled what it will.
 WARM_UP_SECONDS = 15
@@ -47,7 +44,7 @@ def run() -> int:
     rows: List[Sequence[str]] = [head]
     for idle in map(int, os.environ.get("IDLE", "0").split()):
         with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, clusters(
-            ["source", "target"], Path(folder), BROKERS if idle else None, java_options=BROKER_JVM
+            ["source", "target"], Path(folder), BROKERS if idle else {}, java_options=BROKER_JVM
         ) as (source, target):
             create(source, idle // PARTITIONS_OF_A_TOPIC)
             for rate in rates:
@@ -104,7 +101,7 @@ def steady(source: KafkaBroker, target: KafkaBroker, topic: str, process: Any, f
     How many were written.
     """
     producer = Producer({"bootstrap.servers": source.bootstrap})
-    consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "latency", "auto.offset.reset": "earliest"})
+    consumer = consumer_of(target, "latency", enable_partition_eof=False)
     consumer.subscribe([f"source.{topic}"])
     deadline, sent, seconds = time.monotonic() + PATIENCE_SECONDS, 0, PATIENCE_SECONDS
     while seconds > STEADY_SECONDS:
@@ -112,7 +109,7 @@ def steady(source: KafkaBroker, target: KafkaBroker, topic: str, process: Any, f
         producer.produce(topic, bytes(8), partition=0)
         producer.flush(30)
         acknowledged = time.monotonic()
-        while not is_copied(consumer):
+        while (message := consumer.poll(1.0)) is None or message.error():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"{topic} is not copied, or not soon (logs: {folder})")
         seconds = time.monotonic() - acknowledged
@@ -120,58 +117,29 @@ def steady(source: KafkaBroker, target: KafkaBroker, topic: str, process: Any, f
     return sent
 
 
-def is_copied(consumer: Consumer) -> bool:
-    message = consumer.poll(1.0)
-    return message is not None and message.error() is None
-
-
 def client(arguments: Sequence[object]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.bench.latency_clients", *map(str, arguments)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
 
 
-@contextlib.contextmanager
-def mirror(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> Iterator[Any]:
-    """The main job through spark-submit, in continuous mode, Java as Spark starts it."""
+def mirror(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> ContextManager[Any]:
+    """The main job in continuous mode."""
     servers = {"source": source.bootstrap, "target": target.bootstrap}
-    topics = f'["{topic.replace(".", "[.]")}", "load[.].*"]'
-    flow = {"topics": topics, "tasks.max": TASKS, "replication.factor": 1, "emit.heartbeats.enabled": "false"}
-    ends = {"state": folder / "state", "trigger": "1 second"}
-    config = write_config(folder / "mirror.yaml", "mirror", servers, ["source->target"], flow, **ends)
-    command = ["./spark-submit.sh", "jobs/mirror.py", str(config), "--json"]
-    with launched(command, folder, submit_environment()) as process:
-        yield process
+    topics, quiet = [topic.replace(".", "[.]"), "load[.].*"], {"emit.heartbeats.enabled": "false"}
+    return job(folder, config_of(folder, servers, topics, "1 second", **quiet), "--json")
 
 
-@contextlib.contextmanager
-def tuned(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> Iterator[Any]:
-    """MirrorMaker 2 with more tasks, no linger and larger fetches, Java as its own script starts it."""
-    properties: Dict[str, str] = {
-        "source->target.enabled": "true",
-        "source->target.topics": topic.replace(".", "\\.") + ",load\\..*",
-        "source->target.tasks.max": str(TASKS),
-        "emit.heartbeats.enabled": "false",
-        "refresh.topics.interval.seconds": "600",
-        "emit.checkpoints.interval.seconds": "60",
-        "target.producer.linger.ms": "0",
-        "source.consumer.fetch.max.bytes": "67108864",
-        "source.consumer.max.partition.fetch.bytes": "8388608",
-        "source.consumer.max.poll.records": "5000",
-    }
-    named = {"source": source, "target": target}
-    running = MirrorMaker(folder, named, properties, MIRRORMAKER_JVM).start()
-    try:
-        yield running.process
-    finally:
-        running.kill()
+def tuned(source: KafkaBroker, target: KafkaBroker, folder: Path, topic: str) -> ContextManager[Any]:
+    """MirrorMaker 2 with more tasks, no linger and larger fetches."""
+    quick = {"emit.heartbeats.enabled": "false", "target.producer.linger.ms": "0"}
+    topics = topic.replace(".", "\\.") + ",load\\..*"
+    return mirrormaker(
+        folder, {"source": source, "target": target}, topics, {**tuned_properties("source"), **quick}
+    )
 
 
-Engine = Callable[[KafkaBroker, KafkaBroker, Path, str], "contextlib.AbstractContextManager[Any]"]
+Engine = Callable[[KafkaBroker, KafkaBroker, Path, str], ContextManager[Any]]
 ENGINES: Mapping[str, Engine] = {"mirror": mirror, "tuned": tuned}
 
 if __name__ == "__main__":
-    try:
-        sys.exit(run())
-    except LabError as error:
-        print(f"bench-latency: {error}", file=sys.stderr)
-        sys.exit(1)
+    ended("bench-latency", run)

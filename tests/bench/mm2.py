@@ -1,30 +1,28 @@
 """`make bench-mm2`: this mirror, MirrorMaker 2 at its defaults and tuned, and a Java loop copy the same topics in turn.
 
 ROUNDS=5, CASES="bytes100 far", ENGINES="mirror tuned", BIG=1. Every copy is compared with its source; one that is not
-equal ends the benchmark. Each copy is a line of JSON in RESULTS (.cache/bench/results.json).
+equal ends the benchmark.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import sys
 import tempfile
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 from mirror_lib.text import aligned, grouped, size
 from tests.bench.cases import CASES, Case, chosen
 from tests.bench.digests import Reader
-from tests.bench.engines import BROKER_JVM, COMPARED, COMPARED_CHANGING, ENGINES, compiled
-from tests.bench.figures import Observed
+from tests.bench.engines import BROKER_JVM, CLASSES, COMPARED, COMPARED_CHANGING, ENGINES
+from tests.bench.observer import Observed
 from tests.bench.rounds import LogPosition, Run, run_case
-from tests.lab.brokers import KafkaBroker
-from tests.lab.checkout import CACHE, LabError
+from tests.lab.brokers import KafkaBroker, running
+from tests.lab.checkout import CACHE, LabError, ended
 from tests.lab.far_proxy import far, two_listeners
+from tests.lab.java_class import compiled
 from tests.lab.ports import free_ports
 
 ONE_WAY_MS = 25
@@ -48,16 +46,13 @@ def run() -> int:
     unknown = sorted(set(engines) - set(ENGINES))
     if unknown:
         raise LabError(f"there is no engine {unknown[0]}: choose from {', '.join(ENGINES)}")
-    file = Path(os.environ.get("RESULTS") or CACHE / "bench" / "results.json")
-    compiled()
-    file.parent.mkdir(parents=True, exist_ok=True)
+    for program in ("CopyLoop", "Digest"):  # so that none is compiled while it is measured
+        compiled(program, CLASSES, "bench")
     runs: List[Run] = []
 
     def measured(run: Run) -> None:
         print(line_of(run), flush=True)
         runs.append(run)
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(asdict(run)) + "\n")
 
     with tempfile.TemporaryDirectory(prefix="bench-", dir=CACHE) as folder, stand(Path(folder)) as here:
         run_case(here, WARM_UP, ["loop"], 1, lambda _: None)
@@ -96,7 +91,6 @@ def table(runs: Sequence[Run]) -> List[Tuple[str, ...]]:
 
 
 def line_of(run: Run) -> str:
-    """One copy, as soon as it is done."""
     figures = run.figures
     return (
         f"{run.case} · round {run.round} · {NAMES[run.engine]}: {grouped(round(figures.steady_rate))} records/s, "
@@ -115,19 +109,9 @@ def stand(folder: Path) -> Iterator[LogPosition]:
         name: KafkaBroker(name, folder / name, *own, properties=more, java_options=BROKER_JVM)
         for name, own, more in zip(("source", "target"), ports, properties)
     }
-    try:
-        for broker in brokers.values():
-            broker.start()
-        with Reader() as reader, far(proxy, behind, ONE_WAY_MS):
-            yield LogPosition(brokers, f"127.0.0.1:{proxy}", reader, folder)
-    finally:
-        for broker in brokers.values():
-            broker.kill()
+    with running(*brokers.values()), Reader() as reader, far(proxy, behind, ONE_WAY_MS):
+        yield LogPosition(brokers, f"127.0.0.1:{proxy}", reader, folder)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(run())
-    except LabError as error:
-        print(f"bench-mm2: {error}", file=sys.stderr)
-        sys.exit(1)
+    ended("bench-mm2", run)

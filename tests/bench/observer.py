@@ -1,28 +1,93 @@
-"""The outside observer, the same for every engine: it polls the target's end offsets and looks into /proc.
-
-A running process in, samples out; `figures` makes sense of them.
+"""The outside observer, the same for every engine: it polls the target's end offsets, looks into /proc, and makes
+figures of both. Steady state is from 20 % to 80 % of the records, so it knows no start-up and no end.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, List, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from numpy import interp
 
-from tests.bench.figures import Seen, Used
-from tests.bench.processes import SessionMeter, cpu_of
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
+from tests.lab.processes import SessionMeter, cpu_of
 
 PATIENCE_SECONDS = 120.0
-END_SECONDS = 60.0
 OFFSETS_EVERY = 0.025
 # A look at a thousand partitions is work for the broker too.
 MANY, OFFSETS_OF_MANY_EVERY = 100, 0.2
 PROCESSES_EVERY = 0.2
+FROM, UNTIL = 0.2, 0.8
+
+
+class Seen(NamedTuple):
+    """At `at`: the records that are readable on the target. Times are seconds on one clock."""
+
+    at: float
+    records: float
+
+
+class Used(NamedTuple):
+    """At `at`: CPU seconds so far of the copying processes and of the brokers, memory of the former right now."""
+
+    at: float
+    cpu: float
+    broker_cpu: float
+    resident_bytes: int
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One copy of `records` records. Seconds count from the command; `CPU` is seconds per million records.
+
+    `steady_` is between 20 % and 80 % of the records, `whole_` from the command until the last one is readable.
+    """
+
+    records: int
+    last_seconds: float
+    steady_rate: float
+    steady_cpu: float
+    steady_broker_cpu: float
+    whole_cpu: float
+    peak_bytes: int
+
+    @property
+    def whole_rate(self) -> float:
+        return self.records / self.last_seconds
+
+
+def records_read(samples: Sequence[Seen], copied: int, times: int) -> List[Seen]:
+    """End offsets as counts of records read, where one in `times` is copied: what a log has above `copied` in the end
+    are markers, which came first."""
+    markers = samples[-1].records - copied
+    return [Seen(sample.at, max(0.0, sample.records - markers) * times) for sample in samples]
+
+
+def observed(began: float, records: int, samples: Sequence[Seen], used: Sequence[Used]) -> Observed:
+    """The figures of one copy that began at `began`, whose last sample holds all `records`."""
+    at_last = next(sample for sample in samples if sample.records >= records).at
+    start = next(sample for sample in samples if sample.records >= FROM * records)
+    end = next(sample for sample in samples if sample.records >= UNTIL * records)
+    millions = (end.records - start.records) / 1e6
+    cpu, broker_cpu = (_between(used, column, start.at, end.at) for column in ("cpu", "broker_cpu"))
+    return Observed(
+        records=records,
+        last_seconds=at_last - began,
+        steady_rate=(end.records - start.records) / (end.at - start.at) if end.at > start.at else 0.0,
+        steady_cpu=cpu / millions if millions else 0.0,
+        steady_broker_cpu=broker_cpu / millions if millions else 0.0,
+        whole_cpu=_between(used, "cpu", began, at_last) / records * 1e6,
+        peak_bytes=max((each.resident_bytes for each in used), default=0),
+    )
+
+
+def _between(used: Sequence[Used], column: str, start: float, end: float) -> float:
+    before, after = interp([start, end], [each.at for each in used], [getattr(each, column) for each in used])
+    return float(after - before)
 
 
 @dataclass
@@ -55,9 +120,6 @@ class RemoteTopic:
             self._there = found is not None and len(found.partitions) == self.partitions
         return self._there
 
-    def delete(self) -> None:
-        self._admin.delete_topics([self.name])[self.name].result(30)
-
 
 @dataclass
 class Watch:
@@ -74,29 +136,18 @@ class Watch:
         self._patient_until = time.monotonic() + PATIENCE_SECONDS
         self._pause = OFFSETS_OF_MANY_EVERY if self.remote.partitions > MANY else OFFSETS_EVERY
 
-    def until_copied(self, records: int) -> None:
-        """Look until so many records are there, markers included. Raises `LabError` where the copy stands still."""
-        while self._look() < records:
-            code = self.process.poll()
-            if code:
-                raise LabError(f"{self.remote.name}: the copying process ended with exit code {code}")
-            if code == 0 and self._look() < records:
-                raise LabError(f"{self.remote.name}: the copying process is done with {self._look()} of {records}")
+    def until_copied(self, records: int, ends: bool) -> None:
+        """Look until so many records are there, markers included, and a process that `ends` has ended. Raises
+        `LabError` where the copy stands still or fails."""
+        end, code = 0, None
+        while end < records or (ends and code is None):
+            code, end = self.process.poll(), self._look()
+            found = f"{self.remote.name}: {end} of {records} records"
+            if code or (code == 0 and end < records):
+                raise LabError(f"{found}, and the copying process ended with exit code {code}")
             if time.monotonic() > self._patient_until:
-                raise LabError(f"{self.remote.name}: {self._look()} of {records} records, and no more are coming")
+                raise LabError(f"{found}, and no more are coming, or the copying process does not end")
             time.sleep(self._pause)
-
-    def until_ended(self) -> None:
-        """Look until the process has ended; it must end well."""
-        deadline = time.monotonic() + END_SECONDS
-        while self.process.poll() is None:
-            if time.monotonic() > deadline:
-                raise LabError(f"{self.remote.name}: the copying process does not end")
-            self._look()
-            time.sleep(self._pause)
-        if self.process.returncode:
-            raise LabError(f"{self.remote.name}: the copying process ended with {self.process.returncode}")
-        self._look()
 
     def _look(self) -> int:
         end = self.remote.end()

@@ -15,9 +15,8 @@ from tests.bench.cases import Case
 from tests.bench.changes import AS_IT_IS
 from tests.bench.digests import Digests, Reader, differences, records
 from tests.bench.engines import ENDS, ENGINES, OURS, Copy
-from tests.bench.figures import Observed, observed, scaled, without_markers
 from tests.bench.fill import fill
-from tests.bench.observer import RemoteTopic, Watch, settle
+from tests.bench.observer import Observed, RemoteTopic, Watch, observed, records_read, settle
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
 
@@ -59,7 +58,7 @@ def run_case(
     for number in range(1, rounds + 1):
         for engine in in_turn(engines, number):
             watcher(run_one(stand, case, engine, number, expected[engine]))
-    RemoteTopic(stand.brokers["source"], case.name, case.partitions).delete()
+    stand.brokers["source"].delete_topic(case.name)
 
 
 def _expected(stand: LogPosition, case: Case, engine: str) -> Digests:
@@ -95,15 +94,13 @@ def run_one(stand: LogPosition, case: Case, engine: str, number: int, expected: 
     began = time.monotonic()
     with ENGINES[engine](copy) as process:
         watch = Watch(remote, process, stand.pids)
-        watch.until_copied(case.copied)
-        if engine in ENDS:
-            watch.until_ended()
+        watch.until_copied(case.copied, engine in ENDS)
     # Aborted records of the source must not be there for any reader, so the remote topic is read without mercy.
     found = differences(expected, stand.reader.digests(copy.target, copy.remote_topic, "read_uncommitted"))
     if found:
         raise LabError(f"{copy.remote_topic} is not a copy of {case.name}: {found[0]} (logs: {folder})")
     # A rate counts the records that were read, also those that were left out.
-    seen = scaled(without_markers(watch.seen, case.copied), case.records // case.copied)
+    seen = records_read(watch.seen, case.copied, case.records // case.copied)
     figures = observed(began, case.records, seen, watch.used)
-    remote.delete()
+    copy.target.delete_topic(copy.remote_topic)
     return Run(case.name, engine, number, figures, os.getloadavg()[0])

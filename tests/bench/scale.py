@@ -1,7 +1,6 @@
 """`make bench-scale`: what a driver costs as partitions grow, and a run as its backlog grows. Every copy is counted.
 
-Figures of one machine go to .cache/bench/scale.json (seconds, MiB).
-SIZES=100,1000: only these numbers of partitions; the rest stays as it was measured before.
+SIZES=100,1000: only these numbers of partitions. Figures are seconds, and MiB.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Sequence, Tuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -32,11 +31,11 @@ from mirror_lib.replication.totals import Totals
 from mirror_lib.spark.java import JARS_DIR
 from mirror_lib.spark.session import open_session
 from mirror_lib.text import aligned, grouped
+from tests.bench.engines import config_of
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
-from tests.lab.flow_lab import write_config
+from tests.lab.checkout import CACHE, ROOT, LabError, ended, jars_folder
+from tests.lab.dataset import flushed, produce
 
-FILE = CACHE / "bench" / "scale.json"
 PARTITIONS_OF_A_TOPIC = 5
 SIZES = (5, 100, 1000, 10_000)
 BACKLOGS = (10_000, 100_000, 1_000_000, 5_000_000)
@@ -45,29 +44,19 @@ ROUNDS = 5
 # Thousands of partitions have small index files here, or the brokers' folders grow by gigabytes.
 BROKERS = {"log.index.size.max.bytes": "65536"}
 
-FLOW = {"topics": '["load.*"]', "tasks.max": 2, "replication.factor": 1, "emit.heartbeats.enabled": "false"}
-
 
 def run() -> int:
     os.environ.setdefault(JARS_DIR, str(jars_folder()))
-    FILE.parent.mkdir(exist_ok=True)
-    tables: Dict[str, List[Mapping[str, float]]] = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for what, size in chosen(os.environ.get("SIZES")):
-        row = on_new_brokers(what, size)
-        others = [each for each in tables.get(what, []) if each[what] != size]
-        tables[what] = sorted([*others, row], key=lambda each: each[what])
-        FILE.write_text(json.dumps(tables, indent=1))
-    for rows in tables.values():
-        print("\n" + "\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])))
+    sizes = os.environ.get("SIZES")
+    for what, chosen in (
+        ("partitions", tuple(map(int, sizes.split(","))) if sizes else SIZES),
+        ("backlog", () if sizes else BACKLOGS),
+    ):
+        rows = [on_new_brokers(what, size) for size in chosen]
+        if rows:
+            print("\n" + "\n".join(aligned([tuple(rows[0]), *(tuple(map(_cell, row.values())) for row in rows)])))
     print(f"\n{os.cpu_count()} cores; load average {os.getloadavg()[0]:.1f}")
     return 0
-
-
-def chosen(sizes: Optional[str]) -> List[Tuple[str, int]]:
-    """What to measure: the numbers of partitions that were asked for, or all there is."""
-    if sizes is not None:
-        return [("partitions", int(size)) for size in sizes.split(",")]
-    return [*(("partitions", size) for size in SIZES), *(("backlog", size) for size in BACKLOGS)]
 
 
 def _cell(value: float) -> str:
@@ -81,9 +70,8 @@ def on_new_brokers(what: str, size: int) -> Mapping[str, float]:
     ) as (source, target):
         partitions = size if what == "partitions" else BACKLOG_PARTITIONS
         create(source, partitions // PARTITIONS_OF_A_TOPIC)
-        servers, own = {"primary": source.bootstrap, "backup": target.bootstrap}, Path(folder)
-        ends = {"state": own / "state", "trigger": "availableNow"}
-        config = write_config(own / "mirror.yaml", "mirror", servers, ["primary->backup"], FLOW, **ends)
+        servers = {"primary": source.bootstrap, "backup": target.bootstrap}
+        config = config_of(Path(folder), servers, ["load.*"], **{"emit.heartbeats.enabled": "false"})
         plans = {} if what == "backlog" else {"plan": plan_seconds(config)}
         figures = json.loads(in_a_process("tests.bench.scale", what, str(config), str(size)))
         again = {} if what == "backlog" else {"plan again": plan_seconds(config)}
@@ -158,22 +146,20 @@ def partitions(driver: Driver, size: int) -> Mapping[str, float]:
     producer = Producer({"bootstrap.servers": driver.mirror.flow.source.bootstrap_servers, "linger.ms": 50})
     everywhere = [(topic(number // PARTITIONS_OF_A_TOPIC), number % PARTITIONS_OF_A_TOPIC) for number in range(size)]
 
-    def write(places: Sequence[Any]) -> None:
+    def write(places: Sequence[Tuple[str, int]]) -> None:
         for name, number in places:
-            producer.produce(name, RECORD, partition=number)
-            producer.poll(0)
-        if producer.flush(120):
-            raise LabError("the source did not take the records")
+            produce(producer, name, RECORD, partition=number)
+        flushed(producer)
 
     first_batch = driver.batch()
     write(everywhere)
-    fencing = driver.batch()
+    driver.batch()
     idle = [driver.batch() for _ in range(ROUNDS)]
     full: List[float] = []
-    seen: List[float] = []
     for _ in range(ROUNDS):
         write(everywhere)
         full.append(driver.batch())
+    seen: List[float] = []
     for _ in range(ROUNDS):
         write(everywhere[:1])
         seen.append(until_readable(driver))
@@ -181,7 +167,6 @@ def partitions(driver: Driver, size: int) -> Mapping[str, float]:
     return {
         "start": driver.start_seconds,
         "first batch": first_batch,
-        "first copy": fencing,
         "idle batch": statistics.median(idle),
         "a record each": statistics.median(full),
         "to a record readable": statistics.median(seen),
@@ -218,21 +203,14 @@ def backlog(driver: Driver, size: int) -> Mapping[str, float]:
     driver.batch()
     for number in range(size):
         name = topic(number % BACKLOG_PARTITIONS // PARTITIONS_OF_A_TOPIC)
-        while True:
-            try:
-                producer.produce(name, RECORD, partition=number % PARTITIONS_OF_A_TOPIC)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(120):
-        raise LabError("the source did not take the records")
+        produce(producer, name, RECORD, partition=number % PARTITIONS_OF_A_TOPIC)
+    flushed(producer)
     seconds = driver.batch()
     driver.check(size)
     return {"batch": seconds, "copying": driver.copy_seconds, "alongside it": seconds - driver.copy_seconds}
 
 
 def peak_mib(pid: object) -> int:
-    """The most memory that a process ever had."""
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) // 1024
 
@@ -247,11 +225,7 @@ def measure(what: str, config: Path, size: int) -> Mapping[str, float]:
 
 
 if __name__ == "__main__":
-    try:
-        if len(sys.argv) == 4:
-            print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))
-        else:
-            sys.exit(run())
-    except LabError as error:
-        print(f"bench-scale: {error}", file=sys.stderr)
-        sys.exit(1)
+    if len(sys.argv) == 4:
+        print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))
+    else:
+        ended("bench-scale", run)

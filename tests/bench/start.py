@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,14 +15,12 @@ from pathlib import Path
 from statistics import median
 from typing import Dict, List, NamedTuple, Sequence
 
-from confluent_kafka import Producer
-
 from mirror_lib.text import aligned
-from tests.bench.engines import BROKER_JVM, submit_environment
+from tests.bench.engines import BROKER_JVM, config_of, job
 from tests.bench.observer import RemoteTopic
-from tests.lab.brokers import KafkaBroker, clusters, die_with_parent
-from tests.lab.checkout import CACHE, ROOT, LabError
-from tests.lab.flow_lab import write_config
+from tests.lab.brokers import clusters
+from tests.lab.checkout import CACHE, LabError, ended
+from tests.lab.dataset import write
 
 RECORDS, PARTITIONS = 1000, 2
 RUNS = ("first", "second", "nothing to copy")
@@ -56,12 +52,10 @@ def run() -> int:
             topic = f"events.{number}"
             source.create_topic(topic, PARTITIONS)
             servers = {"source": source.bootstrap, "target": target.bootstrap}
-            flow = {"topics": f'["{topic}"]', "tasks.max": 1, "replication.factor": 1}
-            ends = {"state": own / "state", "trigger": "availableNow"}
-            config = write_config(own / "mirror.yaml", "mirror", servers, ["source->target"], flow, **ends)
+            config = config_of(own, servers, [topic], "availableNow", **{"tasks.max": 1})
             for name in RUNS:
                 if name != RUNS[-1]:
-                    _fill(source, topic)
+                    write(source.producer(), topic, [b"x" * 100] * RECORDS, PARTITIONS, keyed=False)
                 if number:
                     costs[name].append(_measured(config, []))
                 else:
@@ -78,31 +72,13 @@ def run() -> int:
     return 0
 
 
-def _fill(source: KafkaBroker, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": source.bootstrap})
-    for number in range(RECORDS):
-        producer.produce(topic, b"x" * 100, partition=number % PARTITIONS)
-    if producer.flush(30):
-        raise LabError(f"{topic} could not be filled")
-
-
 def _measured(config: Path, options: Sequence[str]) -> Cost:
     began = time.monotonic()
-    process = subprocess.Popen(
-        ["./spark-submit.sh", *options, "jobs/mirror.py", str(config)],
-        cwd=ROOT,
-        env=submit_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=die_with_parent,
-    )
-    assert process.stdout is not None
-    said = process.stdout.read()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with job(config.parent, config, options=options) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise LabError(f"the run ended with {process.returncode}: {said.decode()}")
+        raise LabError(f"the run ended with {process.returncode}: {(config.parent / 'out.log').read_text()}")
     return Cost(time.monotonic() - began, used.ru_utime + used.ru_stime)
 
 
@@ -119,4 +95,4 @@ def _row(name: str, costs: Sequence[Cost], counts: Counter[str]) -> Sequence[str
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    ended("bench-start", run)

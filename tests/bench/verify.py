@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,20 +12,18 @@ from mirror_lib.text import aligned, grouped
 from tests.bench.cases import Case, chosen
 from tests.bench.fill import fill
 from tests.lab.brokers import KafkaBroker, clusters
-from tests.lab.checkout import CACHE, LabError
+from tests.lab.checkout import CACHE, LabError, ended
+from tests.lab.crash import driver
 from tests.lab.flow_lab import QUIET, write_config
 from tests.lab.submitted import environment
 
 
 def seconds_of(*words: str) -> float:
-    """How long the command `mirror` took."""
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "mirror_lib.cli", *words], env=environment(), capture_output=True, text=True
-    )
-    if done.returncode:
-        raise LabError(f"mirror {words[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
-    return time.monotonic() - began
+    with driver(["-m", "mirror_lib.cli", *words], None, **environment()) as running:
+        if running.wait(3600):
+            raise LabError(f"mirror {words[0]} failed: {running.output[-2000:]}")
+        return time.monotonic() - began
 
 
 def measured(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path) -> List[str]:
@@ -42,14 +38,14 @@ def measured(source: KafkaBroker, target: KafkaBroker, case: Case, folder: Path)
     return [case.name, *(grouped(round(rate)) for rate in rates), f"{rates[1] / rates[0]:.2f}"]
 
 
-def main() -> None:
-    """Print the table."""
+def main() -> int:
     rows = [["CASE", "COPIED/S", "VERIFIED/S", "RATIO"]]
     with tempfile.TemporaryDirectory(prefix="verify-", dir=CACHE) as name, clusters(["A", "B"], Path(name)) as both:
         for case in chosen((os.environ.get("CASES") or "bytes1000").split(), big=True):
             rows.append(measured(both[0], both[1], case, Path(name)))
     print("\n".join(aligned(rows, right={1, 2, 3})))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    ended("bench-verify", main)

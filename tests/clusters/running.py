@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import Iterator, List, Sequence
 
 from tests.integration.conftest import Ground
@@ -27,8 +28,6 @@ SETTLED_SECONDS = 30.0
 
 @contextmanager
 def producing(flow: OneFlow) -> Iterator[None]:
-    """The source gets records all the while."""
-
     def produce(stop: threading.Event) -> List[None]:
         while not stop.wait(0.2):
             flow.fill(20)
@@ -39,8 +38,9 @@ def producing(flow: OneFlow) -> Iterator[None]:
 
 
 @contextmanager
-def continuous(flow: OneFlow, *options: str, **changes: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A run that tails what is produced; its output is in `continuous.log` of the flow's folder."""
+def continuous(flow: OneFlow, ground: Ground, *options: str, **changes: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that tails what is produced; its output is in `continuous.log` of the flow's folder. The next bounded run
+    copies the rest. Both sides and the ledger then agree, and `mirror verify` reports equal."""
     flow.fill()
     flow.trigger = "2 seconds"
     log = flow.directory / "continuous.log"
@@ -48,30 +48,26 @@ def continuous(flow: OneFlow, *options: str, **changes: str) -> Iterator[subproc
         until(lambda: job.poll() is not None or copied(flow) > 0, WAIT_SECONDS)
         assert job.poll() is None, log.read_text(errors="replace")
         yield job
-
-
-def goes_on(flow: OneFlow, job: subprocess.Popen[bytes]) -> None:
-    """Records that are written from now on reach the target, and those that are written half a minute later."""
-    for _ in range(2):
-        _reaches(flow, job, flow.partitions * flow.written + 1)
-        time.sleep(SETTLED_SECONDS)
-
-
-def _reaches(flow: OneFlow, job: subprocess.Popen[bytes], wanted: int) -> None:
-    until(lambda: job.poll() is not None or copied(flow) >= wanted, WAIT_SECONDS)
-    assert job.poll() is None, f"the run ended with {job.returncode}"
-
-
-def copied(flow: OneFlow) -> int:
-    time.sleep(1)  # it reads the whole topic
-    return flow.copies()
-
-
-def assert_next_run_completes(flow: OneFlow, ground: Ground, *options: str, **changes: str) -> None:
-    """The next bounded run copies the rest. Both sides and the ledger then agree, and `mirror verify` reports equal."""
     flow.trigger = "availableNow"
     ended = submit(flow.directory, *options, config=flow.config, **changes)
     assert ended.code == 0, ended.text
     flow.assert_exact(ground[2])
     command: Sequence[str] = [sys.executable, "-m", "mirror_lib.cli", "verify", str(flow.config)]
     assert subprocess.run(command, cwd=ROOT, check=False, timeout=300).returncode == 0
+
+
+def goes_on(flow: OneFlow, job: subprocess.Popen[bytes]) -> None:
+    """Records that are written from now on reach the target, and those that are written half a minute later."""
+
+    def reached(wanted: int) -> bool:
+        return job.poll() is not None or copied(flow) > wanted
+
+    for _ in range(2):
+        until(partial(reached, flow.everything), WAIT_SECONDS)
+        assert job.poll() is None, f"the run ended with {job.returncode}"
+        time.sleep(SETTLED_SECONDS)
+
+
+def copied(flow: OneFlow) -> int:
+    time.sleep(1)  # it reads the whole topic
+    return flow.copies()

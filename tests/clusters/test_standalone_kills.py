@@ -12,7 +12,7 @@ from typing import Callable, Iterator, List
 import pytest
 
 from mirror_lib.errors import EXIT_OK
-from tests.clusters.running import DYNAMIC, assert_next_run_completes, continuous, goes_on
+from tests.clusters.running import DYNAMIC, continuous, goes_on
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import OneFlow, until
 from tests.lab.standalone import SMALL, Standalone, executors_of, standalone
@@ -46,19 +46,18 @@ def test_continuous_run_continues_after_a_killed_executor(
     cluster = None if kind == "local-cluster" else request.getfixturevalue("cluster")
     master = cluster.master if cluster else "local-cluster[2,2,1024]"
     where = ["--master", master, *SMALL, *(DYNAMIC if kind == "dynamic allocation" else ())]
-    with continuous(flow, *where) as job:
+    with continuous(flow, ground, *where) as job:
         os.kill((executors(cluster) if cluster else executors_of(job.pid))[0], signal.SIGKILL)
         goes_on(flow, job)
         job.send_signal(signal.SIGTERM)
         assert job.wait(120) == EXIT_OK
-    assert_next_run_completes(flow, ground, *where)
 
 
 def test_continuous_run_continues_on_the_worker_that_is_not_decommissioned(
     cluster: Standalone, flow: OneFlow, ground: Ground
 ) -> None:
     where = ["--master", cluster.master, *SMALL, *DECOMMISSION]
-    with continuous(flow, *where) as job:
+    with continuous(flow, ground, *where) as job:
         leaving = cluster.processes[1]
         until(lambda: len(executors(cluster)) == 2)
         os.kill(leaving.pid, signal.SIGPWR)
@@ -66,4 +65,3 @@ def test_continuous_run_continues_on_the_worker_that_is_not_decommissioned(
         until(lambda: cluster.workers() == 1 and not executors_of(leaving.pid))
         job.send_signal(signal.SIGTERM)
         assert job.wait(120) == EXIT_OK
-    assert_next_run_completes(flow, ground, *where)

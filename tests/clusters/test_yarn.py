@@ -11,7 +11,7 @@ from typing import Callable, Iterator, List
 import pytest
 
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK
-from tests.clusters.running import DYNAMIC, WAIT_SECONDS, assert_next_run_completes, continuous, goes_on
+from tests.clusters.running import DYNAMIC, WAIT_SECONDS, continuous, goes_on
 from tests.integration.conftest import Ground
 from tests.lab.brokers import KafkaBroker
 from tests.lab.one_flow import OneFlow, until
@@ -52,27 +52,25 @@ def test_cluster_mode_continues_after_a_killed_executor_and_a_killed_application
     cluster: Yarn, archive: str, flow: OneFlow, ground: Ground
 ) -> None:
     where = options(archive, "cluster")
-    with continuous(flow, *where, **cluster.environment) as job:
+    with continuous(flow, ground, *where, **cluster.environment) as job:
         os.kill(cluster.executors()[0], signal.SIGKILL)
         goes_on(flow, job)
         cluster.kill_application(application_of(flow.directory / "continuous.log"))
         assert job.wait(60) == EXIT_FAILED
         assert "Failed to add file" not in cluster.logs()
-    assert_next_run_completes(flow, ground, *where, **cluster.environment)
 
 
-def test_signal_to_the_submitter_of_cluster_mode_ends_the_application(
-    cluster: Yarn, archive: str, flow: OneFlow, ground: Ground
+@pytest.mark.parametrize(("mode", "code"), [("client", EXIT_OK), ("cluster", STOPPED)])
+def test_run_continues_after_a_killed_executor_and_a_signal_to_the_submitter_ends_it(
+    cluster: Yarn, archive: str, flow: OneFlow, ground: Ground, mode: str, code: int
 ) -> None:
-    """With dynamic allocation."""
-    where = [*options(archive, "cluster"), *DYNAMIC]
-    with continuous(flow, *where, **cluster.environment) as job:
+    where = [*options(archive, mode), *DYNAMIC]
+    with continuous(flow, ground, *where, **cluster.environment) as job:
         os.kill(cluster.executors()[0], signal.SIGKILL)
         goes_on(flow, job)
         job.send_signal(signal.SIGTERM)
-        assert job.wait(60) == STOPPED
+        assert job.wait(120) == code
         until(lambda: not cluster.drivers() and not cluster.executors())
-    assert_next_run_completes(flow, ground, *where, **cluster.environment)
 
 
 def test_cluster_mode_continues_on_the_node_that_is_left(
@@ -84,7 +82,7 @@ def test_cluster_mode_continues_on_the_node_that_is_left(
         flow = flow_between(cluster, source, target, topic_name(), directory)
         where = options(f"{cluster.upload(packed_environment())}#env", "cluster")
         where += ["--conf", "spark.executor.memory=1536m"]
-        with continuous(flow, *where, **cluster.environment) as job:
+        with continuous(flow, ground, *where, **cluster.environment) as job:
             until(lambda: len(cluster.executors()) == 2, WAIT_SECONDS)
             cluster.lose_a_node()
             until(lambda: len(cluster.executors()) == 1, WAIT_SECONDS)
@@ -92,19 +90,6 @@ def test_cluster_mode_continues_on_the_node_that_is_left(
             assert len(cluster.executors()) == 1
             job.send_signal(signal.SIGTERM)
             assert job.wait(60) == STOPPED
-        assert_next_run_completes(flow, ground, *where, **cluster.environment)
-
-
-def test_client_mode_continues_after_a_killed_executor_and_ends_cleanly(
-    cluster: Yarn, archive: str, flow: OneFlow, ground: Ground
-) -> None:
-    where = [*options(archive, "client"), *DYNAMIC]
-    with continuous(flow, *where, **cluster.environment) as job:
-        os.kill(cluster.executors()[0], signal.SIGKILL)
-        goes_on(flow, job)
-        job.send_signal(signal.SIGTERM)
-        assert job.wait(120) == EXIT_OK
-    assert_next_run_completes(flow, ground, *where, **cluster.environment)
 
 
 @pytest.fixture

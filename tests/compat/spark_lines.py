@@ -6,13 +6,11 @@ or a line could not be set up; one whose Python the machine lacks is left out, b
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import List, Mapping, Sequence, Tuple
 from xml.etree import ElementTree
 
 from tests.lab.checkout import CACHE, ROOT
@@ -42,79 +40,45 @@ QUICK = (
     *("each_case_has_its_verdict", "what_a_flow_makes_of_its_records"),
 )
 VERSIONS = """
-import importlib.metadata as m, json, platform
+import importlib.metadata as m, platform
 names = ("pyspark", "delta-spark", "pyarrow", "pandas", "numpy", "cramjam", "kafka-python")
-print(json.dumps({"python": platform.python_version(), **{name: m.version(name) for name in names}}))
+print("python", platform.python_version(), *(f", {name} {m.version(name)}" for name in names))
 """
 
 
-@dataclass
-class Count:
-    """How many tests of a check passed, were skipped, and which failed."""
-
-    passed: int = 0
-    skipped: int = 0
-    failed: List[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        if not self.passed and not self.failed:
-            return "none ran"
-        return f"{self.passed} passed" + (f", {len(self.failed)} failed" if self.failed else "")
-
-
-@dataclass
-class Line:
-    """The result of one line. `refused` says why it could not be set up; `checks` are empty then."""
-
-    spark: str
-    refused: Optional[str] = None
-    skipped: bool = False
-    versions: Dict[str, str] = field(default_factory=dict)
-    checks: Dict[str, Count] = field(default_factory=dict)
-
-    @property
-    def green(self) -> bool:
-        """Whether every check ran and no test failed, or the machine of a developer lacks the line's Python."""
-        if self.refused is not None:
-            return self.skipped and not os.environ.get("CI")
-        return all(count.passed and not count.failed for count in self.checks.values())
-
-
 def environment(spark: str) -> Path:
-    """Where setup.sh puts the line's Python packages."""
     return ROOT / (".venv" if spark == FIRST else f".venv-spark{spark}")
 
 
-def counted(report: Path, tests: Sequence[str]) -> Count:
-    """The cases of `tests` in what pytest wrote down as JUnit XML."""
-    count = Count()
+def counted(cases: Sequence[ElementTree.Element], tests: Sequence[str]) -> Tuple[int, List[str]]:
+    """How many of the cases are of `tests` and passed, and the names of those that failed."""
+    passed, failed = 0, []
     modules = tuple(each.replace(".py", "").replace("/", ".") for each in tests)
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in cases:
         kinds = {child.tag for child in case}
         # A module that could not be imported has its name alone.
         if not str(case.get("classname") or case.get("name")).startswith(modules):
             continue
         if kinds & {"failure", "error"}:
-            count.failed.append(f"{case.get('classname')}::{case.get('name')}")
-        elif "skipped" in kinds:
-            count.skipped += 1
-        else:
-            count.passed += 1
-    return count
+            failed.append(f"{case.get('classname')}::{case.get('name')}")
+        passed += not kinds & {"failure", "error", "skipped"}
+    return passed, failed
 
 
-def run_line(spark: str, checks: Mapping[str, Sequence[str]], quick: bool) -> Line:
-    """Set the line up and run the checks on it, or of each the tests in QUICK."""
+def run_line(spark: str, checks: Mapping[str, Sequence[str]], quick: bool, said: List[str]) -> bool:
+    """Set the line up and run the checks on it, or of each the tests in QUICK; what came of them is added to `said`.
+    Whether all is well."""
     venv = environment(spark)
     own = {**os.environ, "SPARK": spark, "VENV": venv.name, "MIRROR_VENV": str(venv)}
     own.pop("PYTHON", None)  # one Python does not fit all lines
     ready = subprocess.run(["bash", "tests/lab/setup.sh"], cwd=ROOT, env=own, stderr=subprocess.PIPE, text=True)
     if ready.returncode:
-        said = ready.stderr.strip().splitlines()[-1:] or ["setup failed"]
-        return Line(spark, said[0], ready.returncode == NO_PYTHON)
+        skipped, reason = ready.returncode == NO_PYTHON, ready.stderr.strip().splitlines()[-1:] or ["setup failed"]
+        said.append(f"compat: Spark {spark} was {'skipped' if skipped else 'not run'}: {reason[0]}")
+        return skipped and not os.environ.get("CI")
     python = str(venv / "bin" / "python")
-    versions = subprocess.run([python, "-c", VERSIONS], env=own, stdout=subprocess.PIPE, text=True, check=True).stdout
-    line = Line(spark, versions=json.loads(versions))
+    versions = subprocess.check_output([python, "-c", VERSIONS], env=own, text=True).strip()
+    said.append(f"compat: Spark {spark}: {versions}")
     report = FOLDER / f"spark-{spark}-{os.getpid()}.xml"
     print(f"compat: Spark {spark}: {', '.join(checks)}", flush=True)
     tests = [each for some in checks.values() for each in some]
@@ -122,13 +86,13 @@ def run_line(spark: str, checks: Mapping[str, Sequence[str]], quick: bool) -> Li
     # A row is complete: it has the long tests of its files too.
     options = ["-q", "-m", "", "--durations=10", *chosen, f"--junitxml={report}"]
     subprocess.run([python, "-m", "pytest", *options, *tests], cwd=ROOT, env=own)
-    ended = report.is_file()
-    line.checks = {
-        name: counted(report, some) if ended else Count(failed=["pytest did not end"]) for name, some in checks.items()
-    }
-    if ended:
-        report.unlink()
-    return line
+    cases = list(ElementTree.parse(report).iter("testcase")) if report.is_file() else []
+    green = True
+    for name, some in checks.items():
+        passed, failed = counted(cases, some)
+        said.append("\n  ".join([f"compat: Spark {spark}: {name}: {passed} passed, {len(failed)} failed", *failed]))
+        green = green and passed > 0 and not failed
+    return green
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -141,16 +105,10 @@ def main(arguments: Sequence[str]) -> int:
         print(f"compat: {', '.join(unknown)} is not one of {', '.join([*LINES, *CHECKS])}", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
-    results = []
-    for spark in arguments or LINES:
-        results.append(run_line(spark, {name: CHECKS[name] for name in wanted}, quick))
-    for line in results:
-        print(f"compat: Spark {line.spark}:", ", ".join(f"{name} {each}" for name, each in line.versions.items()))
-        for name, count in line.checks.items():
-            print(f"compat: Spark {line.spark}: {name}: {count}", *count.failed, sep="\n  ")
-        if line.refused is not None:
-            print(f"compat: Spark {line.spark} was {'skipped' if line.skipped else 'not run'}: {line.refused}")
-    return 0 if all(line.green for line in results) else 1
+    said: List[str] = []
+    green = [run_line(spark, {name: CHECKS[name] for name in wanted}, quick, said) for spark in arguments or LINES]
+    print("\n".join(said))
+    return 0 if all(green) else 1
 
 
 if __name__ == "__main__":

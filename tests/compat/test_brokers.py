@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,12 +20,12 @@ from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.control.heartbeats import HeartbeatWriter
 from mirror_lib.facts import TopicPartition
 from mirror_lib.groups.mm2_format import Heartbeat, encode_heartbeat
-from tests.compat.rows import Row, chosen_rows
 from tests.integration.conftest import handlers_of_signals as handlers_of_signals
 from tests.lab import dataset
 from tests.lab.brokers import java_command
-from tests.lab.checkout import ROOT
+from tests.lab.checkout import ROOT, LabError
 from tests.lab.crash import CrashPoint, run_mirror
+from tests.lab.flow_lab import write_config
 from tests.lab.group_lab import Read, committed, faults_of_move, read_on
 from tests.lab.jvm import QUICK
 from tests.lab.kafka_jars import release
@@ -41,26 +42,41 @@ FIRST_EXACT_TARGET = (2, 5)
 # From 3.0 on every log is written in message format 2.
 FIRST_WITHOUT_OLD_FORMATS = (3, 0)
 
-CONFIG = """\
-name: compat
-clusters:
-  source: {{bootstrap.servers: "{source}"}}
-  target: {{bootstrap.servers: "{target}"}}
-flows:
-  source->target:
-    topics: [".*"]
-    topics.exclude: ["mm2.*\\\\.internal", ".*\\\\.replica", "__.*", {excluded}]
-    tasks.max: 2
-    replication.factor: {replicas}
-    delivery: {delivery}
-    groups: [{group}]
-    emit.heartbeats.enabled: true
-    emit.checkpoints.enabled: true
-    checkpoints.topic.replication.factor: {replicas}
-    heartbeats.topic.replication.factor: {replicas}
-state: {state}
-trigger: availableNow
-"""
+Side = Tuple[str, int]
+"""A release, and in how many brokers."""
+
+
+class Row(NamedTuple):
+    """A source and a target."""
+
+    source: Side
+    target: Side
+
+    def __str__(self) -> str:
+        return f"{self.source[0]}->{self.target[0]}"
+
+
+# Each release is a source once and a target once. Three brokers mean replication factor 3 and min ISR 2.
+ROWS = (
+    Row(("2.4.1", 1), ("3.2.0", 1)),
+    Row(("2.8.2", 1), ("3.6.2", 1)),
+    Row(("3.2.0", 1), ("2.4.1", 1)),
+    Row(("3.6.2", 1), ("4.3.1", 3)),
+    Row(("3.9.1", 3), ("2.8.2", 3)),
+    Row(("4.0.0", 1), ("3.9.1", 1)),
+    Row(("4.3.1", 1), ("4.0.0", 1)),
+)
+
+
+def chosen_rows() -> List[Row]:
+    """What COMPAT_ROWS names (`all`, or `2.4.1->3.2.0,4.3.1->4.0.0`), else the quick row. Raises `LabError`."""
+    by_name = {str(row): row for row in ROWS}
+    asked = os.environ.get("COMPAT_ROWS", "2.8.2->3.6.2").replace("all", ",".join(by_name))
+    names = [name.strip() for name in asked.split(",") if name.strip() != "hdinsight"]  # test_hdinsight.py
+    unknown = sorted(set(names) - set(by_name))
+    if unknown:
+        raise LabError(f"COMPAT_ROWS names {unknown[0]}, which is no row: take some of {', '.join(by_name)}, or all")
+    return [by_name[name] for name in names]
 
 
 @dataclass
@@ -81,16 +97,22 @@ class Pair:
 
     def write_config(self) -> None:
         exact = release(self.target.version) >= FIRST_EXACT_TARGET
-        text = CONFIG.format(
-            source=self.source.bootstrap,
-            target=self.target.bootstrap,
-            excluded=", ".join(f'"{pattern}"' for pattern in dataset.EXCLUDED),
-            replicas=self.target.size,
-            delivery="exactly-once" if exact else "at-least-once",
-            group=GROUP,
-            state=self.directory / "state",
-        )
-        Path(self.config).write_text(text)
+        replicas = self.target.size
+        settings = {
+            "topics": [".*"],
+            "topics.exclude": [r"mm2.*\.internal", r".*\.replica", "__.*", *dataset.EXCLUDED],
+            "tasks.max": 2,
+            "replication.factor": replicas,
+            "delivery": "exactly-once" if exact else "at-least-once",
+            "groups": [GROUP],
+            "emit.heartbeats.enabled": "true",
+            "emit.checkpoints.enabled": "true",
+            "checkpoints.topic.replication.factor": replicas,
+            "heartbeats.topic.replication.factor": replicas,
+        }
+        servers = {"source": self.source.bootstrap, "target": self.target.bootstrap}
+        ends = {"state": self.directory / "state", "trigger": "availableNow"}
+        write_config(Path(self.config), "compat", servers, ["source->target"], settings, **ends)
 
     def copied(self) -> List[str]:
         return [topic.name for topic in self.made if topic.copied]
@@ -128,7 +150,7 @@ def test_hard_data_set_is_copied_over_a_kill(pair: Pair, capsys: pytest.CaptureF
     assert run_mirror(Path(pair.config), crash=crash, seconds=400) == -9
     assert crash.reached
     documents(capsys, "run", pair.config, "--json")
-    transaction.abort()
+    transaction.abort_transaction(30)
 
 
 def beat(pair: Pair) -> None:

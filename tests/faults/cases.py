@@ -9,18 +9,15 @@ import signal
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
-
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 from tests.faults.cluster import Cluster, wait_for
-from tests.faults.engines import Mirror, send
+from tests.faults.engines import Mirror
 from tests.faults.proxy import HEALTHY, Trouble
-from tests.faults.scene import Scene, Strike
+from tests.faults.scene import Act, Case, Scene, Strike
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import ROOT
+from tests.lab.processes import send
 from tests.lab.small_disk import SmallDisk
 from tests.lab.standalone import SMALL
 
@@ -28,41 +25,6 @@ from tests.lab.standalone import SMALL
 LEDGER_SECONDS = 40.0
 TWO_EXECUTORS = ("--master", "local-cluster[2,1,1024]", *SMALL)
 CLOCK_SITE = ROOT / "tests" / "faults" / "clock_site"
-Act = Callable[[Scene], None]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A fault by name.
-
-    `title` is its row in the table. `mm2`: MirrorMaker 2 can meet it too. `quick`: `make test-long` runs it.
-    `transactional`, `group` and `cleaned` describe the load, the other fields the setup.
-    """
-
-    name: str
-    title: str
-    act: Act
-    mm2: bool = True
-    quick: bool = False
-    transactional: bool = False
-    group: bool = False
-    cleaned: bool = False
-    flow: str = ""
-    topic: Mapping[str, str] = field(default_factory=dict)
-    spark_options: Sequence[str] = ()
-    small_disk: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
-    # The nodes that the source topic lies on: by default all three.
-    replicas: Sequence[int] = ()
-    # The remote topic, where it is there before the first record, on these nodes.
-    remote: Mapping[str, str] = field(default_factory=dict)
-    remote_replicas: Sequence[int] = ()
-    acks: str = "all"
-    # It leaves the topic in a state that no other case can follow.
-    alone: bool = False
-    # A late InitProducerId of this mirror's own, or a process that was frozen amid its fences, may end a run with exit
-    # code 3; the next start must resume.
-    fences_itself: bool = False
 
 
 CASES: Dict[str, Case] = {}
@@ -115,58 +77,66 @@ case("every process, 3 kills", "machine-lost")(
 case("every process, 3 SIGTERM", "terminated")(again_and_again("SIGTERM to every process", terminated))
 
 
-@case("Python workers killed", mm2=False)
-def workers_killed(scene: Scene) -> None:
-    for _ in range(3):
-        scene.strike("kill -9 of the Python workers")
-        scene.sleep(0, 2)
-        send(replicator(scene).workers(), signal.SIGKILL)
-    scene.healed()
+def workers(scene: Scene) -> List[int]:
+    return replicator(scene).workers()
 
 
-@case("executor killed", mm2=False, spark_options=TWO_EXECUTORS)
-def executors_killed(scene: Scene) -> None:
-    for _ in range(2):
-        scene.strike("kill -9 of an executor")
-        scene.sleep(0, 2)
-        send([scene.random.choice(replicator(scene).executors())], signal.SIGKILL)
-        scene.flowing()
-    scene.healed()
+def an_executor(scene: Scene) -> List[int]:
+    return [scene.random.choice(replicator(scene).executors())]
 
 
-@case("executor frozen, 20 s", mm2=False, spark_options=TWO_EXECUTORS)
-def executors_frozen(scene: Scene) -> None:
-    frozen_twice(scene, "an executor", lambda: [scene.random.choice(replicator(scene).executors())])
+def killed_thrice(what: str, processes: Callable[[Scene], List[int]]) -> Act:
+    def act(scene: Scene) -> None:
+        for _ in range(3):
+            scene.strike(f"kill -9 of {what}")
+            scene.sleep(0, 2)
+            send(processes(scene), signal.SIGKILL)
+            scene.flowing()
+
+    return act
+
+
+def frozen_twice(what: str, processes: Callable[[Scene], List[int]]) -> Act:
+    def act(scene: Scene) -> None:
+        for _ in range(2):
+            scene.strike(f"SIGSTOP of {what}")
+            frozen = processes(scene)
+            send(frozen, signal.SIGSTOP)
+            time.sleep(20)
+            send(frozen, signal.SIGCONT)
+
+    return act
+
+
+case("Python workers killed", "workers-killed", mm2=False)(killed_thrice("the Python workers", workers))
+case("executor killed", "executors-killed", mm2=False, spark_options=TWO_EXECUTORS)(
+    killed_thrice("an executor", an_executor)
+)
+case("executor frozen, 20 s", "executors-frozen", mm2=False, spark_options=TWO_EXECUTORS)(
+    frozen_twice("an executor", an_executor)
+)
+
+
+def succeeded(scene: Scene) -> None:
+    """A process is frozen, and thawed when another one copies."""
+    scene.strike("SIGSTOP of every process, a successor")
+    scene.sleep(0, 2)
+    scene.engine.freeze()
+    scene.still()
+    scene.engine.start()
+    scene.flowing()
+    scene.engine.thaw(-2)
 
 
 @case("frozen while a successor copies (zombie)", quick=True, fences_itself=True)
 def zombie(scene: Scene) -> None:
     for _ in range(2):
-        scene.strike("SIGSTOP of every process, a successor")
-        scene.sleep(0, 2)
-        scene.engine.freeze()
-        scene.still()
-        scene.engine.start()
-        scene.flowing()
-        scene.engine.thaw(-2)
+        succeeded(scene)
         time.sleep(10)
         scene.flowing()
-    scene.healed()
 
 
-@case("Python workers frozen, 20 s", mm2=False)
-def workers_frozen(scene: Scene) -> None:
-    frozen_twice(scene, "the Python workers", lambda: replicator(scene).workers())
-
-
-def frozen_twice(scene: Scene, what: str, processes: Callable[[], List[int]]) -> None:
-    for _ in range(2):
-        scene.strike(f"SIGSTOP of {what}")
-        frozen = processes()
-        send(frozen, signal.SIGSTOP)
-        time.sleep(20)
-        send(frozen, signal.SIGCONT)
-    scene.healed()
+case("Python workers frozen, 20 s", "workers-frozen", mm2=False)(frozen_twice("the Python workers", workers))
 
 
 @case("started twice at once")
@@ -184,14 +154,12 @@ def started_twice(scene: Scene) -> None:
     time.sleep(15)
     if not scene.engine.running:
         scene.engine.start()
-    scene.healed()
 
 
 # Brokers.
 
 
 def back_in(cluster: Cluster, broker: KafkaBroker, *topics: str) -> None:
-    """The broker runs again and all replicas are in sync."""
     broker.restart()
     wait_for(lambda: cluster.whole(*topics), f"replicas of {broker.name} in sync", 90)
 
@@ -225,7 +193,6 @@ def controllers_killed(scene: Scene) -> None:
         broker.kill()
         scene.sleep(1, 4)
         back_in(cluster, broker, topic)
-    scene.healed()
 
 
 @case("target broker frozen, 15 s")
@@ -236,7 +203,6 @@ def target_broker_frozen(scene: Scene) -> None:
         time.sleep(15)
         broker.resume()
         wait_for(lambda: scene.target.whole(scene.engine.remote_topic), "all replicas in sync", 90)
-    scene.healed()
 
 
 @case("two target brokers frozen, 20 s")
@@ -247,7 +213,6 @@ def too_few_in_sync(scene: Scene) -> None:
     time.sleep(20)
     for broker in scene.target.brokers[1:]:
         broker.resume()
-    scene.healed()
 
 
 # Lines.
@@ -273,7 +238,6 @@ def on_lines(what: str, wanted: Trouble, *sides: str) -> Act:
             for side in sides:
                 stack.enter_context(trouble(getattr(scene, side), wanted))
             time.sleep(30)
-        scene.healed()
 
     return act
 
@@ -291,7 +255,6 @@ def requests_late(scene: Scene) -> None:
     with trouble(scene.target, Trouble(hold_request=0.05, hold_seconds=8)):
         time.sleep(30)
     time.sleep(8)
-    scene.healed()
 
 
 @case("target requests late, kill", fences_itself=True)
@@ -304,7 +267,6 @@ def requests_late_of_the_dead(scene: Scene) -> None:
             scene.engine.start()
             scene.flowing()
     time.sleep(20)
-    scene.healed()
 
 
 case("source black hole", "black-hole-source")(on_lines("black hole, both directions", HOLE, "source"))
@@ -326,8 +288,7 @@ case("transactional source, 3 kills", "transactions", transactional=True)(killed
 @case("source transaction open, 20 s", transactional=True)
 def transaction_left_open(scene: Scene) -> None:
     scene.strike("a transaction is left open")
-    settings = {"bootstrap.servers": scene.source.near, "transactional.id": f"open {scene.load.topic}", "log_level": 0}
-    producer = Producer(settings)
+    producer = scene.source.producer(transactional_id=f"open {scene.load.topic}")
     producer.init_transactions(60)
     producer.begin_transaction()
     for partition in range(scene.load.partitions):
@@ -336,7 +297,6 @@ def transaction_left_open(scene: Scene) -> None:
     time.sleep(20)
     producer.abort_transaction(60)
     scene.flowing()
-    scene.healed()
 
 
 # Topics.
@@ -344,20 +304,15 @@ def transaction_left_open(scene: Scene) -> None:
 
 @case("DeleteRecords 40 s after the copy, kill", cleaned=True)
 def records_deleted(scene: Scene) -> None:
-    topic = scene.load.topic
     for _ in range(2):
         scene.strike("DeleteRecords behind the copy")
         # What a reader of the target has seen of each partition; all before it was seen too.
         copied = Counter(partition for partition, _ in set(scene.follower.seen))
         time.sleep(LEDGER_SECONDS)
-        before = [TopicPartition(topic, partition, count // 2) for partition, count in copied.items()]
-        admin = scene.source.admin()  # named, or it is collected before it answers
-        for future in admin.delete_records(before).values():
-            future.result(60)
+        scene.source.expire(scene.load.topic, {partition: count // 2 for partition, count in copied.items()})
         scene.engine.kill()
         scene.engine.start()
     scene.flowing()
-    scene.healed()
 
 
 case(
@@ -376,17 +331,14 @@ case(
 @case("partitions added, kill")
 def partitions_added(scene: Scene) -> None:
     scene.strike("three partitions more")
-    topic, more = scene.load.topic, scene.load.partitions + 3
-    admin = scene.source.admin()
-    admin.create_partitions([NewPartitions(topic, more)])[topic].result(60)
-    wait_for(lambda: all(at > 0 for at in scene.source.leaders(topic).values()), "leaders of the new partitions")
+    more = scene.load.partitions + 3
+    scene.source.grow(scene.load.topic, more)
     scene.load.partitions = more
     wait_for(lambda: len(scene.load.next_numbers()) == more, "records in the new partitions")
     scene.sleep(0, 3)
     scene.engine.kill()
     scene.engine.start()
     scene.flowing()
-    scene.healed()
 
 
 @case(
@@ -394,6 +346,7 @@ def partitions_added(scene: Scene) -> None:
     topic={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
     replicas=(1, 2),
     acks="1",
+    cleaned=True,
 )
 def source_truncated(scene: Scene) -> None:
     follower_killed(scene, scene.source, scene.load.topic)
@@ -403,11 +356,8 @@ def source_truncated(scene: Scene) -> None:
     first = scene.source.brokers[0].name
     scene.strikes.append(Strike(f"kill -9 of {first}", len(scene.load.acked), len(scene.follower.seen)))
     follower_elected(scene.source, scene.load.topic)
-    scene.load = scene.load.more()
     scene.load.begin()
     stopped_instead(scene)
-    scene.cleaned = True
-    scene.healed()
 
 
 @case(
@@ -425,7 +375,6 @@ def target_truncated(scene: Scene) -> None:
     scene.flowing()
     acked = set(scene.load.acked)
     wait_for(lambda: not isinstance(scene.engine, Mirror) or acked <= scene.on_target(), "what was lost, again", 120)
-    scene.healed()
 
 
 def follower_killed(scene: Scene, cluster: Cluster, topic: str) -> None:
@@ -437,7 +386,6 @@ def follower_killed(scene: Scene, cluster: Cluster, topic: str) -> None:
 
 
 def follower_elected(cluster: Cluster, topic: str) -> None:
-    """The follower that missed records becomes the leader, and they are lost."""
     first, second = cluster.brokers[:2]
     first.kill()
     second.start(wait=False)
@@ -445,20 +393,15 @@ def follower_elected(cluster: Cluster, topic: str) -> None:
     first.restart()
 
 
-@case("source topic re-created", alone=True)
+@case("source topic re-created", cleaned=True)
 def topic_recreated(scene: Scene) -> None:
     scene.strike("deleted, and created again")
     scene.load.stop()
     wait_for(lambda: scene.load.acked <= scene.follower.seen, "all of it on the target", 90)
-    topic, admin = scene.load.topic, scene.source.admin()
-    admin.delete_topics([topic])[topic].result(30)
-    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic's end")
-    scene.source.create_topic(topic, scene.load.partitions, {})
-    scene.load = scene.load.more()
+    scene.source.delete_topic(scene.load.topic)
+    scene.source.create_topic(scene.load.topic, scene.load.partitions)
     scene.load.begin()
     stopped_instead(scene)
-    scene.cleaned = True
-    scene.healed()
 
 
 def stopped_instead(scene: Scene) -> None:
@@ -487,27 +430,27 @@ case("repartitioning by key, zombie", "keyed-zombie", mm2=False, flow="keyed", f
 # State.
 
 
-def disk_away(scene: Scene, what: str, begin: Callable[[SmallDisk], None], end: Callable[[SmallDisk], None]) -> None:
-    disk = replicator(scene).disk
-    assert disk is not None
-    scene.strike(what)
-    begin(disk)
-    time.sleep(20)
-    end(disk)
-    if not scene.engine.running:
-        scene.engine.start()
-    scene.flowing()
-    scene.healed()
+def disk_away(what: str, begin: Callable[[SmallDisk], None], end: Callable[[SmallDisk], None]) -> Act:
+    def act(scene: Scene) -> None:
+        disk = replicator(scene).disk
+        assert disk is not None
+        scene.strike(what)
+        begin(disk)
+        time.sleep(20)
+        end(disk)
+        if not scene.engine.running:
+            scene.engine.start()
+        scene.flowing()
+
+    return act
 
 
-@case("state disk full, 20 s", mm2=False, small_disk=True)
-def state_disk_full(scene: Scene) -> None:
-    disk_away(scene, "the disk is full", SmallDisk.fill, SmallDisk.make_room)
-
-
-@case("state read-only, 20 s", mm2=False, small_disk=True)
-def state_read_only(scene: Scene) -> None:
-    disk_away(scene, "the disk is read-only", lambda disk: disk.read_only(True), lambda disk: disk.read_only(False))
+case("state disk full, 20 s", "state-disk-full", mm2=False, small_disk=True)(
+    disk_away("the disk is full", SmallDisk.fill, SmallDisk.make_room)
+)
+case("state read-only, 20 s", "state-read-only", mm2=False, small_disk=True)(
+    disk_away("the disk is read-only", lambda disk: disk.read_only(True), lambda disk: disk.read_only(False))
+)
 
 
 @case("state removed, kill", mm2=False)
@@ -519,7 +462,6 @@ def state_removed(scene: Scene) -> None:
     shutil.rmtree(replicator(scene).state_folder, ignore_errors=True)
     scene.engine.start()
     scene.flowing()
-    scene.healed()
 
 
 case(
@@ -550,7 +492,6 @@ def groups_translation_killed(scene: Scene) -> None:
         translation.kill()
         replicator(scene).start_translation()
     followed(scene)
-    scene.healed()
 
 
 @case("group offsets, target brokers killed", group=True)
@@ -592,5 +533,4 @@ def chosen(names: List[str]) -> Mapping[str, Case]:
 
 
 def seed_of(text: Optional[str]) -> int:
-    """The seed that was asked for, or a new one."""
     return int(text) if text else int.from_bytes(os.urandom(3), "big")

@@ -136,6 +136,5 @@ def passed_unread(source: Mapping[int, Log], remote: Mapping[int, Log], samples:
 
 
 def ids_on(source: Mapping[int, Log]) -> Set[Id]:
-    """The records that are there."""
     found: List[Optional[Id]] = [id_of(record) for log in source.values() for record in log.values()]
     return {each for each in found if each is not None}

@@ -6,18 +6,18 @@ judges. All three are controllers too, as in a small production cluster, and any
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaAdminClient
 
 from tests.faults.proxy import HEALTHY, FaultProxy, Trouble
-from tests.lab.brokers import KafkaBroker, start_together
+from tests.lab import brokers as lab
+from tests.lab.brokers import KafkaBroker, running
 from tests.lab.far_proxy import two_listeners
 from tests.lab.one_flow import until
 from tests.lab.ports import free_ports
@@ -42,52 +42,28 @@ SETTINGS = {
 
 
 @dataclass
-class Cluster:
-    """Three brokers and their proxies. `far` is where the product starts to look, `near` where tests do."""
+class Cluster(lab.Cluster):
+    """Three brokers and their proxies. `far` is where the product starts to look, `bootstrap` where tests do."""
 
     name: str
     brokers: Sequence[KafkaBroker]
     proxies: Sequence[FaultProxy]
 
     @property
-    def near(self) -> str:
+    def bootstrap(self) -> str:
         """All three without their proxies."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     @property
-    def bootstrap(self) -> str:
-        """For the lab's readers, who take a broker or a cluster."""
-        return self.near
-
-    @property
     def far(self) -> str:
-        """All three through their proxies."""
         return ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.proxies)
 
-    def admin(self) -> AdminClient:
-        """A client of the brokers themselves."""
-        return AdminClient({"bootstrap.servers": self.near, "log_level": 0})
-
-    def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str], replicas: Sequence[int] = ()
-    ) -> str:
-        """A topic on all three, or on the nodes `replicas`, whose partitions all have leaders."""
-        where: Dict[str, Any] = {"replication_factor": NODES}
-        if replicas:
-            where = {"replica_assignment": [list(replicas)] * partitions}
-        admin = self.admin()
-        admin.create_topics([NewTopic(name, num_partitions=partitions, config=dict(configs), **where)])[name].result(30)
-        wait_for(lambda: len([at for at in self.leaders(name).values() if at > 0]) == partitions, f"leaders of {name}")
-        return name
-
     def leaders(self, topic: str) -> Dict[int, int]:
-        """The node that leads each partition; -1 for none."""
         found = self.admin().list_topics(topic, timeout=10).topics[topic].partitions
         return {number: each.leader for number, each in found.items()}
 
     def controller(self) -> KafkaBroker:
-        """The broker that is the active controller now."""
-        admin = KafkaAdminClient(bootstrap_servers=self.near.split(","), client_id="faults")
+        admin = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","), client_id="faults")
         try:
             (topic,) = admin.describe_metadata_quorum()["topics"]
             leader: int = topic["partitions"][0]["leader_id"]
@@ -101,20 +77,13 @@ class Cluster:
         return all(len(each.isrs) == NODES for topic in topics for each in found[topic].partitions.values())
 
     def trouble(self, wanted: Trouble) -> None:
-        """On the lines to all three."""
         for proxy in self.proxies:
             proxy.trouble = wanted
 
-    def happened(self) -> Dict[str, int]:
-        """What the proxies really did, over all three."""
-        counts: Dict[str, int] = {}
-        for proxy in self.proxies:
-            for what, count in proxy.counts().items():
-                counts[what] = counts.get(what, 0) + count
-        return counts
+    def happened(self) -> Counter[str]:
+        return sum((proxy.counts() for proxy in self.proxies), Counter())
 
     def heal(self) -> None:
-        """Every line is sound again, every broker runs and answers."""
         self.trouble(HEALTHY)
         for broker in self.brokers:
             if broker.process is not None and broker.process.poll() is None:
@@ -131,20 +100,17 @@ def three_brokers(names: Sequence[str], directory: Path, seed: int) -> Iterator[
     # One draw for all of them: two draws may give the same port.
     ports = free_ports(4 * NODES * len(names))
     made = [_planned(name, directory / name, ports[4 * NODES * at :][: 4 * NODES]) for at, name in enumerate(names)]
-    start_together([broker for brokers, _ in made for broker in brokers])
-    found: List[Cluster] = []
-    try:
+    with running(*(broker for brokers, _ in made for broker in brokers)):
+        found: List[Cluster] = []
         for number, (name, (brokers, pairs)) in enumerate(zip(names, made)):
             lines = [FaultProxy(port, far, seed + NODES * number + at) for at, (port, far) in enumerate(pairs)]
             found.append(Cluster(name, brokers, lines))
-        yield found
-    finally:
-        for cluster in found:
-            for proxy in cluster.proxies:
-                proxy.close()
-        for brokers, _ in made:
-            for broker in brokers:
-                broker.kill()
+        try:
+            yield found
+        finally:
+            for cluster in found:
+                for proxy in cluster.proxies:
+                    proxy.close()
 
 
 def _planned(name: str, directory: Path, ports: Sequence[int]) -> Tuple[List[KafkaBroker], List[Tuple[int, int]]]:

@@ -24,20 +24,14 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[Cluster]]:
         yield clusters
 
 
-def outcomes_file() -> Path:
-    """Where outcomes are kept, a line of JSON each: FAULTS_FILE, or `.cache/faults/outcomes.jsonl`."""
+def keep(outcome: Mapping[str, Any]) -> None:
+    """Append one, with its day, as a line of JSON to FAULTS_FILE, or `.cache/faults/outcomes.jsonl`."""
     file = Path(os.environ.get("FAULTS_FILE") or CACHE / "faults" / "outcomes.jsonl")
     file.parent.mkdir(parents=True, exist_ok=True)
-    return file
-
-
-def keep(file: Path, outcome: Mapping[str, Any]) -> None:
-    """Append one, with its day."""
     with file.open("a") as out:
         out.write(json.dumps({**outcome, "day": date.today().isoformat()}, sort_keys=True) + "\n")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """A failure is printed when it happens, not at the end of the hour."""
     if report.failed and "tests/faults" in report.nodeid:
         print(f"\n{report.nodeid}\n{report.longreprtext[-4000:]}", flush=True)

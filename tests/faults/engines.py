@@ -17,10 +17,14 @@ from tests.lab.brokers import background
 from tests.lab.checkout import ROOT
 from tests.lab.flow_lab import QUIET, write_config
 from tests.lab.mirrormaker import DEFAULTS, MirrorMaker
-from tests.lab.one_flow import state_of
+from tests.lab.one_flow import until
 from tests.lab.ports import free_ports
+from tests.lab.processes import command_of, send, state_of
 from tests.lab.small_disk import SmallDisk
 from tests.lab.submitted import JOB, SCRIPT, environment
+
+# In the environment of every process of a start.
+MARK = "LAB_FAULTS"
 
 
 @dataclass
@@ -36,38 +40,28 @@ class Engine:
     # Those that copy, and all that were started.
     processes: List[subprocess.Popen[bytes]] = field(default_factory=list)
     started: List[subprocess.Popen[bytes]] = field(default_factory=list)
-    starts: int = 0
     name = ""
 
     @property
     def remote_topic(self) -> str:
-        """Where it copies to."""
         return f"source.{self.topic}"
 
     def command(self) -> Sequence[str]:
-        """What starts one."""
         raise NotImplementedError
 
     def environment(self) -> Dict[str, str]:
-        """In which environment."""
         return dict(os.environ)
 
     @property
     def log(self) -> Path:
-        """All that it printed, over all starts."""
         return self.folder / f"{self.name}.log"
 
     @property
     def running(self) -> int:
-        """How many of those that were started to copy still run."""
         return sum(process.poll() is None for process in self.processes)
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start one more process; earlier ones are left as they are."""
-        self.starts += 1
-        process = self.launch(self.command(), self.name)
-        self.processes.append(process)
-        return process
+    def start(self) -> None:
+        self.processes.append(self.launch(self.command(), self.name))
 
     def launch(self, command: Sequence[str], name: str) -> subprocess.Popen[bytes]:
         """A process that leads a session; what it prints goes to the log of that name."""
@@ -87,7 +81,12 @@ class Engine:
     def members(self, process: subprocess.Popen[bytes]) -> List[int]:
         """Every process of that start, also those whose parents have died, and those that lead groups of their own, as
         Spark's Python daemons do: all of them inherit its environment."""
-        return marked(self._mark(self.started.index(process)))
+        wanted, found = f"{MARK}={self._mark(self.started.index(process))}".encode(), []
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if wanted in file.read_bytes().split(b"\0"):
+                    found.append(int(file.parent.name))
+        return found
 
     def kill_all(self, signal_: signal.Signals = signal.SIGKILL) -> None:
         """A signal to every process of the last start, as when its machine fails, or a service ends it."""
@@ -95,16 +94,15 @@ class Engine:
 
     def freeze(self) -> None:
         """Every process of the last start stops; its connections stay open."""
-        deadline, frozen = time.monotonic() + 10, False
-        while not frozen:
-            assert time.monotonic() < deadline, "a process was not frozen"
-            members = self.members(self.processes[-1])  # one that was just forked is among them the next time
-            send(members, signal.SIGSTOP)
-            time.sleep(0.05)
-            frozen = all(state_of(pid) in ("T", "Z", "") for pid in self.members(self.processes[-1]))
+
+        def frozen() -> bool:
+            send(self.members(self.processes[-1]), signal.SIGSTOP)
+            time.sleep(0.05)  # one that was just forked is among them now
+            return all(state_of(pid) in ("T", "Z", "") for pid in self.members(self.processes[-1]))
+
+        until(frozen, 10)
 
     def thaw(self, which: int = -1) -> None:
-        """They resume where they stopped."""
         send(self.members(self.processes[which]), signal.SIGCONT)
 
     def stop(self) -> Optional[int]:
@@ -123,7 +121,6 @@ class Engine:
         return next((code for code in codes if code != 0), 0) if codes else None
 
     def end(self) -> None:
-        """Nothing that it started is left."""
         for process in self.started:
             members = self.members(process)
             send(members, signal.SIGCONT)
@@ -148,7 +145,6 @@ class Mirror(Engine):
 
     @property
     def config(self) -> Path:
-        """The configuration file, written again from the settings."""
         settings = {
             "topics": f"[{self.topic}]",
             "tasks.max": 2,
@@ -173,11 +169,9 @@ class Mirror(Engine):
         return environment(**self.more_environment)
 
     def workers(self) -> List[int]:
-        """Its Python workers and their daemons, which hold the lines to the brokers."""
         return self._of("pyspark.daemon")
 
     def executors(self) -> List[int]:
-        """Its executors' JVMs, where they have some of their own."""
         return self._of("CoarseGrainedExecutorBackend")
 
     def _of(self, word: str) -> List[int]:
@@ -185,9 +179,8 @@ class Mirror(Engine):
         assert found, f"there is no {word} to break"
         return found
 
-    def start_translation(self) -> subprocess.Popen[bytes]:
-        """The second job: group offsets follow."""
-        return self.launch([sys.executable, "-m", "mirror_lib.cli", "translate", str(self.config)], "translate")
+    def start_translation(self) -> None:
+        self.launch([sys.executable, "-m", "mirror_lib.cli", "translate", str(self.config)], "translate")
 
 
 @dataclass
@@ -197,10 +190,9 @@ class MirrorMaker2(Engine):
     name = "mm2"
 
     def command(self) -> Sequence[str]:
-        return MirrorMaker(self.folder / f"mm2-{self.starts}", {}, self.properties()).command()
+        return MirrorMaker(self.folder / f"mm2-{len(self.processes)}", {}, self.properties()).command()
 
     def properties(self) -> Dict[str, str]:
-        """Its settings file, over what the lab gives every MirrorMaker."""
         (port,) = free_ports(1)
         return {
             **{key: "3" for key in DEFAULTS if key.endswith("replication.factor")},
@@ -228,31 +220,3 @@ class MirrorMaker2ExactlyOnce(MirrorMaker2):
 
 
 ENGINES = {each.name: each for each in (Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce)}
-
-
-# In the environment of every process of a start.
-MARK = "LAB_FAULTS"
-
-
-def marked(mark: str) -> List[int]:
-    """The processes whose environment says so."""
-    wanted, found = f"{MARK}={mark}".encode(), []
-    for file in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if wanted in file.read_bytes().split(b"\0"):
-                found.append(int(file.parent.name))
-    return found
-
-
-def send(pids: Sequence[int], signal_: signal.Signals) -> None:
-    """The signal to each that is still there."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal_)
-
-
-def command_of(pid: int) -> str:
-    """Its command line; empty where there is none."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from tests.faults.checker import Id, Sample, id_of
 from tests.faults.cluster import Cluster
-from tests.lab.readers import record_of
+from tests.lab.readers import consumer_of, record_of
 
 PER_SECOND = 600
 # Brokers and proxies share the machine with what is judged: few and large writes.
@@ -26,9 +26,10 @@ class Background:
     """Work in threads of their own. `check` raises what one of them died of: a dead load or reader judges nothing."""
 
     def __init__(self, *works: Callable[[], None]) -> None:
+        self._works = works
         self._stopping = threading.Event()
         self._error: Optional[BaseException] = None
-        self._threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in works]
+        self._threads: List[threading.Thread] = []
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -37,23 +38,21 @@ class Background:
             self._error = error
 
     def begin(self) -> None:
-        """Start the threads."""
+        """Start the threads, also again after `stop`."""
+        self._stopping.clear()
+        self._threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in self._works]
         for thread in self._threads:
             thread.start()
 
     def check(self) -> None:
-        """AssertionError where a thread has failed."""
         assert self._error is None, f"{type(self).__name__} failed: {self._error!r}"
 
     def give_up(self) -> None:
-        """End the threads, whatever they do."""
         self._stopping.set()
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join(30)
+            thread.join(30)
 
     def stop(self) -> None:
-        """Return when all threads have ended."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(180)
@@ -85,27 +84,13 @@ class Load(Background):
         super().__init__(self._run)
 
     def next_numbers(self) -> Dict[int, int]:
-        """The number of the next record of each partition."""
         return dict(self._numbers)
 
-    def more(self) -> Load:
-        """A load that continues with the next numbers, not started yet. Its `acked` includes what this one wrote."""
-        other = Load(self._source, self.topic, self.partitions, self.per_second, self._transactional, self._acks)
-        other._numbers, other.acked = self._numbers, self.acked
-        return other
-
     def _run(self) -> None:
-        settings: Dict[str, Any] = {
-            "bootstrap.servers": self._source.near,
-            "acks": self._acks,
-            "enable.idempotence": self._acks == "all",
-            "linger.ms": 20,
-            "batch.num.messages": 200,
-            "log_level": 0,
-        }
+        settings: Dict[str, Any] = {"acks": self._acks, "enable_idempotence": self._acks == "all"}
         if self._transactional:
-            settings.update({"transactional.id": f"load of {self.topic}", "transaction.timeout.ms": 30000})
-        producer = Producer(settings)
+            settings.update({"transactional_id": f"load of {self.topic}", "transaction_timeout_ms": 30000})
+        producer = self._source.producer(linger_ms=20, batch_num_messages=200, **settings)
         if self._transactional:
             producer.init_transactions(60)
         turn = 0
@@ -172,17 +157,8 @@ class Follower(Background):
         super().__init__(self._run)
 
     def _run(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._target.near,
-                "group.id": "follower",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "topic.metadata.refresh.interval.ms": 2000,
-                "log_level": 0,
-            }
-        )
+        slow = {"topic_metadata_refresh_interval_ms": 2000, "fetch_wait_max_ms": 500, "enable_partition_eof": False}
+        consumer = consumer_of(self._target, "follower", **slow)
         assigned: Set[int] = set()
         looked = 0.0
         while not self._stopping.is_set():
@@ -200,7 +176,6 @@ class Follower(Background):
         consumer.close()
 
     def _assign(self, consumer: Consumer, assigned: Set[int]) -> Set[int]:
-        """Take in partitions that the topic has got since."""
         try:
             found = set(consumer.list_topics(self._topic, 5).topics[self._topic].partitions)
         except (KafkaException, KeyError):
@@ -227,16 +202,7 @@ class Group(Background):
         super().__init__(self._consume, self._watch)
 
     def _consume(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._source.near,
-                "group.id": self.name,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
+        consumer = consumer_of(self._source, self.name, fetch_wait_max_ms=500, enable_partition_eof=False)
         consumer.subscribe([self._topic])
         while not self._stopping.wait(0.2):
             read = [each for each in consumer.consume(READ_AT_A_TIME, 0.2) if each.error() is None]
@@ -246,9 +212,7 @@ class Group(Background):
         consumer.close()
 
     def _watch(self) -> None:
-        quiet = {"group.id": self.name, "enable.auto.commit": False, "log_level": 0}
-        here = Consumer({**quiet, "bootstrap.servers": self._source.near})
-        there = Consumer({**quiet, "bootstrap.servers": self._target.near})
+        here, there = consumer_of(self._source, self.name), consumer_of(self._target, self.name)
         stopping = False
         while not stopping:
             stopping = self._stopping.wait(SAMPLE_SECONDS)  # the last sample is taken after that

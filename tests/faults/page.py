@@ -16,8 +16,9 @@ from textwrap import fill
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.text import grouped
-from tests.faults.cases import CASES, Case
+from tests.faults.cases import CASES
 from tests.faults.engines import Mirror, MirrorMaker2, MirrorMaker2ExactlyOnce
+from tests.faults.scene import Case
 from tests.lab.checkout import ROOT
 
 Found = Mapping[Tuple[str, str], Mapping[str, Any]]
@@ -38,7 +39,6 @@ BROKER = re.compile(r"\b(source|target)-\d(, the controller)?")
 
 
 def page(text: str, found: Found) -> str:
-    """The whole page, of its present text."""
     days = sorted({outcome["day"] for outcome in found.values()})
     first_and_last = " to ".join(dict.fromkeys((days[0], days[-1])))
     head = text[: text.index(RESULTS)]
@@ -57,7 +57,6 @@ def page(text: str, found: Found) -> str:
 
 
 def soaked(outcome: Optional[Mapping[str, Any]]) -> List[str]:
-    """What `make soak` found; nothing where it did not run."""
     if outcome is None:
         return []
     faults = Counter(BROKER.sub(r"a \1 broker", strike["what"]) for strike in outcome["strikes"])
@@ -92,7 +91,6 @@ def table(head: Sequence[str], cases: Sequence[Case], engines: Sequence[str], fo
 
 
 def cell(outcome: Any) -> str:
-    """What one replicator did under one fault."""
     if outcome is None:
         return ""
     if "error" in outcome:
@@ -115,7 +113,6 @@ def wrong_of(verdict: Mapping[str, int]) -> str:
 
 
 def loaded(files: Sequence[Path]) -> Found:
-    """The last outcome of each case and engine in these files."""
     found: Dict[Tuple[str, str], Mapping[str, Any]] = {}
     for file in files:
         for line in file.read_text().splitlines():

@@ -7,24 +7,20 @@ shows nothing. Frames, https://kafka.apache.org/protocol#protocol_common: a leng
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
 import struct
 import threading
-import time
+from asyncio import IncompleteReadError, StreamReader, StreamWriter
 from collections import Counter
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 from typing import Counter as CounterOf
+from typing import Dict, Sequence
 
-PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 0, 22, 24, 26
-NAMES = {
-    PRODUCE: "Produce",
-    INIT_PRODUCER_ID: "InitProducerId",
-    ADD_PARTITIONS: "AddPartitionsToTxn",
-    END_TXN: "EndTxn",
-}
+BUFFER = 1 << 20
+NAMES = {0: "Produce", 22: "InitProducerId", 24: "AddPartitionsToTxn", 26: "EndTxn"}
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER that sends RST: what is in the buffers is lost, as with a crashed peer."""
 
@@ -41,12 +37,7 @@ class Trouble:
     delay_seconds: float = 0.0
     hole_to_broker: bool = False
     hole_to_client: bool = False
-    apis: Sequence[int] = (PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN)
-
-    @property
-    def holes(self) -> Tuple[bool, bool]:
-        """Whether nothing passes to the broker, and to its client."""
-        return self.hole_to_broker, self.hole_to_client
+    apis: Sequence[int] = tuple(NAMES)
 
 
 HEALTHY = Trouble()
@@ -60,205 +51,127 @@ class FaultProxy:
 
     def __init__(self, port: int, broker_port: int, seed: int) -> None:
         self.port, self._broker_port = port, broker_port
-        self._random = random.Random(seed)
-        self._trouble = HEALTHY
-        self._changed = threading.Condition()
-        self._lines: Set[_Line] = set()
-        self._closed = False
+        self.trouble = HEALTHY
         self.happened: CounterOf[str] = Counter()
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
-        threading.Thread(target=self._accept, daemon=True, name=f"proxy {port}").start()
-
-    @property
-    def trouble(self) -> Trouble:
-        """What the line does now."""
-        return self._trouble
-
-    @trouble.setter
-    def trouble(self, wanted: Trouble) -> None:
-        with self._changed:
-            self._trouble = wanted
-            self._changed.notify_all()
+        self._random = random.Random(seed)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name=f"proxy {port}").start()
+        listening = asyncio.start_server(self._accepted, "127.0.0.1", port, backlog=128, limit=BUFFER)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
 
     def close(self) -> None:
         """Stop listening and end every connection."""
-        self._closed = True
-        self.trouble = HEALTHY
-        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone does not end an accept
-        self._listener.close()
-        with self._changed:
-            lines = list(self._lines)
-        for line in lines:
-            line.reset()
 
-    def counts(self) -> Dict[str, int]:
-        """What has happened by now."""
-        with self._changed:
-            return dict(self.happened)
+        def end() -> None:
+            self._server.close()
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.call_later(0.1, self._loop.stop)
 
-    def note(self, what: str) -> None:
-        """Count something that really happened."""
-        with self._changed:
-            self.happened[what] += 1
+        self._loop.call_soon_threadsafe(end)
+
+    def counts(self) -> CounterOf[str]:
+        return Counter(self.happened)
 
     def drawn(self, chance: float) -> bool:
         """Whether a chance comes up; every draw of this proxy comes from its seed."""
-        if chance <= 0:
-            return False
-        with self._changed:
-            return self._random.random() < chance
+        return chance > 0 and self._random.random() < chance
 
-    def bytes_before_cut(self, length: int) -> int:
-        """How many bytes of a frame pass before its line is cut."""
-        with self._changed:
-            return self._random.randrange(length)
+    async def passed_hole(self, which: str) -> Trouble:
+        """The trouble of the line, when it lets something through in that direction, a field of `Trouble`."""
+        if getattr(self.trouble, which):
+            self.happened["held back in a black hole"] += 1
+            while getattr(self.trouble, which):
+                await asyncio.sleep(0.02)
+        return self.trouble
 
-    def pass_hole(self, to_broker: bool) -> None:
-        """Return when the line lets something through in that direction."""
-        with self._changed:
-            if self._trouble.holes[0 if to_broker else 1]:
-                self.happened["held back in a black hole"] += 1
-                self._changed.wait_for(lambda: not self._trouble.holes[0 if to_broker else 1])
+    async def deliver(self, frame: bytes, taker: StreamWriter, trouble: Trouble, what: str) -> None:
+        if trouble.delay_seconds:
+            self.happened["delayed"] += 1
+            await asyncio.sleep(trouble.delay_seconds)
+        cut = self.drawn(trouble.cut)
+        taker.write(frame[: self._random.randrange(len(frame))] if cut else frame)
+        await taker.drain()
+        if cut:
+            self.happened[f"cut inside of a {what}"] += 1
+            raise ConnectionResetError
 
-    def forget(self, line: _Line) -> None:
-        """A connection has ended."""
-        with self._changed:
-            self._lines.discard(line)
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self._closed:
-                client.close()
-                return
-            try:
-                broker = socket.create_connection(("127.0.0.1", self._broker_port), 5)
-                broker.settimeout(None)
-            except OSError:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                client.close()
-                continue
-            line = _Line(self, client, broker)
-            with self._changed:
-                self._lines.add(line)
-            line.start()
+    async def _accepted(self, client: StreamReader, to_client: StreamWriter) -> None:
+        try:
+            broker, to_broker = await asyncio.open_connection("127.0.0.1", self._broker_port, limit=BUFFER)
+        except OSError:
+            _reset(to_client)
+            return
+        line = _Line(self, to_client, to_broker)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(line.requests(client), line.answers(broker))
+        line.reset()
 
 
 class _Line:
-    """One connection: requests in one thread, answers in another."""
+    """One connection: requests in one task, answers in another. The first to end resets both sides."""
 
-    def __init__(self, proxy: FaultProxy, client: socket.socket, broker: socket.socket) -> None:
+    def __init__(self, proxy: FaultProxy, client: StreamWriter, broker: StreamWriter) -> None:
         self._proxy, self._client, self._broker = proxy, client, broker
         self._apis: Dict[int, int] = {}
-        self._withheld, self._held = False, -1
-        self._answered = threading.Event()
-        for end in (client, broker):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def start(self) -> None:
-        for work in (self._requests, self._answers):
-            threading.Thread(target=self._whole, args=(work,), daemon=True).start()
+        self._held = -1
+        self._answered = asyncio.Event()
 
     def reset(self) -> None:
         """End both sides with a RST, what is under way is lost."""
-        self._end(self._client)
-        self._end(self._broker)
+        _reset(self._client)
+        _reset(self._broker)
 
-    @staticmethod
-    def _end(side: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        with contextlib.suppress(OSError):
-            side.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            side.close()
+    async def requests(self, client: StreamReader) -> None:
+        with contextlib.suppress(OSError, IncompleteReadError):
+            while True:
+                frame = await _read_frame(client)
+                api, _, correlation = struct.unpack_from(">hhi", frame, 4)
+                self._apis[correlation] = api
+                trouble = await self._proxy.passed_hole("hole_to_broker")
+                if api in trouble.apis and self._proxy.drawn(trouble.hold_request):
+                    await self._hold(frame, api, correlation, trouble.hold_seconds)
+                    break
+                await self._proxy.deliver(frame, self._broker, trouble, "request")
+        self.reset()
 
-    def _whole(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except (OSError, struct.error):
-            pass  # one side hung up, or this line was reset
-        finally:
-            if not self._withheld:
-                self.reset()
-                self._proxy.forget(self)
-
-    def _requests(self) -> None:
-        while True:
-            frame = _read_frame(self._client)
-            if frame is None:
-                return
-            api, _, correlation = struct.unpack_from(">hhi", frame, 4)
-            self._apis[correlation] = api
-            self._proxy.pass_hole(to_broker=True)
-            trouble = self._proxy.trouble
-            if api in trouble.apis and self._proxy.drawn(trouble.hold_request):
-                self._hold(frame, api, correlation, trouble.hold_seconds)
-                return
-            self._pass(frame, self._broker, trouble, "request")
-
-    def _hold(self, frame: bytes, api: int, correlation: int, seconds: float) -> None:
+    async def _hold(self, frame: bytes, api: int, correlation: int, seconds: float) -> None:
         """The client sees its line break; the broker gets the request later, as if it had been under way so long. It is
-        counted when the broker has answered it."""
-        self._held, self._withheld = correlation, True
-        self._end(self._client)
-        time.sleep(seconds)
-        try:
-            self._broker.sendall(frame)
-            if self._answered.wait(10):
-                self._proxy.note(f"{NAMES.get(api, api)} request delivered {seconds:.0f} s late")
-        except OSError:
-            pass  # the broker itself has closed the line: nothing was delivered, and nothing is counted
-        finally:
-            self._withheld = False
+        counted when the broker has answered it: the broker itself may have closed the line."""
+        self._held = correlation
+        _reset(self._client)
+        await asyncio.sleep(seconds)
+        self._broker.write(frame)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), 10)
+            self._proxy.happened[f"{NAMES.get(api, api)} request delivered {seconds:.0f} s late"] += 1
 
-    def _answers(self) -> None:
-        while True:
-            frame = _read_frame(self._broker)
-            if frame is None:
-                return
-            (correlation,) = struct.unpack_from(">i", frame, 4)
-            if self._withheld:
-                if correlation == self._held:
-                    self._answered.set()
-                continue
-            api = self._apis.pop(correlation, -1)
-            self._proxy.pass_hole(to_broker=False)
-            trouble = self._proxy.trouble
-            if api in trouble.apis and self._proxy.drawn(trouble.lose_answer):
-                self._proxy.note(f"{NAMES.get(api, api)} answer lost")
-                return
-            self._pass(frame, self._client, trouble, "answer")
-
-    def _pass(self, frame: bytes, taker: socket.socket, trouble: Trouble, what: str) -> None:
-        if trouble.delay_seconds:
-            self._proxy.note("delayed")
-            time.sleep(trouble.delay_seconds)
-        if self._proxy.drawn(trouble.cut):
-            taker.sendall(frame[: self._proxy.bytes_before_cut(len(frame))])
-            self._proxy.note(f"cut inside of a {what}")
-            raise ConnectionResetError
-        taker.sendall(frame)
+    async def answers(self, broker: StreamReader) -> None:
+        with contextlib.suppress(OSError, IncompleteReadError):
+            while True:
+                frame = await _read_frame(broker)
+                (correlation,) = struct.unpack_from(">i", frame, 4)
+                if self._held >= 0:
+                    if correlation == self._held:
+                        self._answered.set()
+                    continue
+                api = self._apis.pop(correlation, -1)
+                trouble = await self._proxy.passed_hole("hole_to_client")
+                if api in trouble.apis and self._proxy.drawn(trouble.lose_answer):
+                    self._proxy.happened[f"{NAMES.get(api, api)} answer lost"] += 1
+                    break
+                await self._proxy.deliver(frame, self._client, trouble, "answer")
+        if self._held < 0:
+            self.reset()
 
 
-def _read_frame(giver: socket.socket) -> Optional[bytes]:
-    """The next frame with its length, or `None` at the end of the line."""
-    head = _read(giver, 4)
-    if head is None:
-        return None
-    body = _read(giver, struct.unpack(">i", head)[0])
-    return None if body is None else head + body
+def _reset(side: StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        side.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    side.transport.abort()
 
 
-def _read(giver: socket.socket, length: int) -> Optional[bytes]:
-    parts: List[bytes] = []
-    while length:
-        part = giver.recv(min(length, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
+async def _read_frame(giver: StreamReader) -> bytes:
+    """The next frame with its length."""
+    head = await giver.readexactly(4)
+    return head + await giver.readexactly(struct.unpack(">i", head)[0])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import AbstractSet, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.errors import EXIT_REFUSED
 from tests.faults.checker import Id, Verdict, id_of, ids_on, judge, passed_unread
 from tests.faults.cluster import Cluster
 from tests.faults.engines import Engine
-from tests.faults.load import Follower, Group, Load
+from tests.faults.load import Background, Follower, Group, Load
 from tests.lab.readers import read_topic
 
 PARTITIONS = 6
@@ -22,6 +22,16 @@ START_SECONDS = 240.0
 WHOLE_SECONDS = 240.0
 # The load continues for so long after the last fault, so that a copy that stopped for good is found.
 AFTERWARDS_SECONDS = 5.0
+
+
+# Settings of flows that change records, and which records they copy, by record and source offset.
+FLOWS: Dict[str, Dict[str, Any]] = {
+    "": {},
+    "where": {"where": "partition % 2 = 0 or offset % 3 <> 0"},
+    "keyed": {"partitioner": 4},
+}
+WANTED: Dict[str, Callable[[Id, int], bool]] = {"where": lambda each, offset: each[0] % 2 == 0 or offset % 3 != 0}
+Act = Callable[["Scene"], None]
 
 
 @dataclass(frozen=True)
@@ -47,8 +57,6 @@ class Outcome:
     uncommitted: Verdict
     whole_seconds: Optional[float]
     passed_unread: Optional[int]
-    group_samples: int
-    written: int
     starts: int
     exit_code: Optional[int]
     seconds: float
@@ -73,44 +81,63 @@ class Outcome:
         ]
         return "; ".join(parts)
 
-    def document(self) -> Dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
+
+@dataclass(frozen=True)
+class Case:
+    """A fault by name.
+
+    `title` is its row in the table. `mm2`: MirrorMaker 2 can meet it too. `quick`: `make test-long` runs it. `cleaned`:
+    the source deletes records meanwhile, so only those that are there in the end must be on the target. `flow` is one
+    of FLOWS.
+    """
+
+    name: str
+    title: str
+    act: Act
+    mm2: bool = True
+    quick: bool = False
+    transactional: bool = False
+    group: bool = False
+    cleaned: bool = False
+    flow: str = ""
+    topic: Mapping[str, str] = field(default_factory=dict)
+    spark_options: Sequence[str] = ()
+    small_disk: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # The nodes that the source topic lies on: by default all three.
+    replicas: Sequence[int] = ()
+    # The remote topic, where it is there before the first record, on these nodes.
+    remote: Mapping[str, str] = field(default_factory=dict)
+    remote_replicas: Sequence[int] = ()
+    acks: str = "all"
+    # A late InitProducerId of this mirror's own, or a process that was frozen amid its fences, may end a run with exit
+    # code 3; the next start must resume.
+    fences_itself: bool = False
 
 
 @dataclass
 class Scene:
-    """What a case acts on.
+    """What a case acts on."""
 
-    `wanted` says which records a flow copies that leaves some out. `cleaned`: the source deletes records meanwhile, so
-    only those that are there in the end must be on the target.
-    """
-
-    case: str
+    case: Case
     source: Cluster
     target: Cluster
     engine: Engine
     load: Load
-    folder: Path
     seed: int
     group: Optional[Group] = None
-    partitions_kept: bool = True
-    wanted: Optional[Callable[[Id, int], bool]] = None
-    cleaned: bool = False
-    # Whether a run of this mirror that ends with exit code 3 is started again, as a scheduler does.
-    fences_itself: bool = False
     # What the replicator said and did, where that is right and no exact copy.
     refusal: str = ""
     strikes: List[Strike] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.wanted = WANTED.get(self.case.flow)
         self.follower = Follower(self.target, self.engine.remote_topic)
         self.ended_by_itself = False
         self.fenced_itself = 0
-        self._healed: Optional[float] = None
-        self._owed: AbstractSet[Id] = frozenset()
-        self._before: Dict[str, int] = self._happened()
+        self._healed: Optional[Tuple[float, AbstractSet[Id]]] = None
+        self._before = self._happened()
 
     def flowing(self) -> None:
         """Return when records arrive on the target that were written after this call."""
@@ -125,8 +152,8 @@ class Scene:
             time.sleep(0.1)
 
     def started_again(self) -> bool:
-        """Start again a run that a fence of its own ended, where the case may bring that about."""
-        ended = self.fences_itself and self.engine.processes[-1].poll() == EXIT_REFUSED
+        """Start again a run that a fence of its own ended, as a scheduler does, where the case may bring that about."""
+        ended = self.case.fences_itself and self.engine.processes[-1].poll() == EXIT_REFUSED
         if ended:
             self.fenced_itself += 1
             self.engine.start()
@@ -142,9 +169,11 @@ class Scene:
 
     def check(self) -> None:
         """AssertionError where one of those that write and read has failed."""
-        for each in (self.load, self.follower, self.group):
-            if each is not None:
-                each.check()
+        for each in self._people():
+            each.check()
+
+    def _people(self) -> Sequence[Background]:
+        return [self.load, self.follower, *([] if self.group is None else [self.group])]
 
     def strike(self, what: str) -> None:
         """Wait until records flow, and note that the fault which follows falls now."""
@@ -152,69 +181,55 @@ class Scene:
         self.strikes.append(Strike(what, len(self.load.acked), len(self.follower.seen)))
 
     def sleep(self, least: float, most: float) -> None:
-        """A time between the two, drawn from the seed."""
         time.sleep(self.random.uniform(least, most))
 
     def healed(self) -> None:
         """The last fault has ended: what is acknowledged by now is waited for."""
-        self._healed, self._owed = time.monotonic(), self.owed()
+        self._healed = time.monotonic(), self.owed()
 
     def tail_of_log(self) -> str:
-        """The end of what the replicator printed."""
         return "" if not self.engine.log.exists() else self.engine.log.read_text(errors="replace")[-1500:]
 
-    def play(self, act: Callable[[Scene], None]) -> Outcome:
-        """From the first record to the verdict."""
+    def play(self) -> Outcome:
         began = time.monotonic()
-        self.load.begin()
-        self.follower.begin()
-        if self.group is not None:
-            self.group.begin()
+        for each in self._people():
+            each.begin()
         self.engine.start()
         try:
             try:
-                act(self)
+                self.case.act(self)
+                if self._healed is None:
+                    self.healed()
             finally:  # the clusters are the next case's too
                 for cluster in (self.source, self.target):
                     cluster.heal()
             if not self.engine.running and not self.refusal and not self.started_again():
                 self.ended_by_itself = True
                 self.engine.start()
-            if self._healed is None:
-                self.healed()
-            whole = self._wait_until_whole()
+            assert self._healed is not None
+            healed_at, owed = self._healed
+            whole = time.monotonic() - healed_at if self._all_seen(owed, healed_at + WHOLE_SECONDS) else None
             time.sleep(AFTERWARDS_SECONDS)
             self.check()
             self.load.stop()
-            self._wait_for_all()
+            self._all_seen(self.owed(), time.monotonic() + WHOLE_SECONDS)
             if self.group is not None:
                 self.group.stop()
             code = self.engine.stop()
         finally:
             self.engine.end()
-            for each in (self.load, self.follower, self.group):
-                if each is not None:
-                    each.give_up()
+            for each in self._people():
+                each.give_up()
         return self._judged(whole, code, time.monotonic() - began)
 
-    def _wait_until_whole(self) -> Optional[float]:
-        assert self._healed is not None
-        while not self._owed <= self.follower.seen:
-            self._owed = self._still_owed(self._owed)
-            if self.refusal or time.monotonic() > self._healed + WHOLE_SECONDS:
-                return None
+    def _all_seen(self, owed: AbstractSet[Id], deadline: float) -> bool:
+        """Whether a reader of the target gets them in time. Less is owed where the source deletes records meanwhile."""
+        while not owed <= self.follower.seen:
+            if self.refusal or time.monotonic() > deadline:
+                return False
+            owed = owed & self.owed() if self.case.cleaned else owed
             time.sleep(0.1)
-        return time.monotonic() - self._healed
-
-    def _wait_for_all(self) -> None:
-        owed, deadline = self.owed(), time.monotonic() + WHOLE_SECONDS
-        while not (self.refusal or owed <= self.follower.seen) and time.monotonic() < deadline:
-            owed = self._still_owed(owed)
-            time.sleep(0.2)
-
-    def _still_owed(self, owed: AbstractSet[Id]) -> AbstractSet[Id]:
-        """Less, where the source deletes records meanwhile."""
-        return owed & self.owed() if self.cleaned and not self.refusal else owed
+        return True
 
     def on_target(self) -> AbstractSet[Id]:
         """What the target holds at this moment, whatever a reader of it has seen before."""
@@ -223,9 +238,9 @@ class Scene:
     def owed(self) -> AbstractSet[Id]:
         """What is acknowledged by now and must be on the target in the end."""
         acked = frozenset(self.load.acked)
-        if self.wanted is None and not self.cleaned:
-            return acked
         wanted = self.wanted
+        if wanted is None and not self.case.cleaned:
+            return acked
         return acked & {
             each
             for log in read_topic(self.source, self.load.topic, "read_committed").values()
@@ -236,29 +251,22 @@ class Scene:
     def _judged(self, whole: Optional[float], code: Optional[int], seconds: float) -> Outcome:
         source = read_topic(self.source, self.load.topic, "read_committed")
         gone = self.load.acked - ids_on(source)
-        assert self.cleaned or not gone, f"the source lost {len(gone)} records that it had acknowledged"
+        assert self.case.cleaned or not gone, f"the source lost {len(gone)} records that it had acknowledged"
         found: Dict[str, Verdict] = {}
         for isolation in ("read_committed", "read_uncommitted"):
             remote = read_topic(self.target, self.engine.remote_topic, isolation)
-            found[isolation] = judge(source, remote, self.partitions_kept, self.wanted, gone)
-        samples = self.group.samples if self.group is not None else []
+            found[isolation] = judge(source, remote, self.case.flow != "keyed", self.wanted, gone)
         return Outcome(
-            case=self.case,
+            case=self.case.name,
             engine=self.engine.name,
             seed=self.seed,
             strikes=self.strikes,
-            happened={
-                what: count - self._before.get(what, 0)
-                for what, count in self._happened().items()
-                if count > self._before.get(what, 0)
-            },
+            happened=dict(self._happened() - self._before),
             committed=found["read_committed"],
             uncommitted=found["read_uncommitted"],
             whole_seconds=None if whole is None else round(whole, 1),
-            passed_unread=None if self.group is None else passed_unread(source, remote, samples),
-            group_samples=len(samples),
-            written=len(self.load.acked),
-            starts=self.engine.starts,
+            passed_unread=None if self.group is None else passed_unread(source, remote, self.group.samples),
+            starts=len(self.engine.processes),
             exit_code=code,
             seconds=round(seconds, 1),
             refusal=self.refusal,
@@ -267,9 +275,6 @@ class Scene:
             fenced_itself=self.fenced_itself,
         )
 
-    def _happened(self) -> Dict[str, int]:
-        here, there = self.source.happened(), self.target.happened()
-        return {
-            **{f"source: {what}": count for what, count in here.items()},
-            **{f"target: {what}": count for what, count in there.items()},
-        }
+    def _happened(self) -> Counter[str]:
+        sides = (self.source, self.target)
+        return Counter({f"{side.name}: {what}": n for side in sides for what, n in side.happened().items()})

@@ -11,15 +11,16 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import List
 
-from tests.faults.cases import CASES, Case, seed_of
+from tests.faults.cases import CASES, seed_of
 from tests.faults.cluster import three_brokers
-from tests.faults.conftest import keep, outcomes_file
+from tests.faults.conftest import keep
 from tests.faults.engines import Mirror
 from tests.faults.load import Load
-from tests.faults.scene import PARTITIONS, Scene
+from tests.faults.scene import PARTITIONS, Case, Scene
 from tests.lab.checkout import CACHE
 
 # Over hours the judge holds every record in memory.
@@ -28,7 +29,6 @@ REST_SECONDS = 5.0
 
 
 def plain_cases() -> List[Case]:
-    """Those that can follow one another on one topic."""
     return [
         each
         for each in CASES.values()
@@ -37,7 +37,6 @@ def plain_cases() -> List[Case]:
 
 
 def soak(hours: float, seed: int) -> int:
-    """0 where every record is there once for both readers."""
     cases, end = plain_cases(), time.monotonic() + hours * 3600
     folder = Path(tempfile.mkdtemp(prefix="soak-", dir=CACHE))
     print(f"{hours} hours, seed {seed}, {len(cases)} kinds of faults; what runs writes to {folder}", flush=True)
@@ -57,13 +56,15 @@ def soak(hours: float, seed: int) -> int:
                 scene.ended_by_itself = True
                 scene.engine.start()
             time.sleep(REST_SECONDS)
+        scene.healed()
 
     with three_brokers(["source", "target"], folder / "brokers", seed) as (source, target):
-        topic = source.create_topic("soak", PARTITIONS, {})
+        topic = source.create_topic("soak", PARTITIONS)
         replicator = Mirror(source, target, topic, folder)
         load = Load(source, topic, PARTITIONS, PER_SECOND)
-        outcome = Scene("soak", source, target, replicator, load, folder, seed, fences_itself=True).play(act)
-    keep(outcomes_file(), outcome.document())
+        case = Case("soak", "soak", act, fences_itself=True)
+        outcome = Scene(case, source, target, replicator, load, seed).play()
+    keep(asdict(outcome))
     print(outcome)
     if not outcome.exact or outcome.ended_by_itself:
         return 1

@@ -8,24 +8,19 @@ from typing import Callable, Dict, List, Tuple
 
 import pytest
 
-from tests.faults.cases import CASES, Act
+from tests.faults.cases import CASES, succeeded
 from tests.faults.cluster import Cluster
 from tests.faults.conftest import SEED
 from tests.faults.engines import Mirror
 from tests.faults.load import Load
-from tests.faults.scene import PARTITIONS, Scene
+from tests.faults.scene import PARTITIONS, Act, Case, Scene
 
 pytestmark = pytest.mark.faults
 
 
 def woken_unfenced(scene: Scene) -> None:
     """What a zombie has on its way is written next to its successor's records. Both notice it, and stop."""
-    scene.strike("SIGSTOP of every process, a successor")
-    scene.engine.freeze()
-    scene.still()
-    scene.engine.start()
-    scene.flowing()
-    scene.engine.thaw(-2)
+    succeeded(scene)
     time.sleep(15)
     scene.refusal = "both stop"
 
@@ -48,10 +43,10 @@ def test_mirror_without_a_guard_doubles_records_and_the_judge_says_so(
 ) -> None:
     source, target = both
     settings, act = CONTROLS[name]
-    topic = source.create_topic(topic_name(f"control-{name.replace(' ', '-')}"), PARTITIONS, {})
+    topic = source.create_topic(topic_name(f"control-{name.replace(' ', '-')}"), PARTITIONS)
     replicator = Mirror(source, target, topic, tmp_path, settings)
-    scene = Scene(name, source, target, replicator, Load(source, topic, PARTITIONS), tmp_path, SEED)
-    outcome = scene.play(act)
+    load = Load(source, topic, PARTITIONS)
+    outcome = Scene(Case(name, name, act), source, target, replicator, load, SEED).play()
     print(f"\n{outcome}")
     assert not outcome.exact
     assert outcome.uncommitted.doubled and not outcome.uncommitted.lost

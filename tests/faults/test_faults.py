@@ -7,28 +7,22 @@ reader. What MirrorMaker 2 leaves is only noted, but its case must have met its 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List
 
 import pytest
 
-from tests.faults.cases import CASES, Case, chosen
-from tests.faults.checker import Id
+from tests.faults.cases import CASES, chosen
 from tests.faults.cluster import Cluster
-from tests.faults.conftest import SEED, keep, outcomes_file
+from tests.faults.conftest import SEED, keep
 from tests.faults.engines import ENGINES, Engine, Mirror
 from tests.faults.load import Group, Load
 from tests.faults.page import KEPT, PAGE, loaded, page
-from tests.faults.scene import PARTITIONS, Outcome, Scene
+from tests.faults.scene import FLOWS, PARTITIONS, Case, Outcome, Scene
 from tests.lab.shards import shard_of
 from tests.lab.small_disk import SmallDisk
 
-FLOWS: Dict[str, Dict[str, Any]] = {
-    "": {},
-    "where": {"where": "partition % 2 = 0 or offset % 3 <> 0"},
-    "keyed": {"partitioner": 4},
-}
-WANTED: Dict[str, Callable[[Id, int], bool]] = {"where": lambda each, offset: each[0] % 2 == 0 or offset % 3 != 0}
 GROUPS = {
     "sync.group.offsets.enabled": "true",
     "sync.group.offsets.interval.seconds": 1,
@@ -61,9 +55,9 @@ def test_copy_after_faults(
     try:
         outcome = played(both, topic_name(case.name), tmp_path, engine, case)
     except BaseException as error:
-        keep(outcomes_file(), {"case": case.name, "engine": engine, "seed": SEED, "error": str(error)[:500]})
+        keep({"case": case.name, "engine": engine, "seed": SEED, "error": str(error)[:500]})
         raise
-    keep(outcomes_file(), outcome.document())
+    keep(asdict(outcome))
     print(f"\n{outcome}")
     assert outcome.strikes and all(each.copied for each in outcome.strikes), "a fault fell before the first record"
     if engine != Mirror.name:
@@ -80,49 +74,25 @@ def test_copy_after_faults(
 
 def played(both: List[Cluster], topic: str, folder: Path, engine: str, case: Case) -> Outcome:
     source, target = both
-    source.create_topic(topic, PARTITIONS, case.topic, case.replicas)
+    source.create_placed(topic, PARTITIONS, case.replicas, case.topic)
     disk = SmallDisk(folder / "disk", 96) if case.small_disk else None
-    replicator = engine_of(engine, source, target, topic, folder, case, disk)
+    groups = {**GROUPS, "groups": f"group of {topic}"} if case.group else {}
+    replicator: Engine
+    if engine == Mirror.name:
+        own: Dict[str, Any] = {"spark_options": case.spark_options, "disk": disk, "more_environment": case.environment}
+        replicator = Mirror(source, target, topic, folder, {**FLOWS[case.flow], **groups}, **own)
+    else:
+        theirs = {f"source->target.{key}": str(each) for key, each in groups.items()}
+        replicator = ENGINES[engine](source, target, topic, folder, theirs)
     if case.remote_replicas:
-        target.create_topic(replicator.remote_topic, PARTITIONS, case.remote, case.remote_replicas)
+        target.create_placed(replicator.remote_topic, PARTITIONS, case.remote_replicas, case.remote)
     load = Load(source, topic, PARTITIONS, transactional=case.transactional, acks=case.acks)
     group = Group(source, target, topic, replicator.remote_topic, f"group of {topic}") if case.group else None
-    scene = Scene(
-        case.name,
-        source,
-        target,
-        replicator,
-        load,
-        folder,
-        SEED,
-        group,
-        partitions_kept=case.flow != "keyed",
-        wanted=WANTED.get(case.flow),
-        cleaned=case.cleaned,
-        fences_itself=case.fences_itself,
-    )
     try:
-        return scene.play(case.act)
+        return Scene(case, source, target, replicator, load, SEED, group).play()
     finally:
         if disk is not None:
             disk.close()
-
-
-def engine_of(
-    name: str, source: Cluster, target: Cluster, topic: str, folder: Path, case: Case, disk: Optional[SmallDisk]
-) -> Engine:
-    """The replicator that the case asks for."""
-    groups = {**GROUPS, "groups": f"group of {topic}"} if case.group else {}
-    if name == Mirror.name:
-        settings = {**FLOWS[case.flow], **groups}
-        return Mirror(
-            *(source, target, topic, folder, settings),
-            spark_options=case.spark_options,
-            disk=disk,
-            more_environment=case.environment,
-        )
-    theirs = {f"source->target.{key}": str(each) for key, each in groups.items()}
-    return ENGINES[name](source, target, topic, folder, theirs)
 
 
 def test_every_case_has_a_title_of_its_own() -> None:

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import commit
-from tests.lab.job_lab import JobLab
+from tests.lab.group_lab import JobLab, commit
 from tests.lab.mirrormaker import MirrorMaker
 from tests.lab.readers import differences, read_topic
 

@@ -6,6 +6,7 @@ import re
 from typing import Iterator, List, Tuple
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.integration.conftest import Command, Ground, Names
 from tests.lab import dataset
@@ -13,7 +14,7 @@ from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import NOON, FlowLab, values
 from tests.lab.readers import differences, read_topic, without_origins
 
-Hard = Tuple[FlowLab, dataset.OpenTransaction]
+Hard = Tuple[FlowLab, Producer]
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ HARD = {
 }
 
 
-def fill(source: KafkaBroker, target: KafkaBroker) -> dataset.OpenTransaction:
+def fill(source: KafkaBroker, target: KafkaBroker) -> Producer:
     later = dataset.to_be_compacted(source, keys=100)
     for codec in dataset.CODECS:
         dataset.compressed(source, codec, 1000)
@@ -118,7 +119,7 @@ def test_open_transaction_is_copied_once_it_is_committed_and_nothing_else_with_i
     made, transaction = hard_cases
     before = {name: read_topic(made.target, f"source.{name}") for name in HARD}
     assert b"still open" not in {record.value for record in before["transactions"][0].values()}
-    transaction.commit()
+    transaction.commit_transaction(30)
     made.copy()
     after = {name: read_topic(made.target, f"source.{name}") for name in HARD}
     new = [record.value for record in after["transactions"][0].values()][len(before["transactions"][0]) :]

@@ -10,8 +10,7 @@ import pytest
 from tests.integration.conftest import Ground, Names
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import commit, commit_with_note
-from tests.lab.job_lab import JobLab
+from tests.lab.group_lab import JobLab, commit, commit_with_note
 from tests.lab.readers import read_if_there
 
 pytestmark = pytest.mark.long

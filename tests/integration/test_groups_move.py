@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Tuple
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirror_lib.groups.moves import MOVED_MEANWHILE
@@ -66,7 +67,7 @@ def group_of(cut: str, topic: str) -> str:
     return f"{cut} of {topic}"
 
 
-def fill(source: KafkaBroker) -> dataset.OpenTransaction:
+def fill(source: KafkaBroker) -> Producer:
     later = dataset.to_be_compacted(source, keys=100)
     dataset.compressed(source, "zstd", 1000)
     dataset.trimmed(source)
@@ -95,7 +96,7 @@ def hard_cases(pair: List[KafkaBroker], spark: SparkSession, tmp_path_factory: p
     read_at_source(made, "early", 0.3, read)
     made.copy()
     read_at_source(made, "end", 1.0, read)
-    transaction.commit()
+    transaction.commit_transaction(30)
     pair[0].grow("json.zstd", 3)
     for topic, partition in (("json.zstd", 2), ("compacted", 0), ("trimmed", 0)):
         made.write_to(pair[0], topic, values(70, "later"), partition)

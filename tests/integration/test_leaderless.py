@@ -12,10 +12,9 @@ from confluent_kafka.cimpl import NewTopic
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.integration.conftest import Command
-from tests.lab.brokers import KafkaBroker, clusters
+from tests.lab.brokers import KafkaBroker, clusters, second_broker
 from tests.lab.group_lab import commit
 from tests.lab.one_flow import NewFlow, until
-from tests.lab.second_broker import second_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

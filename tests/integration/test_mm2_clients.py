@@ -17,8 +17,7 @@ from tests.integration.conftest import Names
 from tests.lab import dataset
 from tests.lab.brokers import JARS, KafkaBroker, clusters, java_command
 from tests.lab.checkout import ROOT
-from tests.lab.group_lab import commit_with_note, committed, read_on
-from tests.lab.job_lab import CHECKPOINTS, JobLab
+from tests.lab.group_lab import CHECKPOINTS, JobLab, commit_with_note, committed, read_on
 from tests.lab.jvm import kafka_archive, quick_options
 
 pytestmark = pytest.mark.long
@@ -65,7 +64,7 @@ def test_java_clients_answer_rightly_one_hop_and_two_hops_away(
     for topic, group in zip(HARD, groups):
         read_on(lab.source, group, [topic], 61)
     commit_with_note(lab.source, groups[0], "transactions", 120, "påminnelse")
-    transaction.abort()
+    transaction.abort_transaction(30)
     report = lab.pass_once()
     assert report.verdicts == {"exact": report.committed}
     onward = JobLab(lab.target, chain[2], lab.spark, tmp_path / "onward", lab.name, flows=["target->third"])

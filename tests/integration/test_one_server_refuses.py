@@ -17,10 +17,10 @@ from mirror_lib.errors import LoginError
 from mirror_lib.facts import NewTopic
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.integration.conftest import Ground
+from tests.lab.brokers import second_broker
 from tests.lab.flow_lab import QUIET
 from tests.lab.guarded import PLAIN_LOGIN, GuardedBroker, allow, client_settings, guarded_cluster, login_config
 from tests.lab.readers import read_topic
-from tests.lab.second_broker import second_broker
 
 pytestmark = pytest.mark.long
 

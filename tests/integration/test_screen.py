@@ -11,7 +11,7 @@ from typing import List
 import pytest
 
 from tests.lab.one_flow import NewFlow, OneFlow, until
-from tests.lab.standalone import java_of
+from tests.lab.processes import java_of
 from tests.lab.terminal import CTRL_C, Terminal, terminal
 
 HEADING = "FLOW                   RECORDS/S   BYTES/S   LAG RECORDS    LAG TIME         ETA"

@@ -13,7 +13,8 @@ from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  #
 from mirror_lib.errors import EXIT_OK
 from tests.integration.conftest import Ground
 from tests.lab.one_flow import NewFlow, OneFlow, until
-from tests.lab.standalone import SMALL, Standalone, kill_tree, standalone
+from tests.lab.processes import kill_tree
+from tests.lab.standalone import SMALL, Standalone, standalone
 from tests.lab.submitted import JOB, environment, submitted
 
 pytestmark = pytest.mark.long

@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.crash import Driver, mirror
 from tests.lab.one_flow import NewFlow, OneFlow, until
-from tests.lab.standalone import java_of
+from tests.lab.processes import java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

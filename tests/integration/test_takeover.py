@@ -55,7 +55,7 @@ def living(
     for stem, partitions in {"orders": 2, "control": 2, "idle": 1}.items():
         lab.create(stem, partitions)
     lab.write("idle", values(300))
-    dataset.transactions(source, rounds=4, each=20)[1].abort()
+    dataset.transactions(source, rounds=4, each=20)[1].abort_transaction(30)
     for group in (SYNCED, OTHER):
         commit(source, group, lab.topic("idle"), 250)
     properties = {

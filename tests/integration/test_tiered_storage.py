@@ -72,7 +72,7 @@ def test_what_a_killed_life_wrote_is_found_though_tiered_storage_does_not_give_i
     before = flow.written
     flow.fill(5)
     (plan,) = task_plans(flow)
-    with store.slow_for(SLOW_SECONDS):
+    with store.slow(SLOW_SECONDS):
         report = copy_lanes(plan, 0)
     assert (report.recovered, report.records) == (before, 5)
     assert not differences(read_topic(source, flow.topic), read_topic(target, flow.remote_topic))

@@ -25,8 +25,7 @@ from tests.lab.brokers import KafkaBroker, clusters
 from tests.lab.checkout import ROOT
 from tests.lab.crash import CrashPoint, mirror
 from tests.lab.flow_lab import values
-from tests.lab.group_lab import commit
-from tests.lab.job_lab import JobLab
+from tests.lab.group_lab import JobLab, commit
 from tests.lab.jvm import quick_spark
 from tests.lab.meanwhile import meanwhile
 from tests.lab.one_flow import stopped_process, until

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import shlex
@@ -17,7 +16,8 @@ from concurrent.futures import TimeoutError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set
+from types import MappingProxyType
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -25,11 +25,11 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import kafka_archive, quick_options
-from tests.lab.ports import free_ports, is_listening, require_free
+from tests.lab.ports import free_ports, is_free, is_listening
 
 KAFKA_VERSION = os.environ.get("KAFKA_VERSION", "4.3.1")
 JARS = Path(os.environ.get("LAB_KAFKA_JARS", str(CACHE / f"kafka-{KAFKA_VERSION}")))
-READY_SECONDS = 90.0
+READY_SECONDS = 180.0
 
 # One broker, so every internal topic has one replica; few partitions and short waits, so that tests are quick.
 DEFAULTS = {
@@ -70,7 +70,6 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d %p %c{{1}} %m%n
 """
 
-_running: List[KafkaBroker] = []
 # What formatting a folder writes next to its ids, once a broker of this process has been formatted by Kafka's own tool.
 _bootstrap: Dict[str, bytes] = {}
 
@@ -80,11 +79,7 @@ def _random_id() -> str:
     return _random_id() if drawn.startswith("-") else drawn  # kafka-storage would take it for an option
 
 
-def _libc() -> Optional[ctypes.CDLL]:
-    return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-LIBC = _libc()
+LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def die_with_parent() -> None:
@@ -131,8 +126,75 @@ def end(process: Optional[subprocess.Popen[bytes]], how: signal.Signals, seconds
         process.wait()
 
 
+class Cluster:
+    """What a client does with the brokers at `bootstrap`."""
+
+    @property
+    def bootstrap(self) -> str:
+        raise NotImplementedError
+
+    def admin(self) -> AdminClient:
+        """A client that must be named: it is collected before it answers otherwise."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def producer(self, **options: Any) -> Producer:
+        """`options` are librdkafka's, `_` for `.`: `batch_num_messages=1` makes a batch of each record."""
+        own = {key.replace("_", "."): value for key, value in options.items()}
+        return Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, **own})
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """Create a topic (`max_message_bytes="9"` sets `max.message.bytes`); its name, when it can be written."""
+        return self.create_placed(name, partitions, (), configs)
+
+    def create_placed(self, name: str, partitions: int, replicas: Sequence[int], configs: Mapping[str, str]) -> str:
+        """The same, on the nodes `replicas` where they are named."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        where: Dict[str, Any] = {"replica_assignment": [list(replicas)] * partitions} if replicas else {}
+        admin = self.admin()
+        admin.create_topics([NewTopic(name, partitions, config=settings, **where)])[name].result(60)
+        self._wait_for_leaders(admin, name, partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        admin = self.admin()
+        admin.delete_topics([name])[name].result(30)
+        while name in admin.list_topics(timeout=10).topics:
+            time.sleep(0.05)
+
+    @property
+    def topics(self) -> Set[str]:
+        """Names of all topics but Kafka's own."""
+        names = self.admin().list_topics(timeout=10).topics
+        return {name for name in names if not name.startswith("__")}
+
+    def write(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
+        """Append records; `options` are a producer's."""
+        producer = self.producer(**options)
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(60) == 0
+
+    def grow(self, topic: str, partitions: int) -> None:
+        admin = self.admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        self._wait_for_leaders(admin, topic, partitions)
+
+    def expire(self, topic: str, until: Mapping[int, int]) -> None:
+        """Remove what lies before these offsets of partitions, as retention does; -1 is the end."""
+        admin = self.admin()
+        for done in admin.delete_records([TopicPartition(topic, *each) for each in until.items()]).values():
+            done.result(30)
+
+    @staticmethod
+    def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+        led = 0
+        while led < partitions:
+            found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+            led = sum(each.leader >= 0 for each in found.values())
+
+
 @dataclass
-class KafkaBroker:
+class KafkaBroker(Cluster):
     """One broker that is its own cluster. `directory` holds its data, settings and log; it survives `kill`.
 
     `keep` leaves the process running when its starter ends; `java_options` are by default the ones of a short life;
@@ -167,11 +229,11 @@ class KafkaBroker:
     def start(self, wait: bool = True) -> KafkaBroker:
         """Start, or start again on the same data and port. The broker ends with the thread that calls this."""
         for port in (self.port, self.controller_port):
-            require_free(port, f"broker {self.name}")
+            if not is_free(port):
+                raise LabError(f"broker {self.name} needs port {port}, but another process has it: stop that process")
         self._write_files()
         with_parent = None if self.keep else die_with_parent
         self.process = background(["sh", "-c", self._command()], self.directory / "console.log", with_parent)
-        _running.append(self)
         if wait:
             self.wait_ready()
         return self
@@ -180,7 +242,7 @@ class KafkaBroker:
         """Return when metadata and the transaction coordinator answer, and the cluster is really this one."""
         deadline = time.monotonic() + READY_SECONDS
         while not self.answers():
-            if self.process is None or self.process.poll() is not None:
+            if any(process.poll() is not None for process in self._processes()):
                 raise LabError(f"broker {self.name} ended while starting: {self._reason()} (log: {self.log})")
             if time.monotonic() > deadline:
                 raise LabError(f"broker {self.name} did not answer within {READY_SECONDS:.0f} s (log: {self.log})")
@@ -189,6 +251,9 @@ class KafkaBroker:
         if not _bootstrap and checkpoint.exists():
             _bootstrap[checkpoint.name] = checkpoint.read_bytes()
         return self
+
+    def _processes(self) -> Sequence[subprocess.Popen[bytes]]:
+        return [] if self.process is None else [self.process]
 
     def answers(self) -> bool:
         """A listening port is not a broker: ask for the cluster id and for a transactional producer's id."""
@@ -205,69 +270,15 @@ class KafkaBroker:
             return False
         return True
 
-    def admin(self) -> AdminClient:
-        """A client that must be named: it is collected before it answers otherwise."""
-        return AdminClient({"bootstrap.servers": self.bootstrap})
-
-    def producer(self, **options: Any) -> Producer:
-        """`options` are librdkafka's, `_` for `.`: `batch_num_messages=1` makes a batch of each record."""
-        own = {key.replace("_", "."): value for key, value in options.items()}
-        return Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, **own})
-
-    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
-        """Create a topic (`max_message_bytes="9"` sets `max.message.bytes`); its name, when it can be written."""
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
-        admin = self.admin()
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
-        while self._leaderless(admin, name, partitions):
-            time.sleep(0.02)
-        return name
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until the broker does not list it any more."""
-        admin = self.admin()
-        admin.delete_topics([name])[name].result(30)
-        while name in admin.list_topics(timeout=10).topics:
-            time.sleep(0.05)
-
-    @property
-    def topics(self) -> Set[str]:
-        """Names of all topics but Kafka's own."""
-        names = self.admin().list_topics(timeout=10).topics
-        return {name for name in names if not name.startswith("__")}
-
-    def write(self, topic: str, *values: bytes, partition: int = 0, **options: Any) -> None:
-        """Append records; `options` are a producer's."""
-        producer = self.producer(**options)
-        for value in values:
-            producer.produce(topic, value, partition=partition)
-        assert producer.flush(60) == 0
-
-    def grow(self, topic: str, partitions: int) -> None:
-        """Add partitions to a topic, up to so many."""
-        admin = self.admin()
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-        while self._leaderless(admin, topic, partitions):
-            time.sleep(0.02)
-
-    def expire(self, topic: str, until: Mapping[int, int]) -> None:
-        """Remove what lies before these offsets of partitions, as retention does; -1 is the end."""
-        admin = self.admin()
-        for done in admin.delete_records([TopicPartition(topic, *each) for each in until.items()]).values():
-            done.result(30)
-
-    @staticmethod
-    def _leaderless(admin: AdminClient, topic: str, partitions: int) -> bool:
-        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
-        return len(found) < partitions or any(p.leader < 0 for p in found.values())
-
     def stop(self) -> None:
         """Clean shutdown; killed when it takes longer than 20 s."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """`kill -9`: nothing is flushed or deregistered."""
         self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        end(self.process, how)
 
     def pause(self) -> None:
         """`kill -STOP`: connections stay open and nothing answers."""
@@ -277,13 +288,7 @@ class KafkaBroker:
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> KafkaBroker:
-        """Same data, same port."""
         return self.start()
-
-    def _end(self, how: signal.Signals) -> None:
-        end(self.process, how)
-        if self in _running:
-            _running.remove(self)
 
     def _write_files(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -295,8 +300,7 @@ class KafkaBroker:
             "log.dirs": str(self.directory / "data"),
             **self.properties,
         }
-        text = "".join(f"{key}={value}\n" for key, value in settings.items())
-        (self.directory / "server.properties").write_text(text)
+        (self.directory / "server.properties").write_text(lines_of(settings))
         (self.directory / "log4j2.properties").write_text(LOGGING.format(log=self.log))
 
     def _command(self) -> str:
@@ -321,12 +325,9 @@ class KafkaBroker:
             return True
         if not _bootstrap:
             return False
-        data.mkdir(parents=True, exist_ok=True)
+        write_ids(data, self.properties.get("node.id", DEFAULTS["node.id"]), self.cluster_id)
         for name, content in _bootstrap.items():
             (data / name).write_bytes(content)
-        node = self.properties.get("node.id", DEFAULTS["node.id"])
-        ids = {"version": "1", "node.id": node, "cluster.id": self.cluster_id, "directory.id": _random_id()}
-        (data / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in ids.items()))
         return True
 
     def _reason(self) -> str:
@@ -342,8 +343,17 @@ class KafkaBroker:
         return lines[-1] if lines else f"it gave no reason (exit code {code})"
 
 
+def lines_of(settings: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def write_ids(data: Path, node: str, cluster_id: str) -> None:
+    data.mkdir(parents=True, exist_ok=True)
+    ids = {"version": "1", "node.id": node, "cluster.id": cluster_id, "directory.id": _random_id()}
+    (data / "meta.properties").write_text(lines_of(ids))
+
+
 def java_command() -> str:
-    """`java` of JAVA_HOME, or of the PATH."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if not found or not Path(found).exists():
@@ -351,31 +361,39 @@ def java_command() -> str:
     return found
 
 
-def start_clusters(
-    names: Sequence[str],
-    directory: Path,
-    properties: Optional[Mapping[str, str]] = None,
-    keep: bool = False,
-    java_options: Optional[Sequence[str]] = None,
+def planned(
+    names: Sequence[str], directory: Path, properties: Mapping[str, str] = MappingProxyType({}), **fields: Any
 ) -> List[KafkaBroker]:
-    """Start one cluster a name, side by side, and return when all answer. Their data goes to `directory/NAME`."""
+    """A cluster a name, not started yet, with its data in `directory/NAME`. `fields` are a `KafkaBroker`'s."""
     ports = iter(free_ports(2 * len(names)))
-    options: Dict[str, Any] = {} if java_options is None else {"java_options": java_options}
-    brokers = [
-        KafkaBroker(name, directory / name, next(ports), next(ports), properties or {}, keep, **options)
-        for name in names
-    ]
-    return start_together(brokers)
+    return [KafkaBroker(name, directory / name, next(ports), next(ports), properties, **fields) for name in names]
 
 
-def start_together(brokers: List[KafkaBroker]) -> List[KafkaBroker]:
+def listeners(controller: int, *each: Tuple[str, str, str]) -> Dict[str, str]:
+    """Properties of a broker with these listeners, each a name, a protocol and an address. Brokers use the first."""
+    places = ",".join(f"{name}://{address}" for name, _, address in each)
+    protocols = ",".join(f"{name}:{protocol}" for name, protocol, _ in each)
+    return {
+        "listeners": f"{places},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": places,
+        "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": each[0][0],
+    }
+
+
+Broker = TypeVar("Broker", bound=KafkaBroker)
+
+
+def start_together(brokers: Sequence[Broker]) -> List[Broker]:
     """Start them side by side and return them when all answer; if one does not, none is left."""
     if not any(JARS.glob("kafka_*.jar")):
         raise LabError(f"no Kafka in {JARS}: run `make setup`")
     try:
         for broker in brokers:
             broker.start(wait=False)
-        return [broker.wait_ready() for broker in brokers]
+        for broker in brokers:
+            broker.wait_ready()
+        return list(brokers)
     except BaseException:
         for broker in brokers:
             broker.kill()
@@ -383,14 +401,9 @@ def start_together(brokers: List[KafkaBroker]) -> List[KafkaBroker]:
 
 
 @contextmanager
-def clusters(
-    names: Sequence[str],
-    directory: Path,
-    properties: Optional[Mapping[str, str]] = None,
-    java_options: Optional[Sequence[str]] = None,
-) -> Iterator[List[KafkaBroker]]:
-    """`start_clusters`, ended on the way out."""
-    started = start_clusters(names, directory, properties, java_options=java_options)
+def running(*brokers: Broker) -> Iterator[List[Broker]]:
+    """`start_together`, killed on the way out."""
+    started = start_together(brokers)
     try:
         yield started
     finally:
@@ -398,10 +411,31 @@ def clusters(
             broker.kill()
 
 
-def end_all() -> None:
-    """Kill every broker that this process started and was not asked to keep."""
-    for broker in [b for b in _running if not b.keep]:
-        broker.kill()
+def clusters(
+    names: Sequence[str], directory: Path, properties: Mapping[str, str] = MappingProxyType({}), **fields: Any
+) -> ContextManager[List[KafkaBroker]]:
+    """`planned`, running while the block does."""
+    return running(*planned(names, directory, properties, **fields))
 
 
-atexit.register(end_all)
+@contextmanager
+def second_broker(
+    first: KafkaBroker, folder: Path, other: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[KafkaBroker]:
+    """Node 2 of the cluster of `first`, which stays its only controller, with `other` properties; killed on the way
+    out."""
+    port, unused = free_ports(2)
+    properties = {
+        **first.properties,
+        "process.roles": "broker",
+        "node.id": "2",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{first.controller_port}",
+        **other,
+    }
+    write_ids(folder / "data", "2", first.cluster_id)
+    broker = type(first)(
+        "second", folder, port, unused, properties, cluster_id=first.cluster_id, classes=first.classes
+    )
+    with running(broker):
+        yield broker

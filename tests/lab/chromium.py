@@ -43,20 +43,17 @@ class Page:
             self._send(f"{domain}.enable")
 
     def open(self, path: Path) -> None:
-        """Load the file and wait until it is loaded."""
         self._loaded = False
         self._send("Page.navigate", url=path.resolve().as_uri())
         while not self._loaded:
             self._read()
 
     def ask(self, expression: str) -> Any:
-        """The value of a JavaScript expression."""
         answer = self._send("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def click(self, selector: str) -> None:
-        """Press and release the left button in the middle of the element."""
         place = (
             f"(() => {{const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
             " const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]})()"
@@ -66,12 +63,10 @@ class Page:
             self._send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def type(self, selector: str, text: str) -> None:
-        """Click the element and type."""
         self.click(selector)
         self._send("Input.insertText", text=text)
 
     def texts(self, selector: str) -> List[str]:
-        """The text of every element that matches."""
         found: List[str] = self.ask(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")
         return found
 

@@ -9,13 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from confluent_kafka import Producer
-
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.facts import CommittedOffset
 from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import JARS, clusters
 from tests.lab.checkout import CACHE, ROOT
+from tests.lab.flow_lab import write_config
 from tests.lab.jvm import QUICK, QUIET, job_archive, kafka_archive, spark_archive
 
 WARM_UP = """
@@ -29,15 +28,7 @@ rows.join(rows.groupBy("id").count(), "id", "full_outer").where("id > 5").orderB
 spark.stop()
 """
 
-CONFIG = """
-clusters:
-  primary: {{bootstrap.servers: "{source}"}}
-  backup: {{bootstrap.servers: "{target}"}}
-flows:
-  primary->backup: {{topics: [archive], groups: [archive], sync.group.offsets.enabled: true, replication.factor: 1}}
-state: {folder}/state
-trigger: availableNow
-"""
+SETTINGS = {"topics": ["archive"], "groups": ["archive"], "sync.group.offsets.enabled": "true", "replication.factor": 1}
 
 
 def make_spark_archive() -> None:
@@ -60,13 +51,12 @@ def make_job_archive() -> None:
         ["primary", "backup"], Path(folder)
     ) as (source, target):
         source.create_topic("archive")
-        producer = Producer({"bootstrap.servers": source.bootstrap})
-        producer.produce("archive", b"x")
-        producer.flush()
+        source.write("archive", b"x")
         with KafkaCluster(ClusterConfig("primary", {"bootstrap.servers": source.bootstrap})) as cluster:
             cluster.commit_offsets("archive", {("archive", 0): CommittedOffset(1)})
-        config = Path(folder, "mirror.yaml")
-        config.write_text(CONFIG.format(source=source.bootstrap, target=target.bootstrap, folder=folder))
+        servers = {"primary": source.bootstrap, "backup": target.bootstrap}
+        ends = {"state": f"{folder}/state", "trigger": "availableNow"}
+        config = write_config(Path(folder, "mirror.yaml"), "archive", servers, ["primary->backup"], SETTINGS, **ends)
         command = ["./spark-submit.sh", "--keep-classes", "jobs/mirror.py", str(config)]
         environment = {**os.environ, "MIRROR_VENV": sys.prefix, "MIRROR_CLASSES": str(job_archive())}
         subprocess.run(command, cwd=ROOT, env=environment, check=True)

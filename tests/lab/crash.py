@@ -14,10 +14,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import ContextManager, Dict, Iterator, Mapping, Optional, Sequence
 
 from tests.lab.brokers import die_with_parent
 from tests.lab.checkout import ROOT, LabError
+from tests.lab.processes import send, stats
 
 SITE = Path(__file__).with_name("crash_site")
 HOWS = ("kill", "kill driver", "kill parents", "stop")
@@ -94,25 +95,12 @@ class Driver:
         """`kill -9` to the driver and to all that it started, Spark's Python workers too, which have a process group
         of their own: a worker that outlived its driver once wrote while a test counted."""
         deadline = time.monotonic() + 30
-        while left := _session(self.process.pid):
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        while left := [pid for pid, each in stats().items() if each.session == self.pid and each.state not in "ZX"]:
+            send(left, signal.SIGKILL)
             self.process.poll()
             assert time.monotonic() < deadline, f"processes {left} of a killed driver are still there"
             time.sleep(0.01)
         self.process.wait()
-
-
-def _session(number: int) -> List[int]:
-    """The living processes of a session, zombies apart."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, session = stat.read_text().rpartition(") ")[2].split()[:4]
-            if int(session) == number and state not in "ZX":
-                found.append(int(stat.parent.name))
-    return found
 
 
 @contextlib.contextmanager

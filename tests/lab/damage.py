@@ -22,20 +22,20 @@ def without_checksum_files(table: Path) -> None:
         path.unlink()
 
 
-def cut(number: int, share: float = 0.5) -> Change:
+def _rewritten(number: int, change: Callable[[str], str]) -> Change:
     def damage(table: Path) -> None:
         path = commits(table)[number]
-        os.truncate(path, int(path.stat().st_size * share))
+        path.write_text(change(path.read_text()))
 
     return damage
+
+
+def cut(number: int, share: float = 0.5) -> Change:
+    return _rewritten(number, lambda text: text[: int(len(text) * share)])
 
 
 def cut_at_line_end(number: int, left: int) -> Change:
-    def damage(table: Path) -> None:
-        path = commits(table)[number]
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:left]))
-
-    return damage
+    return _rewritten(number, lambda text: "".join(text.splitlines(keepends=True)[:left]))
 
 
 def lose(number: int) -> Change:
@@ -50,13 +50,6 @@ def go_back(count: int) -> Change:
         for commit in commits(table)[-count:]:
             for path in [*commit.parent.glob(f"{commit.stem}.*"), *commit.parent.glob(f".{commit.stem}.*")]:
                 path.unlink()
-
-    return damage
-
-
-def overwrite(number: int, text: str) -> Change:
-    def damage(table: Path) -> None:
-        commits(table)[number].write_text(text)
 
     return damage
 
@@ -96,7 +89,7 @@ DAMAGES: Mapping[str, Damage] = {
     "newest commits lost with their checksums": Damage(go_back(2), lost=2),
     "commit lost in between": Damage(lose(1)),
     "first commit lost": Damage(lose(0)),
-    "commit overwritten": Damage(overwrite(1, "hello\n")),
+    "commit overwritten": Damage(_rewritten(1, lambda _: "hello\n")),
     "data file lost": Damage(lose_data),
     "data file cut off": Damage(cut_data),
 }

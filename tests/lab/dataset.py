@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.net import KafkaConnectionManager, NetworkSelector
 from kafka.protocol.producer import ProduceRequest
@@ -18,6 +18,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from tests.lab.brokers import KafkaBroker
 from tests.lab.checkout import LabError
+from tests.lab.readers import read_topic
 
 NOON = 1_700_000_000_000
 FOREVER = str(2**63 - 1)
@@ -41,19 +42,6 @@ class MadeTopic:
     copied: bool = True
 
 
-class OpenTransaction:
-    """Records at the end of a partition whose transaction is neither committed nor aborted."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-
-    def abort(self) -> None:
-        self._producer.abort_transaction(30)
-
-    def commit(self) -> None:
-        self._producer.commit_transaction(30)
-
-
 def producer_of(broker: KafkaBroker, **settings: object) -> Producer:
     large = {"queue_buffering_max_messages": 500_000, "queue_buffering_max_kbytes": 262_144}
     return broker.producer(**{"linger_ms": 20, **large, **settings})
@@ -64,14 +52,18 @@ def write(producer: Producer, topic: str, values: Iterable[bytes], partitions: i
     count = 0
     for count, value in enumerate(values, start=1):
         key = b"key-%d" % (count % 1000) if keyed else None
-        while True:
-            try:
-                producer.produce(topic, value, key, count % partitions, timestamp=NOON + count)
-                break
-            except BufferError:
-                producer.poll(0.05)
+        produce(producer, topic, value, key, count % partitions, timestamp=NOON + count)
     flushed(producer)
     return count
+
+
+def produce(producer: Producer, *record: Any, **fields: Any) -> None:
+    """As soon as the producer has room."""
+    while True:
+        try:
+            return producer.produce(*record, **fields)
+        except BufferError:
+            producer.poll(0.05)
 
 
 def flushed(producer: Producer) -> None:
@@ -115,7 +107,6 @@ def bulk(broker: KafkaBroker, name: str, size: int, count: int) -> MadeTopic:
 
 
 def compressed(broker: KafkaBroker, codec: str, count: int = 4000) -> MadeTopic:
-    """JSON documents in one codec."""
     topic = broker.create_topic(f"json.{codec}", 2)
     values = (json.dumps({"id": n, "name": f"n\u00famero {n}", "tags": ["a", "b"] * 5}).encode() for n in range(count))
     written = write(producer_of(broker, compression_type=codec), topic, values, 2)
@@ -142,7 +133,6 @@ def odd_records(broker: KafkaBroker, rounds: int = 300) -> MadeTopic:
 
 
 def append_time(broker: KafkaBroker, count: int = 3000) -> MadeTopic:
-    """Records whose time the broker sets."""
     topic = broker.create_topic("append.time", 2, message_timestamp_type="LogAppendTime")
     values = (b"value %d" % n for n in range(count))
     written = write(producer_of(broker, compression_type="lz4"), topic, values, 2)
@@ -160,8 +150,8 @@ def old_formats(broker: KafkaBroker, count: int = 1000) -> List[MadeTopic]:
     return made
 
 
-def transactions(broker: KafkaBroker, rounds: int = 20, each: int = 100) -> Tuple[MadeTopic, OpenTransaction]:
-    """Committed and aborted transactions in turn, and one left open at the end of partition 0."""
+def transactions(broker: KafkaBroker, rounds: int = 20, each: int = 100) -> Tuple[MadeTopic, Producer]:
+    """Committed and aborted transactions in turn, and one left open at the end of partition 0: its producer."""
     topic = broker.create_topic("transactions", 2)
     producer = producer_of(broker, transactional_id="lab-writer", transaction_timeout_ms=600_000)
     producer.init_transactions(30)
@@ -178,7 +168,7 @@ def transactions(broker: KafkaBroker, rounds: int = 20, each: int = 100) -> Tupl
     write(producer, topic, [b"still open"] * 10, 1)
     kept = each * sum(n % 3 != 1 for n in range(rounds))
     what = "committed and aborted transactions, one still open"
-    return MadeTopic(topic, 2, kept, what), OpenTransaction(producer)
+    return MadeTopic(topic, 2, kept, what), producer
 
 
 COMPACT_QUICKLY = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
@@ -212,28 +202,12 @@ def wait_compacted(broker: KafkaBroker, topic: str, seconds: float = 60.0) -> in
     """Records left once the cleaner has removed some and is at rest."""
     deadline, before = time.monotonic() + seconds, -1
     while time.monotonic() < deadline:
-        offsets = read_offsets(broker, topic)
+        offsets = list(read_topic(broker, topic, "read_committed")[0])
         if len(offsets) <= offsets[-1] and len(offsets) == before:
             return before
         before = len(offsets)
         time.sleep(1.2)
     raise LabError(f"the cleaner of {broker.name} did not compact {topic} within {seconds:.0f} s (log: {broker.log})")
-
-
-def read_offsets(broker: KafkaBroker, topic: str, partition: int = 0) -> List[int]:
-    """Offsets of every record an ordinary reader finds."""
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "lab", "enable.auto.commit": False}
-    consumer = Consumer(settings)
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    found: List[int] = []
-    deadline = time.monotonic() + 30
-    while not found or found[-1] < end - 1:
-        if time.monotonic() > deadline:
-            raise LabError(f"{topic}-{partition} of {broker.name} could not be read to its end, {end}")
-        found += [message.offset() or 0 for message in consumer.consume(1000, timeout=0.2)]
-    consumer.close()
-    return found
 
 
 def set_configs(broker: KafkaBroker, topic: str, configs: dict[str, Optional[str]]) -> None:
@@ -253,7 +227,6 @@ def set_configs(broker: KafkaBroker, topic: str, configs: dict[str, Optional[str
 
 
 def tiny_batches(broker: KafkaBroker, count: int = 6000) -> MadeTopic:
-    """A batch for each record."""
     topic = broker.create_topic("tiny.batches", 2)
     producer = producer_of(broker, batch_num_messages=1, linger_ms=0)
     written = write(producer, topic, (b"tiny %d" % n for n in range(count)), 2)
@@ -295,21 +268,14 @@ def fill(
     target: KafkaBroker,
     aliases: Tuple[str, str] = ("primary", "backup"),
     scale: float = 1.0,
-    reported: Callable[[MadeTopic], None] = lambda made: None,
-) -> Tuple[Sequence[MadeTopic], OpenTransaction]:
-    """Every case above. `scale` multiplies the bulk; `reported` hears of each topic when it is there."""
-    made: List[MadeTopic] = []
-
-    def add(*topics: MadeTopic) -> None:
-        made.extend(topics)
-        for topic in topics:
-            reported(topic)
-
+) -> Tuple[Sequence[MadeTopic], Producer]:
+    """Every case above, and the producer whose transaction is open. `scale` multiplies the bulk."""
     later = to_be_compacted(source)
-    add(bulk(source, "bulk.100b", 100, int(200_000 * scale)), bulk(source, "bulk.1kb", 1024, int(40_000 * scale)))
-    add(*(compressed(source, codec) for codec in CODECS))
-    add(odd_records(source), append_time(source), tiny_batches(source), trimmed(source))
-    add(large_batches(source, target, f"{aliases[0]}.large.batches"), *not_copied(source, aliases[1]))
-    with_open, transaction = transactions(source)
-    add(with_open, compacted(source, later))
-    return made, transaction
+    made = [
+        *(bulk(source, "bulk.100b", 100, int(200_000 * scale)), bulk(source, "bulk.1kb", 1024, int(40_000 * scale))),
+        *(compressed(source, codec) for codec in CODECS),
+        *(odd_records(source), append_time(source), tiny_batches(source), trimmed(source)),
+        *(large_batches(source, target, f"{aliases[0]}.large.batches"), *not_copied(source, aliases[1])),
+    ]
+    with_open, producer = transactions(source)
+    return [*made, with_open, compacted(source, later)], producer

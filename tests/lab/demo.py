@@ -6,7 +6,6 @@ KEEP=1 leaves both clusters running. Everything else that was started ends with 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shlex
@@ -18,13 +17,11 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
-from mirror_lib.metrics import FlowMetrics
-from mirror_lib.progress import FlowProgress, after, is_news, status_line
 from mirror_lib.text import aligned, grouped, size
 from tests.lab import dataset
-from tests.lab.brokers import KafkaBroker, end_with_parent, start_clusters
+from tests.lab.brokers import KafkaBroker, end_with_parent, planned, start_together
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 from tests.lab.flow_lab import write_config
 from tests.lab.group_lab import Read, faults_of_move, read_on
@@ -35,11 +32,12 @@ NEEDED_BYTES = 1_000_000_000
 STOPPED = 130
 # A consumer group that reads these, stops after so many records and resumes on the other cluster.
 GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER = "billing", ("compacted", "json.zstd", "odd.records", "transactions"), 3500
+MIRROR = (sys.executable, "-m", "mirror_lib.cli")
 
 
 @dataclass
 class Demo:
-    """One demonstration in `directory`."""
+    """One demonstration in `directory`. `rates` are records a second, by topic."""
 
     directory: Path
     keep: bool = False
@@ -55,26 +53,29 @@ class Demo:
     def run(self) -> int:
         """Every step, each with a line that says how long it took."""
         with step("two Kafka clusters are up"):
-            self.brokers = start_clusters([SOURCE, TARGET], self.directory, keep=self.keep)
+            self.brokers = start_together(planned([SOURCE, TARGET], self.directory, keep=self.keep))
         with step("the source is filled with records that are hard to copy"):
             made, transaction = dataset.fill(self.brokers[0], self.brokers[1], (SOURCE, TARGET))
         with step(f"the group {GROUP} read some of it and stopped"):
             before = read_on(self.brokers[0], GROUP, GROUP_TOPICS, GROUP_STOPS_AFTER)
         self.write_config()
+        config = str(self.config.relative_to(ROOT))
         with step("the main job copied what it found"):
-            self.mirror()
-        transaction.abort()
+            self.copy(config)
+        transaction.abort_transaction(30)
         with step("both sides were compared"):
-            report = self.verify()
-        print(f"\n{table(report['topics'], self.rates, self.rate)}\n")
+            *_, report = [each for each in self.documents(*MIRROR, "verify", config, "--json") if "topics" in each]
+        print(f"\n{self.table(report['topics'])}\n")
         with step(f"the offsets of {GROUP} were translated and committed on {TARGET}"):
-            moves = self.move_group()
-        print("\n" + "\n".join(moves) + "\n")
+            moves = list(self.lines(*MIRROR, "groups", "plan", config, "--group", GROUP, "--execute"))
+        print("\n" + "".join(line for line in moves if line.startswith(("GROUP", GROUP))))
         with step(f"{GROUP} resumed on {TARGET}"):
             after = read_on(self.brokers[1], GROUP, [f"{SOURCE}.{topic}" for topic in GROUP_TOPICS])
-        code = max(self.conclude(report, made), self.conclude_group(before, after))
+        code = max(conclude(report, made), self.conclude_group(before, after))
         if self.keep:
-            self.say_where()
+            pids, (source, target) = " ".join(str(each.pid) for each in self.brokers), self.brokers
+            print(f"both clusters keep running: {SOURCE} {source.bootstrap}, {TARGET} {target.bootstrap}")
+            print(f"configuration: {config}\nto stop them: kill {pids}; rm -r {self.directory}")
         return code
 
     def write_config(self) -> None:
@@ -84,54 +85,42 @@ class Demo:
         ends = {"state": self.directory / "state", "trigger": "availableNow"}
         write_config(self.config, "mirror", servers, [f"{SOURCE}->{TARGET}"], flow, **ends)
 
-    def mirror(self) -> None:
-        """Run the main job as a user does, and show its status lines."""
-        arguments = ["./spark-submit.sh", "jobs/mirror.py", str(self.config.relative_to(ROOT)), "--json"]
-        progress: Optional[FlowProgress] = None
-        shown: Optional[FlowProgress] = None
-        for document in self.documents(arguments, "mirror.log"):
-            if "batch_id" in document:
-                rate = document.pop("records_per_second", None)
-                snapshot = FlowMetrics(**document)
-                progress = after(snapshot, progress, time.monotonic())
-                if is_news(progress, shown):
-                    shown = progress
-                    print(f"         {status_line(progress)}", flush=True)
-                self.records += snapshot.records
-                self.seconds += snapshot.seconds if rate and snapshot.records else 0.0
+    def copy(self, config: str) -> None:
+        for document in self.documents("./spark-submit.sh", "jobs/mirror.py", config, "--json"):
+            if "batch_id" in document and document["records"] and document.get("records_per_second"):
+                self.records += document["records"]
+                self.seconds += document["seconds"]
             for topic in document.get("topics", []):
                 self.rates[topic["topic"]] = topic["records_per_second"]
 
-    @property
-    def rate(self) -> float:
-        """Records copied a second, over all passes that copied something."""
-        return self.records / self.seconds if self.seconds else 0.0
+    def documents(self, *command: str) -> Iterator[Dict[str, Any]]:
+        return (json.loads(line) for line in self.lines(*command) if line.startswith("{"))
 
-    def verify(self) -> Dict[str, Any]:
-        arguments = [sys.executable, "-m", "mirror_lib.cli", "verify", str(self.config.relative_to(ROOT)), "--json"]
-        reports = [document for document in self.documents(arguments, "verify.log") if "topics" in document]
-        if not reports:
-            raise LabError(f"mirror verify reported nothing (log: {self.directory / 'verify.log'})")
-        return reports[-1]
-
-    def move_group(self) -> List[str]:
-        """Run `mirror groups plan --execute`, and give its table."""
-        config = str(self.config.relative_to(ROOT))
-        arguments = [sys.executable, "-m", "mirror_lib.cli", "groups", "plan", config, "--group", GROUP, "--execute"]
-        with (self.directory / "groups.log").open("w") as errors, started(
-            arguments, errors, **quick_spark()
-        ) as process:
-            self.say(arguments)
-            assert process.stdout is not None
-            lines = process.stdout.read().splitlines()
-        if process.returncode:
-            raise LabError(f"mirror groups plan ended with exit code {process.returncode} (log: {errors.name})")
-        return [line for line in lines if line.startswith(("GROUP", GROUP))]
-
-    @staticmethod
-    def say(arguments: Sequence[str]) -> None:
-        shown = ["mirror" if a == "mirror_lib.cli" else a for a in arguments if a not in (sys.executable, "-m")]
+    def lines(self, *command: str) -> Iterator[str]:
+        """Run a command of the checkout and give what it prints; fails where it does."""
+        shown = ["mirror", *command[len(MIRROR) :]] if command[: len(MIRROR)] == MIRROR else command
         print(f"         $ {shlex.join(shown)}", flush=True)
+        log, found = self.directory / "commands.log", False
+        with log.open("a") as errors, started(command, errors) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                found = True
+                yield line
+        # Exit code 1 of `mirror verify` is a finding, if it comes with a report.
+        if process.returncode and not (process.returncode == 1 and found and "verify" in command):
+            tail = "\n".join(log.read_text().splitlines()[-5:])
+            raise LabError(f"{shown[0]} ended with exit code {process.returncode}, last words (log: {log}):\n{tail}")
+
+    def table(self, topics: Sequence[Dict[str, Any]]) -> str:
+        """One row a topic and one for all, whose rate counts the fixed cost of the cycles too."""
+        rows = [["topic", "partitions", "records", "records/s", "verified"]]
+        for t in topics:
+            speed = grouped(round(self.rates.get(t["topic"], 0.0)))
+            rows.append([t["topic"], str(len(t["partitions"])), grouped(t["records"]), speed, t["verdict"]])
+        partitions, records = sum(len(t["partitions"]) for t in topics), sum(t["records"] for t in topics)
+        rate, equal = self.records / (self.seconds or 1.0), sum(t["verdict"] == "equal" for t in topics)
+        rows.append(["all", str(partitions), grouped(records), grouped(round(rate)), f"{equal} of {len(topics)}"])
+        return "\n".join(aligned(rows, right=(1, 2, 3)))
 
     def conclude_group(self, before: Read, after: Read) -> int:
         """Both halves of the group's work together are the topics, each record once. Prints what is wrong."""
@@ -143,45 +132,20 @@ class Demo:
             print(f"{GROUP} read {halves[0]} records on {SOURCE} and {halves[1]} on {TARGET}: all of them, none twice")
         return 1 if wrong else 0
 
-    def documents(self, arguments: Sequence[str], log_name: str) -> Iterator[Dict[str, Any]]:
-        """Run a command of the checkout and give what it prints, one JSON document a line; fails where it does."""
-        log, count = self.directory / log_name, 0
-        self.say(arguments)
-        with log.open("w") as errors, started(arguments, errors, **quick_spark()) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("{"):
-                    count += 1
-                    yield json.loads(line)
-        # Exit code 1 of `mirror verify` is a finding, if it comes with a report.
-        if process.returncode not in (0, 1) or (process.returncode and (not count or "verify" not in arguments)):
-            tail = "\n".join(log.read_text().splitlines()[-5:])
-            code = process.returncode
-            raise LabError(f"{arguments[0]} ended with exit code {code}, last words (log: {log}):\n{tail}")
 
-    def conclude(self, report: Dict[str, Any], made: Sequence[dataset.MadeTopic]) -> int:
-        """Equal is not enough: every topic that should be there is, and no other. Prints what is wrong."""
-        verdicts = {topic["topic"]: topic["verdict"] for topic in report["topics"]}
-        wanted = {topic.name for topic in made if topic.copied}
-        wrong = [f"{name}: {verdict}" for name, verdict in verdicts.items() if verdict != "equal"]
-        wrong += [f"{name}: not copied" for name in sorted(wanted - set(verdicts))]
-        wrong += [f"{name}: copied, but should be skipped" for name in sorted(set(verdicts) - wanted)]
-        if wrong:
-            print("the copy is not exact:", *wrong, sep="\n  ")
-        else:
-            skipped = ", ".join(topic.name for topic in made if not topic.copied)
-            print(f"{len(wanted)} topics are equal; rightly skipped: {skipped}")
-        return 1 if wrong else 0
-
-    def say_where(self) -> None:
-        """For who wants to use both clusters."""
-        pids = " ".join(str(broker.pid) for broker in self.brokers)
-        print(f"both clusters keep running: {SOURCE} {self.brokers[0].bootstrap}, {TARGET} {self.brokers[1].bootstrap}")
-        print(f"configuration: {self.config.relative_to(ROOT)}\nto stop them: kill {pids}; rm -r {self.directory}")
-
-    def end(self) -> None:
-        for broker in self.brokers:
-            broker.kill()
+def conclude(report: Dict[str, Any], made: Sequence[dataset.MadeTopic]) -> int:
+    """Equal is not enough: every topic that should be there is, and no other. Prints what is wrong."""
+    verdicts = {topic["topic"]: topic["verdict"] for topic in report["topics"]}
+    wanted = {topic.name for topic in made if topic.copied}
+    wrong = [f"{name}: {verdict}" for name, verdict in verdicts.items() if verdict != "equal"]
+    wrong += [f"{name}: not copied" for name in sorted(wanted - set(verdicts))]
+    wrong += [f"{name}: copied, but should be skipped" for name in sorted(set(verdicts) - wanted)]
+    if wrong:
+        print("the copy is not exact:", *wrong, sep="\n  ")
+    else:
+        skipped = ", ".join(topic.name for topic in made if not topic.copied)
+        print(f"{len(wanted)} topics are equal; rightly skipped: {skipped}")
+    return 1 if wrong else 0
 
 
 @contextlib.contextmanager
@@ -192,12 +156,13 @@ def step(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def started(arguments: Sequence[str], errors: Any, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def started(command: Sequence[str], errors: Any) -> Iterator[subprocess.Popen[str]]:
     """A process of the checkout in a group of its own, which is gone when the block is left."""
+    own = {"MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1", **quick_spark()}
     process = subprocess.Popen(
-        arguments,
+        command,
         cwd=ROOT,
-        env={**os.environ, "MIRROR_JARS_DIR": str(jars_folder()), "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        env={**os.environ, **own},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=errors,
@@ -218,27 +183,6 @@ def started(arguments: Sequence[str], errors: Any, **environment: str) -> Iterat
         process.wait()
 
 
-def table(topics: Sequence[Dict[str, Any]], rates: Mapping[str, float], rate: float) -> str:
-    """One row a topic and one for all, whose rate counts the fixed cost of the passes too."""
-    rows = [["topic", "partitions", "records", "records/s", "verified"]]
-    for t in topics:
-        speed = grouped(round(rates.get(t["topic"], 0.0)))
-        rows.append([t["topic"], str(len(t["partitions"])), grouped(t["records"]), speed, t["verdict"]])
-    partitions, records = sum(len(t["partitions"]) for t in topics), sum(t["records"] for t in topics)
-    equal = sum(t["verdict"] == "equal" for t in topics)
-    rows.append(["all", str(partitions), grouped(records), grouped(round(rate)), f"{equal} of {len(topics)}"])
-    return "\n".join(aligned(rows, right=(1, 2, 3)))
-
-
-def one_line(error: BaseException) -> Optional[str]:
-    """What a user can act on; None for what only a developer can."""
-    if isinstance(error, LabError):
-        return str(error)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"the disk that holds {CACHE} is full: make room"
-    return None
-
-
 def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # ends as Ctrl-C does
@@ -255,13 +199,12 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ndemo: stopped", file=sys.stderr)
         code = STOPPED
-    except Exception as error:
-        if one_line(error) is None:
-            raise
-        print(f"demo: {one_line(error)}", file=sys.stderr)
+    except LabError as error:
+        print(f"demo: {error}", file=sys.stderr)
     finally:
         if code or not demo.keep:
-            demo.end()
+            for broker in demo.brokers:
+                broker.kill()
         if code == STOPPED or not (code or demo.keep):  # after a failure the logs stay
             shutil.rmtree(demo.directory, ignore_errors=True)
     return code

@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import Deque, Dict, Iterator, Tuple
 
-from tests.lab.brokers import die_with_parent
+from tests.lab.brokers import die_with_parent, listeners
 from tests.lab.checkout import ROOT, LabError
 from tests.lab.ports import is_listening
 
@@ -83,7 +83,6 @@ class Wire:
 
 
 def serve(port: int, broker_port: int, delay: float, rate: int = 0) -> None:
-    """Pass on every connection to `port`, for ever."""
     with socket.create_server(("127.0.0.1", port)) as listener:
         while True:
             client, _ = listener.accept()
@@ -96,12 +95,9 @@ def serve(port: int, broker_port: int, delay: float, rate: int = 0) -> None:
 
 def two_listeners(near: int, behind: int, port: int, controller: int) -> Dict[str, str]:
     """Properties of a broker that listens at `near`, and at `behind` for those who come through the proxy at `port`."""
-    return {
-        "listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{behind},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{near},FAR://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-    }
+    inner = ("PLAINTEXT", "PLAINTEXT", f"127.0.0.1:{near}")
+    seen = listeners(controller, inner, ("FAR", "PLAINTEXT", f"127.0.0.1:{port}"))
+    return {**seen, "listeners": listeners(controller, inner, ("FAR", "PLAINTEXT", f"127.0.0.1:{behind}"))["listeners"]}
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, List, Map
 from confluent_kafka import TopicPartition
 
 from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.ledger.records import INCIDENT_KINDS
 from tests.lab.brokers import KafkaBroker
 from tests.lab.meanwhile import meanwhile
-from tests.lab.readers import Log, differences, read_if_there, read_topic
+from tests.lab.readers import Log, consumer_of, differences, read_if_there, read_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +65,7 @@ def small_config(folder: Path, name: str, servers: Servers, settings: Mapping[st
 
 
 def run_config(
-    path: Path,
+    file: Union[Path, MirrorConfig],
     spark: SparkSession,
     seen: Callable[[FlowMetrics], None] = lambda _: None,
     stop: Optional[threading.Event] = None,
@@ -72,7 +73,7 @@ def run_config(
     """All flows of a file in this process, streaming queries and all, until they are done or `stop` is set."""
     from mirror_lib.copy_job import run_flows
 
-    config = load(str(path))
+    config = file if isinstance(file, MirrorConfig) else load(str(file))
     return run_flows(config, config.flows, spark, seen, stop or threading.Event())
 
 
@@ -130,7 +131,6 @@ class FlowLab:
         return small_config(self.directory, self.name, servers, settings, **ends)
 
     def run_all(self, stop: Optional[threading.Event] = None) -> List[FlowOutcome]:
-        """One whole run of all flows."""
         return run_config(self.config, self.spark, self.seen.append, stop)
 
     def run(self, **settings: Any) -> FlowOutcome:
@@ -140,7 +140,6 @@ class FlowLab:
         return outcome
 
     def copy(self, **settings: Any) -> FlowOutcome:
-        """`run`, which must succeed."""
         outcome = self.run(**settings)
         assert outcome.error is None, outcome.error
         return outcome
@@ -164,9 +163,7 @@ class FlowLab:
 
     def remote_ends(self) -> Dict[Tuple[str, int], int]:
         """The end offset of every remote partition of this lab, markers included."""
-        from confluent_kafka import Consumer
-
-        consumer = Consumer({"bootstrap.servers": self.target.bootstrap, "group.id": "lab"})
+        consumer = consumer_of(self.target, "lab")
         topics = consumer.list_topics(timeout=30).topics
         ends = {
             (name, number): consumer.get_watermark_offsets(TopicPartition(name, number), timeout=30)[1]
@@ -188,7 +185,6 @@ class FlowLab:
         return [(r["kind"], r["topic"][cut:], r["partition"], r["from_offset"], r["until_offset"]) for r in rows]
 
     def grow(self, stem: str, partitions: int) -> None:
-        """Add partitions to a topic of the source."""
         self.source.grow(f"{self.name}.{stem}", partitions)
 
     def expire(self, stem: str, until: int, partition: int = 0) -> None:

@@ -14,15 +14,12 @@ def flow_of(source: str = "A", target: str = "B", **settings: Any) -> Replicatio
 
 
 def own(value: Optional[str], **more: bool) -> TopicConfigEntry:
-    """A config that the topic sets itself."""
     return TopicConfigEntry(value, "DYNAMIC_TOPIC_CONFIG", is_default=False, **more)
 
 
 def default(value: str) -> TopicConfigEntry:
-    """A config that the topic leaves at Kafka's default."""
     return TopicConfigEntry(value, "DEFAULT_CONFIG", is_default=True)
 
 
 def of_brokers(value: str, source: str = "STATIC_BROKER_CONFIG") -> TopicConfigEntry:
-    """A config that the brokers set."""
     return TopicConfigEntry(value, source, is_default=False)

@@ -7,25 +7,56 @@ librdkafka commits them with a NUL behind, and hands them out without the one th
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from kafka import KafkaConsumer, OffsetAndMetadata
 from kafka import TopicPartition as Place
+from kafka.errors import KafkaError as ClientError
 
 from mirror_lib.config.loader import load
+from mirror_lib.config.model import MirrorConfig
 from mirror_lib.groups.decisions import Decision
+from mirror_lib.groups.mm2_format import Checkpoint, decode_checkpoint
 from mirror_lib.groups.translation import TO_DOWNSTREAM
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import FlowLab
-from tests.lab.readers import Log, LogRecord, consumer_of, read_topic, record_of
+from tests.lab.meanwhile import meanwhile
+from tests.lab.readers import Log, LogRecord, consumer_of, read_if_there, read_topic, record_of
+
+if TYPE_CHECKING:
+    from mirror_lib.errors import MirrorError
+    from mirror_lib.groups.flow import CycleReport
 
 PATIENCE_SECONDS = 60.0
 CLASSIC, KIP_848 = "classic", "consumer"
+CHECKPOINTS = "source.checkpoints.internal"
+EVERY_SECOND: Dict[str, Any] = {
+    "sync.group.offsets.enabled": "true",
+    "sync.group.offsets.interval.seconds": 1,
+    "emit.checkpoints.interval.seconds": 1,
+    "refresh.groups.interval.seconds": 1,
+}
 
 # What a consumer read, by topic and partition and in order.
 Read = Dict[Tuple[str, int], List[LogRecord]]
@@ -198,8 +229,52 @@ class GroupLab(FlowLab):
         return of_topic(read_on(self.target, group, [self.remote(stem)], **settings), self.remote(stem))
 
 
+@dataclass
+class JobLab(GroupLab):
+    """A `GroupLab` whose flow is translated by the job. Its groups are those whose names start with its own."""
+
+    reports: List[CycleReport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.settings = {**EVERY_SECOND, "groups": f'["{self.name}.*"]', **self.settings}
+
+    def loaded(self, trigger: str) -> MirrorConfig:
+        return replace(load(str(self.config)), trigger=trigger)
+
+    def job(self, trigger: str, stop: threading.Event) -> List[MirrorError]:
+        from mirror_lib.groups.job import run_translations
+
+        config = self.loaded(trigger)
+        return list(run_translations(config, config.flows, self.spark, self.reports.append, stop).values())
+
+    def pass_once(self) -> CycleReport:
+        errors = self.job("availableNow", threading.Event())
+        assert errors == [], errors
+        return self.reports[-1]
+
+    def translating(self) -> ContextManager[List[MirrorError]]:
+        """The job continues while the block does; its errors are there afterwards."""
+        return meanwhile(partial(self.job, "1 second"))
+
+    def offset(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:
+        """The group's offset on the remote topic; `None` while it has none, or no coordinator answers."""
+        try:
+            return self.at_target(group, stem, partition + 1).get(partition, (None, ""))[0]
+        except ClientError:
+            return None
+
+    def done(self, group: str, stem: str = "orders", partition: int = 0) -> Optional[int]:
+        """How many records of the remote topic the group has behind it."""
+        offset = self.offset(group, stem, partition)
+        return None if offset is None else sum(each < offset for each in self.read_remote(stem)[partition])
+
+    def checkpoints(self) -> List[Checkpoint]:
+        records = read_if_there(self.target, CHECKPOINTS).get(0, {}).values()
+        found = [decode_checkpoint(each.key or b"", each.value or b"") for each in records]
+        return [each for each in found if each.group.startswith(self.name)]
+
+
 def of_topic(found: Read, topic: str) -> Dict[int, List[LogRecord]]:
-    """Records by partition of one topic."""
     return {partition: records for (name, partition), records in found.items() if name == topic}
 
 

@@ -13,7 +13,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, R
 from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import ClusterError
 from mirror_lib.kafka.admin import KafkaCluster
-from tests.lab.brokers import KafkaBroker
+from tests.lab.brokers import KafkaBroker, running
 from tests.lab.ports import free_ports
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -49,16 +49,11 @@ def guarded_cluster(directory: Path) -> Iterator[GuardedBroker]:
     port, controller_port = free_ports(2)
     # Two files of tests may ask for one in the same folder: what the first left is of another cluster.
     own = Path(tempfile.mkdtemp(prefix="guarded-", dir=directory))
-    broker = GuardedBroker("guarded", own, port, controller_port, PROPERTIES)
-    broker.start()
-    try:
+    with running(GuardedBroker("guarded", own, port, controller_port, PROPERTIES)) as (broker,):
         yield broker
-    finally:
-        broker.kill()
 
 
 def login(broker: KafkaBroker, user: str, answer_seconds: float = 60) -> KafkaCluster:
-    """A connection as `user`."""
     return KafkaCluster(login_config(broker, user), answer_seconds)
 
 
@@ -70,12 +65,8 @@ def login_config(broker: KafkaBroker, user: str) -> ClusterConfig:
 
 def client_settings(user: str) -> Dict[str, str]:
     """What librdkafka needs to log in as `user`, for `read_topic` and producers."""
-    return {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": f"{user}-secret",
-    }
+    secured = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    return {**secured, "sasl.username": user, "sasl.password": f"{user}-secret"}
 
 
 def admin_of(broker: KafkaBroker) -> KafkaAdminClient:

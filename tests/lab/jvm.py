@@ -23,7 +23,6 @@ QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 
 
 def spark_archive() -> Path:
-    """Where the classes of this environment's Spark are kept."""
     return CACHE / f"spark-{version('pyspark')}.jsa"
 
 
@@ -33,7 +32,6 @@ def job_archive() -> Path:
 
 
 def kafka_archive(jars: Path) -> Path:
-    """Where the classes of the brokers in `jars` are kept."""
     return jars.with_name(jars.name + ".jsa")
 
 

@@ -18,7 +18,6 @@ LOG4J1 = [Module("ch.qos.reload4j", "reload4j", "1.2.25"), Module("org.slf4j", "
 
 
 def release(version: str) -> Tuple[int, ...]:
-    """`2.4.1` is (2, 4, 1), so that releases can be compared."""
     return tuple(int(part) for part in version.split("."))
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator
 
-from tests.lab.brokers import KafkaBroker, die_with_parent, java_command
-from tests.lab.checkout import CACHE, ROOT, LabError
-from tests.lab.jvm import QUICK
+from tests.lab.brokers import KafkaBroker, listeners, running
+from tests.lab.checkout import CACHE
+from tests.lab.java_class import program
 from tests.lab.ports import free_ports
 
 REALM = "LAB.EXAMPLE"
@@ -54,20 +53,8 @@ def kdc(directory: Path, *principals: str) -> Iterator[Kdc]:
     (port,) = free_ports(1)
     centre = Kdc(directory)
     centre.krb5_conf.write_text(KRB5_CONF.format(realm=REALM, port=port))
-    program = str(ROOT / "tests" / "lab" / "KeyCentre.java")
-    command = [java_command(), *QUICK, "-cp", f"{JARS}/*", program, str(directory), REALM, str(port), *principals]
-    with (directory / "kdc.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=die_with_parent
-        )
-    with process:
-        try:
-            assert process.stdout is not None
-            if not any(line == "ready\n" for line in process.stdout):
-                raise LabError(f"the KDC did not start: {(directory / 'kdc.log').read_text()[-500:]}")
-            yield centre
-        finally:
-            process.kill()
+    with program("KeyCentre", JARS, directory, str(directory), REALM, str(port), *principals):
+        yield centre
 
 
 def line(keytab: Path, principal: str) -> str:
@@ -79,23 +66,17 @@ def line(keytab: Path, principal: str) -> str:
 def kerberized(centre: Kdc, directory: Path, name: str) -> Iterator[KafkaBroker]:
     """A broker that asks for tickets at the address `outer`, and for nothing at `bootstrap`."""
     inner, controller, outer = free_ports(3)
-    listeners = f"PLAINTEXT://127.0.0.1:{inner},KRB://localhost:{outer}"
+    both = ("PLAINTEXT", "PLAINTEXT", f"127.0.0.1:{inner}"), ("KRB", "SASL_PLAINTEXT", f"localhost:{outer}")
     properties = {
-        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,KRB:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
+        **listeners(controller, *both),
         "listener.name.krb.sasl.enabled.mechanisms": "GSSAPI",
         "listener.name.krb.gssapi.sasl.jaas.config": line(centre.keytab("kafka/localhost"), "kafka/localhost"),
     }
-    started = KafkaBroker(name, directory / name, inner, controller, properties)
-    started.java_options = [*started.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
-    started.start()
-    started.directory.joinpath("outer").write_text(f"localhost:{outer}")
-    try:
-        yield started
-    finally:
-        started.kill()
+    broker = KafkaBroker(name, directory / name, inner, controller, properties)
+    broker.java_options = [*broker.java_options, f"-Djava.security.krb5.conf={centre.krb5_conf}"]
+    with running(broker):
+        broker.directory.joinpath("outer").write_text(f"localhost:{outer}")
+        yield broker
 
 
 def outer(broker: KafkaBroker) -> str:
@@ -104,6 +85,5 @@ def outer(broker: KafkaBroker) -> str:
 
 
 def properties(broker: KafkaBroker, jaas: str) -> Dict[str, str]:
-    """Client properties for that address."""
     return {"bootstrap.servers": outer(broker), "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI",
             "sasl.jaas.config": jaas}  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, background, end, java_command
+from tests.lab.brokers import KAFKA_VERSION, LOGGING, KafkaBroker, background, end, java_command, lines_of
 from tests.lab.checkout import CACHE, LabError
 from tests.lab.jvm import QUICK
 from tests.lab.ports import free_ports
@@ -59,8 +59,7 @@ class _JavaProcess:
             raise LabError(f"no Kafka Connect in {CONNECT_JARS}: run `make setup`")
         self.directory.mkdir(parents=True, exist_ok=True)
         file = self.directory / "mm2.properties"
-        settings = {**self.settings(), **self.properties}
-        file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
+        file.write_text(lines_of({**self.settings(), **self.properties}))
         (self.directory / "log4j2.properties").write_text(LOGGING.format(log=self.log))
         logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties"
         java = [java_command(), *self.java_options, logging, "-cp", f"{CONNECT_JARS}/*"]
@@ -81,11 +80,9 @@ class _JavaProcess:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Clean shutdown: positions are flushed."""
         end(self.process, signal.SIGTERM, 30)
 
     def kill(self) -> None:
-        """`kill -9`."""
         end(self.process, signal.SIGKILL)
 
 
@@ -144,7 +141,6 @@ class ConnectWorker(_JavaProcess):
         return self
 
     def _ask(self, method: str, path: str, body: Optional[object] = None) -> Any:
-        """The answer of its REST interface; `None` while it has none."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
         request.add_header("Content-Type", "application/json")
         request.data = None if body is None else json.dumps(body).encode()

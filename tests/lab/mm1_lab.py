@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from mirror_lib.commands.mm1 import add, mm1_config
 from mirror_lib.config.model import MirrorConfig
-from tests.lab.brokers import KafkaBroker
+from tests.lab.brokers import KafkaBroker, lines_of
+from tests.lab.flow_lab import run_config
 from tests.lab.readers import read_if_there
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def config_of(*arguments: str) -> MirrorConfig:
-    """What `mirror mm1` would run."""
     parser = argparse.ArgumentParser()
     add(parser.add_subparsers())
     return mm1_config(parser.parse_args(["mm1", *arguments]))
@@ -43,22 +42,17 @@ class Mm1Lab:
         consumer = {"bootstrap.servers": self.source.bootstrap, "group.id": self.group, **self.consumer}
         producer = {"bootstrap.servers": self.target.bootstrap}
         for name, settings in (("consumer", consumer), ("producer", producer)):
-            text = "".join(f"{key}={value}\n" for key, value in settings.items())
             # Files of their own, since several processes may be started at once.
-            (self.directory / f"{state}-{name}.properties").write_text(text)
+            (self.directory / f"{state}-{name}.properties").write_text(lines_of(settings))
         files = [f"--{name}.config={self.directory / state}-{name}.properties" for name in ("consumer", "producer")]
         return [*files, f"--whitelist={self.topic}", f"--state={self.directory / state}", *more]
 
     def run(self, state: str = "state") -> List[FlowOutcome]:
-        """In this process, with the lab's own arguments."""
         return self.run_with(self.arguments(state))
 
     def run_with(self, arguments: Sequence[str]) -> List[FlowOutcome]:
         """In this process, with any arguments."""
-        from mirror_lib.copy_job import run_flows
-
-        config = replace(config_of(*arguments), trigger="availableNow")
-        return run_flows(config, config.flows, self.spark, lambda _: None, threading.Event())
+        return run_config(replace(config_of(*arguments), trigger="availableNow"), self.spark)
 
     def copied(self, partition: int = 0) -> List[Optional[bytes]]:
         """Values on the target, for the strictest reader; none while there is no such topic."""

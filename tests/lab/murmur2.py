@@ -1,27 +1,10 @@
-"""A key in, the partition that Kafka's Java producer would send it to out. Pure.
-
-The hash is MurmurHash2 as in `org.apache.kafka.common.utils.Utils.murmur2`, the rule `BuiltInPartitioner`'s for keys.
-"""
+"""The partition that Kafka's Java producer would send a key to, by the hash of kafka-python."""
 
 from __future__ import annotations
 
 from typing import Optional
 
-_SEED, _M, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """The hash as an unsigned integer of 32 bits."""
-    mixed = _SEED ^ len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        block = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        block = (block ^ block >> 24) * _M & _MASK
-        mixed = mixed * _M & _MASK ^ block
-    if len(data) > whole:
-        mixed = (mixed ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    mixed = (mixed ^ mixed >> 13) * _M & _MASK
-    return mixed ^ mixed >> 15
+from kafka.partitioner.default import murmur2
 
 
 def partition_of_key(key: Optional[bytes], partition: int, count: int) -> int:

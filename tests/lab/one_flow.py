@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from mirror_lib.kafka.admin import KafkaCluster
 from tests.lab.brokers import KafkaBroker
 from tests.lab.flow_lab import NOON, run_config, small_config
 from tests.lab.meanwhile import meanwhile
+from tests.lab.processes import state_of
 from tests.lab.readers import Log, differences, lies, origin_of, read_if_there, read_topic, without_origins
 
 if TYPE_CHECKING:
@@ -64,17 +64,12 @@ class OneFlow:
         return self.directory / "state"
 
     @property
-    def state_root(self) -> str:
-        """`state_address`, or the folder of this flow where that is empty."""
-        return self.state_address or str(self.state)
-
-    @property
     def config(self) -> Path:
         """The configuration file, rewritten from `settings` and `trigger`."""
         servers = {"source": self.source.bootstrap, "target": self.target.bootstrap}
         settings = {"topics": f"[{self.patterns or self.topic}]", **self.settings}
         return small_config(
-            self.directory, self.topic, servers, settings, state=self.state_root, trigger=self.trigger
+            self.directory, self.topic, servers, settings, state=self.state_address or self.state, trigger=self.trigger
         )
 
     def fill(self, records: int = 600) -> None:
@@ -97,18 +92,15 @@ class OneFlow:
         self.written += records
 
     def source_topic_id(self) -> str:
-        """The id that the topic has now."""
         with KafkaCluster(ClusterConfig("source", {"bootstrap.servers": self.source.bootstrap})) as cluster:
             return cluster.topics()[self.topic].topic_id
 
     def create_source_anew(self, records: int) -> None:
-        """Another topic of the name, with so many records in each partition."""
         self.source.delete_topic(self.topic)
         self.source.create_topic(self.topic, self.partitions, retention_ms="-1")
         self.fill(records)
 
     def run(self, spark: SparkSession, stop: Optional[threading.Event] = None) -> FlowOutcome:
-        """One whole run, until it is done or `stop` is set."""
         (outcome,) = run_config(self.config, spark, stop=stop)
         return outcome
 
@@ -124,13 +116,11 @@ class OneFlow:
         return meanwhile(lambda stop: [self.run(spark, stop)])
 
     def code(self, spark: SparkSession) -> str:
-        """The code with which a run ends; empty for a run that copied all."""
         error = self.run(spark).error
         return "" if error is None else str(error.code)
 
     @property
     def everything(self) -> int:
-        """How many records the source was given."""
         return self.written * self.partitions
 
     def all_copied(self) -> bool:
@@ -144,39 +134,31 @@ class OneFlow:
         return sum(len(log) for log in read_if_there(self.target, self.remote_topic).values())
 
     def differences(self) -> List[str]:
-        """How the remote log differs from what was committed on the source."""
         return differences(self.original(), self.remote())
 
     def differences_after(self, offsets: Dict[int, int]) -> List[str]:
         """The same from these upstream offsets on, for logs that have lost their first records."""
         source = read_topic(self.source, self.topic, "read_committed")
-        for number, log in source.items():
-            for offset in [each for each in log if each < offsets[number]]:
-                del log[offset]
-        return differences(source, self.remote())
+        kept = {n: {at: each for at, each in log.items() if at >= offsets[n]} for n, log in source.items()}
+        return differences(kept, self.remote())
 
     def remote(self) -> Dict[int, Log]:
         """The remote log; of a flow that changes records without the header that says where a record came from."""
         logs = read_topic(self.target, self.remote_topic)
-        return without_origins(logs) if self.gives_origins else logs
-
-    @property
-    def gives_origins(self) -> bool:
-        """Whether it is a flow that changes records, which says of each where it came from."""
-        return bool(CHANGES & self.settings.keys()) and self.settings.get("provenance") != "off"
+        gives_origins = CHANGES & self.settings.keys() and self.settings.get("provenance") != "off"
+        return without_origins(logs) if gives_origins else logs
 
     def false_origins(self) -> List[str]:
         """Origins on the remote log that are not the ones of the source's records, once each and in order."""
         topic_id, source = self.source_topic_id()[:6], self.original()
-        found: List[str] = []
         wanted = {
             f"{self.topic}:source/{self.topic}/{number}/{offset}/{topic_id}"
             for number, log in source.items()
             for offset in log
         }
         said = [origin_of(each) for log in read_topic(self.target, self.remote_topic).values() for each in log.values()]
-        found += [f"{each} twice" for each, count in Counter(said).items() if count > 1]
-        return found + [f"{each} is none" for each in said if each not in wanted]
+        twice = [f"{each} twice" for each, count in Counter(said).items() if count > 1]
+        return twice + [f"{each} is none" for each in said if each not in wanted]
 
     def original(self) -> Dict[int, Log]:
         """What was committed on the source, which must be all that was written: else the broker lost it, not we."""
@@ -186,7 +168,7 @@ class OneFlow:
 
     def ledger(self, spark: SparkSession) -> List[Tuple[int, int, int, int]]:
         """Every offset sync: (partition, upstream, downstream, record count)."""
-        rows = spark.read.format("delta").load(f"{self.state_root}/offset_syncs").collect()
+        rows = spark.read.format("delta").load(f"{self.state_address or self.state}/offset_syncs").collect()
         return [(r["partition"], r["upstream_offset"], r["downstream_offset"], r["record_count"]) for r in rows]
 
     def assert_exact(self, spark: SparkSession) -> None:
@@ -217,10 +199,3 @@ def stopped_process(token: Path, seconds: float = 60.0) -> int:
     pid = int(token.read_text().split()[0])
     until(lambda: state_of(pid) == "T", seconds)
     return pid
-
-
-def state_of(pid: int) -> str:
-    """The state of a process as `ps` prints it: T for stopped; empty where there is none."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
-    return ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -18,9 +17,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mirror_lib.replication.copier import copy_lanes
 from mirror_lib.replication.messages import PartitionTask, TaskPlan, TaskReport, transactional_id
-from tests.lab.brokers import die_with_parent
-from tests.lab.checkout import ROOT
-from tests.lab.crash import CrashPoint
+from tests.lab.crash import CrashPoint, Driver
 from tests.lab.one_flow import OneFlow, stopped_process
 
 
@@ -87,31 +84,20 @@ def up_to(plan: TaskPlan, end: int) -> TaskPlan:
     return replace(plan, tasks=tuple(replace(task, end=end) for task in plan.tasks))
 
 
-class LaneProcess:
+class LaneProcess(Driver):
     """A lane that copies in a process of its own, perhaps to a crash point."""
 
     def __init__(self, plan: TaskPlan, directory: Path, crash: Optional[CrashPoint] = None) -> None:
         self._report = directory / "report"
         written = directory / "plan"
         written.write_bytes(pickle.dumps(plan))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.lab.one_lane", str(written), str(self._report)],
-            cwd=ROOT,
-            env=None if crash is None else crash.environment(),
-            preexec_fn=die_with_parent,
-        )
+        super().__init__(["-m", "tests.lab.one_lane", str(written), str(self._report)], crash)
 
     def report(self, seconds: float = 90.0) -> TaskReport:
-        """Its report, when it has ended."""
-        assert self.process.wait(seconds) == 0
+        assert self.wait(seconds) == 0, self.output
         report = pickle.loads(self._report.read_bytes())
         assert isinstance(report, TaskReport)
         return report
-
-    def end(self) -> None:
-        """`kill -9`, also where it stands still."""
-        self.process.kill()
-        self.process.wait()
 
 
 @contextmanager

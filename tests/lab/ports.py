@@ -37,8 +37,3 @@ def free_ports(count: int) -> Tuple[int, ...]:
         if len(found) == count:
             return tuple(found)
     raise LabError(f"no {count} free ports on 127.0.0.1 between {FIRST} and {LAST}: stop what listens there")
-
-
-def require_free(port: int, wanted_by: str) -> None:
-    if not is_free(port):
-        raise LabError(f"{wanted_by} needs port {port} on 127.0.0.1, but another process has it: stop that process")

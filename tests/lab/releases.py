@@ -9,27 +9,25 @@ import os
 import shlex
 import signal
 import subprocess
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tests.lab.brokers import (
     DEFAULTS,
     LOGGING,
-    READY_SECONDS,
     KafkaBroker,
-    _random_id,
     background,
     end,
     java_command,
+    lines_of,
+    running,
+    write_ids,
 )
-from tests.lab.checkout import LabError
 from tests.lab.jvm import QUICK
 from tests.lab.kafka_jars import kafka_jars, release
 from tests.lab.ports import free_ports, is_listening
@@ -38,7 +36,7 @@ from tests.lab.ports import free_ports, is_listening
 FIRST_KRAFT = (3, 3)
 KRAFT_ONLY = ("process.roles", "node.id", "controller.", "listener.security.protocol.map", "broker.")
 # Topic configs by the release that brought them. Before it a broker refuses the name, and has no such limit.
-NEWER_CONFIGS = {"message.timestamp.after.max.ms": (3, 6), "message.timestamp.before.max.ms": (3, 6)}
+NEWER_CONFIGS = {"message_timestamp_after_max_ms": (3, 6), "message_timestamp_before_max_ms": (3, 6)}
 REPLICATED = (
     *("default.replication.factor", "offsets.topic.replication.factor", "transaction.state.log.replication.factor"),
     "share.coordinator.state.topic.replication.factor",
@@ -87,7 +85,6 @@ class ReleaseCluster(KafkaBroker):
         return release(self.version) >= FIRST_KRAFT
 
     def start(self, wait: bool = True) -> ReleaseCluster:
-        """Start each process. They end with the thread that calls this."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self.kraft:
             config = self._write(
@@ -102,18 +99,8 @@ class ReleaseCluster(KafkaBroker):
             self.wait_ready()
         return self
 
-    def wait_ready(self) -> ReleaseCluster:
-        """Return when every broker is registered and takes a transactional producer."""
-        deadline = time.monotonic() + 2 * READY_SECONDS
-        while not self.answers():
-            ended = [each for each in self.processes if each.poll() is not None]
-            if ended or time.monotonic() > deadline:
-                reason = "ended while starting" if ended else "did not answer in time"
-                raise LabError(
-                    f"Kafka {self.version} ({self.name}) {reason}: {self._reason()} (logs: {self.directory})"
-                )
-            time.sleep(0.2)
-        return self
+    def _processes(self) -> Sequence[subprocess.Popen[bytes]]:
+        return self.processes
 
     def answers(self) -> bool:
         """Whether each broker is registered, and the transaction coordinator gives out a producer id."""
@@ -130,22 +117,10 @@ class ReleaseCluster(KafkaBroker):
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> str:
         """As a single broker's, with a replica on each broker, and without configs that this release does not know."""
-        settings = {key.replace("_", "."): value for key, value in configs.items()}
-        known = {k: v for k, v in settings.items() if release(self.version) >= NEWER_CONFIGS.get(k, (0,))}
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, self.size, config=known)])[name].result(60)
-        while self._leaderless(admin, name, partitions):
-            time.sleep(0.02)
-        return name
+        known = {k: v for k, v in configs.items() if release(self.version) >= NEWER_CONFIGS.get(k, (0,))}
+        return super().create_topic(name, partitions, **known)
 
-    def stop(self) -> None:
-        self._end_all(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """`kill -9` to every process."""
-        self._end_all(signal.SIGKILL)
-
-    def _end_all(self, how: signal.Signals) -> None:
+    def _end(self, how: signal.Signals) -> None:
         for process in reversed(self.processes):
             if process.poll() is None:
                 os.kill(process.pid, how)
@@ -158,7 +133,7 @@ class ReleaseCluster(KafkaBroker):
 
     def _broker(self, number: int) -> str:
         """One shell line: format the folder if it is new, then become the broker."""
-        config = self._write(f"server-{number}.properties", _lines(self._settings(number)))
+        config = self._write(f"server-{number}.properties", lines_of(self._settings(number)))
         java = self._java(f"broker-{number}", "512m")
         run = f"exec {shlex.join([*java, 'kafka.Kafka', str(config)])}"
         data = self.directory / f"data-{number}"
@@ -167,9 +142,7 @@ class ReleaseCluster(KafkaBroker):
         if number == 1:
             tool = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(config)]
             return f"{shlex.join([*java, *tool])} && {run}"
-        data.mkdir(parents=True)
-        ids = {"version": "1", "node.id": str(number), "cluster.id": self.cluster_id, "directory.id": _random_id()}
-        (data / "meta.properties").write_text(_lines(ids))
+        write_ids(data, str(number), self.cluster_id)
         return run
 
     def _settings(self, number: int) -> Mapping[str, str]:
@@ -213,27 +186,14 @@ class ReleaseCluster(KafkaBroker):
         return path
 
 
-def _lines(settings: Mapping[str, str]) -> str:
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
-
-
-def release_cluster(name: str, version: str, directory: Path, size: int = 1) -> ReleaseCluster:
-    """A cluster that is not started yet."""
-    kafka_jars(version)
-    *ports, controller, zookeeper = free_ports(size + 2)
-    return ReleaseCluster(
-        name, directory, ports[0], controller, version=version, size=size, ports=ports, zookeeper_port=zookeeper
-    )
-
-
 @contextmanager
 def releases(directory: Path, **wanted: Tuple[str, int]) -> Iterator[List[ReleaseCluster]]:
     """Clusters by name, each a version and a number of brokers, started side by side and killed on the way out."""
-    clusters = [release_cluster(name, version, directory / name, size) for name, (version, size) in wanted.items()]
-    try:
-        for cluster in clusters:
-            cluster.start(wait=False)
-        yield [cluster.wait_ready() for cluster in clusters]
-    finally:
-        for cluster in clusters:
-            cluster.kill()
+    clusters: List[ReleaseCluster] = []
+    for name, (version, size) in wanted.items():
+        kafka_jars(version)
+        *ports, controller, zookeeper = free_ports(size + 2)
+        own: Dict[str, Any] = {"version": version, "size": size, "ports": ports, "zookeeper_port": zookeeper}
+        clusters.append(ReleaseCluster(name, directory / name, ports[0], controller, **own))
+    with running(*clusters) as started:
+        yield started

@@ -44,7 +44,6 @@ def _table(number: int) -> str:
 
 
 def rights() -> List[Right]:
-    """Every operation of the page's first table."""
     table = _table(0)
     found = [_ROW.fullmatch(line) for line in table.splitlines()[2:]]
     assert all(found), table
@@ -68,7 +67,6 @@ def further_rights() -> List[Right]:
 
 
 def grant(admin: KafkaAdminClient, acls: List[ACL]) -> None:
-    """Grant, or raise."""
     assert admin.create_acls(acls)["failed"] == []
 
 
@@ -80,7 +78,6 @@ def take(admin: KafkaAdminClient, one: ACL) -> None:
 
 
 def granted(admin: KafkaAdminClient, user: str) -> List[ACL]:
-    """Everything that a user may do."""
     anything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
     found, _ = admin.describe_acls(
         ACLFilter(f"User:{user}", None, ACLOperation.ANY, ACLPermissionType.ANY, anything)

@@ -46,7 +46,6 @@ def plan_of(flow: OneFlow, end: int, exactly_once: bool = True, **fields: Any) -
 
 
 def with_lanes(plan: RowsPlan, **fields: Any) -> RowsPlan:
-    """The same with other fields in all lanes."""
     return replace(plan, lanes={key: replace(lane, **fields) for key, lane in plan.lanes.items()})
 
 
@@ -100,7 +99,6 @@ def arrow_of(rows: DataFrame, at_once: int = 50) -> List[pa.RecordBatch]:
 
 
 def lanes_of(reports: Sequence[RowsReport]) -> List[LaneReport]:
-    """Of all tasks, by partition."""
     return sorted((lane for report in reports for lane in report.lanes), key=lambda lane: lane.remote)
 
 

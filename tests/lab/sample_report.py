@@ -77,7 +77,6 @@ def flow_report(source: str = "primary", target: str = "backup", topics: int = 3
 
 
 def mirror_report(flows: Sequence[FlowReport]) -> MirrorReport:
-    """A report of these flows."""
     files = (("mirror.yaml", "0123456789abcdef" * 4),)
     return MirrorReport("orders", NOW, "0.1.0", "/mirror-state", "10 seconds", tuple(flows), files)
 

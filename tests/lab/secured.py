@@ -19,7 +19,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, ACLResourcePattern
 
 from mirror_lib.config.security import Store
 from mirror_lib.kafka.java_keystore import open_java_stores
-from tests.lab.brokers import KafkaBroker, java_command
+from tests.lab.brokers import KafkaBroker, java_command, listeners, running
 from tests.lab.jvm import QUICK
 from tests.lab.ports import free_ports
 
@@ -160,7 +160,6 @@ def acl(user: str, operation: str, kind: str, name: str, prefixed: bool = False)
 
 
 def _enum_name(word: str) -> str:
-    """`DescribeConfigs` is `DESCRIBE_CONFIGS`."""
     return "".join(f"_{sign}" if sign.isupper() else sign.upper() for sign in word).lstrip("_")
 
 
@@ -174,17 +173,13 @@ def secured_cluster(directory: Path) -> Iterator[SecuredBroker]:
     properties = _properties(stores, inner, controller, ports)
     broker = SecuredBroker("secured", directory / "secured", inner, controller, properties)
     broker.stores, broker.ports = stores, ports
-    broker.start()
-    try:
+    with running(broker):
         broker.add_scram_users()
         yield broker
-    finally:
-        broker.kill()
 
 
 def _properties(stores: Stores, inner: int, controller: int, ports: Mapping[str, int]) -> Dict[str, str]:
-    outside = [f"{name}://127.0.0.1:{port}" for name, port in ports.items()]
-    inside = f"PLAINTEXT://127.0.0.1:{inner}"
+    outside = zip(ports, ("SSL", "SASL_SSL", "SASL_PLAINTEXT"), [f"127.0.0.1:{port}" for port in ports.values()])
     users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
     plain = f"{SECURITY}.plain.PlainLoginModule required {users};"
     scram = f"{SECURITY}.scram.ScramLoginModule required;"
@@ -193,11 +188,7 @@ def _properties(stores: Stores, inner: int, controller: int, ports: Mapping[str,
         for listener in ("sasl", "clear") for mechanism in LOGINS
     }  # fmt: skip
     return {
-        "listeners": ",".join([inside, *outside, f"CONTROLLER://127.0.0.1:{controller}"]),
-        "advertised.listeners": ",".join([inside, *outside]),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MTLS:SSL,SASL:SASL_SSL,"
-        "CLEAR:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
+        **listeners(controller, ("PLAINTEXT", "PLAINTEXT", f"127.0.0.1:{inner}"), *outside),
         "listener.name.mtls.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": ",".join(LOGINS),
         **logins,

@@ -25,7 +25,6 @@ def last_segment(broker: KafkaBroker, topic: str, partition: int) -> Path:
 
 
 def batch_starts(segment: Path) -> List[int]:
-    """Where each record batch begins in the file, in bytes."""
     data, starts, at = segment.read_bytes(), [], 0
     while at + _PREFIX.size <= len(data):
         starts.append(at)

@@ -22,12 +22,10 @@ def shard_of(text: str) -> Tuple[int, int]:
 
 
 def in_shard(nodeid: str, number: int, count: int) -> bool:
-    """Whether the shard has the file of that test."""
     return crc32(nodeid.partition("::")[0].encode("utf-8")) % count == number - 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: List[Any]) -> None:
-    """Deselect the tests of other shards, where LONG_SHARD is set."""
     wanted = os.environ.get("LONG_SHARD")
     if not wanted:
         return
@@ -38,6 +36,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[Any]) -> No
 
 
 def pytest_report_header() -> List[str]:
-    """Name the shard at the start of the run."""
     wanted = os.environ.get("LONG_SHARD")
     return [f"shard of the test files: {wanted}"] if wanted else []

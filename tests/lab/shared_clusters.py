@@ -16,7 +16,7 @@ from typing import Any, Iterator, List, Mapping, Sequence
 
 import pytest
 
-from tests.lab.brokers import KafkaBroker, clusters, start_clusters
+from tests.lab.brokers import KafkaBroker, clusters, planned, start_together
 from tests.lab.checkout import LabError
 
 NAMES = ("source", "target")
@@ -24,7 +24,6 @@ WHAT_A_WORKER_NEEDS = ("name", "directory", "port", "controller_port", "cluster_
 
 
 def _folder(run: str) -> Path:
-    """Where the brokers of a run of pytest-xdist keep their data."""
     return Path(tempfile.gettempdir()) / f"mirror-clusters-{run}"
 
 
@@ -47,7 +46,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     brokers: List[KafkaBroker] = []
     folder.mkdir(mode=0o700)
     node.config.add_cleanup(lambda: _end(brokers, folder))
-    brokers += start_clusters(NAMES, folder)
+    brokers += start_together(planned(NAMES, folder))
     said = [{key: str(getattr(each, key)) for key in WHAT_A_WORKER_NEEDS} for each in brokers]
     _addresses(folder).write_text(json.dumps(said))
 

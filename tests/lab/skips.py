@@ -35,26 +35,15 @@ ALLOWED = (
 
 
 def in_ci() -> bool:
-    """Whether this run is CI's."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def why_allowed(nodeid: str, said: str) -> Optional[str]:
-    """Why the list allows the skip; `None` where it does not."""
     file = nodeid.partition("::")[0]
     return next((each.why for each in ALLOWED if each.file == file and re.search(each.said, said)), None)
 
 
-def refused(nodeid: str, said: str) -> str:
-    """What a skip that is not on the list fails with."""
-    return (
-        f"{nodeid} was skipped: {said}. A run of CI must run it: install what is missing, or add the file with a reason"
-        " to ALLOWED in tests/lab/skips.py."
-    )
-
-
 def reason_of(report: Any) -> str:
-    """The text that the test gave to `skip`."""
     longrepr = report.longrepr
     said = str(longrepr[2] if isinstance(longrepr, tuple) else longrepr)
     return said[len("Skipped: ") :] if said.startswith("Skipped: ") else said
@@ -66,7 +55,9 @@ def judge(report: Any) -> None:
         return
     said = reason_of(report)
     if why_allowed(report.nodeid, said) is None:
-        report.outcome, report.longrepr = "failed", refused(report.nodeid, said)
+        way = "install what is missing, or add the file with a reason to ALLOWED in tests/lab/skips.py"
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} was skipped: {said}. A run of CI must run it: {way}."
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -58,7 +58,6 @@ class SmallDisk:
                         raise
 
     def make_room(self) -> None:
-        """Take back what `fill` used."""
         (self.path / "ballast").unlink()
 
     def read_only(self, wanted: bool) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence
+from typing import Iterator, List, Sequence
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -19,6 +18,7 @@ from tests.lab.brokers import background
 from tests.lab.jvm import QUICK
 from tests.lab.one_flow import until
 from tests.lab.ports import free_ports
+from tests.lab.processes import descendants, kill_tree
 
 SPARK_HOME = Path(pyspark.__file__).parent
 READY_SECONDS = 180.0
@@ -42,10 +42,6 @@ class Standalone:
     @property
     def master(self) -> str:
         return f"spark://127.0.0.1:{self.port}"
-
-    def start_master(self) -> None:
-        self._start("master", ["master.Master", "--port", str(self.port), "--webui-port", str(self.page)])
-        until(lambda: self.workers() == 0, READY_SECONDS)
 
     def start_worker(self, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """`before` is a command that runs it, such as `unshare -m`. It is registered when this returns."""
@@ -82,47 +78,18 @@ class Standalone:
         return process
 
 
-def java_of(pid: int) -> int:
-    """The JVM that a driver's process started."""
-    return next(each for each, args in descendants(pid).items() if "java" in args.split(" ")[0])
-
-
 def executors_of(pid: int) -> List[int]:
-    """The executors below a worker's process."""
     return [each for each, args in descendants(pid).items() if "CoarseGrainedExecutorBackend" in args]
-
-
-def descendants(pid: int) -> Dict[int, str]:
-    """The command line of each process below `pid`."""
-    table = ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="]
-    listed = subprocess.run(table, stdout=subprocess.PIPE, text=True, check=True)
-    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
-    found: Dict[int, str] = {}
-    below = {pid}
-    while below:
-        children = {int(row[0]): row[2] if len(row) > 2 else "" for row in rows if int(row[1]) in below}
-        found.update(children)
-        below = set(children)
-    return found
-
-
-def kill_tree(pid: int) -> None:
-    """`kill -9` of a process and of all below it."""
-    for each in (pid, *descendants(pid)):
-        try:
-            os.kill(each, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 @contextmanager
 def standalone(directory: Path, workers: int = 2, cores: int = 2) -> Iterator[Standalone]:
-    """A cluster with so many workers; all of it is gone on the way out."""
     directory.mkdir(parents=True, exist_ok=True)
     port, page = free_ports(2)
     cluster = Standalone(directory, port, page, cores)
     try:
-        cluster.start_master()
+        cluster._start("master", ["master.Master", "--port", str(port), "--webui-port", str(page)])
+        until(lambda: cluster.workers() == 0, READY_SECONDS)
         for _ in range(workers):
             cluster.start_worker()
         yield cluster

@@ -51,7 +51,6 @@ def submitted(log: Path, *command: str, env: Dict[str, str]) -> Iterator[subproc
 
 
 def submit(directory: Path, *options: str, config: Path, extra: Sequence[str] = (), **changes: str) -> Ended:
-    """`mirror run` to its end."""
     log = directory / "submitted.log"
     log.write_bytes(b"")
     with submitted(log, *options, JOB, str(config), *extra, env=environment(**changes)) as process:

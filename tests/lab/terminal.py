@@ -46,7 +46,6 @@ class Paper:
 
     @property
     def screen(self) -> List[str]:
-        """What is visible now."""
         return [row.rstrip() for row in self.rows[-LINES:]]
 
     def _obey(self, numbers: str, final: str) -> None:
@@ -96,7 +95,6 @@ class Terminal:
         self._reading.start()
 
     def press(self, keys: bytes) -> None:
-        """As if typed."""
         os.write(self._ours, keys)
 
     def wait(self, seconds: float) -> int:

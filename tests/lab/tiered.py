@@ -22,12 +22,10 @@ class SlowStore:
     folder: Path
 
     def compiled(self) -> SlowStore:
-        """The same, ready for a broker. Raises `LabError`."""
         compiled("SlowStore", self.folder)
         return self
 
     def broker_properties(self) -> Dict[str, str]:
-        """What a broker of this storage is started with."""
         metadata = "rlmm.config.remote.log.metadata.topic"
         return {
             "remote.log.storage.system.enable": "true",
@@ -42,18 +40,8 @@ class SlowStore:
         }
 
     @contextmanager
-    def slow(self) -> Iterator[None]:
-        """Meanwhile brokers get nothing within the time that they wait for it."""
-        sign = self.folder / "segments" / "slow"
-        sign.touch()
-        try:
-            yield
-        finally:
-            sign.unlink()
-
-    @contextmanager
-    def slow_for(self, seconds: float) -> Iterator[None]:
-        """For so long from now on, brokers get nothing within the time that they wait for it."""
+    def slow(self, seconds: float = 600.0) -> Iterator[None]:
+        """Meanwhile, for so long at most, brokers get nothing within the time that they wait for it."""
         sign = self.folder / "segments" / "slow"
         sign.touch()
         timer = threading.Timer(seconds, sign.unlink)
@@ -61,7 +49,9 @@ class SlowStore:
         try:
             yield
         finally:
+            timer.cancel()
             timer.join()
+            sign.unlink(missing_ok=True)
 
 
 def first_local_offset(broker: KafkaBroker, topic: str) -> int:

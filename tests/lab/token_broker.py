@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Dict, Iterator
 
-from tests.lab.brokers import JARS, KafkaBroker
+from tests.lab.brokers import JARS, KafkaBroker, listeners, running
 from tests.lab.jvm import kafka_archive, quick_options
 from tests.lab.ports import free_ports
 from tests.lab.secured import SECURITY, Stores
@@ -43,13 +43,10 @@ def token_broker(directory: Path, issuer: Issuer, reauth_ms: int = 3_600_000) ->
     stores = Stores(directory / "stores")
     stores.make()
     inner, outer, controller = free_ports(3)
-    names = f"PLAINTEXT://127.0.0.1:{inner},TOKENS://127.0.0.1:{outer}"
+    both = ("PLAINTEXT", "PLAINTEXT", f"127.0.0.1:{inner}"), ("TOKENS", "SASL_SSL", f"127.0.0.1:{outer}")
     listener = "listener.name.tokens.oauthbearer"
     properties = {
-        "listeners": f"{names},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": names,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TOKENS:SASL_SSL",
-        "inter.broker.listener.name": "PLAINTEXT",
+        **listeners(controller, *both),
         "sasl.enabled.mechanisms": "OAUTHBEARER",
         f"{listener}.sasl.server.callback.handler.class": f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler",
         f"{listener}.sasl.jaas.config": f"{MODULE} required;",
@@ -64,8 +61,5 @@ def token_broker(directory: Path, issuer: Issuer, reauth_ms: int = 3_600_000) ->
     options = [*quick_options(kafka_archive(JARS)), allowed]
     broker = TokenBroker("tokens", directory / "tokens", inner, controller, properties, java_options=options)
     broker.stores, broker.token_port, broker.issuer = stores, outer, issuer
-    broker.start()
-    try:
+    with running(broker):
         yield broker
-    finally:
-        broker.kill()

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import List, Mapping
 
-from tests.lab.brokers import JARS, KafkaBroker
+from tests.lab.brokers import JARS, KafkaBroker, start_together
 from tests.lab.checkout import CACHE, ROOT, LabError
 from tests.lab.dataset import flushed, producer_of
 from tests.lab.group_lab import read_on
@@ -41,7 +41,6 @@ Ctrl-C ends both and removes their data. Then remove ./mirror-state too: it desc
 
 
 def wanted_ports() -> List[int]:
-    """The two ports of PORTS. Raises LabError."""
     words = os.environ.get("PORTS", "").split() or ["9092", "9192"]
     if len(words) != 2 or not all(word.isdigit() for word in words):
         raise LabError(f'PORTS="{" ".join(words)}" is not two ports, as in PORTS="9092 9192"')
@@ -62,13 +61,8 @@ def file_for(servers: Mapping[str, str], directory: Path) -> Path:
 
 def start(directory: Path) -> List[KafkaBroker]:
     """Both clusters, with their data under `directory`; they end with this process."""
-    if not any(JARS.glob("kafka_*.jar")):
-        raise LabError(f"no Kafka in {JARS}: run `make setup`")
     ports = zip(NAMES, wanted_ports(), free_ports(2))
-    brokers = [KafkaBroker(name, directory / name, port, controller) for name, port, controller in ports]
-    for broker in brokers:
-        broker.start(wait=False)
-    return [broker.wait_ready() for broker in brokers]
+    return start_together([KafkaBroker(name, directory / name, port, controller) for name, port, controller in ports])
 
 
 def fill(broker: KafkaBroker) -> None:

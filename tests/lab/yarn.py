@@ -16,11 +16,12 @@ from xml.etree import ElementTree
 
 import pyspark
 
-from tests.lab.brokers import die_with_parent, java_command
+from tests.lab.brokers import java_command
 from tests.lab.checkout import CACHE, ROOT, LabError, jars_folder
 from tests.lab.ivy import Module, fetched
+from tests.lab.java_class import program
 from tests.lab.jvm import QUICK
-from tests.lab.standalone import descendants, kill_tree
+from tests.lab.processes import descendants, kill_tree
 
 SPARK_HOME = Path(pyspark.__file__).parent
 NODES, NODE_MEGABYTES = 2, 4096
@@ -38,7 +39,6 @@ SMALL = (
 
 
 def hadoop_version() -> str:
-    """Of the Hadoop that Spark brings."""
     jar = next(SPARK_HOME.glob("jars/hadoop-client-api-*.jar"))
     return jar.stem.rpartition("-")[2]
 
@@ -77,25 +77,20 @@ class Yarn:
 
     @property
     def hdfs(self) -> str:
-        return self._setting("fs.defaultFS")
+        settings = ElementTree.parse(self.conf / "yarn-site.xml").getroot()
+        return next(each.findtext("value", "") for each in settings if each.findtext("name") == "fs.defaultFS")
 
     @property
     def environment(self) -> Dict[str, str]:
-        """What a submitter needs to find it."""
         return {"HADOOP_CONF_DIR": str(self.conf), "JAVA_HOME": java_home()}
 
     def kill_application(self, application: str) -> None:
-        """`yarn application -kill`."""
-        tool = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
-        command = [str(SPARK_HOME / "bin" / "spark-class"), tool, "application", "-kill", application]
-        subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=True, timeout=120)
+        self._hadoop("yarn.client.cli.ApplicationCLI", "application", "-kill", application)
 
     def executors(self) -> List[int]:
-        """Process ids of the executors' Java."""
         return self._containers("YarnCoarseGrainedExecutorBackend")
 
     def drivers(self) -> List[int]:
-        """Process ids of the application masters that run a driver."""
         return self._containers("org.apache.spark.deploy.yarn.ApplicationMaster")
 
     def lose_a_node(self) -> None:
@@ -115,30 +110,24 @@ class Yarn:
         return int(number)
 
     def upload(self, file: Path) -> str:
-        """The address of the file's copy on HDFS."""
         address = f"{self.hdfs}/{file.name}"
-        tool = [str(SPARK_HOME / "bin" / "spark-class"), "org.apache.hadoop.fs.FsShell"]
-        command = [*tool, "-put", "-f", str(file), address]
-        subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=True, timeout=120)
+        self._hadoop("fs.FsShell", "-put", "-f", str(file), address)
         return address
 
+    def _hadoop(self, tool: str, *words: str) -> None:
+        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.hadoop.{tool}", *words]
+        subprocess.run(command, env={**os.environ, **self.environment}, capture_output=True, check=True, timeout=120)
+
     def logs(self) -> str:
-        """What the containers printed."""
         found = sorted(self.directory.glob("yarn/*/*/*-logDir-*/application_*/container_*/std*"))
         return "\n".join(f"== {path.parent.name} {path.name}\n{path.read_text(errors='replace')}" for path in found)
 
     def _containers(self, program: str) -> List[int]:
-        java = {pid: args.split(None, 1) for pid, args in descendants(self.pid).items()}
-        return [pid for pid, words in java.items() if words[0].endswith("/java") and program in words[-1]]
-
-    def _setting(self, name: str) -> str:
-        settings = ElementTree.parse(self.conf / "yarn-site.xml").getroot()
-        found: List[str] = [each.findtext("value", "") for each in settings if each.findtext("name") == name]
-        return found[0]
+        commands = descendants(self.pid).items()
+        return [pid for pid, each in commands if each.partition(" ")[0].endswith("/java") and program in each]
 
 
 def application_of(log: Path) -> str:
-    """The application that a submitter in cluster mode logged."""
     return str(re.findall(r"Submitted application (application_\d+_\d+)", log.read_text(errors="replace"))[-1])
 
 
@@ -158,27 +147,12 @@ def yarn(directory: Path) -> Iterator[Yarn]:
         f"log4j.appender.file.File={log}\nlog4j.appender.file.layout=org.apache.log4j.PatternLayout\n"
         "log4j.appender.file.layout.ConversionPattern=%d %p %c{1} %m%n\n"
     )
-    program = str(ROOT / "tests" / "lab" / "HadoopCluster.java")
-    java = [java_command(), *QUICK, "-Xmx1g", OPENED, f"-Dlog4j.configuration=file:{conf}/log4j.properties"]
-    java += [f"-Dtest.build.data={directory}/yarn", "-cp", f"{hadoop_jars()}/*"]
-    with (directory / "console.log").open("ab") as console:
-        process = subprocess.Popen(
-            [*java, program, str(directory), str(NODES), str(NODE_MEGABYTES)],
-            env={**os.environ, "JAVA_HOME": java_home()},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=console,
-            text=True,
-            preexec_fn=die_with_parent,
-        )
-    with process:
-        try:
-            assert process.stdout is not None
-            if not any(line == "ready\n" for line in process.stdout):
-                raise LabError(f"Hadoop did not start: {(directory / 'console.log').read_text()[-500:]}")
-            yield Yarn(directory, process)
-        finally:
-            kill_tree(process.pid)
+    options = ["-Xmx1g", OPENED, f"-Dlog4j.configuration=file:{conf}/log4j.properties"]
+    options.append(f"-Dtest.build.data={directory}/yarn")
+    arguments = (str(directory), str(NODES), str(NODE_MEGABYTES))
+    own = {**os.environ, "JAVA_HOME": java_home()}
+    with program("HadoopCluster", hadoop_jars(), directory, *arguments, options=options, environment=own) as process:
+        yield Yarn(directory, process)
 
 
 def packed_environment() -> Path:

@@ -11,7 +11,6 @@ _true = time.time
 
 
 def wrong() -> float:
-    """What a machine with that clock says."""
     seconds, _, jumps = LAB_CLOCK.partition(" ")
     sign = -1 if jumps and int(_true() / 10) % 2 else 1
     return _true() + sign * float(seconds)

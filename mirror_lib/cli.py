@@ -53,7 +53,6 @@ REMOVED_OPTIONS: Mapping[str, str] = {
     "--until": "take --once, or end the run by `timeout`: docs/run/start-and-stop.md",
     "--sample": "take --since TIME, which compares the records from that time on",
     "--fence-source": "stop the producers, or deny Write by kafka-acls.sh --add --deny-principal: docs/run/cut-over.md",
-    "--seed": "a comparison takes no random sample any more",
 }
 
 

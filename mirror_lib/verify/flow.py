@@ -324,7 +324,7 @@ class FlowComparison:
         by_batch: Mapping[int, Settled] = {}
         if not self.scope.by_record and self.flow.change is None:
             by_batch = self._settled({n: each for n, each in slots.items() if each.in_order and each.runs.records})
-        parts = {slot: _parts(copied, by_batch.get(slot)) for slot, copied in slots.items()}
+        parts = {slot: _parts(copied, by_batch.get(slot), self.scope.seed) for slot, copied in slots.items()}
         if by_batch:
             left = sum(part.runs.records for slot in by_batch for part in parts[slot])
             records = sum(slots[slot].runs.records for slot in by_batch)
@@ -363,13 +363,13 @@ def _present(stands: Mapping[TopicPartition, LogPosition], topics: Collection[Tu
 STRETCHES = 2
 
 
-def _parts(copied: CopiedRange, settled: Optional[Settled]) -> List[CopiedRange]:
+def _parts(copied: CopiedRange, settled: Optional[Settled], seed: int) -> List[CopiedRange]:
     """The parts to compare by record."""
     if settled is None:
         return [copied]
     left = settled.open if len(settled.open) <= STRETCHES else ((settled.open[0][0], settled.open[-1][1]),)
     parts = [part_of(copied, *each) for each in left]
-    return parts if settled.open == ((0, copied.runs.records),) else [*parts, a_few(copied)]
+    return parts if settled.open == ((0, copied.runs.records),) else [*parts, a_few(copied, seed)]
 
 
 def _unequal(spark: SparkSession, readers: Readers, parts: Mapping[int, Sequence[CopiedRange]]) -> Set[int]:

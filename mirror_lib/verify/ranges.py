@@ -23,10 +23,12 @@ FEW = 100
 class Scope:
     """The part of a copy to compare: records from the time `since` on (ms since 1970).
 
-    `by_record`: compare all records through Spark's consumer, none by batches."""
+    `by_record`: compare all records through Spark's consumer, none by batches. `seed`: of the random choice of records
+    that its consumer reads where batches are equal."""
 
     since: Optional[int] = None
     by_record: bool = False
+    seed: int = 0
 
     @property
     def words(self) -> str:
@@ -192,11 +194,13 @@ def part_of(copied: CopiedRange, first: int, until: int, edges: bool = True) -> 
     return replace(copied, runs=PartitionMap.of(runs), source=source, remote=remote)
 
 
-def a_few(copied: CopiedRange) -> CopiedRange:
-    """A random stretch of a hundredth of the copied records, and of at least `FEW` if there are so many."""
+def a_few(copied: CopiedRange, seed: int) -> CopiedRange:
+    """A random stretch of a hundredth of the copied records, and of at least `FEW` if there are so many. It depends on
+    `seed` and the partition alone, as long as the same records are copied."""
     records = copied.runs.records
     count = min(max(math.ceil(records / 100), FEW), records)
-    first = random.randrange(records - count + 1)
+    where = f"{seed}/{copied.known.remote_topic}/{copied.known.partition}"
+    first = random.Random(where).randrange(records - count + 1)
     return part_of(copied, first, first + count, edges=False)
 
 

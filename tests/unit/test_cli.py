@@ -56,7 +56,6 @@ def test_function_of_each_command_is_there() -> None:
         *((f"{name} CONFIG --execute", instead) for name, instead in cli.REPLACED.items()),
         ("run CONFIG --until caught-up", "--once"),
         ("verify CONFIG --sample 5%", "--since TIME"),
-        ("verify CONFIG --seed 7", "no random"),
         ("cutover run CONFIG --fence-source", "kafka-acls.sh"),
         ("run --clusters backup CONFIG", "CONFIG; it has to stand before --clusters"),
         ("mm1 --whitelst orders", "did you mean --whitelist?"),

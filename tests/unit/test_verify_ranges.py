@@ -12,7 +12,7 @@ from mirror_lib.cli import command_line
 from mirror_lib.commands.verify import scope_of
 from mirror_lib.errors import ConfigError
 from mirror_lib.facts import OffsetRange
-from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, copied_range
+from mirror_lib.verify.ranges import EVERYTHING, CopiedPartition, CopiedRange, Scope, a_few, copied_range
 
 
 def ranged(
@@ -68,11 +68,20 @@ def test_tail_of_a_partition_without_rows_is_not_compared_from_a_later_time() ->
     assert ranged(source=(0, 10), remote=(0, 3), since=2).cut_behind
 
 
-def test_command_without_a_time_compares_everything() -> None:
-    def scope(*options: str) -> Scope:
-        return scope_of(command_line().parse_args(["verify", "mirror.yaml", *options]))
+def scope(*options: str) -> Scope:
+    return scope_of(command_line().parse_args(["verify", "mirror.yaml", *options]))
 
-    assert scope() == EVERYTHING
-    assert scope("--since", "1970-01-01T00:00:01Z") == Scope(since=1000)
+
+def test_command_without_a_time_compares_everything() -> None:
+    assert scope("--seed", "0") == EVERYTHING
+    assert scope("--seed", "7", "--since", "1970-01-01T00:00:01Z") == Scope(since=1000, seed=7)
     with pytest.raises(ConfigError, match="--since"):
         scope("--since", "yesterday")
+
+
+def test_each_comparison_reads_other_records_one_by_one_and_a_seed_those_of_an_earlier_one() -> None:
+    copied = ranged((0, 0, 100_000), source=(0, 100_000), remote=(0, 100_000))
+    few = {seed: a_few(copied, seed).runs[0] for seed in range(20)}
+    assert {run.record_count for run in few.values()} == {1000} and len(set(few.values())) == 20
+    assert [a_few(copied, seed).runs[0] for seed in few] == list(few.values())
+    assert len({scope().seed for _ in range(20)}) > 1

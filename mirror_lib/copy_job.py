@@ -119,7 +119,8 @@ class FlowRun(SupervisedFlow):
         totals = self._totals
         copied = (totals.records, totals.bytes, totals.topics())
         self.outcome = FlowOutcome(
-            self._flow.name, *copied, error, self._note, totals.recovered, self._waiting, totals.filtered
+            *(self._flow.name, *copied, error, self._note, totals.recovered, self._waiting),
+            *(totals.filtered, totals.dead_letters),
         )
 
     def _live(self) -> Optional[MirrorError]:
@@ -195,7 +196,7 @@ class FlowRun(SupervisedFlow):
 
     def _progress(self) -> Progress:
         last, totals = self._last, self._totals
-        progress = Progress(totals.records, totals.bytes, filtered=totals.filtered)
+        progress = Progress(totals.records, totals.bytes, None, None, totals.filtered, totals.dead_letters)
         if last is None:
             return progress
         return replace(progress, lag_records=last.behind_records, lag_seconds=last.behind_seconds)

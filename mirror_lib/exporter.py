@@ -104,6 +104,9 @@ RECOVERED = _metric("recovered_records_total", COUNTER, "Records found on the ta
 FILTERED = _metric(
     "filtered_records_total", COUNTER, "Records read that where or transform dropped. Absent if the flow has neither"
 )
+DEAD_LETTERS = _metric(
+    "dead_letter_records_total", COUNTER, "Records written to dead.letter.topic. Absent if the flow has none"
+)
 CYCLES = _metric("cycles_total", COUNTER, "Cycles that ended")
 CYCLE_SECONDS = _metric("cycle_seconds_total", COUNTER, "Their time")
 LAST_CYCLE = _metric("last_cycle_timestamp_seconds", GAUGE, "When the last cycle ended, in seconds since 1970")
@@ -188,8 +191,9 @@ class FlowSeries:
         self._sums[RECORDS] += snapshot.records
         self._sums[BYTES] += snapshot.bytes
         self._sums[RECOVERED] += snapshot.recovered
-        if snapshot.filtered is not None:
-            self._sums[FILTERED] = self._sums.get(FILTERED, 0.0) + snapshot.filtered
+        for metric, number in ((FILTERED, snapshot.filtered), (DEAD_LETTERS, snapshot.dead_letters)):
+            if number is not None:
+                self._sums[metric] = self._sums.get(metric, 0.0) + number
         self._sums[CYCLES] += 1
         self._sums[CYCLE_SECONDS] += snapshot.seconds
         self._last_cycle = now

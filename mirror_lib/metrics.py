@@ -40,7 +40,8 @@ class FlowMetrics:
     slowest task. `behind_records`: upstream offsets still to copy. `behind_seconds`: age of the oldest last-copied
     record among the partitions with more to copy; `None` if unknown. `recovered` records were on the target and not in
     the ledger. `stopped` counts partitions. `waiting`: what the flow waits for or does. `filtered` records were dropped
-    by `where` or `transform`; `None` if they are not counted.
+    by `where` or `transform`; `None` if they are not counted. `dead_letters` were written to `dead.letter.topic`;
+    `None` without one.
     """
 
     DERIVED: ClassVar[Sequence[str]] = ("records_per_second",)
@@ -59,6 +60,7 @@ class FlowMetrics:
     source_throttled_seconds: float = 0.0
     target_throttled_seconds: float = 0.0
     filtered: Optional[int] = None
+    dead_letters: Optional[int] = None
     # In the order of names. A mirror may have thousands of topics, and a cycle every second.
     topics: Tuple[TopicMetrics, ...] = field(default=(), metadata=UNPRINTED)
     # Each source partition with more to copy.

@@ -95,7 +95,8 @@ def _plan(arguments: argparse.Namespace, config: MirrorConfig, flow: Replication
     table = [*(plan_lines(rows, columns()) if moves else []), summary(moves)]
     table += not_moved(each.decision for each in moves)
     changing = any(each.decision.translation.commit for each in moves)
-    end = _end(arguments, run_id, "commits these offsets" if changing else "")
+    end = ["nothing was changed: --execute commits these offsets"] if changing else []
+    end = end if run_id is None else [undo_line(arguments, run_id)]
     document = {**whose, "positions": rows, "unreadable": unreadable, "exit_code": code}
     print_result(arguments, document, [f"{flow.name}: group offsets, from {way}", *table, *end])
     for sentence in unreadable:
@@ -142,25 +143,19 @@ def _roll_back(
     going = [undo.move for undo in found if undo.move is not None]
     run_id = uuid.uuid4().hex if arguments.execute and going else None
     if run_id is None:
-        outcomes = {move.key: "would be put back" for move in going}
+        outcomes = {move.key: "put back by --execute" for move in going}
+        end = ["nothing was changed", undo_line(arguments, arguments.run, "to put these offsets back")] if going else []
     else:
         print_undo(arguments, run_id)
         reasons = GroupMover(table, flow_name, run_id, cluster).move(going, own_rows=True)
         outcomes = {key: PUT_BACK if why is None else f"refused: {why}" for key, why in reasons.items()}
+        end = [undo_line(arguments, run_id)]
     rows = [each if each.move is None else replace(each, action=outcomes[each.move.key]) for each in found]
     runs = {"run_id": arguments.run, "undo_run_id": run_id}
     document = {"flow": flow_name, "cluster": cluster.alias, **runs, "positions": rows}
-    end = _end(arguments, run_id, "puts these offsets back" if going else "")
     lines = [f"{flow_name}, groups of {cluster.alias}", *table_lines(UNDONE, rows, columns()), *end]
     print_result(arguments, document, lines)
     return sum(row.action.startswith("refused") for row in rows)
-
-
-def _end(arguments: argparse.Namespace, run_id: Optional[str], would: str) -> List[str]:
-    """How to undo the run `run_id`, or what --execute `would` do."""
-    if run_id is not None:
-        return [undo_line(arguments, run_id)]
-    return [f"nothing was changed: --execute {would}"] if would else []
 
 
 def translate_position_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:

@@ -145,9 +145,9 @@ def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> b
     return not declined and able and find_spec("rich") is not None
 
 
-def undo_line(arguments: argparse.Namespace, run_id: str) -> str:
+def undo_line(arguments: argparse.Namespace, run_id: str, what: str = "to undo it") -> str:
     files = " ".join(shlex.quote(file) for file in arguments.config)
-    return f"to undo it: mirror groups rollback {files} --run {run_id} --execute"
+    return f"{what}: mirror groups rollback {files} --run {run_id} --execute"
 
 
 def print_undo(arguments: argparse.Namespace, run_id: str) -> None:

@@ -37,7 +37,7 @@ from mirror_lib.metrics import FlowMetrics
 from mirror_lib.plan.idle import Work, idle_outcomes, may_do_without_spark
 from mirror_lib.plan.preview import terms
 from mirror_lib.progress import Outage
-from mirror_lib.replication.totals import FlowOutcome, filtered_words, total_lines
+from mirror_lib.replication.totals import FlowOutcome, not_copied, total_lines
 from mirror_lib.run_lock import copied_by, run_lock
 from mirror_lib.status.read import seconds_to_retention
 from mirror_lib.text import counted, document_of
@@ -319,7 +319,7 @@ def _show(
         if as_json:
             print_json({**document_of(outcome), **error_json(errors[outcome.flow], interrupted)})
         elif outcome.topics:
-            print_lines(total_lines(outcome.flow, outcome.topics, columns(), outcome.filtered))
+            print_lines(total_lines(outcome, columns()))
         elif outcome.error is None:
             print_progress(f"{outcome.flow}: {_of_nothing(outcome, stopped, advice)}")
         remarks = [outcome.note] if outcome.note and outcome.topics else []
@@ -336,8 +336,8 @@ def _of_nothing(outcome: FlowOutcome, stopped: bool, advice: str) -> str:
         return "stopped before it had copied anything new"
     if outcome.recovered:
         return f"nothing was left to copy; {counted(outcome.recovered, 'record')} found on the target"
-    if outcome.filtered:
-        return f"nothing was copied: {filtered_words(outcome.filtered)}"
+    if outcome.filtered or outcome.dead_letters:
+        return f"nothing was copied: {', '.join(not_copied(outcome))}"
     note = f"{outcome.note}; " if outcome.note else ""
     if outcome.waiting:
         return f"nothing was copied; {note}the next lines name what waits"

@@ -8,7 +8,14 @@ from typing import Iterator, Mapping, Optional, Tuple
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.facts import TopicConfigEntry, TopicConfigs
 from mirror_lib.topics.filters import config_excluded
-from mirror_lib.topics.remote_configs import MAX_MESSAGE_BYTES, TIERED_CONFIGS, TIMESTAMP_CONFIGS, is_tiered
+from mirror_lib.topics.remote_configs import (
+    KEEPS_TIMESTAMPS,
+    MAX_MESSAGE_BYTES,
+    NO_LIMIT,
+    TIERED_CONFIGS,
+    TIMESTAMP_CONFIGS,
+    is_tiered,
+)
 
 SET, DELETE, KEEP = "set", "delete", "keep"
 TOPIC_LEVEL, STATIC = "DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG"
@@ -72,6 +79,8 @@ def _decided(
         if _set_there(source):
             yield ConfigDecision(key, KEEP, source.value, None, f"{flow.target.alias} does not know this config")
         return
+    if key in TIMESTAMP_CONFIGS and remote.value in (NO_LIMIT, KEEPS_TIMESTAMPS):
+        return  # as the mirror creates remote topics
     action, reason = _rule(flow, key, source, remote) if tiered or key not in TIERED_CONFIGS else (KEEP, _BY_HAND)
     differs = remote.source == TOPIC_LEVEL if action == DELETE else remote.value != source.value
     if differs:

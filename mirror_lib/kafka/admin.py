@@ -23,7 +23,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import MetadataRequest
 
-from mirror_lib.config.model import ReplicationFlow
+from mirror_lib.config.model import ClusterConfig, ReplicationFlow
 from mirror_lib.errors import ClusterError
 from mirror_lib.facts import (
     AclBinding,
@@ -44,6 +44,7 @@ from mirror_lib.kafka.connection import (
 )
 from mirror_lib.kafka.groups import ClusterGroups, operation_names
 from mirror_lib.kafka.offsets import ClusterOffsets
+from mirror_lib.kafka.reach import accepts_connections
 from mirror_lib.text import some
 
 log = logging.getLogger(__name__)
@@ -405,6 +406,17 @@ class KafkaCluster(ClusterTopics, ClusterGroups, ClusterAcls):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def answering(config: ClusterConfig, patience: float) -> KafkaCluster:
+    """A cluster for a command that an operator waits for: ClusterError after two seconds if no bootstrap server accepts
+    a connection."""
+    if not accepts_connections(config.bootstrap_servers):
+        raise ClusterError(
+            f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: no broker accepts a connection",
+            "check bootstrap.servers, and that a broker is up; mirror failover CONFIG shows what the target holds",
+        )
+    return KafkaCluster(config, patience)
 
 
 # Raises `RefusedError` if nothing is to be written for the flow of this source and target.

@@ -295,7 +295,7 @@ DAY_SECONDS = 86400.0
 @dataclass(frozen=True)
 class Progress:
     """The progress of a run: records and bytes copied so far, the lag in upstream offsets and in seconds, and the
-    records that the flow's change dropped so far, if they are counted.
+    records that the flow's change dropped so far and those in its dead letter topic, if they are counted.
 
     `lag_seconds` is the age of the last copied record in the partition with the largest such age, if known."""
 
@@ -304,6 +304,7 @@ class Progress:
     lag_records: Optional[int] = None
     lag_seconds: Optional[float] = None
     filtered: Optional[int] = None
+    dead_letters: Optional[int] = None
 
 
 @dataclass(frozen=True)

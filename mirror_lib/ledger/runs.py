@@ -74,7 +74,7 @@ class RunTable:
         self, run: MirrorRun, kind: str, at: Optional[Progress] = None, outcome: Optional[str] = None
     ) -> None:
         facts = (run.run_id, run.flow, kind, *(getattr(run, name) for name in _FACTS[2:]), outcome)
-        records, size, *rest = (None,) * 5 if at is None else astuple(at)
+        records, size, *rest = (None,) * 6 if at is None else astuple(at)
         self._table.append([(*facts, records, size, this_driver(), *rest)])
 
     def drop_old_signs(self, flow: str, days: int) -> None:

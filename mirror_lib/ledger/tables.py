@@ -157,6 +157,12 @@ RUNS = TableSchema(
             "records read so far that `where` or `transform` dropped; null at the start, and if they are not counted",
             since=3,
         ),
+        Column(
+            "dead_letters",
+            "bigint",
+            "records written so far to `dead.letter.topic`; null at the start, and without one",
+            since=4,
+        ),
     ),
 )
 

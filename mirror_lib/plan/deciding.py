@@ -41,10 +41,10 @@ class Decided:
         return self.flow.places.get(self.key, "default") if self.key else ""
 
     def line(self) -> str:
-        """`A->B: topic orders: copied to A.orders: `o.*` matches (topics, mirror.yaml:6)`."""
+        """`A->B: topic orders is copied to A.orders: `o.*` matches (topics, mirror.yaml:6)`."""
         by = f" ({self.key}, {self.place})" if self.key else ""
         absent = f"; {self.flow.source.alias} has no such {self.kind} now" if self.exists is False else ""
-        return f"{self.flow.name}: {self.kind} {self.name}: {self.verdict}{by}{absent}"
+        return f"{self.flow.name}: {self.kind} {self.name} is {self.verdict}{by}{absent}"
 
 
 def decided_topic(preview: FlowPreview, name: str, flows: Sequence[ReplicationFlow]) -> Decided:
@@ -67,7 +67,7 @@ def decided_group(preview: FlowPreview, name: str) -> Decided:
     """May raise CustomClassError."""
     flow = preview.flow
     if preview.groups is None:
-        return Decided(flow, GROUP, name, None, False, f"not translated: {preview.silent[GROUPS]}")
+        return Decided(flow, GROUP, name, None, False, f"not translated ({preview.silent[GROUPS]})")
     listed = next((each for each in preview.groups if each.group == name), None)
     (group,) = [listed] if listed else plan_groups(flow, GroupFacts([name], {}, {}, {}, {}))
     if group.status in (SKIPPED, LEFT_ALONE):

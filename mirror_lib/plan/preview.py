@@ -130,7 +130,7 @@ def _group_plan(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPl
     if there is None or flow.sync_group_offsets_interval is None:
         return GroupPlan(group, TRANSLATED, "", partitions)
     if there.has_members:
-        return GroupPlan(group, LEFT_ALONE, f"active on {flow.target.alias}: it has members there", partitions)
+        return GroupPlan(group, LEFT_ALONE, f"it has members on {flow.target.alias}", partitions)
     present = facts.there_committed.get(group, {})
     already_there = any((facts.selected[topic], number) in present for topic, number in partitions)
     # Only the state shows which client committed it, and reading that would need Spark.

@@ -12,7 +12,7 @@ from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
 from mirror_lib.event_lines import event_words, events
 from mirror_lib.facts import AclBinding, OffsetRange
-from mirror_lib.kafka.admin import KafkaCluster, clusters_of
+from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import TableReader, named_folder
 from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
@@ -34,7 +34,8 @@ def flow_preview(
 ) -> FlowPreview:
     """`made_acls`, `engine`: as of `preview`. An unexpected error of a library is raised as a MirrorError."""
     try:
-        with clusters_of(flow) as (source, target):
+        patience = flow.admin_timeout
+        with answering(flow.source, patience) as source, answering(flow.target, patience) as target:
             delivery = settled(flow, target.missing_for_fence())
             found = preview(delivery.flow, source, target, config, made_acls, engine)
             waiting = open_transactions(flow, source, found.topics.sources())

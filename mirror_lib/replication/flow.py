@@ -148,9 +148,11 @@ class Mirror(ABC):
         self._journal.note(self._topics.take_news(self._journal.topics))
         return partitions
 
-    def _count(self, reports: Sequence[TaskReport], filtered: Optional[int] = None) -> None:
+    def _count(
+        self, reports: Sequence[TaskReport], filtered: Optional[int] = None, dead_letters: Optional[int] = None
+    ) -> None:
         parts = (part for report in reports for part in report.partitions)
-        self._totals.add(parts, self._topics.plan.uncounted, filtered)
+        self._totals.add(parts, self._topics.plan.uncounted, filtered, dead_letters)
 
     def _watch(self, metrics: FlowMetrics, held: Optional[str]) -> None:
         """Show metrics. `held` names the limit that delayed the cycle."""

@@ -31,9 +31,10 @@ class TopicTotal:
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is `None` if everything was copied; `recovered`, `filtered`: as in a cycle. After a
-    bounded run `note` has the names in `topics` and `groups` that the source lacks, and patterns without a topic if
-    nothing was copied; `waiting` is about offsets that wait for an open transaction."""
+    """How a flow ended. `error` is `None` if everything was copied; `recovered`, `filtered`: as in a cycle. `dead_letters`
+    were written to `dead.letter.topic`, `None` without one. After a bounded run `note` has the names in `topics` and
+    `groups` that the source lacks, and patterns without a topic if nothing was copied; `waiting` is about offsets that
+    wait for an open transaction."""
 
     flow: str
     records: int
@@ -44,11 +45,12 @@ class FlowOutcome:
     recovered: int = 0
     waiting: Tuple[str, ...] = ()
     filtered: Optional[int] = None
+    dead_letters: Optional[int] = None
 
 
 class Totals:
-    """Adds up cycles. `records` and `bytes` count the whole run; `recovered` records were found on the target.
-    `filtered` records were read and dropped by the flow's change, `None` if they are not counted."""
+    """Adds up cycles. `records` and `bytes` count the whole run; `recovered`, `filtered` and `dead_letters` are as of
+    `FlowOutcome`."""
 
     def __init__(self) -> None:
         self._parts: Dict[Tuple[str, str, int], List[float]] = defaultdict(lambda: [0, 0, 0.0])
@@ -56,16 +58,20 @@ class Totals:
         self.bytes = 0
         self.recovered = 0
         self.filtered: Optional[int] = None
+        self.dead_letters: Optional[int] = None
 
     def add(
         self,
         parts: Iterable[PartitionReport],
         uncounted: Collection[str] = (),
         filtered: Optional[int] = None,
+        dead_letters: Optional[int] = None,
     ) -> None:
         """Count one cycle. Topics in `uncounted` are no rows of the table."""
         if filtered is not None:
             self.filtered = (self.filtered or 0) + filtered
+        if dead_letters is not None:
+            self.dead_letters = (self.dead_letters or 0) + dead_letters
         for part in parts:
             self.records += part.records
             self.bytes += part.bytes
@@ -118,13 +124,16 @@ TOTALS = (
 )
 
 
-def total_lines(
-    flow: str, topics: Iterable[TopicTotal], columns: Optional[int] = None, filtered: Optional[int] = None
-) -> List[str]:
+def total_lines(outcome: FlowOutcome, columns: Optional[int] = None) -> List[str]:
     """The closing table of a run, for a terminal of `columns` columns."""
-    more = [] if filtered is None else [filtered_words(filtered)]
-    return [flow, *table_lines(TOTALS, topics, columns), *more]
+    return [outcome.flow, *table_lines(TOTALS, outcome.topics, columns), *not_copied(outcome)]
 
 
-def filtered_words(filtered: int) -> str:
-    return f"{counted(filtered, 'record')} {'was' if filtered == 1 else 'were'} read and filtered out"
+def not_copied(outcome: FlowOutcome) -> List[str]:
+    """How many records the flow's change dropped or failed on, where they are counted."""
+    numbers = ((outcome.filtered, "read and filtered out"), (outcome.dead_letters, "written to the dead-letter topic"))
+    return [
+        f"{counted(number, 'record')} {'was' if number == 1 else 'were'} {what}"
+        for number, what in numbers
+        if number is not None
+    ]

@@ -294,13 +294,21 @@ class RowMirror(Mirror):
         """Add the reports of a stage to the run's totals, and show the flow's metrics. `filtered`: see
         `FlowMetrics`."""
         reports = [self._task_report(report, seconds) for report in found]
-        self._count(reports, filtered)
+        dead_letters = self._dead_letters(found)
+        self._count(reports, filtered, dead_letters)
         newest: Dict[TopicPartition, int] = {}
         for topic, number, at in (each for report in found for lane in report.lanes for each in lane.newest):
             newest[(topic, number)] = max(at, newest.get((topic, number), -1))
         name, uncounted = self.flow.name, self._topics.plan.uncounted
         metrics = metrics_of(name, self._journal.batch.batch_id, reports, self._lag(), seconds, uncounted, newest)
-        self._watch(replace(metrics, filtered=filtered), self._quota.word(seconds))
+        self._watch(replace(metrics, filtered=filtered, dead_letters=dead_letters), self._quota.word(seconds))
+
+    def _dead_letters(self, found: Sequence[RowsReport]) -> Optional[int]:
+        """How many records of a stage's micro-batch the dead letter topic has; `None` if the flow has none."""
+        if self._change.dead_letter_topic is None:
+            return None
+        parts = [lane.part for report in found for lane in report.lanes if self._is_dead(lane.remote)]
+        return sum(part.records + part.recovered for part in parts)
 
     def _stage(self, rows: DataFrame, read: Ranges, ranges: Ranges, began: float) -> List[RowsReport]:
         plan = self._plan(read, ranges, began)

@@ -130,7 +130,8 @@ class Sign:
 class RunStatus:
     """A run as of `at`. `outcome` is `None` while it runs, and if it was killed; `driver`: host and process, if
     recorded. `records_per_second`: between the last two signs of life, or of the whole run. `killed`: its process was
-    on this machine, and has ended. `filtered`: as in a cycle, until the last sign of life."""
+    on this machine, and has ended. `filtered`: as in a cycle, until the last sign of life. `dead_letters`: records
+    written to `dead.letter.topic`; `None` without one."""
 
     DERIVED: ClassVar[Sequence[str]] = ("running",)
 
@@ -144,6 +145,7 @@ class RunStatus:
     records_per_second: Optional[float] = None
     killed: bool = False
     filtered: Optional[int] = None
+    dead_letters: Optional[int] = None
     # The first one is of its start, at which nothing was copied yet.
     signs: Tuple[Sign, ...] = field(default=(), metadata=UNPRINTED)
 
@@ -406,11 +408,16 @@ def _run(own: Rows, now: float) -> RunStatus:
         *(first["run_id"], first["at"], last.at, now),
         None if ended is None else ended["at"],
         None if ended is None else str(ended["outcome"]),
-        next((row["driver"] for row in own[::-1] if row["driver"] is not None), None),
+        _latest(own, "driver"),
         (last.records - before.records) / (last.at - before.at) if last.at > before.at else None,
-        filtered=next((row["filtered"] for row in own[::-1] if row.get("filtered") is not None), None),
+        filtered=_latest(own, "filtered"),
+        dead_letters=_latest(own, "dead_letters"),
         signs=tuple(signs),
     )
+
+
+def _latest(rows: Rows, name: str) -> Any:
+    return next((row[name] for row in rows[::-1] if row.get(name) is not None), None)
 
 
 def cutover_status(rows: Rows) -> Optional[CutoverStatus]:

@@ -14,14 +14,13 @@ from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Opt
 
 from mirror_lib.config.model import ClusterConfig, MirrorConfig, ReplicationFlow
 from mirror_lib.config.values import AVAILABLE_NOW
-from mirror_lib.errors import ClusterError, MirrorError, StateError, cause_of
+from mirror_lib.errors import MirrorError, StateError, cause_of
 from mirror_lib.facts import TopicPartition, readable
 from mirror_lib.groups.decisions import Decision
 from mirror_lib.groups.translation import EXACT, WAYS_OUT, is_ahead
-from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.kafka.connection import name_of
 from mirror_lib.kafka.offsets import first_records
-from mirror_lib.kafka.reach import accepts_connections
 from mirror_lib.ledger.events import EVENT_COLUMNS, facts_of, incidents
 from mirror_lib.ledger.records import CUTOVER_STEP, VERIFIED
 from mirror_lib.ledger.reductions import (
@@ -65,7 +64,7 @@ MARKERS_MOST = 1000
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
 RUN_COLUMNS = (
     *("run_id", "kind", "outcome", "records", "bytes", "at", "driver"),
-    *("lag_records", "lag_seconds", "filtered"),
+    *("lag_records", "lag_seconds", "filtered", "dead_letters"),
 )
 Moves = Sequence[Mapping[str, Any]]
 
@@ -118,7 +117,8 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
 
     with ThreadPoolExecutor(3, thread_name_prefix="status") as pool:
         sides = [*([flow.source] if with_source else []), flow.target]
-        asked = [pool.submit(_cluster, each, flow.admin_timeout) for each in sides]
+        patience = min(flow.admin_timeout, ANSWER_SECONDS)
+        asked = [pool.submit(answering, each, patience) for each in sides]
         ledger: Optional[Ledger] = part(lambda: ledger_of(reader, flow))
         runs, events = rows("runs", RUN_COLUMNS), rows("events", EVENT_COLUMNS)
         moves = None if ledger is None else part(lambda: moves_of(reader, flow))
@@ -148,17 +148,6 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
             if cluster is not None:
                 cluster.close()
     return replace(status, unread=tuple(dict.fromkeys(unread)))
-
-
-def _cluster(config: ClusterConfig, patience: float) -> KafkaCluster:
-    """Connected, or ClusterError: after two seconds where no bootstrap server accepts a connection, because an operator
-    asks for the status during an outage."""
-    if not accepts_connections(config.bootstrap_servers):
-        raise ClusterError(
-            f"cannot reach the cluster {config.alias} at {config.bootstrap_servers}: no broker accepts a connection",
-            "check bootstrap.servers, and that a broker is up; mirror failover CONFIG shows what the target holds",
-        )
-    return KafkaCluster(config, min(patience, ANSWER_SECONDS))
 
 
 def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows]) -> FlowStatus:

@@ -45,8 +45,12 @@ def facts(status: FlowStatus, moment: Callable[[float], str]) -> List[Tuple[str,
     found = [("run", _run(status, moment))]
     if status.partitions:
         found.append(("lag", lag(status)))
-    if status.run is not None and status.run.filtered is not None:
-        found.append(("filtered", f"{counted(status.run.filtered, 'record')} since the start of the run"))
+    run = status.run
+    if run is not None and run.filtered is not None:
+        found.append(("filtered", f"{counted(run.filtered, 'record')} since the start of the run"))
+    if run is not None and run.dead_letters is not None:
+        number = counted(run.dead_letters, "record")
+        found.append(("failed", f"{number} written to the dead-letter topic since the start of the run"))
     found += [("waits", each.sentence(status.at)) for each in status.transactions[:WAITS_SHOWN]]
     if status.kept_seconds is not None:
         found.append(("retention", f"the source keeps all of that for {left(status.kept_seconds)} at least"))

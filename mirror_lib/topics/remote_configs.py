@@ -11,7 +11,7 @@ from mirror_lib.topics.filters import config_excluded
 NO_LIMIT = str(2**63 - 1)
 KAFKA_DEFAULT_MAX_MESSAGE_BYTES = 1048588
 MAX_MESSAGE_BYTES = "max.message.bytes"
-TIMESTAMP_TYPE = "message.timestamp.type"
+TIMESTAMP_TYPE, KEEPS_TIMESTAMPS = "message.timestamp.type", "CreateTime"
 TIMESTAMP_BOUNDS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 OLD_TIMESTAMP_BOUND = "message.timestamp.difference.max.ms"
 TIMESTAMP_CONFIGS = (TIMESTAMP_TYPE, *TIMESTAMP_BOUNDS, OLD_TIMESTAMP_BOUND)
@@ -51,7 +51,7 @@ def admission_configs(
     # have changed since. So no bound of the remote topic may judge it again.
     bounds = [key for key in TIMESTAMP_BOUNDS if key in known] or [OLD_TIMESTAMP_BOUND]
     configs = {key: NO_LIMIT for key in bounds if key in known}
-    configs[TIMESTAMP_TYPE] = "CreateTime"
+    configs[TIMESTAMP_TYPE] = KEEPS_TIMESTAMPS
     source_limit = _number(source_configs, MAX_MESSAGE_BYTES, default=0)
     # Inherited from the source's brokers, it is not among the topic's own configs, and the target's may be smaller.
     if source_limit > KAFKA_DEFAULT_MAX_MESSAGE_BYTES and not config_excluded(flow, MAX_MESSAGE_BYTES):

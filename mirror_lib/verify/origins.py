@@ -34,6 +34,7 @@ from mirror_lib.verify.verdicts import (
     PartitionVerdict,
     TopicVerdict,
     by_the_rule,
+    remarks,
 )
 
 # The facts about records.
@@ -336,25 +337,23 @@ class OriginJudge:
     def _unknown(self, remote: Slice, found: OriginCounts, gone: int) -> Tuple[str, ...]:
         copy = self.copy
         missing = found.of(MISSING) + found.of(MOVED)
-        said: Dict[str, int] = {
-            "{} offsets of its sources expired and cannot be compared": gone,
-            "{} offsets of the remote log expired and cannot be compared": remote.expired,
-            "{} records of the source may have expired on the remote log: not compared": found.of(GONE),
-            "{} records are of source offsets before those that can be compared": found.of(BEFORE),
-            "{} records are of later source offsets than the ledger has: not compared": found.of(BEHIND),
-            "{} records of other writers are in between: not compared": found.of(NOT_OURS) if self.shared else 0,
-            "{} records are of topics that the flow does not copy now: not compared": found.of(OF_ANOTHER),
-            "{} records are missing; compaction of the remote log may have taken them: not compared": (
-                missing if remote.topic in copy.compacted else 0
-            ),
-            "{} records are there beyond what a compacted source still has: not compared": (
-                found.of(NOT_MADE) if remote.topic in copy.thinned else 0
-            ),
-            "the remote topic grew, so that keys moved: records are looked for in all of its partitions": (
-                remote.topic in copy.grown
-            ),
-        }
-        reported = [sentence.format(count) for sentence, count in said.items() if count]
+        compacted = missing if remote.topic in copy.compacted else 0
+        beyond = found.of(NOT_MADE) if remote.topic in copy.thinned else 0
+        reported = [
+            *remarks(
+                (gone, "offset", "of its sources expired and cannot be compared"),
+                (remote.expired, "offset", "of the remote log expired and cannot be compared"),
+                (found.of(GONE), "record", "of the source may have expired on the remote log: not compared"),
+                (found.of(BEFORE), "record", "of source offsets before those that can be compared"),
+                (found.of(BEHIND), "record", "of later source offsets than the ledger has: not compared"),
+                (found.of(NOT_OURS) if self.shared else 0, "record", "of other writers in between: not compared"),
+                (found.of(OF_ANOTHER), "record", "of topics that the flow does not copy now: not compared"),
+                (compacted, "record", "missing, perhaps by compaction of the remote log: not compared"),
+                (beyond, "record", "beyond what a compacted source still has: not compared"),
+            )
+        ]
+        if remote.topic in copy.grown:
+            reported.append("the remote topic grew, so keys moved: records are looked for in all of its partitions")
         if self.content_unsure is not None:
             reported.append(f"the flow may change a record differently each time: not compared: {self.content_unsure}")
         if self.choice_unsure is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar, List, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.ledger.records import LeftOut, Verification
 from mirror_lib.text import Column, counted, grouped, table_lines
@@ -356,21 +356,24 @@ class Finding:
         copied, counts = self.copied, self.counts
         after = "compared with the next records of the source" if self.tail else "not compared"
         head = 0 if lost_at_the_head(counts) else counts.head_upstream
-        said: Dict[str, int] = {
-            "{} copied records expired on the source and cannot be compared": copied.expired_upstream,
-            "{} copied records expired on the remote log and cannot be compared": copied.expired_downstream,
-            "{} copied records were compacted away on a side and cannot be compared": counts.compacted,
-            "{} records on the source are before the ledger's first row: not compared": head,
-            "{} records in the remote log are before the ledger's first row: not compared": counts.head_downstream,
-            "{} copied records are out of scope (--since) and were not compared": copied.not_asked,
-            f"the copy starts at source offset {copied.before_start[1]}, by start.position or"
-            " consumer.auto.offset.reset: {} earlier offsets are not copied": self._skipped_by_start(),
-            "the records of the remote log before the take-over were not all compared, and are not now": (
-                copied.known.older
-            ),
-            f"{{}} records in the remote log are after the ledger's last row: {after}": counts.tail,
-        }
-        return tuple(sentence.format(count) for sentence, count in said.items() if count)
+        start = f"before the copy's start at {copied.before_start[1]}, by start.position or consumer.auto.offset.reset"
+        said = remarks(
+            (copied.expired_upstream, "copied record", "expired on the source and cannot be compared"),
+            (copied.expired_downstream, "copied record", "expired on the remote log and cannot be compared"),
+            (counts.compacted, "copied record", "compacted away on a side: not compared"),
+            (head, "record", "on the source before the ledger's first row: not compared"),
+            (counts.head_downstream, "record", "in the remote log before the ledger's first row: not compared"),
+            (copied.not_asked, "copied record", "out of scope (--since): not compared"),
+            (self._skipped_by_start(), "source offset", f"{start}: not copied"),
+            (counts.tail, "record", f"in the remote log after the ledger's last row: {after}"),
+        )
+        older = "the records of the remote log before the take-over were not all compared, and are not now"
+        return (*said, *([older] if copied.known.older else []))
+
+
+def remarks(*counts: Tuple[int, str, str]) -> Tuple[str, ...]:
+    """A phrase for each number that is not 0, with its noun; it has no verb whose form depends on the number."""
+    return tuple(f"{counted(number, noun)} {rest}" for number, noun, rest in counts if number)
 
 
 def lost_at_the_head(counts: Counts) -> bool:

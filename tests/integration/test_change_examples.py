@@ -179,6 +179,8 @@ def test_records_are_what_the_example_says(site: Site, remote: str) -> None:
 def test_filter_counts_what_it_leaves_out(site: Site, command: Command) -> None:
     (status,) = command("status", site.config, "--flow", "page0->backup", "--json").documents
     assert status["run"]["filtered"] == 10
+    (status,) = command("status", site.config, "--flow", "dead-letters->backup", "--json").documents
+    assert status["run"]["dead_letters"] == len(records(site.downstream("orders.dead")))
     reasons = [record.headers[-1][1] or b"" for _, record in records(site.downstream("orders.dead"))]
     assert all(each.startswith(b"select: value cannot be computed: ") for each in reasons)
 

@@ -204,7 +204,7 @@ def test_latest_copies_what_comes_after_the_first_run(lab: FlowLab, command: Com
     lab.settings["consumer.auto.offset.reset"] = "latest"
     assert lab.copy().records == 0
     verified = command("verify", lab.config)
-    assert verified.code == 0 and "not compared" in verified.out and "50 earlier offsets" in verified.out
+    assert verified.code == 0 and "50 source offsets before the copy's start" in verified.out
     lab.write("orders", values(50, "after"))
     lab.write("orders", values(20, "after"), 1)
     lab.copy()

@@ -49,7 +49,7 @@ def test_offsets_and_metadata_are_put_back_first_writes_deleted_and_the_undo_und
     assert there[0][1] == "after" and all(lab.at_target(group, "orders") == there for group in groups)
 
     shown, nobody = undo(lab, command, first, execute=False)
-    assert {shown[group] for group in groups} == {"would be put back"} and nobody is None
+    assert {shown[group] for group in groups} == {"put back by --execute"} and nobody is None
     assert all(lab.at_target(group, "orders") == there for group in groups)
 
     commit(lab.target, moved, lab.remote("orders"), 77)

@@ -78,7 +78,7 @@ def test_plan_changes_nothing_after_a_run_nothing_is_left_and_it_is_refused_wher
     created = f"  +  {topic}  {remote}  1           create, replication.factor 1, segment.ms=7000000"
     assert created in shown("plan", config)
     assert "__consumer_offsets" in shown("plan", config, "--all")
-    rule = f"topic {topic}: copied to {remote}: house_rules:TeamTopics takes it (topic.filter.class, {config}:11)\n"
+    rule = f"topic {topic} is copied to {remote}: house_rules:TeamTopics takes it (topic.filter.class, {config}:11)\n"
     assert shown("plan", config, "--topic", topic).endswith(rule)
     assert f"group {group}: translated for {topic}, committed on backup" in shown("plan", config, "--group", group)
     assert mirrored.everything() == before

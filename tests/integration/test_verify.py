@@ -262,8 +262,8 @@ HARD = [
 COMMITTED = [Rec(value.encode(), None, ()) for value in "abcde"]
 WITHOUT_4, FOREIGN_AT_5 = [*TEN[:4], *TEN[5:]], [*TEN[:5], STRANGER, *TEN[5:]]
 SHARED_LOG = [STRANGER, *TEN[:4], STRANGER, *TEN[4:], STRANGER]
-AFTER_THE_LEDGER = "records in the remote log are after the ledger's last row: "
-BEFORE_THE_LEDGER = "are before the ledger's first row: not compared"
+AFTER_THE_LEDGER = "records in the remote log after the ledger's last row: "
+BEFORE_THE_LEDGER = "before the ledger's first row: not compared"
 EXPIRED = "copied records expired on the {} and cannot be compared"
 GAPS = [(0, 0, 3), (8, 3, 2), (11, 5, 0)]  # What a flow records of `write_transactions`.
 STAMPED = ({"message.timestamp.type": "LogAppendTime"}, ANY_TIME)
@@ -346,7 +346,7 @@ CASES: Mapping[str, Case] = {
     # The ledger begins where another tool ended.
     "taken-over": Case(
         TEN, [Rec(b"by another"), *TEN[4:]], [(4, 1, 6)], records=6,
-        unknown=[f"4 records on the source {BEFORE_THE_LEDGER}", f"1 records in the remote log {BEFORE_THE_LEDGER}"],
+        unknown=[f"4 records on the source {BEFORE_THE_LEDGER}", f"1 record in the remote log {BEFORE_THE_LEDGER}"],
     ),
     "shared": Case(TEN, SHARED_LOG, [(0, 1, 4), (4, 6, 6)], ("not on the source", None, 5)),
     "append-time": Case(TEN, TEN, configs=STAMPED, stamped=True),
@@ -481,16 +481,17 @@ ROLLING = [Rec(b"roll", f"r{n}".encode(), timestamp=NOON + 10_000 * (n + 1)) for
 # compaction removes `v0` for it.
 OLDEST = [*(Rec(f"old{n}".encode(), b"a") for n in range(5)), Rec(b"only", b"b"), Rec(b"last", b"a"), *ROLLING]
 DROPPED = [Rec(b"v0", b"a"), Rec(b"only", b"b"), Rec(b"v5", b"a"), *ROLLING]
-TAKEN = "copied records were compacted away on a side and cannot be compared"
+TAKEN = "compacted away on a side: not compared"
 REMOTE_CLEANED: Mapping[str, Case] = {
-    "compacted": Case(OLDEST, OLDEST, configs=(COMPACTED, CLEANED), unknown=[f"5 {TAKEN}"]),
+    "compacted": Case(OLDEST, OLDEST, configs=(COMPACTED, CLEANED), unknown=[f"5 copied records {TAKEN}"]),
     "compacted-lost": Case(
         OLDEST, [*OLDEST[:5], *OLDEST[6:]], [(0, 0, 5), (6, 5, 4)], ("lost", 5, None), configs=(COMPACTED, CLEANED)
     ),
 }
 SOURCE_CLEANED: Mapping[str, Case] = {
     "made-cleaned": Case(
-        DROPPED, made_of(DROPPED), [(0, 0, 2), (3, 2, 3)], configs=(CLEANED, {}), records=4, unknown=[f"1 {TAKEN}"]
+        *(DROPPED, made_of(DROPPED), [(0, 0, 2), (3, 2, 3)]),
+        configs=(CLEANED, {}), records=4, unknown=[f"1 copied record {TAKEN}"],
     ),
     "made-cleaned-lost": Case(
         DROPPED, made_of(DROPPED[:1] + DROPPED[2:]), [(0, 0, 1), (3, 1, 3)], ("lost", 1, None), configs=(CLEANED, {})
@@ -669,7 +670,7 @@ def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_know
     shared = lab.verify(whole, by_key, shared_remote_topics=True)
     stranger = verdict_of(shared, "placed-stranger")
     assert stranger.verdict == "equal"
-    assert unknown(stranger) == ["1 records of other writers are in between: not compared"]
+    assert unknown(stranger) == ["1 record of other writers in between: not compared"]
     assert set(verdicts(shared, *others)) == {"differs"}
 
     # What is not the same each time is not compared, and the rest is.

@@ -38,6 +38,7 @@ CYCLE = FlowMetrics(
     stopped=1,
     waiting="copying",
     filtered=3,
+    dead_letters=1,
     source_throttled_seconds=0.5,
     target_throttled_seconds=0.25,
     topics=by_topic({("orders", 0): 10, ("orders", 1): 20, ("audit", 0): 0}, [("orders", 90, 900), ("audit", 10, 100)]),
@@ -62,12 +63,13 @@ def series_of(
 
 def test_counters_add_up_and_gauges_are_of_the_last_cycle_or_absent() -> None:
     idle = replace(CYCLE, records=0, bytes=0, recovered=0, stopped=0, behind_records=0, behind_seconds=None, topics=())
-    series = series_of([CYCLE, CYCLE, replace(idle, filtered=None)])
+    series = series_of([CYCLE, CYCLE, replace(idle, filtered=None, dead_letters=None)])
     assert {name: value for (name, labels), value in series.items() if not labels} == {
         "records_total": 200,
         "bytes_total": 2000,
         "recovered_records_total": 8,
         "filtered_records_total": 6,
+        "dead_letter_records_total": 2,
         "cycles_total": 3,
         "cycle_seconds_total": 6.0,
         "last_cycle_timestamp_seconds": 103.0,

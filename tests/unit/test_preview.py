@@ -113,7 +113,7 @@ def test_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         ["checkpoints", "A.checkpoints.internal"],
     ]
     text = "\n".join(preview_lines(example()))
-    for reason in ("x.replica", "timestamps of records are not kept", "may not write to its copy", "active on B"):
+    for reason in ("x.replica", "timestamps of records are not kept", "may not write to its copy", "members on B"):
         assert reason in text
     total = "create 1 topic, grow 1 topic, change 1 config, create 1 ACL, create 1 internal topic; it copies 3 topics"
     assert text.endswith(f"A->B: a run would {total}")
@@ -235,8 +235,8 @@ KEYED, CHECKPOINTS_ONLY = {"change": RecordChange(partitioner="key")}, {"sync_gr
     ("there", "settings", "status", "words"),
     [
         (group("g"), {}, "translated", ""),
-        (group("g", "Stable", members=1), {}, "left alone", "active on B"),
-        (group("g", "PreparingRebalance"), {}, "left alone", "active on B"),
+        (group("g", "Stable", members=1), {}, "left alone", "it has members on B"),
+        (group("g", "PreparingRebalance"), {}, "left alone", "it has members on B"),
         # Checkpoints are written for active groups too.
         (group("g", "Stable", members=1), CHECKPOINTS_ONLY, "translated", ""),
         (group("g"), KEYED, "left alone", "--to-datetime"),
@@ -273,7 +273,7 @@ RULES = {"topics": ("orders|A.*", ".*"), "heartbeats_replication": True, "places
 )
 def test_rule_that_decides_about_a_topic_is_named_with_its_place(name: str, said: str) -> None:
     found = decided_topic(example(**RULES), name, ())
-    assert found.line() == f"A->B: topic {name}: {said}"
+    assert found.line() == f"A->B: topic {name} is {said}"
     assert found.taken == said.startswith("copied")
     only = decided_topic(example(topics=("orders",)), "payments", ())
     assert (only.taken, only.exists, only.key, only.place) == (False, False, "topics", "default")
@@ -284,18 +284,18 @@ def test_rule_that_decides_about_a_topic_is_named_with_its_place(name: str, said
     ("name", "settings", "said"),
     [
         ("billing", {}, "translated for orders, committed on B: `.*` matches (groups, default)"),
-        ("busy", {}, "left alone: active on B: it has members there"),
+        ("busy", {}, "left alone: it has members on B"),
         ("other", {}, "not translated: no committed offset on a topic that is copied"),
         ("billing", {"groups_exclude": ("b.*",)}, "not translated: excluded by `b.*` (groups.exclude, default)"),
         ("new", {"groups": ("b.*",)},
          "not translated: no include pattern matches (groups, default); A has no such group now"),
         ("billing", {"emit_checkpoints_interval": None, "sync_group_offsets_interval": None},
-         "not translated: off: sync.group.offsets.enabled and emit.checkpoints.enabled are false"),
+         "not translated (off: sync.group.offsets.enabled and emit.checkpoints.enabled are false)"),
     ],
 )  # fmt: skip
 def test_rule_that_decides_about_a_group_is_named(name: str, settings: Dict[str, Any], said: str) -> None:
     found = decided_group(example(**settings), name)
-    assert found.line() == f"A->B: group {name}: {said}"
+    assert found.line() == f"A->B: group {name} is {said}"
     assert found.taken == said.startswith("translated")
 
 

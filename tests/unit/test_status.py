@@ -157,9 +157,10 @@ def test_run_and_its_rate_come_from_the_rows_of_runs() -> None:
     assert runs_of([], NOW) == ()
     assert last(rows("started")).running and last(rows("started")).records_per_second is None
     alive = rows("started", "alive", "alive", records=5000, driver="host process 7")
-    alive[1].update(records=1000, lag_records=700, filtered=12)
+    alive[1].update(records=1000, lag_records=700, filtered=12, dead_letters=2)
     found, silent = last(alive), last(alive, NOW + 3600)
-    assert (found.records_per_second, found.filtered, found.driver) == (40.0, 12, "host process 7")
+    assert (found.records_per_second, found.filtered, found.dead_letters) == (40.0, 12, 2)
+    assert found.driver == "host process 7"
     assert found.running and not silent.running and found.signs[1].lag_records == 700
     ended = last(rows("started", "ended", outcome="ok", records=700))
     assert ended.filtered is None and not ended.running

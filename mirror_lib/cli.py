@@ -18,7 +18,7 @@ from mirror_lib import __version__
 from mirror_lib.codes import entry, entry_lines, grouped_entries
 from mirror_lib.commands import arguments as options
 from mirror_lib.commands import mm1
-from mirror_lib.commands.output import STDOUT, error_columns, json_to, json_words, print_error, print_lines
+from mirror_lib.commands.output import error_columns, print_error, print_lines
 from mirror_lib.config.document import nearest
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_STOPPED, EXIT_USAGE, ConfigError, MirrorError
 from mirror_lib.log_lines import EntryFormatter, name_files, wants_json
@@ -72,14 +72,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if gone is not None:
         print_error(ConfigError(f"`mirror {gone}` is no command any more", REPLACED[gone]))
         return EXIT_USAGE
-    arguments = command_line().parse_args(json_words(words))
+    arguments = command_line().parse_args(words)
     try:
         entries.setFormatter(EntryFormatter(wants_json(os.environ), error_columns))
         name_files(getattr(arguments, "config", None) or ())
         _set_level(os.environ.get(LEVEL))
-        with json_to(arguments.json or STDOUT):
-            command: Callable[[argparse.Namespace], int] = arguments.command
-            return command(arguments)
+        command: Callable[[argparse.Namespace], int] = arguments.command
+        return command(arguments)
     except MirrorError as error:
         print_error(error)
         return error.exit_code
@@ -178,7 +177,7 @@ def command_line() -> argparse.ArgumentParser:
     explain.add_argument(
         "code", metavar="CODE", nargs="?", help="MIR-304, mir-304 or 304; without CODE all codes are listed"
     )
-    explain.set_defaults(command=help_command, json=None)
+    explain.set_defaults(command=help_command)
     return parser
 
 

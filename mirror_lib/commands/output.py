@@ -10,16 +10,13 @@ import shutil
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
     Dict,
     Iterable,
-    Iterator,
     List,
     Mapping,
     Optional,
@@ -39,13 +36,11 @@ from mirror_lib.text import as_json, one_entry, visible, wrapped
 if TYPE_CHECKING:
     from mirror_lib.screen import Screen
 
-STDOUT = "-"
 STDERR = 2
 # The environment variable that keeps the live table away.
 SCREEN = "MIRROR_SCREEN"
-# Where `print_json` writes, if not to standard output.
-_file: Optional[TextIO] = None
-
+# Several threads print whole lines.
+_writing = threading.Lock()
 
 Report = TypeVar("Report")
 
@@ -78,23 +73,13 @@ def named_cluster(config: MirrorConfig, alias: str) -> ClusterConfig:
 
 
 def watcher(as_json: bool, line: Callable[[Report], str]) -> Callable[[Report], None]:
-    """Something that shows reports of several threads: lines on standard error, or documents on standard output, or
-    with `--json=FILE` both."""
-    lock = threading.Lock()
-
-    def watch(report: Report) -> None:
-        with lock:
-            if as_json:
-                print_json(report)
-            if not as_json or _file is not None:
-                print_progress(line(report))
-
-    return watch
+    """Shows reports: as documents on standard output, or as lines on standard error."""
+    return print_json if as_json else lambda report: print_progress(line(report))
 
 
 class ProgressWatcher:
-    """Shows cycles and outages of several threads: on `screen`, else as the plain lines that are due. With `as_json` it
-    prints a document for each, and lines only where the documents go to a file."""
+    """Shows cycles and outages of several threads: with `as_json` as a document each, else on `screen`, else as the
+    plain lines that are due."""
 
     def __init__(self, as_json: bool, screen: Optional[Screen] = None) -> None:
         self._as_json, self._screen = as_json, screen
@@ -110,8 +95,7 @@ class ProgressWatcher:
             progress = self._known[flow] = after(metrics, self._known.get(flow), time.monotonic())
             if self._as_json:
                 print_json(metrics)
-            due = not self._away(flow) and is_news(progress, self._shown.get(flow))
-            if self._screen is None and self._lines and due:
+            elif self._screen is None and not self._away(flow) and is_news(progress, self._shown.get(flow)):
                 self._shown[flow] = progress
                 print_progress(status_line(progress))
 
@@ -123,14 +107,7 @@ class ProgressWatcher:
             else:
                 del self._outages[key]
                 self._shown.pop(outage.flow, None)  # the next cycle gets a line at once
-            if self._as_json:
-                print_json(outage)
-            if self._screen is not None or self._lines:
-                print_progress(outage_line(outage))
-
-    @property
-    def _lines(self) -> bool:
-        return not self._as_json or _file is not None
+            print_json(outage) if self._as_json else print_progress(outage_line(outage))
 
     def _away(self, flow: str) -> bool:
         return any(name == flow for name, _ in self._outages)
@@ -140,7 +117,7 @@ def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> b
     """Whether the command is to show a live table: standard error is a terminal that can, and the user did not
     decline."""
     off = environ.get(SCREEN, "").strip().lower() == "off"
-    declined = arguments.plain or arguments.json == STDOUT or off or wants_json(environ)
+    declined = arguments.plain or arguments.json or off or wants_json(environ)
     able = environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty()
     return not declined and able and find_spec("rich") is not None
 
@@ -156,38 +133,16 @@ def print_undo(arguments: argparse.Namespace, run_id: str) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option `--json` or `--json=FILE`. What `json_words` gives is to be parsed."""
-    text = "print JSON documents, one a line, to standard output, or to FILE, which is emptied first"
-    parser.add_argument("--json", nargs="?", const=STDOUT, metavar="FILE", help=text)
+    parser.add_argument("--json", action="store_true", help="print JSON documents, one a line, to standard output")
 
 
-def json_words(words: Sequence[str]) -> List[str]:
-    """The command line with `--json` as `--json=-`: FILE follows `=` alone, so no word behind it is taken for one."""
-    return [f"--json={STDOUT}" if len(word) > 2 and "--json".startswith(word) else word for word in words]
-
-
-@contextmanager
-def json_to(path: str) -> Iterator[None]:
-    """Inside, `print_json` writes to the file `path`, emptied first; `-` is standard output. Raises `ConfigError`."""
-    global _file
-    if path == STDOUT:
-        yield
-        return
-    try:
-        Path(path).write_text("")
-    except OSError as error:
-        hint = "name a file in a folder of yours"
-        raise ConfigError(f"--json={path} cannot be written: {error.strerror}", hint) from None
-    # Appended, so that a log rotation may cut the file meanwhile.
-    with Path(path).open("a", encoding="utf-8") as _file:
-        try:
-            yield
-        finally:
-            _file = None
+def _write(text: str, stream: TextIO) -> None:
+    with _writing:
+        print(text, file=stream, flush=True)
 
 
 def print_json(document: Any) -> None:
-    print(with_files(as_json(document)), file=_file, flush=True)
+    _write(with_files(as_json(document)), sys.stdout)
 
 
 def error_json(errors: Sequence[MirrorError], interrupted: bool = False) -> Dict[str, Any]:
@@ -207,7 +162,7 @@ def columns() -> Optional[int]:
 
 def print_lines(lines: Iterable[str]) -> None:
     shown = (part for line in lines for part in wrapped(with_files(visible(line)), columns()))
-    print("\n".join(shown), flush=True)
+    _write("\n".join(shown), sys.stdout)
 
 
 def print_result(arguments: argparse.Namespace, document: Any, lines: Iterable[str]) -> None:
@@ -249,7 +204,7 @@ def _print(text: str, level: int, what: object) -> None:
         lines = [json_line(logging.getLevelName(level), with_files(str(what)), code)]
     else:
         lines = wrapped(with_files(text), error_columns())
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    _write("\n".join(lines), sys.stderr)
 
 
 def error_columns() -> Optional[int]:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from mirror_lib.commands.output import chosen_flows, columns, print_error, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
-from mirror_lib.errors import worst
+from mirror_lib.errors import RefusedError, worst
 from mirror_lib.facts import AclBinding
 from mirror_lib.ledger.table_reader import local_refusal
 from mirror_lib.plan.deciding import decided_group, decided_topic
-from mirror_lib.plan.preview import EnginePlan, engine_plan
 from mirror_lib.plan.read import flow_preview
 from mirror_lib.plan.render import preview_lines
 
@@ -27,8 +26,9 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     unwritable = local_refusal(config.state, os.environ)
     known = _spark_knows(config, flows) if unwritable is None else {}
     for flow in flows:
-        found = flow_preview(config, flow, *known.get(flow.name, NOTHING))
-        found = replace(found, refusal=found.refusal or unwritable)
+        made, refused = known.get(flow.name, NOTHING)
+        found = flow_preview(config, flow, made)
+        found = replace(found, refusal=found.refusal or refused or unwritable)
         if arguments.topic is not None:
             decided = decided_topic(found, arguments.topic, config.flows)
             print_result(arguments, decided, [decided.line()])
@@ -43,8 +43,8 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return worst(codes)
 
 
-# Of a flow: the ACLs that it created and may delete, and how what changes records is copied.
-Known = Tuple[FrozenSet[AclBinding], Optional[EnginePlan]]
+# Of a flow: the ACLs that it created and may delete, and why it cannot run with its change of records.
+Known = Tuple[FrozenSet[AclBinding], Optional[RefusedError]]
 NOTHING: Known = (frozenset(), None)
 
 
@@ -64,14 +64,14 @@ def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapp
 
 def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> Known:
     from mirror_lib.ledger.event_tables import TopicAclTable
-    from mirror_lib.rows.flow import why_not_repartitioned
-    from mirror_lib.rows.transform import check_change, placement_fault
+    from mirror_lib.rows.flow import change_refusal
+    from mirror_lib.rows.transform import check_change
 
     made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()
     if flow.change is None:
         return made, None
     check_change(spark, flow)
-    return made, engine_plan(flow, why_not_repartitioned(flow) or placement_fault(spark, flow))
+    return made, change_refusal(spark, flow)
 
 
 def _deletes(flow: ReplicationFlow) -> bool:

@@ -44,7 +44,6 @@ from mirror_lib.text import counted, document_of
 from mirror_lib.threads import BackgroundCall, Stop
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
     from mirror_lib.ledger.runs import OpenRun, RunTable
     from mirror_lib.screen import Screen
@@ -131,6 +130,7 @@ def _run(
     from mirror_lib.outages import outages_watched
     from mirror_lib.preflight.executors import check_executors
     from mirror_lib.replication.stage import task_slots
+    from mirror_lib.rows.transform import check_change
     from mirror_lib.spark.session import refuse_logins, refuse_settings, running_session
 
     with screen_of(arguments, copied) as screen, running_session(f"mirror {', '.join(f.name for f in flows)}") as spark:
@@ -139,7 +139,8 @@ def _run(
         runs = RunTable(spark, config.state)
         if not _may_copy(runs, copied, arguments):
             return EXIT_OK
-        unlike = refuse_changes(spark, copied)
+        for flow in copied:
+            check_change(spark, flow)
         refused = check_executors(spark, copied, config.state, print_progress) if copied else ()
         if refused:
             for refusal in refused:
@@ -149,7 +150,7 @@ def _run(
         if folder is not None and not config.state.startswith(("/", "file:")):
             print_progress(f"state: {folder}")
         for flow in flows:
-            print_progress(f"{flow.name}: {terms(flow, task_slots(spark), flow.name not in unlike)}")
+            print_progress(f"{flow.name}: {terms(flow, task_slots(spark))}")
         stop = stop_on_signals()
         writers = {flow.name: writer_check(spark, config, flow, arguments.take_over) for flow in copied}
         refuse = {name: check.refuse for name, check in writers.items()}
@@ -261,14 +262,6 @@ def refuse_other_runs(table: RunTable, flows: Sequence[ReplicationFlow]) -> None
             USE_TAKE_OVER,
             code="MIR-301",
         )
-
-
-def refuse_changes(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> List[str]:
-    """The flows, by name, that may make others of the same records the next time. Raise ConfigError where a flow's
-    change of records cannot be made, before any flow copies anything."""
-    from mirror_lib.rows.transform import check_change
-
-    return [flow.name for flow in flows if not check_change(spark, flow)[0]]
 
 
 def stop_on_signals() -> Stop:

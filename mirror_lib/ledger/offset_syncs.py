@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from operator import itemgetter
@@ -189,30 +188,21 @@ class OffsetSyncTable:
         none = read is not None and (read.rows is None or read.rows["upstream_until"].null_count == read.rows.num_rows)
         if none:
             return RangePositions()
-        names = (*PARTITION_KEY, "remote_topic", "remote_partition")
-        found = self._sides(flow, names, "upstream_until", "downstream_until", IS_RANGE)
-        stand = _positions(found, "remote_partition")
-        return replace(stand, grown=_grown(found, stand.remotes))
-
-    def spans(self, flow: str) -> RangePositions:
-        """The same for a flow's exact runs, whose partitions have the same number on both sides."""
-        names = (*PARTITION_KEY, "remote_topic")
-        return _positions(self._sides(flow, names, _UPSTREAM_END, _DOWNSTREAM_END, _IS_EXACT), "partition")
-
-    def _sides(self, flow: str, names: Sequence[str], upstream_end: str, downstream_end: str, of: str) -> List[Row]:
-        """Begin and end on both sides by `names`, in the order of their last commits."""
 
         def query(rows: DataFrame) -> DataFrame:
-            return rows.groupBy(*names).agg(
+            return rows.groupBy(*PARTITION_KEY, "remote_topic", "remote_partition").agg(
                 F.min("upstream_offset").alias("upstream_begin"),
-                F.max(F.expr(upstream_end)).alias("upstream_end"),
+                F.max("upstream_until").alias("upstream_end"),
                 F.min("downstream_offset").alias("downstream_begin"),
-                F.max(F.expr(downstream_end)).alias("downstream_end"),
+                F.max("downstream_until").alias("downstream_end"),
                 F.min("committed_at").alias("first_at"),
                 F.max("committed_at").alias("last_at"),
             )
 
-        return sorted(self._found(flow, query, of), key=itemgetter("last_at"))
+        found = sorted(self._found(flow, query, IS_RANGE), key=itemgetter("last_at"))
+        sources = _log_positions(found, ("source_topic", "partition", "source_topic_id"), "upstream")
+        remotes = _log_positions(found, ("remote_topic", "remote_partition", "remote_topic_id"), "downstream")
+        return RangePositions(sources, remotes, frozenset(map(topic_pair, found)), _grown(found, remotes))
 
     def history(self, flow: str, key: PartitionKey, downstream_offset: int) -> Optional[Tuple[Position, int]]:
         """The start of the row with the lowest downstream offset, and the first upstream offset whose record is at or
@@ -274,12 +264,6 @@ def _with_key(rows: DataFrame) -> DataFrame:
 def _values(same: Mapping[str, Value], row: LedgerRow) -> Tuple[object, ...]:
     values = {**same, **vars(row)}
     return tuple(values[name] for name, _ in OFFSET_SYNCS.given())
-
-
-def _positions(rows: Sequence[Row], remote_partition: str) -> RangePositions:
-    sources = _log_positions(rows, ("source_topic", "partition", "source_topic_id"), "upstream")
-    remotes = _log_positions(rows, ("remote_topic", remote_partition, "remote_topic_id"), "downstream")
-    return RangePositions(sources, remotes, frozenset(map(topic_pair, rows)))
 
 
 def _log_positions(rows: Sequence[Row], columns: Tuple[str, str, str], side: str) -> Dict[TopicPartition, LogPosition]:

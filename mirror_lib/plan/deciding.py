@@ -9,7 +9,7 @@ from mirror_lib.config.custom_classes import GROUP_FILTER_KEY, TOPIC_FILTER_KEY
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.settings import HEARTBEATS_REPLICATION
 from mirror_lib.facts import TopicDescription
-from mirror_lib.plan.preview import COPIES_NOTHING, GROUPS, LEFT_ALONE, SKIPPED, FlowPreview, GroupFacts, plan_groups
+from mirror_lib.plan.preview import COPIES_NOTHING, GROUPS, FlowPreview, plan_group
 from mirror_lib.text import some
 from mirror_lib.topics.filters import CustomNameFilter, first_match, group_filter_for, topic_filter_for
 from mirror_lib.topics.plan import plan_topics
@@ -69,17 +69,15 @@ def decided_group(preview: FlowPreview, name: str) -> Decided:
     if preview.groups is None:
         return Decided(flow, GROUP, name, None, False, f"not translated ({preview.silent[GROUPS]})")
     listed = next((each for each in preview.groups if each.group == name), None)
-    (group,) = [listed] if listed else plan_groups(flow, GroupFacts([name], {}, {}, {}, {}))
-    if group.status in (SKIPPED, LEFT_ALONE):
+    group = listed or plan_group(flow, name)
+    if group.reason:
         said, key = _by_filter(flow, GROUP, name, group.reason)
-        verdict = f"{'not translated' if group.status == SKIPPED else LEFT_ALONE}: {said}"
-        return Decided(flow, GROUP, name, listed is not None, False, verdict, key)
+        return Decided(flow, GROUP, name, listed is not None, False, f"not translated: {said}", key)
     said, key = _by_filter(flow, GROUP, name, None)
     off = flow.sync_group_offsets_interval is None
     use = "not committed: sync.group.offsets.enabled is false" if off else f"committed on {flow.target.alias}"
-    condition = f"; {group.reason}" if group.reason else ""
     topics = some(sorted({topic for topic, _ in group.partitions}))
-    return Decided(flow, GROUP, name, True, True, f"translated for {topics}, {use}{condition}: {said}", key)
+    return Decided(flow, GROUP, name, True, True, f"translated for {topics}, {use}: {said}", key)
 
 
 def _by_filter(flow: ReplicationFlow, kind: str, name: str, reason: Optional[str]) -> Tuple[str, str]:

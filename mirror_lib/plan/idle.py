@@ -18,7 +18,7 @@ from mirror_lib.groups.mm2_topics import CheckpointWriter, checkpoints_of
 from mirror_lib.kafka.admin import KafkaCluster, clusters_of
 from mirror_lib.ledger.records import same_clusters
 from mirror_lib.ledger.table_reader import TableReader, local_folder
-from mirror_lib.plan.preview import NOT_KNOWN, UNSEEN, FlowPreview, preview
+from mirror_lib.plan.preview import NOT_KNOWN, FlowPreview, preview
 from mirror_lib.plan.read import ranges_of
 from mirror_lib.replication.copy_ranges import Range
 from mirror_lib.replication.totals import FlowOutcome
@@ -118,7 +118,7 @@ def change_of(found: FlowPreview) -> str:
         return "only the table topic_acls shows which ACLs may be deleted"
     if found.acls is not None and found.acls.failed:
         return "ACLs cannot be translated"
-    if any(each.action == UNSEEN for each in found.internal or ()):
+    if any(each.exists is None for each in found.internal or ()):
         return "a cluster was not asked for its heartbeats topic"
     unknown = [said for said in found.silent.values() if said.startswith(NOT_KNOWN)]
     return ", ".join([*found.changes, *unknown])

@@ -1,14 +1,12 @@
 """Collects the plan of a flow from both clusters: topics, configs, ACLs, groups and MirrorMaker's internal topics.
 
-Only reads. If a cluster refuses to show configs, ACLs or groups, the rest of the plan is still complete. Whether a
-group would be translated is decided here; to which offset, `mirror groups plan` reads from the ledger.
+Only reads. If a cluster refuses to show configs, ACLs or groups, the rest of the plan is still complete.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Callable, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, ClassVar, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
@@ -16,7 +14,7 @@ from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import KEEP, ConfigDecision, config_decisions
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, CustomClassError, RefusedError
-from mirror_lib.facts import AclBinding, CommittedOffset, ConsumerGroup, TopicDescription, TopicPartition, readable
+from mirror_lib.facts import AclBinding, TopicDescription, TopicPartition, readable
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.status.facts import Problem
@@ -27,173 +25,86 @@ from mirror_lib.topics.plan import TopicFacts, TopicPlan, select_topics
 from mirror_lib.topics.policy import checkpoints_topics, policy_for
 from mirror_lib.topics.remote_topics import plan_and_facts
 
-AT_LEAST_ONCE = "at least once"
 COPIES_NOTHING = "copies nothing: copy.enabled is false"
 
 
-@dataclass(frozen=True)
-class EnginePlan:
-    """`engine` as in its setting; `changes`: the settings that change records; `reason`: why not exactly once."""
-
-    engine: str
-    changes: Tuple[str, ...]
-    delivery: str
-    reason: str
-
-    def line(self) -> str:
-        """`engine: records (where, select), at least once: provenance is off`."""
-        changes = f" ({', '.join(self.changes)})" if self.changes else ""
-        why = f": {self.reason}" if self.reason else ""
-        return f"engine: {self.engine}{changes}, {self.delivery}{why}"
-
-
-def engine_plan(flow: ReplicationFlow, refused: Optional[str] = None) -> Optional[EnginePlan]:
-    """`None` where record batches are copied as they are. `refused`: why a flow that changes records will not run."""
-    change = flow.change
-    if change is None:
-        return None
-    untouched = RecordChange()
-    changes = tuple(key for key, name in CHANGE_KEYS.items() if getattr(change, name) != getattr(untouched, name))
-    if refused is not None:
-        return EnginePlan(RECORDS, changes, "will not run", refused)
-    if not change.provenance:
-        return EnginePlan(RECORDS, changes, AT_LEAST_ONCE, "provenance is off")
-    exact = flow.delivery == "exactly-once"
-    why = "" if exact else f"delivery is {flow.delivery}"
-    return EnginePlan(RECORDS, changes, "exactly once" if exact else AT_LEAST_ONCE, why)
-
-
-def terms(flow: ReplicationFlow, slots: Optional[int] = None, repeatable: bool = True) -> str:
-    """The settings of the copy in one line. `slots` is how many tasks Spark runs at a time, where that is known.
-    `repeatable`: whether the flow makes the same of the same records each time, without which it is at least once."""
+def terms(flow: ReplicationFlow, slots: Optional[int] = None) -> str:
+    """The settings of the copy in one line. `slots` is how many tasks Spark runs at a time, where that is known."""
     if not flow.copied:
         return COPIES_NOTHING
     rate = flow.max_bytes_per_second
+    has_origins = flow.change is None or flow.change.provenance
     tasks = counted(flow.tasks_max, "task")
     parts = [
         tasks if slots is None else f"{tasks} on {counted(slots, 'slot')}",
         f"cycles of {flow.batch_max_seconds:g} s",
         "no rate limit" if rate is None else f"at most {size(rate)}/s",
-        f"{flow.delivery if repeatable else 'at-least-once'}, {flow.isolation_level}",
+        f"{flow.delivery if has_origins else 'at-least-once'}, {flow.isolation_level}",
     ]
     return " · ".join(parts)
 
 
-TRANSLATED, LEFT_ALONE, SKIPPED = "translated", "left alone", "skipped"
-
-Committed = Mapping[str, Mapping[TopicPartition, CommittedOffset]]
-
-
-@dataclass(frozen=True)
-class GroupFacts:
-    """What is known about groups. The committed offsets and groups are only of groups that the filter takes.
-
-    `selected` has the remote name of each topic that is copied.
-    """
-
-    names: Sequence[str]
-    committed: Committed
-    selected: Mapping[str, str]
-    there: Mapping[str, ConsumerGroup]
-    there_committed: Committed
-
-
 @dataclass(frozen=True)
 class GroupPlan:
-    """One group of the source. `status` is `translated`, `left alone` (not committed on the target) or `skipped`.
+    """One group of the source. `skipped` has a reason. `partitions`: the flow copies them, and the group committed an
+    offset. Which of its offsets are committed on the target now, `mirror groups plan` decides by the ledger."""
 
-    `reason` says why; of a translated group it is a condition, or `""`. `partitions`: the flow copies them, and the
-    group committed their offset.
-    """
+    DERIVED: ClassVar[Sequence[str]] = ("status",)
 
     group: str
-    status: str
-    reason: str
+    reason: str = ""
     partitions: Tuple[TopicPartition, ...] = ()
 
+    @property
+    def status(self) -> str:
+        return "skipped" if self.reason else "translated"
 
-def plan_groups(flow: ReplicationFlow, facts: GroupFacts) -> Tuple[GroupPlan, ...]:
-    """May raise CustomClassError."""
-    return tuple(_group_plan(flow, group, facts) for group in sorted(facts.names))
 
-
-def _group_plan(flow: ReplicationFlow, group: str, facts: GroupFacts) -> GroupPlan:
+def plan_group(
+    flow: ReplicationFlow, group: str, committed: Collection[TopicPartition] = (), selected: Collection[str] = ()
+) -> GroupPlan:
+    """`committed`: the partitions with an offset of the group, `selected`: the topics that are copied. May raise
+    CustomClassError."""
     unwanted = group_filter_for(flow).why_not(group)
     if unwanted is not None:
-        return GroupPlan(group, SKIPPED, unwanted)
-    partitions = tuple(sorted(at for at in facts.committed.get(group, {}) if at[0] in facts.selected))
+        return GroupPlan(group, unwanted)
+    partitions = tuple(sorted(at for at in committed if at[0] in selected))
     if not partitions:
-        return GroupPlan(group, SKIPPED, "no committed offset on a topic that is copied")
-    if flow.repartitions:
-        return GroupPlan(group, LEFT_ALONE, f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}", partitions)
-    there = facts.there.get(group)
-    if there is None or flow.sync_group_offsets_interval is None:
-        return GroupPlan(group, TRANSLATED, "", partitions)
-    if there.has_members:
-        return GroupPlan(group, LEFT_ALONE, f"it has members on {flow.target.alias}", partitions)
-    present = facts.there_committed.get(group, {})
-    already_there = any((facts.selected[topic], number) in present for topic, number in partitions)
-    # Only the state shows which client committed it, and reading that would need Spark.
-    conditional = there.simple and already_there and flow.groups_simple == "exclude"
-    return GroupPlan(group, TRANSLATED, _CONDITION.format(flow.target.alias) if conditional else "", partitions)
+        return GroupPlan(group, "no committed offset on a topic that is copied")
+    return GroupPlan(group, f"{REPARTITIONED}; {WAYS_OUT[REPARTITIONED]}" if flow.repartitions else "", partitions)
 
-
-_CONDITION = "moved only where this mirror or MirrorMaker put it: it has offsets on {} and never had members there"
-
-
-CREATE, EXISTS, OFF, UNSEEN = "create", "exists", "off", "not known"
-RUN = "written by mirror run"
-TRANSLATE = "written by mirror translate, not by mirror run"
 
 Topics = Mapping[str, TopicDescription]
 
 
 @dataclass(frozen=True)
 class InternalTopicPlan:
-    """One internal topic on the cluster `alias`. `action`: a run would `create` it, or it `exists`, is `off`, or `not
-    known` of a cluster that was not asked. `reason` says why, or which component writes it."""
+    """A topic of checkpoints or heartbeats (`kind`) on the cluster `alias` that a run writes for `flows`. `exists`:
+    `None` of a cluster that was not asked."""
 
     kind: str
     topic: str
     alias: str
-    action: str
-    reason: str
+    exists: Optional[bool]
+    flows: Tuple[str, ...]
 
 
-def plan_internal_topics(
+def internal_topics(
     flow: ReplicationFlow, source_topics: Topics, target_topics: Topics, pairs: Sequence[ReplicationFlow] = ()
 ) -> Tuple[InternalTopicPlan, ...]:
     """Checkpoints and heartbeats of `flow`; heartbeats of `pairs`, which its run also writes. May raise
     CustomClassError."""
     seen = {flow.source.alias: source_topics, flow.target.alias: target_topics}
-    beats, own = flow.emit_heartbeats_interval is not None, (policy_for(flow).heartbeats_topic(), flow.target.alias)
-    translating = f"{RUN} and mirror translate" if flow.translates_in_run else TRANSLATE
-    checkpoints = "" if flow.emit_checkpoints_interval is None else translating
-    names: Dict[Tuple[str, str], List[str]] = {}
-    for pair in pairs:
-        place = policy_for(pair).heartbeats_topic(), pair.target.alias
-        if not (beats and place == own):
-            names.setdefault(place, []).append(pair.name)
-    rows = [
-        ("checkpoints", checkpoints_topics(flow)[0], flow.target.alias, checkpoints),
-        ("heartbeats", *own, RUN if beats else ""),
-        *(("heartbeats", *place, f"{RUN} for {', '.join(written)}") for place, written in names.items()),
-    ]
-    return tuple(_internal_topic(seen.get(alias), kind, topic, alias, writers) for kind, topic, alias, writers in rows)
-
-
-def _internal_topic(
-    there: Optional[Topics], kind: str, topic: str, alias: str, writers: str
-) -> InternalTopicPlan:
-    """`there`: the topics of the cluster, `None` if it was not asked. Without `writers` it is switched off."""
-    plan = partial(InternalTopicPlan, kind, topic, alias)
-    if not writers:
-        return plan(OFF, f"emit.{kind}.enabled is false")
-    if there is None:
-        return plan(UNSEEN, f"{writers}; created if it is missing, as {alias} was not asked")
-    if topic in there:
-        return plan(EXISTS, writers)
-    return plan(OFF if writers == TRANSLATE else CREATE, writers)
+    writers: Dict[Tuple[str, str, str], List[str]] = {}
+    if flow.emit_checkpoints_interval is not None and flow.translates_in_run:
+        writers["checkpoints", checkpoints_topics(flow)[0], flow.target.alias] = [flow.name]
+    for each in (*([] if flow.emit_heartbeats_interval is None else [flow]), *pairs):
+        place = ("heartbeats", policy_for(each).heartbeats_topic(), each.target.alias)
+        writers.setdefault(place, []).append(each.name)
+    return tuple(
+        InternalTopicPlan(kind, topic, alias, topic in seen[alias] if alias in seen else None, tuple(names))
+        for (kind, topic, alias), names in writers.items()
+    )
 
 
 CONFIGS, ACLS, GROUPS, INTERNAL = "configs", "acls", "groups", "internal topics"
@@ -212,7 +123,9 @@ class FlowPreview:
     `mirror status`, about topics.
     """
 
-    DERIVED: ClassVar[Sequence[str]] = ("code", "exit_code", "copying", "changes", "matchless", "matchless_groups")
+    DERIVED: ClassVar[Sequence[str]] = (
+        *("code", "exit_code", "engine", "copying", "changes", "matchless", "matchless_groups"),
+    )
 
     flow: ReplicationFlow
     facts: TopicFacts = field(metadata=UNPRINTED)
@@ -222,7 +135,6 @@ class FlowPreview:
     groups: Optional[Tuple[GroupPlan, ...]]
     internal: Optional[Tuple[InternalTopicPlan, ...]]
     silent: Mapping[str, str]
-    engine: Optional[EnginePlan] = None
     warning: str = ""
     refusal: Optional[RefusedError] = None
     problems: Tuple[Problem, ...] = ()
@@ -239,9 +151,18 @@ class FlowPreview:
         return None if self.refusal is None else self.refusal.code
 
     @property
+    def engine(self) -> str:
+        """`records`, with the keys that change records; empty where record batches are copied as they are."""
+        change, untouched = self.flow.change, RecordChange()
+        if change is None:
+            return ""
+        keys = [key for key, name in CHANGE_KEYS.items() if getattr(change, name) != getattr(untouched, name)]
+        return RECORDS + (f" ({', '.join(keys)})" if keys else "")
+
+    @property
     def copying(self) -> str:
         """The settings of the copy: tasks, cycle length, limits."""
-        return terms(self.flow, repeatable=self.engine is None or self.engine.delivery != AT_LEAST_ONCE)
+        return terms(self.flow)
 
     @property
     def changes(self) -> Dict[str, int]:
@@ -254,7 +175,7 @@ class FlowPreview:
             "configs changed": len(decided),
             "ACLs created": 0 if self.acls is None else len(self.acls.create),
             "ACLs deleted": 0 if self.acls is None else len(self.acls.delete),
-            "internal topics created": sum(each.action == CREATE for each in self.internal or ()),
+            "internal topics created": sum(each.exists is False for each in self.internal or ()),
         }
         return {what: count for what, count in numbers.items() if count}
 
@@ -279,10 +200,8 @@ def preview(
     target: KafkaCluster,
     config: Optional[MirrorConfig] = None,
     made_acls: FrozenSet[AclBinding] = frozenset(),
-    engine: Optional[EnginePlan] = None,
 ) -> FlowPreview:
-    """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete,
-    `engine` what Spark said of a flow that changes records.
+    """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete.
 
     Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
     """
@@ -306,10 +225,9 @@ def preview(
         topics=plan if flow.copied else TopicPlan((), ()),
         configs=part(CONFIGS, lambda: _configs(flow, plan, source, target)),
         acls=part(ACLS, lambda: _acls(flow, flows, facts, made_acls, source, target)),
-        groups=part(GROUPS, lambda: _groups(flow, plan, source, target)),
-        internal=part(INTERNAL, lambda: plan_internal_topics(flow, *topics, pairs)),
+        groups=part(GROUPS, lambda: _groups(flow, plan, source)),
+        internal=part(INTERNAL, lambda: internal_topics(flow, *topics, pairs)),
         silent=silent,
-        engine=engine,
     )
 
 
@@ -345,19 +263,10 @@ def _acls(
     return acl_changes(flow, ours, theirs, selected, made, flows, facts.target_topics, unnamed)
 
 
-def _groups(
-    flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster, target: KafkaCluster
-) -> Tuple[GroupPlan, ...]:
+def _groups(flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -> Tuple[GroupPlan, ...]:
     if not flow.translates:
         raise _Silent("off: sync.group.offsets.enabled and emit.checkpoints.enabled are false")
-    selected = {each.source.name: each.remote_topic for each in plan.copied}
+    selected = {each.source.name for each in plan.copied}
     names, chosen = source.group_names(), group_filter_for(flow)
-    taken = [name for name in names if chosen.why_not(name) is None]
-    committed = source.committed_offsets(taken)
-    going = [name for name in taken if any(topic in selected for topic, _ in committed.get(name, {}))]
-    is_committing = flow.sync_group_offsets_interval is not None
-    # To ask for a group that it does not have could make a cluster create `__consumer_offsets`.
-    listed = set(target.group_names()) if is_committing and going else set()
-    there = [name for name in going if name in listed]
-    found = GroupFacts(names, committed, selected, target.describe_groups(there), target.committed_offsets(there))
-    return plan_groups(flow, found)
+    committed = source.committed_offsets([name for name in names if chosen.why_not(name) is None])
+    return tuple(plan_group(flow, name, committed.get(name, {}), selected) for name in sorted(names))

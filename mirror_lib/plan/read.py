@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import ConfigError, MirrorError, RefusedError, StateError, cause_of
@@ -15,7 +15,7 @@ from mirror_lib.facts import AclBinding, OffsetRange
 from mirror_lib.kafka.admin import KafkaCluster, answering
 from mirror_lib.ledger.records import STARTED_LATER, PartitionKey, Position, TopicPair, same_clusters
 from mirror_lib.ledger.table_reader import TableReader, named_folder
-from mirror_lib.plan.preview import EnginePlan, FlowPreview, preview
+from mirror_lib.plan.preview import FlowPreview, preview
 from mirror_lib.replication.copy_ranges import Found, Range, first_range, refuse_other_mode, starts_of
 from mirror_lib.replication.messages import CopiedPartition
 from mirror_lib.status.facts import FlowStatus, Problem, of_the_data, unsized
@@ -29,15 +29,13 @@ from mirror_lib.transactions import open_transactions
 log = logging.getLogger(__name__)
 
 
-def flow_preview(
-    config: MirrorConfig, flow: ReplicationFlow, made_acls: FrozenSet[AclBinding], engine: Optional[EnginePlan]
-) -> FlowPreview:
-    """`made_acls`, `engine`: as of `preview`. An unexpected error of a library is raised as a MirrorError."""
+def flow_preview(config: MirrorConfig, flow: ReplicationFlow, made_acls: FrozenSet[AclBinding]) -> FlowPreview:
+    """`made_acls`: as of `preview`. An unexpected error of a library is raised as a MirrorError."""
     try:
         patience = flow.admin_timeout
         with answering(flow.source, patience) as source, answering(flow.target, patience) as target:
             delivery = settled(flow, target.missing_for_fence())
-            found = preview(delivery.flow, source, target, config, made_acls, engine)
+            found = preview(delivery.flow, source, target, config, made_acls)
             waiting = open_transactions(flow, source, found.topics.sources())
             sentences = tuple(each.sentence(time.time()) for each in waiting)
             found = replace(found, warning=delivery.warning, refusal=delivery.refusal, waiting=sentences)

@@ -14,16 +14,8 @@ from mirror_lib.facts import AclBinding, NewTopic
 from mirror_lib.plan.preview import (
     ACLS,
     CONFIGS,
-    CREATE,
-    EXISTS,
     GROUPS,
     INTERNAL,
-    LEFT_ALONE,
-    OFF,
-    SKIPPED,
-    TRANSLATE,
-    TRANSLATED,
-    UNSEEN,
     FlowPreview,
 )
 from mirror_lib.text import aligned, counted, some
@@ -31,7 +23,7 @@ from mirror_lib.topics.matchless import with_nearest
 from mirror_lib.topics.plan import CopiedTopic
 from mirror_lib.topics.remote_configs import TIMESTAMP_CONFIGS
 
-MADE, CHANGED, DELETED, SAME, BLOCKED, LEFT = "+", "~", "-", "=", "!", " "
+MADE, CHANGED, DELETED, SAME, BLOCKED = "+", "~", "-", "=", "!"
 NAMES_SHOWN = 5
 ROWS_SHOWN = 40
 INDENT = "  "
@@ -45,16 +37,12 @@ class _View(NamedTuple):
     all: bool
     columns: Optional[int]
 
-    @property
-    def hint(self) -> str:
-        return "" if self.all else " (--all says why)"
-
 
 def preview_lines(preview: FlowPreview, show_all: bool = False, columns: Optional[int] = None) -> List[str]:
     view = _View(show_all, columns)
     return [
         f"{preview.flow.name}: what a run would change",
-        *([preview.engine.line()] if preview.engine else []),
+        *([f"engine: {preview.engine}"] if preview.engine else []),
         f"copying: {preview.copying}",
         *_delivery(preview),
         *_topics(preview, view),
@@ -139,7 +127,8 @@ def _configs(preview: FlowPreview, view: _View) -> Iterator[str]:
     kept = sum(each.action == KEEP for _, each in decided)
     topics = {topic for topic, each in decided if each.action != KEEP}
     changed = (len(decided) - kept, f"to change in {len(topics)} of {len(preview.configs)} remote topics")
-    yield _head(CONFIGS, [changed, (kept, f"different and kept{view.hint}")], "all as on the source")
+    hint = "" if view.all else " (--all says why)"
+    yield _head(CONFIGS, [changed, (kept, f"different and kept{hint}")], "all as on the source")
     shown = [_config_row(topic, each) for topic, each in decided if view.all or each.action != KEEP]
     yield from _table(("", "REMOTE TOPIC", "CONFIG", "FROM", "TO", "WHY"), shown, view)
 
@@ -179,29 +168,20 @@ def _groups(preview: FlowPreview, view: _View) -> Iterator[str]:
     if preview.groups is None:
         yield f"{GROUPS}: {preview.silent[GROUPS]}"
         return
-    words = dict(_GROUP_WORDS)
-    if preview.flow.sync_group_offsets_interval is None and not preview.flow.translates_in_run:
-        words[TRANSLATED] = "could be translated"
-    found = {status: [each for each in preview.groups if each.status == status] for status in words}
-    counts = [(len(groups), words[status]) for status, groups in found.items()]
-    yield _head(GROUPS, counts, f"{preview.flow.source.alias} has none")
-    names = [each.group for each in found[TRANSLATED]]
+    commits = preview.flow.sync_group_offsets_interval is not None
+    going = "to translate" if commits or preview.flow.translates_in_run else "could be translated"
+    names = [each.group for each in preview.groups if not each.reason]
+    skipped = [(each.reason, each.group) for each in preview.groups if each.reason]
+    yield _head(GROUPS, [(len(names), going), (len(skipped), "skipped")], f"{preview.flow.source.alias} has none")
     if names:
         yield f"{INDENT}   {_some(names, view.all)}"
-        if preview.flow.sync_group_offsets_interval is None:
+        if not commits:
             reported = "writes checkpoints and " if preview.flow.translates_in_run else ""
             off = f"commits nothing on {preview.flow.target.alias}: sync.group.offsets.enabled is false"
             yield f"{INDENT}   a run {reported}{off}"
     why, present = f"matches no group of {preview.flow.source.alias}", [each.group for each in preview.groups]
-    notes = [(why, with_nearest(name, present)) for name in preview.matchless_groups]
-    notes += [(each.reason, each.group) for each in found[TRANSLATED] if each.reason]
-    yield from _by_reason("NOTE", notes, view)
-    left_alone = [(BLOCKED, each.group, each.reason) for each in found[LEFT_ALONE]]
-    yield from _table(("", "LEFT ALONE", "WHY"), left_alone, view)
-    yield from _by_reason("SKIPPED", [(each.reason, each.group) for each in found[SKIPPED]], view)
-
-
-_GROUP_WORDS = {TRANSLATED: "to translate", LEFT_ALONE: "left alone for now", SKIPPED: "skipped"}
+    yield from _by_reason("NOTE", [(why, with_nearest(name, present)) for name in preview.matchless_groups], view)
+    yield from _by_reason("SKIPPED", skipped, view)
 
 
 def _internal(preview: FlowPreview, view: _View) -> Iterator[str]:
@@ -209,22 +189,12 @@ def _internal(preview: FlowPreview, view: _View) -> Iterator[str]:
     if topics is None:
         yield f"{INTERNAL}: {preview.silent[INTERNAL]}"
         return
-    counts = [
-        (sum(each.action == action for each in topics), word + view.hint * (action == OFF))
-        for action, word in _ACTION_WORDS.items()
-    ]
-    yield _head(INTERNAL, counts)
-    symbols = {CREATE: MADE, UNSEEN: MADE, EXISTS: SAME, OFF: LEFT}
-    rows = [(symbols[each.action], each.kind, each.topic, f"on {each.alias}", _why(each.action, each.reason))
-            for each in topics if view.all or each.action in (CREATE, UNSEEN)]  # fmt: skip
+    words = {False: "to create", None: "to create if missing", True: "there"}
+    yield _head(INTERNAL, [(sum(each.exists is exists for each in topics), word) for exists, word in words.items()])
+    shown = [each for each in topics if view.all or not each.exists]
+    where = [(each.kind, each.topic, f"on {each.alias}", f"written for {', '.join(each.flows)}") for each in shown]
+    rows = [(SAME if each.exists else MADE, *row) for each, row in zip(shown, where)]
     yield from _table(("", "WHAT", "TOPIC", "WHERE", "HOW"), rows, view)
-
-
-_ACTION_WORDS = {CREATE: "to create", UNSEEN: "to create if missing", EXISTS: "there", OFF: "off"}
-
-
-def _why(action: str, reason: str) -> str:
-    return f"off: {reason}" if action == OFF and reason != TRANSLATE else reason
 
 
 def _head(part: str, counts: Sequence[Tuple[int, str]], none: str = "none") -> str:

@@ -31,10 +31,10 @@ class TopicTotal:
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """How a flow ended. `error` is `None` if everything was copied; `recovered`, `filtered`: as in a cycle. `dead_letters`
-    were written to `dead.letter.topic`, `None` without one. After a bounded run `note` has the names in `topics` and
-    `groups` that the source lacks, and patterns without a topic if nothing was copied; `waiting` is about offsets that
-    wait for an open transaction."""
+    """How a flow ended. `error` is `None` if everything was copied; `recovered`, `filtered`: as in a cycle.
+    `dead_letters` were written to `dead.letter.topic`, `None` without one. After a bounded run `note` has the names in
+    `topics` and `groups` that the source lacks, and patterns without a topic if nothing was copied; `waiting` is about
+    offsets that wait for an open transaction."""
 
     flow: str
     records: int

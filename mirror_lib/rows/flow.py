@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Iterable, List, Mapping, Optional
 
+from pyspark.sql import SparkSession
+
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.errors import RefusedError
 from mirror_lib.facts import TopicDescription
@@ -13,6 +15,7 @@ from mirror_lib.replication.flow import FlowContext
 from mirror_lib.rows.kept import KeptMirror
 from mirror_lib.rows.mirror import RowMirror
 from mirror_lib.rows.repartitioned import RepartitioningMirror
+from mirror_lib.rows.transform import placement_fault
 from mirror_lib.topics.plan import select_topics
 
 
@@ -35,9 +38,9 @@ def row_mirror(context: FlowContext) -> RowMirror:
     """The mirror of a flow, after a check of both clusters. Raises `RefusedError` if it is impossible, or would copy
     records twice."""
     flow = context.flow
-    reason = why_not_repartitioned(flow)
-    if reason is not None:
-        raise RefusedError(f"{flow.name}: {reason}", code="MIR-319")
+    refused = change_refusal(context.spark, flow)
+    if refused is not None:
+        raise refused
     refuse_other_partitioning(context)
     return RepartitioningMirror(context) if flow.repartitions else KeptMirror(context)
 
@@ -53,8 +56,11 @@ def refuse_other_partitioning(context: FlowContext) -> None:
         refuse_other_mode(flow, pairs, kept, ranges.pairs)
 
 
-def why_not_repartitioned(flow: ReplicationFlow) -> Optional[str]:
-    """The setting that a repartitioning flow cannot have, in one sentence; `None` if there is none."""
+def change_refusal(spark: SparkSession, flow: ReplicationFlow) -> Optional[RefusedError]:
+    """Why a flow cannot run with its change of records; `None` if it can. Raises ConfigError for an invalid change."""
     if flow.repartitions and flow.on_data_loss == "continue":
-        return "a flow that repartitions records cannot have on.data.loss: continue"
-    return None
+        what = "a flow that repartitions records cannot have on.data.loss: continue"
+        return RefusedError(f"{flow.name}: {what}", code="MIR-319")
+    fault = placement_fault(spark, flow)
+    hint = "compute partitions from fields of the record, such as the key"
+    return None if fault is None else RefusedError(f"{flow.name}: {fault}", hint, code="MIR-318")

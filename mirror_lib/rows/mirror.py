@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from mirror_lib.config.client_options import kafka_python_options
 from mirror_lib.config.model import ReplicationFlow
 from mirror_lib.config.record_change import RecordChange
-from mirror_lib.errors import ClusterError, MirrorError, RefusedError
+from mirror_lib.errors import ClusterError, MirrorError
 from mirror_lib.facts import TopicPartition
 from mirror_lib.kafka.fetch_quota import TokenBucket
 from mirror_lib.replication.flow import FlowContext, Mirror
@@ -33,7 +33,7 @@ from mirror_lib.replication.task_plans import LaneState, rate_limited
 from mirror_lib.rows.origin import Provenance, origin_cluster
 from mirror_lib.rows.partition import LaneTask, Ranges
 from mirror_lib.rows.stage import append_rows
-from mirror_lib.rows.transform import RemoteNames, changed, filtered, needless, placement_fault
+from mirror_lib.rows.transform import RemoteNames, changed, filtered, needless
 from mirror_lib.rows.writer import LaneKey, RowsPlan, RowsReport
 from mirror_lib.spark.jobs import named
 
@@ -138,13 +138,6 @@ class RowMirror(Mirror):
     def __init__(self, context: FlowContext) -> None:
         flow = context.flow
         self._change = flow.change or RecordChange()
-        fault = placement_fault(context.spark, flow)
-        if fault is not None:
-            raise RefusedError(
-                f"{flow.name}: {fault}",
-                "compute partitions from fields of the record, such as the key",
-                code="MIR-318",
-            )
         super().__init__(context)
         self._quota = RowQuota(flow)
         self._held: Dict[LaneKey, LaneState] = {}

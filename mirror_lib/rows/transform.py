@@ -409,16 +409,15 @@ def needless(change: RecordChange, names: RemoteNames) -> Tuple[str, ...]:
     return tuple(found)
 
 
-def check_change(spark: SparkSession, flow: ReplicationFlow) -> Tuple[bool, str]:
-    """`(True, "")` if the flow changes the same records in the same way each time, as far as Spark can tell. Else
-    `(False, reason)`: the copied records can then not be computed again for a comparison.
+def check_change(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]:
+    """Why the flow may change the same records in another way each time, as far as Spark can tell: the copied records
+    can then not be computed again for a comparison. `None` if it does not.
 
     Raises ConfigError, with the line, if its change is invalid.
     """
     if flow.change is None:
-        return True, ""
-    reason = why_not_repeatable(plan_nodes(changed(no_rows(spark), flow.change, names_of(flow, ()))))
-    return reason is None, reason or ""
+        return None
+    return why_not_repeatable(plan_nodes(changed(no_rows(spark), flow.change, names_of(flow, ()))))
 
 
 def placement_fault(spark: SparkSession, flow: ReplicationFlow) -> Optional[str]:

@@ -94,18 +94,12 @@ def _counted(
 
 _RUN_COLUMNS = (("slot", "int"), ("upstream", "bigint"), ("downstream", "bigint"), ("count", "bigint"))
 _NUMBERS = ("upstream", "downstream", "count")
-# More runs use a Python worker, which takes a tenth of a second to start.
-RUNS_IN_A_PLAN = 5_000
 
 
 @contextmanager
 def run_frame(spark: SparkSession, ranges: Mapping[int, CopiedRange]) -> Iterator[DataFrame]:
     """The runs of `ranges`: `slot, upstream, downstream, count`. Use the result only inside the context; no file
     remains."""
-    if _number_of_runs(ranges) <= RUNS_IN_A_PLAN:
-        rows = [(slot, *run) for slot, copied in ranges.items() for run in copied.runs.complete_runs()]
-        yield local_rows(spark, _RUN_COLUMNS, rows)
-        return
     given = [
         RunRows({"slot": slot}, array("q", chain.from_iterable(copied.runs.complete_runs())).tobytes())
         for slot, copied in ranges.items()

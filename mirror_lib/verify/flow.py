@@ -188,18 +188,17 @@ class FlowComparison:
 
     def report(self) -> VerifyReport:
         """Raises StateError if the ledger, ClusterError if a cluster cannot be read to the end. Raises RefusedError if
-        the flow's change is not repeatable and has no origins, or if the scope has a time for a comparison by origins.
-        """
+        the flow's change is not repeatable, or if the scope has a time for a comparison by origins."""
         flow, change = self.flow, self.flow.change
-        repeatable, reason = check_change(self.spark, flow)
-        if flow.repartitions or (change is not None and change.provenance and not repeatable):
+        reason = check_change(self.spark, flow)
+        if reason is not None:
+            what = f"{flow.name}: its changed records cannot be computed again for the comparison: {reason}"
+            raise RefusedError(what, "use expressions that give the same result each time", code="MIR-350")
+        if flow.repartitions:
             if self.scope.since is not None:
                 why = "--since goes by places in the remote log, which this flow's records have not got"
                 raise RefusedError(f"{flow.name}: {why}", "verify it without --since", code="MIR-350")
             return VerifyReport(flow.name, self._by_origin())
-        if not repeatable:
-            what = "its changed records cannot be computed again for the comparison"
-            raise RefusedError(f"{flow.name}: {what}: {reason}", code="MIR-350")
         return VerifyReport(flow.name, self._by_map(self._source(None if change is None else self._made(change))))
 
     def _source(self, made: Optional[Made]) -> DigestReader:
@@ -235,17 +234,13 @@ class FlowComparison:
                 cluster = origin_cluster(self.mirror, flow.source.alias)
                 found = self._remote().found_hashes(copy.remotes, copy.sources, cluster)
                 counts = compare_origins(source.made_hashes(copy.remotes, copy.sources), found, copy.slot_facts())
-        content = check_change(self.spark, flow)[1]
-        # `select` does not affect the choice of records.
-        chosen = replace(flow, change=replace(change, select=None))
-        choice = check_change(self.spark, chosen)[1] if content else ""
-        judge = OriginJudge(copy, flow.shared_remote_topics, self._may_lose_sight(), content or None, choice or None)
+        judge = OriginJudge(copy, flow.shared_remote_topics, self._may_lose_sight())
         return tuple(judge.verdict(each, counts) for each in self.copied)
 
     def _origin_copy(self) -> OriginCopy:
         """The partitions to compare, by the ledger. Raises `ClusterError`."""
         flow, copied = self.flow, self.copied
-        known = self.ledger.range_positions(flow.name) if flow.repartitions else self.ledger.spans(flow.name)
+        known = self.ledger.range_positions(flow.name)
         sources = _present(known.sources, {(each.source.name, each.source.topic_id) for each in copied})
         remotes = _present(known.remotes, {(each.remote_topic, each.remote_topic_id) for each in copied})
         here = self.source.offsets(sources, flow.isolation_level)

@@ -1,4 +1,4 @@
-"""Verifies flows by origins if they repartition records, or if their change is not repeatable.
+"""Verifies flows that repartition records, by origins.
 
 Each remote partition must have exactly one copy of each record that the change assigns to it, with the right content.
 The records of one source partition must be in order there. Both sides are joined on the origin: a record on one side
@@ -273,15 +273,11 @@ def nothing_compared(topic: CopiedTopic) -> TopicVerdict:
 class OriginJudge:
     """Turns counts into verdicts, with topic and partition names for slots.
 
-    `shared`: remote topics have other writers too. `changed`: the flow may drop records or change their keys.
-    `content_unsure`: a phrase, the reason why the content is not repeatable. `choice_unsure`: the same for the choice
-    of records."""
+    `shared`: remote topics have other writers too. `changed`: the flow may drop records or change their keys."""
 
     copy: OriginCopy
     shared: bool = False
     changed: bool = False
-    content_unsure: Optional[str] = None
-    choice_unsure: Optional[str] = None
 
     def verdict(self, topic: CopiedTopic, counts: Mapping[int, OriginCounts]) -> TopicVerdict:
         name = topic.remote_topic
@@ -307,12 +303,10 @@ class OriginJudge:
 
     def _excused(self, remote: Slice) -> Collection[str]:
         """The kinds of differences that an exact copy may have too."""
-        unsure = self.choice_unsure is not None
         excuses = {
-            (MISSING, MOVED): unsure or remote.topic in self.copy.compacted,
-            (NOT_MADE,): unsure or remote.topic in self.copy.thinned,
+            (MISSING, MOVED): remote.topic in self.copy.compacted,
+            (NOT_MADE,): remote.topic in self.copy.thinned,
             (NOT_OURS,): self.shared,
-            (OTHER_CONTENT,): self.content_unsure is not None,
         }
         return {kind for kinds, excused in excuses.items() if excused for kind in kinds}
 
@@ -339,26 +333,19 @@ class OriginJudge:
         missing = found.of(MISSING) + found.of(MOVED)
         compacted = missing if remote.topic in copy.compacted else 0
         beyond = found.of(NOT_MADE) if remote.topic in copy.thinned else 0
-        reported = [
-            *remarks(
-                (gone, "offset", "of its sources expired and cannot be compared"),
-                (remote.expired, "offset", "of the remote log expired and cannot be compared"),
-                (found.of(GONE), "record", "of the source may have expired on the remote log: not compared"),
-                (found.of(BEFORE), "record", "of source offsets before those that can be compared"),
-                (found.of(BEHIND), "record", "of later source offsets than the ledger has: not compared"),
-                (found.of(NOT_OURS) if self.shared else 0, "record", "of other writers in between: not compared"),
-                (found.of(OF_ANOTHER), "record", "of topics that the flow does not copy now: not compared"),
-                (compacted, "record", "missing, perhaps by compaction of the remote log: not compared"),
-                (beyond, "record", "beyond what a compacted source still has: not compared"),
-            )
-        ]
-        if remote.topic in copy.grown:
-            reported.append("the remote topic grew, so keys moved: records are looked for in all of its partitions")
-        if self.content_unsure is not None:
-            reported.append(f"the flow may change a record differently each time: not compared: {self.content_unsure}")
-        if self.choice_unsure is not None:
-            reported.append(f"the flow may choose other records each time: not compared: {self.choice_unsure}")
-        return tuple(reported)
+        reported = remarks(
+            (gone, "offset", "of its sources expired and cannot be compared"),
+            (remote.expired, "offset", "of the remote log expired and cannot be compared"),
+            (found.of(GONE), "record", "of the source may have expired on the remote log: not compared"),
+            (found.of(BEFORE), "record", "of source offsets before those that can be compared"),
+            (found.of(BEHIND), "record", "of later source offsets than the ledger has: not compared"),
+            (found.of(NOT_OURS) if self.shared else 0, "record", "of other writers in between: not compared"),
+            (found.of(OF_ANOTHER), "record", "of topics that the flow does not copy now: not compared"),
+            (compacted, "record", "missing, perhaps by compaction of the remote log: not compared"),
+            (beyond, "record", "beyond what a compacted source still has: not compared"),
+        )
+        grew = "the remote topic grew, so keys moved: records are looked for in all of its partitions"
+        return (*reported, *([grew] if remote.topic in copy.grown else []))
 
 
 def _name(each: Slice) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
@@ -215,9 +217,10 @@ class GuardedFlow:
     def printed(self, command: str) -> Dict[str, Any]:
         """The JSON document of a command on this flow, which must end with 0."""
         self.config("admin")
-        path = self.directory / f"{command}.json"
-        assert main([command, str(self.directory / "mirror.yaml"), f"--json={path}"]) == 0
-        return dict(json.loads(path.read_text()))
+        text = io.StringIO()
+        with redirect_stdout(text):
+            assert main([command, str(self.directory / "mirror.yaml"), "--json"]) == 0
+        return dict(json.loads(text.getvalue()))
 
     def read(self, topic: str) -> List[Tuple[Optional[bytes], Optional[bytes]]]:
         log = read_topic(self.broker, topic, login=client_settings("admin"))[0]

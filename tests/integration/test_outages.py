@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import List
 
 import pytest
 
@@ -20,21 +19,20 @@ pytestmark = pytest.mark.long
 
 
 class PlainRun:
-    """`mirror run` with plain lines and its documents in a file."""
+    """`mirror run` with plain lines."""
 
     def __init__(self, flow: OneFlow, directory: Path) -> None:
-        self._lines, self._documents = directory / "lines", directory / "documents"
-        command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config), f"--json={self._documents}"]
+        self._lines = directory / "lines"
+        command = [sys.executable, "-m", "mirror_lib.cli", "run", str(flow.config)]
         self.process = background(command, self._lines, own_session=False, cwd=ROOT)
 
     def lines(self) -> List[str]:
         """What it printed, without the times."""
         return [line[20:] for line in self._lines.read_text().splitlines()]
 
-    def outages(self) -> List[Dict[str, Any]]:
-        """Its documents of outages."""
-        found = map(json.loads, self._documents.read_text().splitlines() if self._documents.exists() else ())
-        return [each for each in found if "since" in each]
+    def outages(self) -> List[str]:
+        """Its lines of outages: that they begin, and that they end."""
+        return [line for line in self.lines() if " unreachable since " in line or " back after " in line]
 
 
 def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, side: str, pause: bool = False) -> None:
@@ -43,11 +41,10 @@ def outage_is_reported_once(run: PlainRun, flow: OneFlow, broker: KafkaBroker, s
     (broker.pause if pause else broker.stop)()
     until(lambda: len(run.outages()) > seen, 20, "the outage")
     at = [n for n, line in enumerate(run.lines()) if n >= before and f" {side} unreachable since " in line]
-    assert len(at) == 1 and run.outages()[seen]["side"] == side and run.outages()[seen]["seconds"] is None
+    assert len(at) == 1
     (broker.resume if pause else broker.restart)()
     until(lambda: len(run.outages()) > seen + 1, 60, "the end of the outage")
-    begun, over = run.outages()[seen:]
-    assert over["side"] == side and over["seconds"] > 0 and abs(over["since"] - begun["since"]) < 1
+    assert len(run.outages()) == seen + 2
     flow.fill(10)
     until(flow.all_copied, 150, "the records after the outage")
     lines = run.lines()[at[0] :]
@@ -69,7 +66,7 @@ def test_outage_of_either_cluster_is_reported_at_its_begin_and_end_and_a_stop_in
             outage_is_reported_once(run, flow, target, "target", pause=True)
             assert flow.differences() == []
             source.stop()
-            until(lambda: run.outages()[-1]["seconds"] is None, 20, "the outage")
+            until(lambda: " unreachable since " in run.outages()[-1], 20, "the outage")
             time.sleep(6)  # until the driver itself waits for an answer of the source
             run.process.terminate()
             assert run.process.wait(30) == 0

@@ -27,10 +27,14 @@ def flow(new_flow: NewFlow) -> OneFlow:
     return new_flow("slots", settings={"tasks.max": 2}, trigger="1 second", records=100)
 
 
+def log_of(flow: OneFlow) -> Path:
+    """Spark merges the driver's streams."""
+    return flow.directory / "submitted.log"
+
+
 def progress(flow: OneFlow) -> List[Dict[str, object]]:
-    path = flow.directory / "progress"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    documents = [json.loads(line) for line in lines if line.endswith("\n")]
+    lines = log_of(flow).read_text().splitlines(keepends=True)
+    documents = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n")]
     return [each for each in documents if "behind_records" in each]
 
 
@@ -53,9 +57,8 @@ def lose_a_worker(flow: OneFlow, cluster: Standalone) -> None:
 
 
 def test_tail_goes_on_where_a_worker_is_lost_and_not_replaced(flow: OneFlow, ground: Ground, tmp_path: Path) -> None:
-    log, progress_file = flow.directory / "submitted.log", f"--json={flow.directory / 'progress'}"
     with standalone(tmp_path / "spark") as cluster, submitted(
-        log, "--master", cluster.master, *SMALL, JOB, str(flow.config), progress_file, env=environment()
+        log_of(flow), "--master", cluster.master, *SMALL, JOB, str(flow.config), "--json", env=environment()
     ) as running:
         lose_a_worker(flow, cluster)
         until(flow.all_copied, SECONDS)

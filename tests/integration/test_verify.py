@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from mirror_lib.config.model import ClusterConfig, ReplicationFlow
-from mirror_lib.config.record_change import KEY, RecordChange
+from mirror_lib.config.record_change import KEY, SOURCE, RecordChange
 from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.kafka.admin import KafkaCluster
 from mirror_lib.ledger.offset_syncs import OffsetSyncTable
@@ -470,9 +470,10 @@ def test_what_a_flow_makes_of_its_records_is_made_again_and_compared(lab: Lab) -
     assert wrong(lab.verify(CHANGED, CHANGE), CHANGED) == {}
 
 
-def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab) -> None:
+@pytest.mark.parametrize("partitioner", [SOURCE, KEY])
+def test_what_cannot_be_made_again_is_not_called_equal(lab: Lab, partitioner: str) -> None:
     with pytest.raises(RefusedError, match="cannot be computed again for the comparison: rand"):
-        lab.verify({}, RecordChange(where="rand() < 2", provenance=False))
+        lab.verify({}, RecordChange(where="rand() < 2", partitioner=partitioner))
 
 
 # A segment is rolled when a record's timestamp is a second later than the first one's.
@@ -536,7 +537,7 @@ def filtered(lab: Lab) -> Mapping[str, Case]:
 @pytest.mark.parametrize(
     "bounds",
     [
-        pytest.param({"verify.comparison.RUNS_IN_A_PLAN": 3 * MANY}, id="as text"),
+        pytest.param({}, id="with the function"),
         pytest.param({"spark.jobs.SMALL_BYTES": 0}, id="from a worker to every executor"),
         pytest.param(
             {"spark.jobs.SMALL_BYTES": 0, "verify.comparison.MOST_EVERYWHERE": 0}, id="from a worker in parts"
@@ -673,14 +674,6 @@ def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_know
     assert unknown(stranger) == ["1 record of other writers in between: not compared"]
     assert set(verdicts(shared, *others)) == {"differs"}
 
-    # What is not the same each time is not compared, and the rest is.
-    changing = lab.verify(whole, replace(by_key, select="*, string(rand()) as value"))
-    assert verdicts(changing, "placed-changed", "placed-equal") == ["equal", "equal"]
-    assert "the flow may change a record differently each time" in unknown(verdict_of(changing, "placed-equal"))[0]
-    assert set(verdicts(changing, *(name for name in others if name != "placed-changed"))) == {"differs"}
-    chosen = lab.verify(whole, replace(by_key, where="rand() < 2"))
-    assert verdicts(chosen, "placed-equal", "placed-lost", "placed-doubled") == ["equal", "equal", "differs"]
-
     # Another mirror's copies are none of this one's; and without origins nothing is known of them.
     first = lab.copied({"placed-equal": whole["placed-equal"]}, keyed_over=2)
     another = lab.compare(replace(lab.flow, change=by_key), first, mirror="other")
@@ -693,18 +686,3 @@ def test_repartitioned_records_are_compared_as_far_as_the_flow_lets_them_be_know
     assert verdicts(lost, "placed-unknown") == ["not compared"]
 
 
-RANDOM = [replace(each, value=b"random") for each in TEN]
-KEPT: Mapping[str, Case] = {
-    "kept-equal": Case(TEN, RANDOM, records=10, origins=True),
-    "kept-lost": Case(TEN, [*RANDOM[:3], *RANDOM[4:]], [(0, 0, 3), (4, 3, 6)], ("lost", 3, None), origins=True),
-    "kept-doubled": Case(TEN, [*RANDOM, RANDOM[3]], found=("doubled", 3, 10), origins=True),
-    "kept-stranger": Case(TEN, [*RANDOM, STRANGER], found=("not on the source", None, 10), origins=True),
-}
-
-
-@pytest.mark.long
-def test_records_whose_content_is_not_the_same_each_time_are_compared_by_their_origins(lab: Lab) -> None:
-    lab.plant(KEPT)
-    report = lab.verify(KEPT, RecordChange(select="*, string(rand()) as value"))
-    assert wrong(report, KEPT) == {}
-    assert "may change a record differently each time" in unknown(verdict_of(report, "kept-equal"))[0]

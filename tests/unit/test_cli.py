@@ -15,9 +15,9 @@ import pytest
 
 from mirror_lib import cli
 from mirror_lib.cli import command_line, main
-from mirror_lib.commands.output import chosen_flows, json_words, wants_screen
+from mirror_lib.commands.output import chosen_flows, wants_screen
 from mirror_lib.config.loader import load
-from mirror_lib.kafka.admin import KafkaCluster
+from mirror_lib.plan import read
 from tests.lab.checkout import ROOT
 from tests.unit.configs import FLOW, IN_YAML
 from tools.docs.cli import commands
@@ -161,19 +161,13 @@ def test_environment_says_how_much_is_logged_of_us_and_not_of_libraries(
 def test_unexpected_exception_of_a_plan_ends_with_a_sentence(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(self: KafkaCluster, *_: object) -> None:
+    def broken(*_: object) -> None:
         raise KeyError("endpoint_type")
 
-    monkeypatch.setattr(KafkaCluster, "__init__", broken)
+    monkeypatch.setattr(read, "answering", broken)
     assert main(["plan", config]) == 1
     reported = capsys.readouterr().err
     assert "A->B" in reported and "endpoint_type" in reported and "Traceback" not in reported
-
-
-def test_json_goes_to_the_file_after_the_equals_sign_and_no_other_word_is_its_file(config: str, tmp_path: Path) -> None:
-    given = [command_line().parse_args(json_words(["plan", word, config])) for word in ("--json=out.json", "--json")]
-    assert [(each.json, each.config) for each in given] == [("out.json", [config]), ("-", [config])]
-    assert main(["plan", f"--json={tmp_path / 'none' / 'out.json'}", config]) == 2
 
 
 def test_terminal_gets_the_live_table_unless_it_was_declined(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +175,10 @@ def test_terminal_gets_the_live_table_unless_it_was_declined(monkeypatch: pytest
         monkeypatch.setattr(sys.stderr, "isatty", lambda: tty)  # noqa: B023
         for words, environment, shown in (
             ([], {}, True),
-            (["--json=out.json"], {}, True),
             (["--json"], {}, False),
             (["--plain"], {}, False),
             ([], {"MIRROR_SCREEN": "off"}, False),
             ([], {"TERM": "dumb"}, False),
         ):
-            arguments = command_line().parse_args(json_words(["run", "mirror.yaml", *words]))
+            arguments = command_line().parse_args(["run", "mirror.yaml", *words])
             assert wants_screen(arguments, {"TERM": "xterm", **environment}) == (shown and tty)

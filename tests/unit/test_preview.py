@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 import pytest
 
@@ -13,8 +13,6 @@ from mirror_lib.errors import ClusterError, RefusedError
 from mirror_lib.facts import (
     AclBinding,
     CommittedOffset,
-    ConsumerGroup,
-    GroupMember,
     OffsetRange,
     TopicConfigEntry,
     TopicDescription,
@@ -24,10 +22,8 @@ from mirror_lib.plan.deciding import decided_group, decided_topic
 from mirror_lib.plan.idle import all_copied, change_of
 from mirror_lib.plan.preview import (
     FlowPreview,
-    GroupFacts,
-    engine_plan,
-    plan_groups,
-    plan_internal_topics,
+    internal_topics,
+    plan_group,
     preview,
 )
 from mirror_lib.plan.render import preview_lines
@@ -49,8 +45,6 @@ def topics(**partitions: int) -> Dict[str, TopicDescription]:
     return {name: TopicDescription(name, f"id-{name}", count) for name, count in names.items()}
 
 
-def group(name: str, state: str = "Empty", simple: bool = False, members: int = 0) -> ConsumerGroup:
-    return ConsumerGroup(name, state, simple, (GroupMember("/h"),) * members)
 
 
 def acl(topic: str, operation: str = "READ", principal: str = "User:app") -> AclBinding:
@@ -63,10 +57,9 @@ def cluster(
     configs: Optional[Mapping[str, Mapping[str, TopicConfigEntry]]] = None,
     acls: Optional[Sequence[AclBinding]] = (),
     offsets: Optional[Mapping[str, Mapping[TopicPartition, CommittedOffset]]] = None,
-    groups: Sequence[ConsumerGroup] = (),
 ) -> Any:
     """A cluster that answers what it was asked to, and takes no orders. Without `acls` it does not list them."""
-    committed, there = offsets or {}, {each.group: each for each in groups}
+    committed = offsets or {}
 
     def topic_acls() -> FrozenSet[AclBinding]:
         if acls is None:
@@ -80,16 +73,15 @@ def cluster(
         topic_config_keys=frozenset,
         broker_count=lambda: 1,
         topic_acls=topic_acls,
-        group_names=lambda: sorted({*committed, *there}),
+        group_names=lambda: sorted(committed),
         unlisted_brokers=tuple,
         committed_offsets=lambda names: {name: committed.get(name, {}) for name in names},
-        describe_groups=lambda names: {name: there[name] for name in names if name in there},
     )
 
 
 def previewed(source: Any, target: Any, config: Optional[MirrorConfig] = None, **settings: Any) -> FlowPreview:
     changed = flow(**settings)
-    return preview(changed, source, target, config, engine=engine_plan(changed))
+    return preview(changed, source, target, config)
 
 
 def example(**settings: Any) -> FlowPreview:
@@ -101,8 +93,7 @@ def example(**settings: Any) -> FlowPreview:
         {"billing": {("orders", 0): OFFSET}, "busy": {("there", 0): OFFSET}, "other": {("x.replica", 0): OFFSET}},
     )
     remote = {"retention.ms": own("2"), "message.timestamp.type": own("LogAppendTime")}
-    busy = [group("busy", "Stable", members=1)]
-    target = cluster("B", topics(A__grows=1, A__there=1), {"A.there": remote}, groups=busy)
+    target = cluster("B", topics(A__grows=1, A__there=1), {"A.there": remote})
     return previewed(source, target, **{"sync_group_offsets_interval": 60.0, **settings})
 
 
@@ -113,7 +104,7 @@ def test_plan_is_printed_as_a_diff_with_a_reason_for_every_skip() -> None:
         ["checkpoints", "A.checkpoints.internal"],
     ]
     text = "\n".join(preview_lines(example()))
-    for reason in ("x.replica", "timestamps of records are not kept", "may not write to its copy", "members on B"):
+    for reason in ("x.replica", "timestamps of records are not kept", "may not write to its copy"):
         assert reason in text
     total = "create 1 topic, grow 1 topic, change 1 config, create 1 ACL, create 1 internal topic; it copies 3 topics"
     assert text.endswith(f"A->B: a run would {total}")
@@ -216,40 +207,9 @@ def test_a_part_that_is_off_or_may_not_be_read_says_so_and_the_rest_is_shown() -
 # --- groups ------------------------------------------------------------------------------------------------------
 
 
-def decided(there: ConsumerGroup, present: bool = True, **settings: Any) -> Tuple[str, str]:
-    facts = GroupFacts(
-        names=["g"],
-        committed={"g": {("orders", 0): OFFSET}},
-        selected={"orders": "A.orders"},
-        there={"g": there},
-        there_committed={"g": {("A.orders", 0): OFFSET} if present else {}},
-    )
-    (plan,) = plan_groups(flow(**{"sync_group_offsets_interval": 1.0, **settings}), facts)
-    return plan.status, plan.reason
-
-
-KEYED, CHECKPOINTS_ONLY = {"change": RecordChange(partitioner="key")}, {"sync_group_offsets_interval": None}
-
-
-@pytest.mark.parametrize(
-    ("there", "settings", "status", "words"),
-    [
-        (group("g"), {}, "translated", ""),
-        (group("g", "Stable", members=1), {}, "left alone", "it has members on B"),
-        (group("g", "PreparingRebalance"), {}, "left alone", "it has members on B"),
-        # Checkpoints are written for active groups too.
-        (group("g", "Stable", members=1), CHECKPOINTS_ONLY, "translated", ""),
-        (group("g"), KEYED, "left alone", "--to-datetime"),
-        (group("g", simple=True), {}, "translated", "moved only where this mirror or MirrorMaker put it"),
-        (group("g", simple=True), {"present": False}, "translated", ""),
-        (group("g", simple=True), {"groups_simple": "include"}, "translated", ""),
-    ],
-)
-def test_group_is_translated_unless_it_may_be_alive(
-    there: ConsumerGroup, settings: Dict[str, Any], status: str, words: str
-) -> None:
-    found, reason = decided(there, **settings)
-    assert found == status and words in reason and bool(words) == bool(reason)
+def test_groups_of_a_flow_that_repartitions_are_skipped_with_the_way_out() -> None:
+    keyed = flow(change=RecordChange(partitioner="key"))
+    assert "--to-datetime" in plan_group(keyed, "g", {("orders", 0): OFFSET}, {"orders"}).reason
 
 
 # --- one topic or group ------------------------------------------------------------------------------------------
@@ -284,7 +244,6 @@ def test_rule_that_decides_about_a_topic_is_named_with_its_place(name: str, said
     ("name", "settings", "said"),
     [
         ("billing", {}, "translated for orders, committed on B: `.*` matches (groups, default)"),
-        ("busy", {}, "left alone: it has members on B"),
         ("other", {}, "not translated: no committed offset on a topic that is copied"),
         ("billing", {"groups_exclude": ("b.*",)}, "not translated: excluded by `b.*` (groups.exclude, default)"),
         ("new", {"groups": ("b.*",)},
@@ -302,9 +261,10 @@ def test_rule_that_decides_about_a_group_is_named(name: str, settings: Dict[str,
 # --- internal topics ---------------------------------------------------------------------------------------------
 
 
-def actions(settings: Mapping[str, Any], here: Any = None, there: Any = None, pairs: Any = ()) -> List[str]:
-    planned = plan_internal_topics(flow(**settings), here or {}, there or {}, pairs)
-    return [f"{each.action} {each.topic} on {each.alias}" for each in planned if each.action != "off"]
+def written(settings: Mapping[str, Any], here: Any = None, there: Any = None, pairs: Any = ()) -> List[str]:
+    states = {True: "exists", False: "create", None: "not known"}
+    planned = internal_topics(flow(**settings), here or {}, there or {}, pairs)
+    return [f"{states[each.exists]} {each.topic} on {each.alias}" for each in planned]
 
 
 EMITTING = {"emit_heartbeats_interval": 1.0, "checkpoints_in_run": True}
@@ -320,7 +280,10 @@ OTHER_PAIR = flow_of("C", "B")
         ({**EMITTING, **HEARTBEATS_ONLY}, {}, ["create heartbeats on B"]),
         # Not where only the other job writes them.
         ({}, {}, []),
-        ({}, {"there": topics(A__checkpoints__internal=1)}, [f"exists {CHECKPOINTS}"]),
+        (
+            *(EMITTING, {"there": topics(A__checkpoints__internal=1, heartbeats=1)}),
+            [f"exists {CHECKPOINTS}", "exists heartbeats on B"],
+        ),
         ({"sync_group_offsets_interval": 1.0}, {}, [f"create {CHECKPOINTS}"]),
         # Those of another pair on the same cluster are planned once.
         ({**HEARTBEATS_ONLY, "emit_heartbeats_interval": 1.0}, {"pairs": (OTHER_PAIR,)}, ["create heartbeats on B"]),
@@ -329,17 +292,17 @@ OTHER_PAIR = flow_of("C", "B")
 def test_internal_topics_are_where_mm2_has_them(
     settings: Dict[str, Any], more: Dict[str, Any], planned: List[str]
 ) -> None:
-    assert actions(settings, **more) == planned
+    assert written(settings, **more) == planned
 
 
 def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source() -> None:
     back = flow_of("B", "A")
     elsewhere = flow_of("A", "C")
     expected = ["create heartbeats on A", "not known heartbeats on C"]
-    assert actions(HEARTBEATS_ONLY, pairs=(back, elsewhere)) == expected
+    assert written(HEARTBEATS_ONLY, pairs=(back, elsewhere)) == expected
     config = MirrorConfig((flow(),), "state", heartbeat_pairs=(back, elsewhere))
     found = previewed(cluster("A", topics(orders=1)), cluster("B", {}), config)
-    assert any("written by mirror run for B->A" in line for line in preview_lines(found))
+    assert any("written for B->A" in line for line in preview_lines(found))
 
 
 # --- the engine --------------------------------------------------------------------------------------------------
@@ -348,22 +311,16 @@ def test_heartbeats_of_a_pair_that_the_file_asks_for_are_written_to_the_source()
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"change": RecordChange(where="true")}, "engine: records (where), exactly once"),
-        ({"change": RecordChange()}, "engine: records, exactly once"),
-        ({"change": RecordChange(provenance=False)}, "engine: records (provenance), at least once: provenance is off"),
-        ({"change": RecordChange(), "delivery": "at-least-once"},
-            "engine: records, at least once: delivery is at-least-once"),
+        ({"change": RecordChange(where="true")}, "engine: records (where)"),
+        ({"change": RecordChange()}, "engine: records"),
+        ({"change": RecordChange(provenance=False)}, "engine: records (provenance)"),
     ],
-)  # fmt: skip
-def test_what_changes_records_is_named_with_its_guarantee(settings: Dict[str, Any], line: str) -> None:
+)
+def test_keys_that_change_records_are_named_and_without_origins_delivery_is_at_least_once(
+    settings: Dict[str, Any], line: str
+) -> None:
     shown = preview_lines(previewed(cluster("A", topics(orders=1)), cluster("B", {}), **settings))
-    assert shown[1] == line and (" at-least-once," in shown[2]) == ("at least once" in line)
-
-
-def test_a_flow_that_will_be_refused_says_why_and_one_that_changes_nothing_has_no_engine_to_show() -> None:
-    note = engine_plan(flow(change=RecordChange(partitioner="key")), "not both")
-    assert note is not None and note.line() == "engine: records (partitioner), will not run: not both"
-    assert engine_plan(flow()) is None
+    assert shown[1] == line and (" at-least-once," in shown[2]) == ("provenance" in line)
 
 
 def test_dead_letter_topic_that_is_missing_is_announced() -> None:

@@ -168,13 +168,13 @@ configs: 1 to change in 1 of 196 remote topics, 3 different and kept (--all says
      REMOTE TOPIC      CONFIG        FROM       TO        WHY
   ~  primary.payments  retention.ms  604800000  86400000  set on the source topic
 acls: none: primary has no authorizer
-groups: 12 to translate, 1 left alone for now
+groups: 12 to translate, 1 skipped
      app, billing, g0, g1, g2 and 7 more
-     LEFT ALONE  WHY
-  !  report      active on backup: it has members there
-internal topics: 1 to create, 2 off (--all says why)
+     SKIPPED  WHY                                            WHICH
+           1  no committed offset on a topic that is copied  report
+internal topics: 1 to create
      WHAT        TOPIC       WHERE      HOW
-  +  heartbeats  heartbeats  on backup  written by mirror run
+  +  heartbeats  heartbeats  on backup  written for primary->backup
 primary->backup: a run would create 1 topic, grow 1 topic, change 1 config, \
 create 1 internal topic; it copies 197 topics; 1 topic cannot be copied"""
 RUN = """\

@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Callable, List, Sequence
 
-from mirror_lib.commands.output import SCREEN, add_json, print_warning
+from mirror_lib.commands.output import add_json, print_warning
 from mirror_lib.config.loader import load
 from mirror_lib.config.model import MirrorConfig
 from mirror_lib.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, EXIT_STOPPED, EXIT_USAGE
@@ -125,7 +125,7 @@ def add_run_options(parser: argparse.ArgumentParser, once: str) -> None:
     among.add_argument("--if-running", choices=(EXIT, REFUSE, WAIT), default=REFUSE, help=IF_RUNNING_HELP)
     text = "fence the process that copies a flow, and resume where it ended"
     among.add_argument("--take-over", action="store_true", help=text)
-    plain = f"print status lines instead of the live table, as {SCREEN}=off does"
+    plain = "print status lines instead of the live table"
     parser.add_argument("--plain", action="store_true", help=plain)
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from mirror_lib.screen import Screen
 
 STDERR = 2
-# The environment variable that keeps the live table away.
-SCREEN = "MIRROR_SCREEN"
 # Several threads print whole lines.
 _writing = threading.Lock()
 
@@ -116,8 +114,7 @@ class ProgressWatcher:
 def wants_screen(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether the command is to show a live table: standard error is a terminal that can, and the user did not
     decline."""
-    off = environ.get(SCREEN, "").strip().lower() == "off"
-    declined = arguments.plain or arguments.json or off or wants_json(environ)
+    declined = arguments.plain or arguments.json or wants_json(environ)
     able = environ.get("TERM", "dumb") != "dumb" and sys.stderr.isatty()
     return not declined and able and find_spec("rich") is not None
 

@@ -20,7 +20,7 @@ from mirror_lib.errors import MirrorError, RefusedError, cause_of
 from mirror_lib.kafka.reach import Access, log_in, unreachable
 from mirror_lib.ledger.state_files import why_driver_cannot_write, why_not_writable
 from mirror_lib.ledger.table_reader import unwritable
-from mirror_lib.preflight.probe import Finding, examine
+from mirror_lib.preflight.probe import examine
 from mirror_lib.spark.errors import spark_ended
 from mirror_lib.spark.jobs import Shipped, named, shipped
 from mirror_lib.threads import repeated
@@ -87,12 +87,12 @@ def _python_refusals(spark: SparkSession, flows: Sequence[ReplicationFlow]) -> L
         if gone is not None:
             raise gone from error
         return [_python_failure(error)]
-    return refusals(found)
+    return [_refused(said, NETWORK_HINT, "MIR-308") for said in dict.fromkeys(found)]  # each once, by its first task
 
 
-def _examiner(held: Shipped[bytes]) -> Callable[[Iterable[int]], Iterator[Finding]]:
-    def run(_: Iterable[int]) -> Iterator[Finding]:
-        yield examine(held.value)
+def _examiner(held: Shipped[bytes]) -> Callable[[Iterable[int]], Iterator[str]]:
+    def run(_: Iterable[int]) -> Iterator[str]:
+        yield from examine(held.value)
 
     return run
 
@@ -126,16 +126,3 @@ def _python_failure(error: Exception) -> RefusedError:
 
 def _refused(what: str, hint: str, code: str) -> RefusedError:
     return RefusedError(f"{what}. {UNCHANGED}", hint, code=code)
-
-
-def refusals(found: Sequence[Finding]) -> List[RefusedError]:
-    """One for each reason, whatever the number of tasks that found it."""
-    first: Dict[Tuple[str, str], RefusedError] = {}
-    for each in found:
-        if each.missing:
-            what = f"The executors' Python {each.python} (on {each.host}) cannot import {', '.join(each.missing)}"
-            first.setdefault((what, ""), _refused(what, PYTHON_HINT, "MIR-307"))
-        for said in each.refusals:
-            error = _refused(f"The executor on {each.host} {said}", NETWORK_HINT, "MIR-308")
-            first.setdefault((said, each.host), error)
-    return list(first.values())

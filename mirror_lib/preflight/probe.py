@@ -1,6 +1,6 @@
 """The part of the preflight that runs on an executor: its packages, and the brokers that it reaches.
 
-Imports the standard library alone, so that a package that is missing is a finding and no failure.
+Imports the standard library alone, so that a package that is missing is named with the host.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import importlib
 import pickle
 import socket
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence
 
 if TYPE_CHECKING:
     from mirror_lib.kafka.reach import Access
@@ -19,33 +18,19 @@ if TYPE_CHECKING:
 PACKAGES = ("kafka", "google_crc32c", "cramjam", "pyarrow", "pandas", "mirror_lib.replication.copier")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What one task found: its host and Python, packages that it cannot import, clusters that it cannot use."""
+def examine(packed: bytes) -> List[str]:
+    """Import what tasks import, then log in to each cluster and connect to each of its brokers; what cannot be used.
 
-    host: str
-    python: str
-    missing: Tuple[str, ...] = ()
-    refusals: Tuple[str, ...] = ()
-
-
-def examine(packed: bytes) -> Finding:
-    """Import what tasks import, then log in to each cluster and connect to each of its brokers.
-
-    `packed` is a pickled sequence of `Access`, which cannot be unpacked where packages are missing.
+    `packed` is a pickled sequence of `Access`, which cannot be unpacked where packages are missing. Raises ImportError.
     """
-    host, missing = socket.gethostname(), [said for said in map(_import_failure, PACKAGES) if said]
-    accesses: Sequence[Access] = () if missing else pickle.loads(packed)
-    refusals = [said for access in accesses for said in _refusals(access)]
-    return Finding(host, sys.executable, tuple(missing), tuple(refusals))
-
-
-def _import_failure(package: str) -> str:
-    try:
-        importlib.import_module(package)
-        return ""
-    except ImportError as error:
-        return package if getattr(error, "name", None) == package else f"{package} ({error})"
+    host = socket.gethostname()
+    for package in PACKAGES:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise ImportError(f"{sys.executable} on {host} cannot import {package}: {error}") from None
+    accesses: Sequence[Access] = pickle.loads(packed)
+    return [f"The executor on {host} {said}" for access in accesses for said in _refusals(access)]
 
 
 def _refusals(access: Access) -> List[str]:

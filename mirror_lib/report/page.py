@@ -171,7 +171,7 @@ TABLES: Dict[str, Sequence[Column]] = {
         Column("Differing", lambda each: each.differing, grouped),
         Column("Records", lambda each: each.records, grouped),
         Column("Scope", lambda each: each.scope),
-        Column("First difference", lambda each: each.first_difference),
+        Column("First difference", lambda each: each.first_difference or None),
     ),
     "run": (
         Column("Started", lambda each: each.started, moment),

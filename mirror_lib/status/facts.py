@@ -18,6 +18,7 @@ from mirror_lib.ledger.records import (
     PARTITION_STOPPED,
     CutoverStep,
     Incident,
+    Verification,
 )
 from mirror_lib.text import UNPRINTED, counted, duration, some
 from mirror_lib.topics.matchless import Matchless
@@ -200,16 +201,10 @@ class GroupStatus:
 
 
 @dataclass(frozen=True)
-class VerifyStatus:
-    """A verification of the flow. `differing` counts topics."""
+class VerifyStatus(Verification):
+    """A verification, recorded at `at`."""
 
-    verdict: str
-    topics: int
-    records: int
-    scope: str
     at: float
-    first_difference: Optional[str] = None
-    differing: int = 0
 
 
 @dataclass(frozen=True)
@@ -579,6 +574,6 @@ def _of_verification(flow: FlowStatus) -> List[Problem]:
     verified = flow.verified
     if verified is None or verified.verdict == EQUAL:
         return []
-    why = "" if verified.first_difference is None else f": {verified.first_difference}"
+    why = f": {verified.first_difference}" if verified.first_difference else ""
     remedy = "do what docs/run/verify.md says of a verification that fails; mirror verify CONFIG compares again"
     return [Problem(VERIFICATION, f"the last verification found: {verified.verdict}{why}", remedy)]

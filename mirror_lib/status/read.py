@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import partial
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -29,7 +29,6 @@ from mirror_lib.ledger.reductions import (
     last_moves,
     last_positions,
     last_ranges,
-    records_since,
 )
 from mirror_lib.ledger.table_reader import STEPS, TableReader
 from mirror_lib.run_lock import died_here
@@ -57,8 +56,6 @@ from mirror_lib.transactions import open_transactions
 # So long at most a cluster may take for an answer.
 ANSWER_SECONDS = 10.0
 FLOWS_AT_ONCE = 8
-# The ledger's rows of so long have the rate of a run that has no sign of life with a count yet.
-RATE_SECONDS = 60.0
 # A remote log may end in markers of the mirror, one or a few for each of its runs.
 MARKERS_MOST = 1000
 RETENTION = ("retention.ms", "retention.bytes", "cleanup.policy", "remote.storage.enable")
@@ -76,11 +73,6 @@ class Ledger:
     positions: Mapping[Tuple[str, str, str, int], Tuple[int, int, Any]]
     ranges: Mapping[Tuple[str, str, int], Tuple[int, Any]]
     table: Any = None
-
-    def rate(self, since: float, now: float) -> Optional[float]:
-        if self.table is None or now <= since:
-            return None
-        return records_since(self.table, datetime.fromtimestamp(since, timezone.utc)) / (now - since) or None
 
 
 def ledger_of(reader: TableReader, flow: ReplicationFlow) -> Ledger:
@@ -125,8 +117,7 @@ def flow_state(config: MirrorConfig, flow: ReplicationFlow, with_source: bool = 
         *sources, target = (part(each.result) for each in asked)
         source: Optional[KafkaCluster] = sources[0] if with_source else None
     status = with_history(status, runs, events)
-    cutover = cutover_status(facts_of(events or (), CUTOVER_STEP))
-    status = replace(status, run=status.run and _with_rate(status.run, ledger, now), cutover=cutover)
+    status = replace(status, cutover=cutover_status(facts_of(events or (), CUTOVER_STEP)))
     try:
         plan: Optional[TopicPlan] = None
         if ledger is not None and source is not None and target is not None:
@@ -164,13 +155,8 @@ def with_history(status: FlowStatus, runs: Optional[Rows], events: Optional[Rows
         run=found[-1] if found else None,
         runs=None if runs is None else tuple(each for each in found if each.last_sign >= since),
         incidents=None if events is None else tuple(lately),
-        verifications=None if events is None else tuple(map(_verified, facts_of(events, VERIFIED))),
+        verifications=None if events is None else tuple(VerifyStatus(**row) for row in facts_of(events, VERIFIED)),
     )
-
-
-def _verified(facts: Mapping[str, Any]) -> VerifyStatus:
-    counts = (facts["verdict"], facts["topics"], facts["records"], facts["scope"], facts["at"])
-    return VerifyStatus(*counts, facts["first_difference"] or None, facts["differing"])
 
 
 def last_run(reader: TableReader, flow: ReplicationFlow) -> Optional[RunStatus]:
@@ -189,13 +175,6 @@ def run_is_open(reader: TableReader, flow: ReplicationFlow) -> bool:
     """Whether the last run of `flow` has no end and a recent sign of life, killed or not. Raises `StateError`."""
     run = last_run(reader, flow)
     return run is not None and run.running
-
-
-def _with_rate(run: RunStatus, ledger: Optional[Ledger], now: float) -> RunStatus:
-    """A run has signs of life with counts every three minutes. Before the second one the ledger has the rate."""
-    if ledger is None or run.records_per_second or not run.running:
-        return run
-    return replace(run, records_per_second=ledger.rate(max(run.started, now - RATE_SECONDS), now))
 
 
 def timed(rows: Iterable[Mapping[str, Any]], column: str = "at") -> List[Dict[str, Any]]:

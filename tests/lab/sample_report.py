@@ -68,8 +68,8 @@ def flow_report(source: str = "primary", target: str = "backup", topics: int = 3
         runs=(run_of(1, NOW - 5 * HOUR, 10), run),
         incidents=(IncidentStatus("topic recreated", "topic-1", 1, 40, 41, "topic-1 has another id", NOW - 9 * HOUR),),
         verifications=(
-            VerifyStatus("differs", 3, 9, "a sample", NOW - 2 * HOUR, "topic-1-0: lost at upstream offset 4", 1),
-            VerifyStatus("equal", 3, 4711, "whole", NOW - HOUR, None, 0),
+            VerifyStatus("A->B", "differs", 3, 9, 1, "topic-1-0: lost at upstream offset 4", "whole", NOW - 2 * HOUR),
+            VerifyStatus("A->B", "equal", 3, 4711, 0, "", "whole", NOW - HOUR),
         ),
     )
     clusters = ((source, f"{source}:9092 (SASL_SSL)"), (target, f"{target}:9092 (SSL)"))
@@ -101,7 +101,7 @@ def hostile_report() -> MirrorReport:
         replace(run_of(n, NOW - 600 * (n + 2), 1), outcome=each(n), driver=each(n + 1), run_id=each(n + 2))
         for n in all_of_them
     )
-    verified = tuple(VerifyStatus(each(n), 1, 1, each(n + 1), NOW, each(n + 2), 1) for n in all_of_them)
+    verified = tuple(VerifyStatus("A->B", each(n), 1, 1, 1, each(n + 2), each(n + 1), NOW) for n in all_of_them)
     settings = tuple(SettingValue(each(n), each(n + 1), each(n + 2), each(n + 3)) for n in all_of_them)
     clusters = ((each(0), each(1)), (each(2), each(3)))
     status = replace(status, runs=runs, incidents=incidents, verifications=verified)

@@ -177,7 +177,6 @@ def test_terminal_gets_the_live_table_unless_it_was_declined(monkeypatch: pytest
             ([], {}, True),
             (["--json"], {}, False),
             (["--plain"], {}, False),
-            ([], {"MIRROR_SCREEN": "off"}, False),
             ([], {"TERM": "dumb"}, False),
         ):
             arguments = command_line().parse_args(["run", "mirror.yaml", *words])

@@ -16,12 +16,15 @@ import py4j.java_gateway
 import pytest
 from py4j.version import __version__ as version
 
+from mirror_lib.config.model import ClusterConfig
 from mirror_lib.errors import EXIT_REFUSED, RefusedError
 from mirror_lib.kafka.java_keystore import py4j_jar
+from mirror_lib.kafka.reach import Access
 from mirror_lib.kafka.record_batch import Producer
 from mirror_lib.ledger.table_reader import local_folder, local_refusal
-from mirror_lib.preflight.executors import on_cluster, refusals
-from mirror_lib.preflight.probe import Finding
+from mirror_lib.preflight import probe
+from mirror_lib.preflight.executors import on_cluster
+from mirror_lib.preflight.probe import examine
 from mirror_lib.replication import stage
 from mirror_lib.replication.messages import TaskPlan
 from mirror_lib.rows import stage as rows_stage
@@ -29,6 +32,7 @@ from mirror_lib.rows.partition import LaneTask
 from mirror_lib.rows.writer import LaneKey, RowsPlan
 from mirror_lib.spark.jobs import SMALL_BYTES
 from mirror_lib.spark.session import SETTINGS, refuse_settings, silence_traces
+from tests.lab.ports import free_ports
 from tests.unit.logs import task_of
 
 
@@ -145,10 +149,14 @@ def test_masters_but_local_ones_have_executors_of_their_own() -> None:
     assert all(map(on_cluster, ("local-cluster[2,1,1024]", "spark://a:7077", "yarn", "k8s://https://a")))
 
 
-def test_each_reason_is_one_refusal_whatever_the_number_of_tasks_that_met_it() -> None:
-    lacking = Finding("a", "/usr/bin/python3", ("kafka", "cramjam"))
-    away = Finding("b", "/usr/bin/python3", (), ("cannot reach the broker x:9092 of B: timed out",))
-    found = refusals([lacking, lacking, away, away, Finding("c", "/usr/bin/python3")])
-    assert [error.exit_code for error in found] == [EXIT_REFUSED] * 2
-    assert "kafka, cramjam" in str(found[0]) and "x:9092" in str(found[1])
-    assert refusals([Finding("c", "/usr/bin/python3")]) == []
+def test_machine_reports_missing_packages_and_then_brokers_that_it_cannot_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mirror_lib.kafka.reach.LOGIN_SECONDS", 1.0)
+    (port,) = free_ports(1)
+    access = Access(ClusterConfig("A", {"bootstrap.servers": f"127.0.0.1:{port}"}), "producer")
+    found = examine(pickle.dumps((access,)))
+    assert len(found) == 1 and "cannot use the cluster A" in found[0]
+    monkeypatch.setattr(probe, "PACKAGES", ("json", "no_such_package"))
+    with pytest.raises(ImportError, match="cannot import no_such_package"):
+        examine(b"no pickle")

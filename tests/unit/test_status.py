@@ -184,7 +184,7 @@ LACKING = tuple(Matchless(key, "mirror.yaml:7", f"no {key[:-1]} of A matches `x`
 CUT_OVER = CutoverStatus("over", "check", True, NOW)
 MOVED = ("exact", "active on target", "held: ahead of the ledger by 7", "held: nothing of this partition is copied yet")
 NOT_MOVED = (FOREIGN, untranslatable(OLDER), untranslatable(UNRECORDED))
-DIFFERS = VerifyStatus("differs", 1, 10, "whole", NOW - 60, "orders-0: lost at upstream offset 4")
+DIFFERS = VerifyStatus("A->B", "differs", 1, 10, 1, "orders-0: lost at upstream offset 4", "whole", NOW - 60)
 
 
 @pytest.mark.parametrize(

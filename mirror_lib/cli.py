@@ -150,8 +150,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """As argparse's. MirrorMaker's own `--clusters` takes every following word for a cluster."""
-        missing = "required: CONFIG" in message and "--clusters" in self.format_usage()
-        super().error(f"{message}; it has to stand before --clusters" if missing else message)
+        if "required: CONFIG" in message and "--clusters" in self.format_usage():
+            message += "; it has to stand before --clusters"
+        if "--json: ignored" in message:  # a file name
+            message += "; redirect standard output instead"
+        super().error(message)
 
 
 def command_line() -> argparse.ArgumentParser:

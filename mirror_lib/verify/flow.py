@@ -315,16 +315,16 @@ class FlowComparison:
 
     def _counts(self, readers: Readers, ranges: Sequence[CopiedRange]) -> Mapping[int, Counts]:
         """Find equal parts by whole batches if possible, else by sums of hashes, and compare the rest by record."""
-        slots = dict(enumerate(ranges))
+        slots, flow = dict(enumerate(ranges)), self.flow
         by_batch: Mapping[int, Settled] = {}
-        if not self.scope.by_record and self.flow.change is None:
-            by_batch = self._settled({n: each for n, each in slots.items() if each.in_order and each.runs.records})
+        if not self.scope.by_record and flow.change is None:
+            ordered = {n: each for n, each in slots.items() if each.in_order and each.runs.records}
+            by_batch = settle(self.spark, (flow.source, flow.target), flow.isolation_level, ordered)
         parts = {slot: _parts(copied, by_batch.get(slot), self.scope.seed) for slot, copied in slots.items()}
         if by_batch:
             left = sum(part.runs.records for slot in by_batch for part in parts[slot])
             records = sum(slots[slot].runs.records for slot in by_batch)
-            what = "%s: of %d records %d are compared one by one, the others by their batches"
-            log.info(what, self.flow.name, records, left)
+            log.info("%s: of %d records %d are compared one by one, the others by batches", flow.name, records, left)
         unequal = _unequal(self.spark, readers, parts)
         tails = {slot: each.tail for slot, each in by_batch.items()}
         found = {slot: Counts(copied.runs.records, tail=tails.get(slot, 0)) for slot, copied in slots.items()}
@@ -334,20 +334,6 @@ class FlowComparison:
             compared = compare(self.spark, *readers, group) if group else {}
             found.update({slot: compared.get(slot, Counts()) for slot in group})
         return found
-
-    def _settled(self, ranges: Mapping[int, CopiedRange]) -> Mapping[int, Settled]:
-        """The parts that batches settle; none if the comparison fails, for example without a Python package on
-        executors.
-
-        Everything is then compared by record: Spark's own consumer needs no Python package there."""
-        flow = self.flow
-        try:
-            return settle(self.spark, (flow.source, flow.target), flow.isolation_level, ranges)
-        except Exception as error:
-            if spark_ended(flow.name, self.spark) is not None:
-                raise
-            log.warning("%s: records are compared one by one, not by batches: %s", flow.name, cause_of(error))
-            return {}
 
 
 def _present(stands: Mapping[TopicPartition, LogPosition], topics: Collection[Tuple[str, str]]) -> List[TopicPartition]:

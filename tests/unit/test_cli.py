@@ -170,6 +170,12 @@ def test_unexpected_exception_of_a_plan_ends_with_a_sentence(
     assert "A->B" in reported and "endpoint_type" in reported and "Traceback" not in reported
 
 
+def test_json_goes_to_standard_output_alone(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["plan", config, "--json=out.json"])
+    assert "redirect standard output" in capsys.readouterr().err
+
+
 def test_terminal_gets_the_live_table_unless_it_was_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     for tty in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: tty)  # noqa: B023

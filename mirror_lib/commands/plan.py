@@ -6,29 +6,24 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Sequence, Tuple
+from typing import Mapping, Optional, Sequence
 
 from mirror_lib.commands.output import chosen_flows, columns, print_error, print_result
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
 from mirror_lib.errors import RefusedError, worst
-from mirror_lib.facts import AclBinding
 from mirror_lib.ledger.table_reader import local_refusal
 from mirror_lib.plan.deciding import decided_group, decided_topic
 from mirror_lib.plan.read import flow_preview
 from mirror_lib.plan.render import preview_lines
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     flows, codes = chosen_flows(arguments, config), []
     unwritable = local_refusal(config.state, os.environ)
-    known = _spark_knows(config, flows) if unwritable is None else {}
+    refused = _refused_changes(flows) if unwritable is None else {}
     for flow in flows:
-        made, refused = known.get(flow.name, NOTHING)
-        found = flow_preview(config, flow, made)
-        found = replace(found, refusal=found.refusal or refused or unwritable)
+        found = flow_preview(config, flow)
+        found = replace(found, refusal=found.refusal or refused.get(flow.name) or unwritable)
         if arguments.topic is not None:
             decided = decided_topic(found, arguments.topic, config.flows)
             print_result(arguments, decided, [decided.line()])
@@ -43,36 +38,18 @@ def plan_command(arguments: argparse.Namespace, config: MirrorConfig) -> int:
     return worst(codes)
 
 
-# Of a flow: the ACLs that it created and may delete, and why it cannot run with its change of records.
-Known = Tuple[FrozenSet[AclBinding], Optional[RefusedError]]
-NOTHING: Known = (frozenset(), None)
-
-
-def _spark_knows(config: MirrorConfig, flows: Sequence[ReplicationFlow]) -> Mapping[str, Known]:
-    """What only the state shows of each flow, or Spark itself, which is started for the flows that need it.
-
-    Raises ConfigError where a change cannot be made, StateError where the state cannot be read.
-    """
-    asking = [flow for flow in flows if _deletes(flow) or flow.change is not None]
-    if not asking:
+def _refused_changes(flows: Sequence[ReplicationFlow]) -> Mapping[str, Optional[RefusedError]]:
+    """By flow that changes records, why Spark cannot run its change. Raises ConfigError where one cannot be made."""
+    changing = [flow for flow in flows if flow.change is not None]
+    if not changing:
         return {}
-    from mirror_lib.spark.session import running_session
-
-    with running_session("mirror plan") as spark:
-        return {flow.name: _known(config, flow, spark) for flow in asking}
-
-
-def _known(config: MirrorConfig, flow: ReplicationFlow, spark: SparkSession) -> Known:
-    from mirror_lib.ledger.event_tables import TopicAclTable
     from mirror_lib.rows.flow import change_refusal
     from mirror_lib.rows.transform import check_change
+    from mirror_lib.spark.session import running_session
 
-    made = TopicAclTable(spark, config.state).made(flow.name) if _deletes(flow) else frozenset()
-    if flow.change is None:
-        return made, None
-    check_change(spark, flow)
-    return made, change_refusal(spark, flow)
-
-
-def _deletes(flow: ReplicationFlow) -> bool:
-    return flow.sync_topic_acls_delete and flow.sync_topic_acls_interval is not None
+    found = {}
+    with running_session("mirror plan") as spark:
+        for flow in changing:
+            check_change(spark, flow)
+            found[flow.name] = change_refusal(spark, flow)
+    return found

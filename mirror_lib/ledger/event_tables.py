@@ -30,8 +30,7 @@ from mirror_lib.ledger.records import (
 )
 from mirror_lib.ledger.tables import EVENTS, TOPIC_ACLS
 
-CREATED, GIVEN_UP = "created", "given up"
-_OF_ACL = tuple(AclBinding.__dataclass_fields__)
+GIVEN_UP = "given up"
 
 
 class EventTable:
@@ -91,12 +90,10 @@ class TopicAclTable:
 
     def made(self, flow: str) -> FrozenSet[AclBinding]:
         """The ACLs that the flow created and has not given up since."""
-        rows = sorted(self._table.of_flow(flow, (*_OF_ACL, "action", "at")), key=lambda row: row["at"])
-        last = {AclBinding(*(row[name] for name in _OF_ACL)): row["action"] for row in rows}
-        return frozenset(acl for acl, action in last.items() if action == CREATED)
+        return events.acls_made(self._table.of_flow(flow, events.ACL_COLUMNS))
 
     def created(self, flow: str, acls: Sequence[AclBinding]) -> None:
-        self._record(flow, CREATED, acls)
+        self._record(flow, events.CREATED, acls)
 
     def given_up(self, flow: str, acls: Sequence[AclBinding]) -> None:
         """Call it before their deletion."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, astuple
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
 
-from mirror_lib.facts import TopicPartition
+from mirror_lib.facts import AclBinding, TopicPartition
 from mirror_lib.ledger.records import (
     CUTOVER_STEP,
     INCIDENT_KINDS,
@@ -26,6 +26,9 @@ from mirror_lib.ledger.records import (
 # The columns that the readers below need.
 EVENT_COLUMNS = ("kind", "topic", "partition", "from_offset", "until_offset", "detail", "facts", "at")
 _PLACE = EVENT_COLUMNS[:5]
+_OF_ACL = tuple(AclBinding.__dataclass_fields__)
+# What `acls_made` needs of the table `topic_acls`.
+ACL_COLUMNS, CREATED = (*_OF_ACL, "action", "at"), "created"
 # How many ranges of a partition `left_out` lists.
 RANGES_SHOWN = 20
 
@@ -83,6 +86,13 @@ def producer_ids(rows: Rows) -> Dict[int, FrozenSet[int]]:
     for facts in facts_of(rows, PRODUCER_ID):
         ids.setdefault(facts["lane"], set()).add(facts["producer_id"])
     return {lane: frozenset(own) for lane, own in ids.items()}
+
+
+def acls_made(rows: Rows) -> FrozenSet[AclBinding]:
+    """The ACLs that a flow created and has not given up since, by its rows of the table `topic_acls`."""
+    in_order = sorted(rows, key=lambda row: row["at"])
+    last = {AclBinding(*(row[name] for name in _OF_ACL)): row["action"] for row in in_order}
+    return frozenset(acl for acl, action in last.items() if action == CREATED)
 
 
 def left_out(rows: Rows) -> Dict[TopicPartition, LeftOut]:

@@ -11,9 +11,11 @@ import math
 import os
 from itertools import starmap
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mirror_lib.errors import ConfigError, RefusedError, StateError, cause_of
+from mirror_lib.facts import AclBinding
+from mirror_lib.ledger.events import ACL_COLUMNS, acls_made
 from mirror_lib.ledger.records import RUN_COLUMNS, PartitionKey, TopicPair, latest_run
 from mirror_lib.ledger.reductions import POSITION_COLUMNS, last_positions
 from mirror_lib.ledger.tables import EVENTS, SINCE, TOPIC_PAIR, topic_pair
@@ -130,6 +132,10 @@ class TableReader:
         """The ids of source and target at the last start of `flow`; `None` before the first."""
         last, _ = latest_run(self.rows("runs", RUN_COLUMNS, flow))
         return None if last is None else last.clusters
+
+    def acls_made(self, flow: str) -> FrozenSet[AclBinding]:
+        """The ACLs that the flow created, and may delete."""
+        return acls_made(self.rows("topic_acls", ACL_COLUMNS, flow))
 
     def copied(self, flow: str) -> Tuple[Set[PartitionKey], Set[TopicPair]]:
         """The partitions of `flow` in the ledger with their numbers kept, and its topics that were repartitioned."""

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from contextlib import closing
+from functools import partial
 from typing import Mapping, Sequence, Tuple
 
 from mirror_lib.config.client_options import on_databricks
@@ -94,7 +95,7 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
         ledger = ledger_of(reader, flow)
         if not all_copied(config, flow, source, target, ledger):
             raise Work("records have to be copied")
-        found = preview(flow, source, target, config)
+        found = preview(flow, source, target, config, partial(reader.acls_made, flow.name))
         change = change_of(found)
         if change or settled(flow, target.missing_for_fence()).refusal is not None:
             raise Work(change or "the target refuses the flow")
@@ -108,14 +109,12 @@ def _idle(config: MirrorConfig, flow: ReplicationFlow) -> Tuple[FlowOutcome, Seq
 def change_of(found: FlowPreview) -> str:
     """A phrase for what a run would do besides copying and committing, or for why that is not known; empty if it would
     do nothing. Pure."""
-    flow, topics = found.flow, found.topics
+    topics = found.topics
     if topics.blocked or topics.leaderless():
         return "topics cannot be copied now"
     # Only the last record shows whether such a topic was created again meanwhile.
     if not all(each.source.topic_id and (each.remote_topic_id or each.create) for each in topics.copied):
         return "the brokers give topics no ids"
-    if flow.sync_topic_acls_interval is not None and flow.sync_topic_acls_delete:
-        return "only the table topic_acls shows which ACLs may be deleted"
     if found.acls is not None and found.acls.failed:
         return "ACLs cannot be translated"
     if any(each.exists is None for each in found.internal or ()):

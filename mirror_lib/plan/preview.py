@@ -13,7 +13,15 @@ from mirror_lib.config.record_change import CHANGE_KEYS, RECORDS, RecordChange
 from mirror_lib.control.heartbeats import beating_pairs
 from mirror_lib.control.topic_acls import AclChanges, acl_changes
 from mirror_lib.control.topic_configs import KEEP, ConfigDecision, config_decisions
-from mirror_lib.errors import EXIT_FAILED, EXIT_OK, ClusterError, CustomClassError, RefusedError
+from mirror_lib.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    ClusterError,
+    ConfigError,
+    CustomClassError,
+    RefusedError,
+    StateError,
+)
 from mirror_lib.facts import AclBinding, TopicDescription, TopicPartition, readable
 from mirror_lib.groups.translation import REPARTITIONED, WAYS_OUT
 from mirror_lib.kafka.admin import KafkaCluster
@@ -199,9 +207,10 @@ def preview(
     source: KafkaCluster,
     target: KafkaCluster,
     config: Optional[MirrorConfig] = None,
-    made_acls: FrozenSet[AclBinding] = frozenset(),
+    made_acls: Callable[[], FrozenSet[AclBinding]] = frozenset,
 ) -> FlowPreview:
-    """Read both clusters and decide. `config` is the flow's file, `made_acls` what the flow created and may delete.
+    """Read both clusters and decide. `config` is the flow's file, `made_acls` reads the ACLs that the flow created and may
+    delete.
 
     Raises ClusterError where the topics cannot be read, RefusedError where the flow would copy onto itself.
     """
@@ -214,7 +223,7 @@ def preview(
             return decide()
         except _Silent as why:
             silent[name] = str(why)
-        except (ClusterError, CustomClassError) as error:
+        except (ClusterError, CustomClassError, ConfigError, StateError) as error:
             silent[name] = f"{NOT_KNOWN}: {error}"
         return None
 
@@ -248,7 +257,7 @@ def _acls(
     flow: ReplicationFlow,
     flows: Sequence[ReplicationFlow],
     facts: TopicFacts,
-    made: FrozenSet[AclBinding],
+    made: Callable[[], FrozenSet[AclBinding]],
     source: KafkaCluster,
     target: KafkaCluster,
 ) -> AclChanges:
@@ -260,7 +269,8 @@ def _acls(
     # By name, as the sync has it: rights may be there before their topics are.
     selected, skipped = select_topics(flow, facts.source_topics, flows)
     unnamed = any(each.unnamed for each in skipped)
-    return acl_changes(flow, ours, theirs, selected, made, flows, facts.target_topics, unnamed)
+    own = made() if flow.sync_topic_acls_delete else frozenset()
+    return acl_changes(flow, ours, theirs, selected, own, flows, facts.target_topics, unnamed)
 
 
 def _groups(flow: ReplicationFlow, plan: TopicPlan, source: KafkaCluster) -> Tuple[GroupPlan, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Dict, FrozenSet, List, Sequence, Tuple
 
 from mirror_lib.config.model import MirrorConfig, ReplicationFlow
@@ -29,13 +30,13 @@ from mirror_lib.transactions import open_transactions
 log = logging.getLogger(__name__)
 
 
-def flow_preview(config: MirrorConfig, flow: ReplicationFlow, made_acls: FrozenSet[AclBinding]) -> FlowPreview:
-    """`made_acls`: as of `preview`. An unexpected error of a library is raised as a MirrorError."""
+def flow_preview(config: MirrorConfig, flow: ReplicationFlow) -> FlowPreview:
+    """An unexpected error of a library is raised as a MirrorError."""
     try:
         patience = flow.admin_timeout
         with answering(flow.source, patience) as source, answering(flow.target, patience) as target:
             delivery = settled(flow, target.missing_for_fence())
-            found = preview(delivery.flow, source, target, config, made_acls)
+            found = preview(delivery.flow, source, target, config, partial(_acls_made, config, flow))
             waiting = open_transactions(flow, source, found.topics.sources())
             sentences = tuple(each.sentence(time.time()) for each in waiting)
             found = replace(found, warning=delivery.warning, refusal=delivery.refusal, waiting=sentences)
@@ -46,6 +47,10 @@ def flow_preview(config: MirrorConfig, flow: ReplicationFlow, made_acls: FrozenS
         log.debug("%s: plan failed", flow.name, exc_info=error)
         what = f"{flow.name}: the plan failed: {type(error).__name__}: {cause_of(error)}"
         raise MirrorError(what, "nothing was changed; set MIRROR_LOG=debug to get the trace") from error
+
+
+def _acls_made(config: MirrorConfig, flow: ReplicationFlow) -> FrozenSet[AclBinding]:
+    return TableReader(config.state).acls_made(flow.name)
 
 
 def _with_tables(

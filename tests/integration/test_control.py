@@ -7,6 +7,7 @@ import json
 import threading
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
@@ -108,7 +109,7 @@ def visible(cluster: KafkaCluster, here: Iterable[AclBinding], gone: Iterable[Ac
 
 def planned_acls(flow: ReplicationFlow, cluster: KafkaCluster, book: Book) -> AclChanges:
     """What `mirror plan` shows."""
-    found = preview(flow, cluster, cluster, MirrorConfig((flow,), ""), book.made(flow.name)).acls
+    found = preview(flow, cluster, cluster, MirrorConfig((flow,), ""), partial(book.made, flow.name)).acls
     assert found is not None
     return found
 

@@ -138,7 +138,6 @@ def test_what_a_run_would_do_or_cannot_read_needs_spark() -> None:
     assert found(config="2")
     assert found(leaderless=(0,))
     assert found(acls=None)
-    assert found(sync_topic_acls_delete=True)
     assert found(ids=False), "a remote topic may have been created again"
 
 
